@@ -1,0 +1,70 @@
+# refit. `make help` explains the targets.
+SHELL := /bin/bash
+GO ?= go
+export CGO_ENABLED ?= 0
+VERSION ?= 0.1.0
+LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/version.version=$(VERSION)
+TOOL := $(GO) tool -modfile=tools/go.mod
+# A lab needs these Debian packages; nothing else is installed by hand.
+DEBIAN := runc iptables nftables iproute2 e2fsprogs util-linux bsdutils systemd dbus procps gcc libc6-dev
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build refit, refit-controller and refit-agent, static, into bin/
+	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+	@ln -sf refit bin/kubectl-refit
+
+.PHONY: image
+image: build ## Make refit's own container image as an OCI layout in bin/image
+	bin/refit self-image --output bin/image
+
+.PHONY: demo
+demo: deps build ## A real cluster moves one minor version from one stick (root; first run builds Kubernetes)
+	bin/refit lab demo --result bin/demo.json
+
+.PHONY: test
+test: deps build ## Unit, golden, property, API server and lab tests, all with -race (root for the lab)
+	CGO_ENABLED=1 $(GO) test -race -timeout 60m -p 2 ./...
+
+.PHONY: e2e
+e2e: deps build ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
+	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
+
+.PHONY: bench
+bench: deps build ## Benchmarks against peers and limits; results go to bench/results
+	$(GO) test -run '^$$' -bench . -benchtime 3x ./internal/pipeline/... ./bench/...
+
+.PHONY: generate
+generate: ## Generate deepcopy code and CRDs from api/
+	$(TOOL) controller-gen object paths=./api/...
+	$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd
+
+.PHONY: verify
+verify: ## Formatting, vet, lint, import rules, stale generated files
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(TOOL) golangci-lint run ./...
+	$(GO) mod tidy -diff
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(TOOL) controller-gen crd paths=./api/... output:crd:dir="$$tmp/crd" && \
+	$(TOOL) controller-gen object paths=./api/... output:object:dir="$$tmp/object" && \
+	diff -r config/crd "$$tmp/crd" && diff api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || \
+	{ echo "generated files are stale: run make generate"; exit 1; }
+	$(GO) test -run 'TestImports|TestPackageSize' ./test/structure/...
+	@echo "verify: ok"
+
+.PHONY: deps
+deps: ## Install the Debian packages that the lab needs (only what is missing)
+	@missing=""; for p in $(DEBIAN); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" != 0 ]; then echo "missing packages:$$missing; as root run: make deps"; exit 1; fi; \
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; fi
+
+.PHONY: clean
+clean: ## Remove bin/ (the cache of Kubernetes components stays: refit lab cache clean)
+	rm -rf bin

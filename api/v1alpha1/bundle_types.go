@@ -1,0 +1,103 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// BundleSpec is the approval of a bundle.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.digest) || (has(self.digest) && self.digest == oldSelf.digest)",message="an approved digest cannot be changed: delete this Bundle and create one with the other digest"
+type BundleSpec struct {
+	// Digest of the bundle's top manifest. Naming it approves every byte under
+	// it to be copied, loaded and held by the nodes. It does not move any node:
+	// that takes a ClusterUpdate. Empty on a bundle that was only found.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as `refit bundle inspect` prints it"
+	Digest string `json:"digest,omitempty"`
+}
+
+// BundleLocation is one place where a bundle was seen.
+type BundleLocation struct {
+	// Node that has the medium.
+	Node string `json:"node"`
+	// Device or file on that node.
+	Device string `json:"device"`
+}
+
+// BundleStatus says what is known of a bundle and how far it has come.
+type BundleStatus struct {
+	// ObservedGeneration is the generation of the spec this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Digest of the top manifest that was found.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+	// Name the bundle gives itself.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Version the bundle gives itself.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// KubernetesVersion the bundle's node payloads bring, empty if none.
+	// +optional
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// Platforms the bundle has images for.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Platforms []string `json:"platforms,omitempty"`
+	// Images is the number of image names in the bundle.
+	// +optional
+	Images int32 `json:"images,omitempty"`
+	// SizeBytes is the size of the bundle file in bytes.
+	// +optional
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// SignedBy lists the identifiers of trusted keys whose signatures hold.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	SignedBy []string `json:"signedBy,omitempty"`
+	// Found lists the media on which the bundle is plugged in now.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Found []BundleLocation `json:"found,omitempty"`
+	// Loaded is how many nodes hold and pin all they need of the bundle, as
+	// "loaded/wanted".
+	// +optional
+	Loaded string `json:"loaded,omitempty"`
+	// Conditions: Approved, Loaded, Ready, Reconciling, Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Bundle is a bundle that is expected or was found on a medium.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rbu
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.status.images`
+// +kubebuilder:printcolumn:name="Approved",type=string,JSONPath=`.status.conditions[?(@.type=="Approved")].status`
+// +kubebuilder:printcolumn:name="Loaded",type=string,JSONPath=`.status.loaded`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Digest",type=string,priority=1,JSONPath=`.status.digest`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type Bundle struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec BundleSpec `json:"spec,omitempty"`
+	// +optional
+	Status BundleStatus `json:"status,omitempty"`
+}
+
+// BundleList is a list of Bundles.
+//
+// +kubebuilder:object:root=true
+type BundleList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Bundle `json:"items"`
+}

@@ -1,0 +1,170 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// StartMode says when a ClusterUpdate starts.
+// +kubebuilder:validation:Enum=Manual;Immediate
+type StartMode string
+
+const (
+	// StartManual plans, loads, pins and checks, and waits for a person.
+	StartManual StartMode = "Manual"
+	// StartImmediate starts as soon as the gate opens.
+	StartImmediate StartMode = "Immediate"
+)
+
+// Phases of a ClusterUpdate, in order.
+const (
+	PhasePlanning  = "Planning"  // the plan is not known yet
+	PhasePreparing = "Preparing" // nodes copy, load and pin
+	PhaseBlocked   = "Blocked"   // a person must act before anything starts
+	PhaseReady     = "Ready"     // the gate is open, waiting for a person to start
+	PhaseUpdating  = "Updating"  // nodes move
+	PhaseHalted    = "Halted"    // a node failed; nothing new starts
+	PhaseDone      = "Done"      // every node was observed at the target
+)
+
+// ClusterUpdateSpec is one move of the cluster to a target fixed by a digest.
+//
+// +kubebuilder:validation:XValidation:rule="self.bundle == oldSelf.bundle",message="the target of an update cannot be changed: delete this ClusterUpdate and create another"
+type ClusterUpdateSpec struct {
+	// Bundle is the digest of the bundle to run.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits, as `kubectl get bundles -o wide` shows it"
+	Bundle string `json:"bundle"`
+	// Start says when: Manual waits for a person, Immediate starts as soon as
+	// every check passes.
+	// +optional
+	// +kubebuilder:default=Manual
+	Start StartMode `json:"start,omitempty"`
+	// PlanDigest is the digest of the plan that was approved. If the plan is
+	// another when nodes are to start, nothing starts. Empty with Immediate
+	// approves the plan that is current at the start.
+	// +optional
+	PlanDigest string `json:"planDigest,omitempty"`
+	// Paused keeps further nodes from starting; a node that has started goes on.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+	// AllowDowngrade lets an older bundle run (a rollback). Without it an older
+	// bundle is loaded but refused as an update.
+	// +optional
+	AllowDowngrade bool `json:"allowDowngrade,omitempty"`
+	// Retry is raised by one to try failed nodes again after a halt.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Retry int32 `json:"retry,omitempty"`
+}
+
+// Blocker is one reason why the update does not go on.
+type Blocker struct {
+	// Reason word, one of the catalogue.
+	Reason string `json:"reason"`
+	// Message says what, where and how much.
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
+	// Fix says what would unblock it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Fix string `json:"fix,omitempty"`
+	// Object the reason is about, as kind/name or kind/namespace/name.
+	// +optional
+	Object string `json:"object,omitempty"`
+	// Since when.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// PhaseTime is when a phase began.
+type PhaseTime struct {
+	Phase string      `json:"phase"`
+	At    metav1.Time `json:"at"`
+}
+
+// ClusterUpdateStatus says how far the update is, what it waits for, and why.
+type ClusterUpdateStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Phase is one of Planning, Preparing, Blocked, Ready, Updating, Halted, Done.
+	// +optional
+	Phase string `json:"phase,omitempty"`
+	// Version of the bundle, for people.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// PlanDigest is the digest of the current plan.
+	// +optional
+	PlanDigest string `json:"planDigest,omitempty"`
+	// Plan is the name of the Content that holds the plan.
+	// +optional
+	Plan string `json:"plan,omitempty"`
+	// Progress as "done/wanted" nodes.
+	// +optional
+	Progress string `json:"progress,omitempty"`
+	// NodesDone, NodesTotal and NodesFailed count the nodes of the plan.
+	// +optional
+	NodesDone int32 `json:"nodesDone,omitempty"`
+	// +optional
+	NodesTotal int32 `json:"nodesTotal,omitempty"`
+	// +optional
+	NodesFailed int32 `json:"nodesFailed,omitempty"`
+	// Current are the nodes that are being updated.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Current []string `json:"current,omitempty"`
+	// WaitingFor is the first blocker in one sentence, empty if nothing waits.
+	// +optional
+	WaitingFor string `json:"waitingFor,omitempty"`
+	// Blockers are the first 20 reasons, most important first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Blockers []Blocker `json:"blockers,omitempty"`
+	// BlockerCount is the number of all reasons.
+	// +optional
+	BlockerCount int32 `json:"blockerCount,omitempty"`
+	// Phases says when each phase began, oldest first; the last 20.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Phases []PhaseTime `json:"phases,omitempty"`
+	// StartedAt is when the first node started.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// FinishedAt is when the last node was observed at the target.
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+	// Conditions: Planned, GateOpen, Ready, Reconciling, Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ClusterUpdate is the only thing that moves nodes.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rcu
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.progress`
+// +kubebuilder:printcolumn:name="Waiting-For",type=string,JSONPath=`.status.waitingFor`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Plan",type=string,priority=1,JSONPath=`.status.planDigest`
+// +kubebuilder:printcolumn:name="Paused",type=boolean,priority=1,JSONPath=`.spec.paused`
+type ClusterUpdate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ClusterUpdateSpec `json:"spec"`
+	// +optional
+	Status ClusterUpdateStatus `json:"status,omitempty"`
+}
+
+// ClusterUpdateList is a list of ClusterUpdates.
+//
+// +kubebuilder:object:root=true
+type ClusterUpdateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterUpdate `json:"items"`
+}

@@ -1,0 +1,71 @@
+package v1alpha1
+
+// Condition types.
+const (
+	ConditionReady       = "Ready"
+	ConditionReconciling = "Reconciling"
+	ConditionStalled     = "Stalled"
+	ConditionApproved    = "Approved"   // Bundle
+	ConditionLoaded      = "Loaded"     // Bundle
+	ConditionPlanned     = "Planned"    // ClusterUpdate
+	ConditionGateOpen    = "GateOpen"   // ClusterUpdate
+	ConditionImagesHeld  = "ImagesHeld" // NodeUpdate
+)
+
+// Reason words. Each has a page section in docs/reference/reasons.md with its
+// cause and cure; `refit explain WORD` prints it.
+const (
+	ReasonAsExpected            = "AsExpected"
+	ReasonAwaitingApproval      = "AwaitingApproval"
+	ReasonApprovedByDigest      = "ApprovedByDigest"
+	ReasonApprovedByKey         = "ApprovedByKey"
+	ReasonDigestMismatch        = "DigestMismatch"
+	ReasonBundleUnreadable      = "BundleUnreadable"
+	ReasonBundleCorrupt         = "BundleCorrupt"
+	ReasonBundleNotFound        = "BundleNotFound"
+	ReasonBundleNotApproved     = "BundleNotApproved"
+	ReasonBundleRevoked         = "BundleRevoked"
+	ReasonBundleTooNew          = "BundleTooNew"
+	ReasonCopying               = "Copying"
+	ReasonLoading               = "Loading"
+	ReasonNoSource              = "NoSource"
+	ReasonInsufficientSpace     = "InsufficientSpace"
+	ReasonImagesMissing         = "ImagesMissing"
+	ReasonPinsIgnored           = "PinsIgnored"
+	ReasonPayloadMissing        = "PayloadMissing"
+	ReasonAgentMissing          = "AgentMissing"
+	ReasonAgentSilent           = "AgentSilent"
+	ReasonNodeNotReady          = "NodeNotReady"
+	ReasonNodeInTwoPools        = "NodeInTwoPools"
+	ReasonVersionSkew           = "VersionSkew"
+	ReasonOlderThanRunning      = "OlderThanRunning"
+	ReasonNothingToDo           = "NothingToDo"
+	ReasonNoUpdater             = "NoUpdater"
+	ReasonAnotherUpdateRunning  = "AnotherUpdateRunning"
+	ReasonPlanChanged           = "PlanChanged"
+	ReasonAwaitingStart         = "AwaitingStart"
+	ReasonPaused                = "Paused"
+	ReasonDraining              = "Draining"
+	ReasonDrainBlocked          = "DrainBlocked"
+	ReasonDisruptionBudget      = "DisruptionBudget"
+	ReasonUpdating              = "Updating"
+	ReasonSettling              = "Settling"
+	ReasonStepFailed            = "StepFailed"
+	ReasonHalted                = "Halted"
+	ReasonUpdated               = "Updated"
+	ReasonControlPlaneUnhealthy = "ControlPlaneUnhealthy"
+	ReasonInvalidKey            = "InvalidKey"
+)
+
+// Labels and annotations that refit puts on objects that are not its own.
+const (
+	// AnnotationCordonedBy marks a cordon as refit's own; only such are removed.
+	AnnotationCordonedBy = "refit.dev/cordoned-by"
+	// LabelComponent marks refit's own pods.
+	LabelComponent = "refit.dev/component"
+	// FieldOwnerController, FieldOwnerAgent and FieldOwnerCLI are the
+	// server-side apply owners.
+	FieldOwnerController = "refit-controller"
+	FieldOwnerAgent      = "refit-agent"
+	FieldOwnerCLI        = "refit"
+)

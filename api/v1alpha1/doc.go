@@ -1,0 +1,14 @@
+// Package v1alpha1 holds refit's kinds: group refit.dev, version v1alpha1.
+//
+// Promise: the words of the product. Every kind, reason and condition that a
+// person can read in `kubectl get` is defined here and nowhere else. The
+// package imports only apimachinery.
+//
+// Who writes what: people write the specs of Bundle (approval), TrustPolicy,
+// PinnedImageSet, UpdatePool and ClusterUpdate; the controller writes Content,
+// the specs of NodeUpdate and every status but that of NodeUpdate; each node's
+// agent writes the status of the NodeUpdate that has the name of its node.
+//
+// +kubebuilder:object:generate=true
+// +groupName=refit.dev
+package v1alpha1

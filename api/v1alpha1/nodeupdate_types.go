@@ -1,0 +1,286 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Peer is a neighbour from which a node fetches chunks and to which it serves.
+type Peer struct {
+	// Node is the neighbour's name; "refit-controller" is the controller.
+	Node string `json:"node"`
+	// Address as host:port; empty for one that only fetches.
+	// +optional
+	Address string `json:"address,omitempty"`
+	// PublicKey is the neighbour's key, base64 of PKIX DER.
+	// +kubebuilder:validation:MaxLength=256
+	PublicKey string `json:"publicKey"`
+}
+
+// ApprovedBundle is a bundle that the node may read, copy and load.
+type ApprovedBundle struct {
+	// Digest of its top manifest.
+	Digest string `json:"digest"`
+	// Name of the Bundle object that approves it.
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// UpdateStep is one updater's share of this node's plan.
+type UpdateStep struct {
+	// ID within the plan.
+	ID string `json:"id"`
+	// Updater that runs it on the node.
+	Updater string `json:"updater"`
+	// Verb the updater understands, for example apply, node, swap.
+	Verb string `json:"verb"`
+	// From and To are the versions before and after.
+	// +optional
+	From string `json:"from,omitempty"`
+	// +optional
+	To string `json:"to,omitempty"`
+}
+
+// NodeRun permits this node to run its share of the plan now.
+type NodeRun struct {
+	// Name of the ClusterUpdate.
+	Name string `json:"name"`
+	// UID of the ClusterUpdate, so that one of the same name is another run.
+	UID string `json:"uid"`
+	// Bundle is the digest the payloads come from.
+	Bundle string `json:"bundle"`
+	// PlanDigest is the plan these steps are part of.
+	PlanDigest string `json:"planDigest"`
+	// Attempt counts from 1; raised to try a failed run again.
+	Attempt int32 `json:"attempt"`
+	// Steps the agent runs, in order.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Steps []UpdateStep `json:"steps"`
+}
+
+// NodeUpdateSpec is what this node must do. Written by the controller only.
+type NodeUpdateSpec struct {
+	// Bundles that are approved, the wanted one first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Bundles []ApprovedBundle `json:"bundles,omitempty"`
+	// Trust is the name of the Content with the trusted keys (type trust).
+	// +optional
+	Trust string `json:"trust,omitempty"`
+	// Hold is the name of the Content with what to hold and pin (type hold).
+	// +optional
+	Hold string `json:"hold,omitempty"`
+	// Peers are the neighbours.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Peers []Peer `json:"peers,omitempty"`
+	// Run permits the node to run its steps; the node is drained by then.
+	// +optional
+	Run *NodeRun `json:"run,omitempty"`
+}
+
+// AgentInfo says which agent speaks and how it is reached.
+type AgentInfo struct {
+	// Version of the agent.
+	Version string `json:"version"`
+	// Address of its chunk server, host:port.
+	Address string `json:"address"`
+	// PublicKey of this agent, base64 of PKIX DER.
+	PublicKey string `json:"publicKey"`
+}
+
+// Medium is one stick, disk or file with a bundle on it.
+type Medium struct {
+	// Device or file.
+	Device string `json:"device"`
+	// Digest found, empty if it could not be read.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+	// +optional
+	Name string `json:"name,omitempty"`
+	// +optional
+	Version string `json:"version,omitempty"`
+	// SignedBy are the trusted keys that signed it.
+	// +optional
+	// +listType=atomic
+	SignedBy []string `json:"signedBy,omitempty"`
+	// State: Found (not approved), Refused, Copying, Copied, Unreadable.
+	State string `json:"state"`
+	// Message says why, with what was found and what was expected.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// States of a Medium.
+const (
+	MediumFound      = "Found"
+	MediumRefused    = "Refused"
+	MediumCopying    = "Copying"
+	MediumCopied     = "Copied"
+	MediumUnreadable = "Unreadable"
+)
+
+// FileSystem says how much room a place has.
+type FileSystem struct {
+	// Name: state (the agent's own store) or images (the runtime's).
+	Name string `json:"name"`
+	// ID tells file systems apart: two names with one ID share the room.
+	ID string `json:"id"`
+	// FreeBytes that may be used before the kubelet would evict.
+	FreeBytes int64 `json:"freeBytes"`
+	// TotalBytes of the file system.
+	TotalBytes int64 `json:"totalBytes"`
+}
+
+// Holding says how much of spec.hold the node has.
+type Holding struct {
+	// Content is the name of the hold list this is about.
+	Content string `json:"content"`
+	// Images wanted, held (present in the runtime) and pinned, as CRI reports them.
+	ImagesTotal  int32 `json:"imagesTotal"`
+	ImagesHeld   int32 `json:"imagesHeld"`
+	ImagesPinned int32 `json:"imagesPinned"`
+	// PayloadsTotal and PayloadsHeld count node payloads in the agent's store.
+	PayloadsTotal int32 `json:"payloadsTotal"`
+	PayloadsHeld  int32 `json:"payloadsHeld"`
+	// BytesTotal and BytesDone of the blobs wanted from the bundle.
+	BytesTotal int64 `json:"bytesTotal"`
+	BytesDone  int64 `json:"bytesDone"`
+	// BytesFromMedia and BytesFromPeers say where they came from.
+	BytesFromMedia int64 `json:"bytesFromMedia"`
+	BytesFromPeers int64 `json:"bytesFromPeers"`
+	// NeededBytes is the room still needed, by file system name.
+	// +optional
+	NeededBytes map[string]int64 `json:"neededBytes,omitempty"`
+}
+
+// RunState of a node's run.
+// +kubebuilder:validation:Enum=Running;Succeeded;Failed
+type RunState string
+
+const (
+	RunRunning   RunState = "Running"
+	RunSucceeded RunState = "Succeeded"
+	RunFailed    RunState = "Failed"
+)
+
+// NodeRunStatus is what came of spec.run.
+type NodeRunStatus struct {
+	UID        string   `json:"uid"`
+	PlanDigest string   `json:"planDigest"`
+	Attempt    int32    `json:"attempt"`
+	State      RunState `json:"state"`
+	// Step that runs now or failed.
+	// +optional
+	Step string `json:"step,omitempty"`
+	// StepsDone counts the steps that were observed done.
+	StepsDone int32 `json:"stepsDone"`
+	// Reason word when it failed or waits.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Message string `json:"message,omitempty"`
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+}
+
+// Observed is what the agent sees on its node.
+type Observed struct {
+	// KubeletVersion of the binary that runs, as it says itself.
+	// +optional
+	KubeletVersion string `json:"kubeletVersion,omitempty"`
+	// KubeadmVersion of the binary in the path.
+	// +optional
+	KubeadmVersion string `json:"kubeadmVersion,omitempty"`
+	// ControlPlane is the version of the API server's static pod, empty on workers.
+	// +optional
+	ControlPlane string `json:"controlPlane,omitempty"`
+	// RuntimeName and RuntimeVersion as CRI reports them.
+	// +optional
+	RuntimeName string `json:"runtimeName,omitempty"`
+	// +optional
+	RuntimeVersion string `json:"runtimeVersion,omitempty"`
+	// BootID of the kernel.
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// Architecture in Go's words, for example amd64.
+	// +optional
+	Architecture string `json:"architecture,omitempty"`
+}
+
+// NodeUpdateStatus is what the node did. Written by its own agent only.
+type NodeUpdateStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Phase for people: Idle, Waiting, Copying, Loading, Held, Updating, Failed.
+	// +optional
+	Phase string `json:"phase,omitempty"`
+	// Message is one sentence about the phase.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// +optional
+	Agent *AgentInfo `json:"agent,omitempty"`
+	// +optional
+	Observed *Observed `json:"observed,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	FileSystems []FileSystem `json:"fileSystems,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=device
+	// +kubebuilder:validation:MaxItems=8
+	Media []Medium `json:"media,omitempty"`
+	// Bundles whose header (top manifest, metadata, chunk table) this node has
+	// and serves.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	Bundles []string `json:"bundles,omitempty"`
+	// +optional
+	Holding *Holding `json:"holding,omitempty"`
+	// +optional
+	Run *NodeRunStatus `json:"run,omitempty"`
+	// Conditions: Ready, Reconciling, Stalled, ImagesHeld.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NodeUpdate is one node's share: the controller writes the spec, the node's
+// agent writes the status. It has the node's name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,categories=refit,shortName=rnu
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Kubelet",type=string,JSONPath=`.status.observed.kubeletVersion`
+// +kubebuilder:printcolumn:name="Pinned",type=integer,JSONPath=`.status.holding.imagesPinned`
+// +kubebuilder:printcolumn:name="Of",type=integer,JSONPath=`.status.holding.imagesTotal`
+// +kubebuilder:printcolumn:name="Step",type=string,JSONPath=`.status.run.step`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NodeUpdate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec NodeUpdateSpec `json:"spec,omitempty"`
+	// +optional
+	Status NodeUpdateStatus `json:"status,omitempty"`
+}
+
+// NodeUpdateList is a list of NodeUpdates.
+//
+// +kubebuilder:object:root=true
+type NodeUpdateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeUpdate `json:"items"`
+}

@@ -1,0 +1,93 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PinnedImage is one image to hold.
+type PinnedImage struct {
+	// Name under which pods ask for the image, with its tag.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Name string `json:"name"`
+	// Digest of its manifest or index.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits; a tag alone can move and so cannot be pinned"
+	Digest string `json:"digest"`
+}
+
+// ImageGroup is a named part of a set.
+type ImageGroup struct {
+	// Name of the group, for example "control-plane" or "workload".
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// Images of the group; each name once.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=500
+	Images []PinnedImage `json:"images"`
+}
+
+// PinnedImageSetSpec says which images which nodes hold.
+type PinnedImageSetSpec struct {
+	// NodeSelector picks the nodes by label; empty means every node.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// Bundle is the digest of the bundle the images come from.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits"
+	Bundle string `json:"bundle,omitempty"`
+	// AllOfBundle pins every image of the bundle, without listing them.
+	// +optional
+	AllOfBundle bool `json:"allOfBundle,omitempty"`
+	// Groups of images.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Groups []ImageGroup `json:"groups,omitempty"`
+}
+
+// PinnedImageSetStatus counts the nodes.
+type PinnedImageSetStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Images is the number of images of the set.
+	// +optional
+	Images int32 `json:"images,omitempty"`
+	// Nodes that hold and pin the whole set, as "done/wanted".
+	// +optional
+	Nodes string `json:"nodes,omitempty"`
+	// Conditions: Ready, Reconciling, Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PinnedImageSet is a set of images that nodes hold and never collect.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rpis
+// +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.status.images`
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="has(self.spec.bundle) || !has(self.spec.allOfBundle) || !self.spec.allOfBundle",message="allOfBundle needs spec.bundle: name the digest of the bundle"
+type PinnedImageSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec PinnedImageSetSpec `json:"spec"`
+	// +optional
+	Status PinnedImageSetStatus `json:"status,omitempty"`
+}
+
+// PinnedImageSetList is a list of PinnedImageSets.
+//
+// +kubebuilder:object:root=true
+type PinnedImageSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PinnedImageSet `json:"items"`
+}

@@ -1,0 +1,37 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// NodesNamespace holds the NodeUpdate and Content objects.
+const NodesNamespace = "refit-nodes"
+
+// SystemNamespace holds the controller.
+const SystemNamespace = "refit-system"
+
+// GroupVersion is refit.dev/v1alpha1.
+var GroupVersion = schema.GroupVersion{Group: "refit.dev", Version: "v1alpha1"}
+
+var (
+	// SchemeBuilder collects the kinds of this group.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKinds)
+	// AddToScheme registers the kinds of this group with a scheme.
+	AddToScheme = SchemeBuilder.AddToScheme
+)
+
+func addKinds(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&Bundle{}, &BundleList{},
+		&TrustPolicy{}, &TrustPolicyList{},
+		&PinnedImageSet{}, &PinnedImageSetList{},
+		&UpdatePool{}, &UpdatePoolList{},
+		&ClusterUpdate{}, &ClusterUpdateList{},
+		&NodeUpdate{}, &NodeUpdateList{},
+		&Content{}, &ContentList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

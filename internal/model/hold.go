@@ -1,0 +1,44 @@
+package model
+
+// HoldList says what a node holds and pins. It is the data of a Content of
+// type "hold".
+type HoldList struct {
+	Images   []HeldImage   `json:"images"`
+	Payloads []HeldPayload `json:"payloads,omitempty"`
+}
+
+// HeldImage is one image name to hold and pin.
+type HeldImage struct {
+	// Name with tag, as pods say it.
+	Name string `json:"name"`
+	// Digest of the manifest or index.
+	Digest string `json:"digest"`
+	// Bundle the image comes from, by digest.
+	Bundle string `json:"bundle"`
+}
+
+// HeldPayload is one file of a bundle that a node keeps for its updaters.
+type HeldPayload struct {
+	// Name, for example "kubelet".
+	Name string `json:"name"`
+	// Digest of the file.
+	Digest string `json:"digest"`
+	// Bundle the payload comes from, by digest.
+	Bundle string `json:"bundle"`
+}
+
+// Trust is the data of a Content of type "trust".
+type Trust struct {
+	// Policies: a bundle that satisfies one of them may be loaded.
+	Policies []TrustRule `json:"policies"`
+	// RevokedDigests may not be loaded, whatever else says so.
+	RevokedDigests []string `json:"revokedDigests,omitempty"`
+}
+
+// TrustRule is one TrustPolicy.
+type TrustRule struct {
+	Name string `json:"name"`
+	// Keys by name, PEM.
+	Keys      map[string]string `json:"keys"`
+	Threshold int               `json:"threshold"`
+}

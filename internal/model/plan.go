@@ -1,0 +1,100 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// PlanVersion is the version of the plan's JSON.
+const PlanVersion = "refit.dev/plan/v1"
+
+// Disruption says what a step does to the pods of its node, mildest first.
+type Disruption string
+
+const (
+	DisruptionNone    Disruption = "none"
+	DisruptionRestart Disruption = "restart" // of a node component, pods stay
+	DisruptionDrain   Disruption = "drain"   // pods are evicted
+	DisruptionReboot  Disruption = "reboot"
+)
+
+// Who runs a step.
+const (
+	ByController = "controller"
+	ByAgent      = "agent"
+)
+
+// Step is one updater's share of one node's plan.
+type Step struct {
+	// ID is unique in the node's plan, for example "kubeadm".
+	ID string `json:"id"`
+	// Updater that runs it: cordon, drain, kubeadm, kubelet, settle, uncordon.
+	Updater string `json:"updater"`
+	// Verb the updater understands: apply (first control-plane node), node, swap.
+	Verb string `json:"verb"`
+	// By is controller or agent.
+	By string `json:"by"`
+	// From and To are versions.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+	// Disruption of this step.
+	Disruption Disruption `json:"disruption"`
+	// NotReversible says why the step cannot be undone; empty if it can.
+	NotReversible string `json:"notReversible,omitempty"`
+}
+
+// Roles of a node.
+const (
+	RoleControlPlane = "control-plane"
+	RoleWorker       = "worker"
+)
+
+// NodePlan is one node's share of a plan.
+type NodePlan struct {
+	Node string `json:"node"`
+	Pool string `json:"pool"`
+	Role string `json:"role"`
+	// Wave groups nodes: all nodes of a wave are done before the next begins.
+	Wave int `json:"wave"`
+	// From and To are the node's Kubernetes versions.
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Steps []Step `json:"steps"`
+	// PointOfNoReturn is the ID of the first step that cannot be undone.
+	PointOfNoReturn string `json:"pointOfNoReturn,omitempty"`
+}
+
+// Target is what a plan leads to.
+type Target struct {
+	// Bundle is the digest of the bundle.
+	Bundle  string `json:"bundle"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Kubernetes is the version the payloads bring, empty if none.
+	Kubernetes string `json:"kubernetes,omitempty"`
+}
+
+// Plan is what will run: the same value is printed, approved by its digest and
+// run. Times, free bytes and estimates are not part of it.
+type Plan struct {
+	Version string `json:"version"`
+	Target  Target `json:"target"`
+	// Nodes in the order in which they start.
+	Nodes []NodePlan `json:"nodes"`
+}
+
+// JSON is the canonical text of the plan.
+func (p Plan) JSON() []byte {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // a Plan holds only strings and numbers
+	}
+	return b
+}
+
+// Digest names the plan.
+func (p Plan) Digest() string {
+	sum := sha256.Sum256(p.JSON())
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

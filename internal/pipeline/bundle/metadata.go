@@ -1,0 +1,89 @@
+package bundle
+
+// FormatVersion is the version of the format written here.
+const FormatVersion = 1
+
+// DefaultChunkSize is the size of a chunk in bytes: the unit that nodes
+// exchange and verify.
+const DefaultChunkSize = 4 << 20
+
+// Groups that images and payloads are put in when nobody says otherwise.
+const (
+	GroupControlPlane = "control-plane" // kube-apiserver, controller-manager, scheduler, etcd
+	GroupNode         = "node"          // kube-proxy, pause, coredns
+	GroupRefit        = "refit"         // refit's own image
+	GroupWorkload     = "workload"      // everything else
+)
+
+// Names of payloads that refit's updaters know.
+const (
+	PayloadKubelet    = "kubelet"
+	PayloadKubeadm    = "kubeadm"
+	PayloadKubectl    = "kubectl"
+	PayloadRefitAgent = "refit-agent"
+	PayloadRefit      = "refit"
+)
+
+// Metadata is what a bundle says of itself. It hangs under the top manifest,
+// so the bundle's digest covers it.
+type Metadata struct {
+	FormatVersion int `json:"formatVersion"`
+	// MinRefit is the oldest refit that may load the bundle, a semantic version.
+	MinRefit string `json:"minRefit"`
+	Name     string `json:"name"`
+	// Version of the bundle, a semantic version; orders bundles of one name.
+	Version string `json:"version"`
+	// KubernetesVersion of the kubelet/kubeadm payloads, for example v1.36.3;
+	// empty if the bundle brings none.
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// Platforms, sorted, for example linux/amd64.
+	Platforms []string `json:"platforms"`
+	// Images sorted by name.
+	Images []Image `json:"images"`
+	// Payloads sorted by name, then platform.
+	Payloads []Payload `json:"payloads,omitempty"`
+	// ChunkSize in bytes.
+	ChunkSize int64 `json:"chunkSize"`
+	// Blobs in the order of the file, all that follow the chunk table.
+	Blobs []Blob `json:"blobs"`
+}
+
+// Image is one image name of a bundle.
+type Image struct {
+	// Name with tag, normalised (registry.k8s.io/pause:3.10.2).
+	Name string `json:"name"`
+	// Digest and MediaType of its manifest or index.
+	Digest    string `json:"digest"`
+	MediaType string `json:"mediaType"`
+	// Group the image belongs to.
+	Group string `json:"group"`
+	// Size in bytes of its blobs as they travel, and UnpackedSize of its layers
+	// as files (the sum of the uncompressed layers), measured when built.
+	Size         int64 `json:"size"`
+	UnpackedSize int64 `json:"unpackedSize"`
+	// Blobs are the digests of everything under it, itself included, as indexes
+	// into Metadata.Blobs, ascending.
+	Blobs []int `json:"blobs"`
+}
+
+// Payload is one file for the nodes' updaters.
+type Payload struct {
+	// Name, for example kubelet.
+	Name string `json:"name"`
+	// Version, for example v1.36.3; empty if unknown.
+	Version string `json:"version,omitempty"`
+	// Platform, for example linux/amd64; empty for any.
+	Platform string `json:"platform,omitempty"`
+	Digest   string `json:"digest"`
+	Size     int64  `json:"size"`
+	// Mode of the file, for example 0755.
+	Mode uint32 `json:"mode"`
+	// Blob is the index into Metadata.Blobs.
+	Blob int `json:"blob"`
+}
+
+// Blob is one content-addressed part of the file.
+type Blob struct {
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}

@@ -1,0 +1,3 @@
+// Package structure holds the tests that keep the house in order: which
+// package may import which, and how big a package may be.
+package structure

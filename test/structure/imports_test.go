@@ -1,0 +1,191 @@
+package structure
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/refit-dev/refit/"
+
+type pkg struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	Dir          string
+	GoFiles      []string
+	XTestImports []string
+}
+
+// layer returns the layer of one of our packages (ARCHITECTURE.md), or -1.
+func layer(path string) int {
+	p := strings.TrimPrefix(path, module)
+	switch {
+	case p == "api/v1alpha1":
+		return 0
+	case p == "internal/model", p == "internal/version", p == "internal/failpoint", p == "internal/cli/exit":
+		return 1
+	case p == "internal/rollout", p == "internal/drain", p == "internal/explain", isStage(p):
+		return 2
+	case under(p, "internal/host"), under(p, "internal/oci"), under(p, "internal/registry"):
+		return 3
+	case under(p, "internal/pipeline"), under(p, "internal/source"):
+		return 4
+	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
+		under(p, "internal/web"), under(p, "internal/cli"), under(p, "internal/lab"), under(p, "internal/release"), p == "config":
+		return 5
+	case under(p, "cmd"):
+		return 6
+	}
+	return -1
+}
+
+func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+// isStage: internal/pipeline, internal/pipeline/<stage>, internal/source/<part>.
+func isStage(p string) bool {
+	parts := strings.Split(p, "/")
+	if len(parts) < 2 || parts[0] != "internal" || (parts[1] != "pipeline" && parts[1] != "source") {
+		return false
+	}
+	return len(parts) <= 3
+}
+
+// stageOf is the stage folder a package of layer 2 or 4 belongs to.
+func stageOf(p string) string {
+	parts := strings.Split(strings.TrimPrefix(p, module), "/")
+	if len(parts) < 3 {
+		return ""
+	}
+	return strings.Join(parts[:3], "/")
+}
+
+// allowed reports why from may not import to, or "".
+func allowed(from, to string) string {
+	lf, lt := layer(from), layer(to)
+	f, t := strings.TrimPrefix(from, module), strings.TrimPrefix(to, module)
+	switch {
+	case lf < 0:
+		return "package has no layer: add it to ARCHITECTURE.md and to this test"
+	case lt < 0:
+		return "imports a package without a layer"
+	case lf == 0 && lt >= 0:
+		return "api imports only apimachinery"
+	case lf == 1 && lt == 0:
+		return "values do not know the API"
+	case lf == 2 && lt == 0:
+		return "pure stages do not know the API: take values of internal/model"
+	case lf == 3 && lt == 2:
+		return "an edge does not know the stages"
+	case lt > lf:
+		return "imports go down only"
+	case lf == 2 && lt == 2 && t != "internal/pipeline/bundle":
+		return "a pure stage imports no other stage"
+	case lf == 4 && lt == 4 && stageOf(f) != stageOf(t) && !under(t, "internal/pipeline/bundle"):
+		return "a half imports no other stage's half"
+	case lf == 5 && lt == 5:
+		return wiring(f, t)
+	}
+	return ""
+}
+
+// wiring packages import each other only along these edges.
+var wiringEdges = map[string][]string{
+	"internal/web":        {"internal/render"},
+	"internal/controller": {"internal/web", "config"},
+	"internal/agent":      {"internal/web"},
+	"internal/cli":        {"internal/render", "internal/lab", "internal/release", "config"},
+	"internal/lab":        {"internal/controller", "internal/agent"},
+}
+
+func wiring(f, t string) string {
+	for from, tos := range wiringEdges {
+		if !under(f, from) {
+			continue
+		}
+		if under(t, from) {
+			return ""
+		}
+		for _, to := range tos {
+			if under(t, to) {
+				return ""
+			}
+		}
+	}
+	if top(f) == top(t) {
+		return ""
+	}
+	return "wiring packages do not import each other but along the edges in this test"
+}
+
+func top(p string) string {
+	parts := strings.Split(p, "/")
+	if len(parts) < 2 {
+		return p
+	}
+	return strings.Join(parts[:2], "/")
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Dir,GoFiles", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for dec.More() {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d packages found: the test looks at the wrong folder", len(all))
+	}
+	return all
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		if under(strings.TrimPrefix(p.ImportPath, module), "test") || under(strings.TrimPrefix(p.ImportPath, module), "bench") {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !strings.HasPrefix(imp, module) {
+				continue
+			}
+			if why := allowed(p.ImportPath, imp); why != "" {
+				t.Errorf("%s -> %s: %s", strings.TrimPrefix(p.ImportPath, module), strings.TrimPrefix(imp, module), why)
+			}
+		}
+	}
+}
+
+func TestImportsRuleRefuses(t *testing.T) {
+	t.Parallel()
+	for name, edge := range map[string][2]string{
+		"a stage that imports the API":           {"internal/pipeline/gate", "api/v1alpha1"},
+		"a host edge that imports a stage":       {"internal/host/containerd", "internal/pipeline/pin"},
+		"a half that imports another stage's":    {"internal/pipeline/load/agent", "internal/pipeline/pin/agent"},
+		"the controller that imports the agent":  {"internal/controller", "internal/agent"},
+		"a stage that imports another stage":     {"internal/pipeline/gate", "internal/pipeline/update"},
+		"an edge that imports the wiring":        {"internal/host/disk", "internal/agent"},
+		"a package that nobody gave a layer to":  {"internal/misc", "internal/model"},
+		"values that import the API":             {"internal/model", "api/v1alpha1"},
+		"the agent that imports the controller":  {"internal/agent", "internal/controller"},
+		"the CLI that imports the node's agent":  {"internal/cli", "internal/agent"},
+		"a main that nobody may import":          {"internal/cli", "cmd/refit"},
+		"the API that imports plain values":      {"api/v1alpha1", "internal/model"},
+		"an updater that imports the media half": {"internal/pipeline/update/updaters/kubeadm", "internal/pipeline/load/agent"},
+	} {
+		if why := allowed(module+edge[0], module+edge[1]); why == "" {
+			t.Errorf("%s: %s -> %s is let through", name, edge[0], edge[1])
+		}
+	}
+}
