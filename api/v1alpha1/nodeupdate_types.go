@@ -87,6 +87,12 @@ type AgentInfo struct {
 	Address string `json:"address"`
 	// PublicKey of this agent, base64 of PKIX DER.
 	PublicKey string `json:"publicKey"`
+	// Heartbeat is when the agent last said that it lives, written at least
+	// once a minute while it reaches the API server. It is here, not in a Lease:
+	// the NodeRestriction admission plugin lets a node write no Lease but its
+	// kubelet's own.
+	// +optional
+	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
 }
 
 // Medium is one stick, disk or file with a bundle on it.
