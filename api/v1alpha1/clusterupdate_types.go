@@ -121,6 +121,12 @@ type ClusterUpdateStatus struct {
 	// BlockerCount is the number of all reasons.
 	// +optional
 	BlockerCount int32 `json:"blockerCount,omitempty"`
+	// Warnings do not keep the update from starting, but would hold it up later,
+	// for example a disruption budget that allows no eviction. The first 20.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Warnings []Blocker `json:"warnings,omitempty"`
 	// Phases says when each phase began, oldest first; the last 20.
 	// +optional
 	// +listType=atomic

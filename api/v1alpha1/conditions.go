@@ -61,6 +61,18 @@ const (
 const (
 	// AnnotationCordonedBy marks a cordon as refit's own; only such are removed.
 	AnnotationCordonedBy = "refit.dev/cordoned-by"
+	// AnnotationUpdating marks a node that an update has started on, also one
+	// that a person had cordoned before: "<uid> <attempt> <RFC 3339 time>".
+	AnnotationUpdating = "refit.dev/updating"
+	// AnnotationAllowDelete, "true" on a ClusterUpdate that moves nodes, lets it
+	// be deleted: no further node starts, and a node that runs finishes.
+	AnnotationAllowDelete = "refit.dev/allow-delete"
+	// LabelManagedBy with the value of FieldOwnerController marks objects that
+	// the controller made and may delete.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	// LabelFirstContact marks the nodes that got refit's image by hand, so that
+	// the controller is scheduled where its image is.
+	LabelFirstContact = "refit.dev/first-contact"
 	// LabelComponent marks refit's own pods.
 	LabelComponent = "refit.dev/component"
 	// FieldOwnerController, FieldOwnerAgent and FieldOwnerCLI are the
