@@ -229,11 +229,6 @@ type NodeUpdateStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// Heartbeat is renewed about every 40 seconds by the agent. A Lease would be
-	// cheaper, but a node's identity may touch no Lease but the kubelet's own
-	// (the API server's NodeRestriction), and the agent has no other identity.
-	// +optional
-	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
 	// +optional
 	Agent *AgentInfo `json:"agent,omitempty"`
 	// +optional
