@@ -1,0 +1,120 @@
+package failpoint
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Points at which an agent can be killed, in the order in which an update
+// passes them.
+const (
+	HeaderFetched   = "header.fetched"    // a header is in memory, not on disk
+	HeaderStored    = "header.stored"     // a header is on disk
+	ChunkWritten    = "store.chunk"       // a chunk is in a partial blob
+	BlobSync        = "store.sync"        // a blob is complete, not synced
+	BlobRename      = "store.rename"      // a blob is synced, not named
+	MediumCopy      = "media.copy"        // between two chunks of a medium
+	PeerFetch       = "peer.fetch"        // between two chunks of a peer
+	LoadContent     = "load.content"      // blobs are in the runtime, no image record
+	LoadUnpack      = "load.unpack"       // records exist, not unpacked
+	LoadDone        = "load.done"         // unpacked, not pinned
+	PinLabel        = "pin.label"         // one record of several is labelled
+	PinRecord       = "pin.record"        // pinned, not in the own record
+	JournalRun      = "journal.run"       // the run is in the journal, no step yet
+	StepBefore      = "step.before"       // the start of a step is in the journal
+	StepAfter       = "step.after"        // a step has ended, not in the journal
+	JournalStep     = "journal.step"      // the end of a step is in the journal
+	JournalFinish   = "journal.finish"    // the end of the run is in the journal
+	KubeadmStarted  = "kubeadm.started"   // kubeadm runs in its own unit
+	KubeadmBinary   = "kubeadm.binary"    // the new kubeadm is in its place
+	KubeletStopped  = "kubelet.stopped"   // the kubelet is stopped
+	KubeletReplaced = "kubelet.replaced"  // its binary is replaced, not started
+	StatusApply     = "agent.status"      // before a status is written
+	RunReported     = "agent.runreported" // after a status with a finished run
+)
+
+// Names lists every point.
+func Names() []string {
+	return []string{
+		HeaderFetched, HeaderStored, ChunkWritten, BlobSync, BlobRename, MediumCopy, PeerFetch,
+		LoadContent, LoadUnpack, LoadDone, PinLabel, PinRecord, JournalRun, StepBefore, StepAfter,
+		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeletStopped, KubeletReplaced,
+		StatusApply, RunReported,
+	}
+}
+
+var (
+	mu              sync.Mutex
+	passes          = map[string]int{}
+	file            = os.Getenv("REFIT_FAILPOINT_FILE")
+	fromEnv, envSet = os.LookupEnv("REFIT_FAILPOINT")
+	hook            func(name string)
+)
+
+// UseFile names the file that is asked at every point. Call it once at start.
+func UseFile(path string) {
+	mu.Lock()
+	defer mu.Unlock()
+	if file == "" {
+		file = path
+	}
+}
+
+// OnHit replaces all points by a call of f; restore puts the normal way back.
+// For tests within one process.
+func OnHit(f func(name string)) (restore func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	hook = f
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		hook = nil
+	}
+}
+
+// Here is a point. It does not return if the process is to die here.
+func Here(name string) {
+	mu.Lock()
+	if h := hook; h != nil {
+		mu.Unlock()
+		h(name)
+		return
+	}
+	defer mu.Unlock()
+	spec, inFile := fromEnv, false
+	if !envSet {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return
+		}
+		spec, inFile = strings.TrimSpace(string(b)), true
+	}
+	if !due(spec, name) {
+		return
+	}
+	if inFile {
+		_ = os.Remove(file)
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // the signal is on its way; nothing more may happen
+}
+
+// due counts a pass of name and reports whether spec wants it to be the last.
+func due(spec, name string) bool {
+	want, n, hasCount := strings.Cut(spec, ":")
+	if want != name {
+		return false
+	}
+	count := 1
+	if hasCount {
+		if c, err := strconv.Atoi(n); err == nil {
+			count = c
+		}
+	}
+	passes[name]++
+	return passes[name] >= count
+}

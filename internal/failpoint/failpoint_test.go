@@ -1,0 +1,78 @@
+package failpoint
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// The test binary starts itself again as the program that is to die.
+func TestMain(m *testing.M) {
+	if name := os.Getenv("FAILPOINT_CHILD"); name != "" {
+		UseFile(os.Getenv("FAILPOINT_CHILD_FILE"))
+		for range 3 {
+			Here(name)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func runChild(t *testing.T, env ...string) error {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), env...)
+	return c.Run()
+}
+
+func killed(err error) bool {
+	var e *exec.ExitError
+	if !errors.As(err, &e) {
+		return false
+	}
+	ws, ok := e.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
+}
+
+func TestFailpoint(t *testing.T) {
+	f := filepath.Join(t.TempDir(), "failpoint")
+	for name, c := range map[string]struct {
+		env, file string
+		dies      bool
+	}{
+		"nothing is set: the program goes on":             {},
+		"another point is named: the program goes on":     {env: "other"},
+		"the point is named: the program is killed":       {env: StepBefore, dies: true},
+		"the third pass is named: it is killed there":     {env: StepBefore + ":3", dies: true},
+		"a pass that is never reached: goes on":           {env: StepBefore + ":4"},
+		"the file names the point: the program is killed": {file: StepBefore + "\n", dies: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_ = os.Remove(f)
+			if c.file != "" {
+				if err := os.WriteFile(f, []byte(c.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			env := []string{"FAILPOINT_CHILD=" + StepBefore, "FAILPOINT_CHILD_FILE=" + f}
+			if c.env != "" {
+				env = append(env, "REFIT_FAILPOINT="+c.env)
+			}
+			err := runChild(t, env...)
+			if killed(err) != c.dies {
+				t.Fatalf("child ended with %v, want killed=%v", err, c.dies)
+			}
+			if c.file != "" {
+				if _, err := os.Stat(f); !os.IsNotExist(err) {
+					t.Fatalf("the file must be gone so that a restart goes on, stat says %v", err)
+				}
+				if err := runChild(t, env...); err != nil {
+					t.Fatalf("after the restart the program must go on, got %v", err)
+				}
+			}
+		})
+	}
+}
