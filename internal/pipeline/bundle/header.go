@@ -1,0 +1,253 @@
+package bundle
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// MaxHeaderSize bounds the header in bytes: a larger one is refused unread.
+const MaxHeaderSize = 64 << 20
+
+// Limits of the header's parts in bytes. JSON is held tighter than the chunk
+// table because it takes several times its size in memory.
+const (
+	maxManifestSize = 8 << 20
+	maxMetadataSize = 16 << 20
+)
+
+// Header is everything of a bundle before its blobs, checked. Whoever trusts
+// its Digest trusts every byte of the file.
+type Header struct {
+	// Digest of the top manifest: the digest of the bundle.
+	Digest string
+	// Top is the top manifest, an OCI image index.
+	Top []byte
+	// Signatures as found. They are not checked against any key: SignedBy does.
+	Signatures []Envelope
+	// Metadata is what the bundle says of itself.
+	Metadata *Metadata
+	// MetadataDigest is the digest of the metadata blob.
+	MetadataDigest string
+	// Chunks is the chunk table.
+	Chunks *ChunkTable
+	// Raw is the file's beginning, up to and including the padded chunk table.
+	Raw []byte
+
+	slotAt  int64
+	offsets []int64 // of the blobs' bytes
+	end     int64   // size of the file
+}
+
+// entry kinds of the header, in their order.
+const (
+	entryLayout = iota
+	entryIndex
+	entryTop
+	entrySignatures
+	entryMetaManifest
+	entryMetadata
+	entryChunks
+	entryCount
+)
+
+// entryRule says which name and size an entry of the header may have. An empty
+// name means a blob.
+var entryRules = [entryCount]struct {
+	part, name string
+	maxSize    int64
+}{
+	{"oci-layout", nameLayout, int64(len(layoutContent))},
+	{"index.json", nameIndex, maxManifestSize},
+	{"top manifest", "", maxManifestSize},
+	{"signatures", nameSignatures, SignatureSlotSize},
+	{"metadata manifest", "", maxManifestSize},
+	{"metadata", "", maxMetadataSize},
+	{"chunk table", "", MaxHeaderSize},
+}
+
+// entry is one tar entry of the header.
+type entry struct {
+	name    string
+	at      int64 // of its tar header
+	content []byte
+}
+
+// HeaderSize says how long the header is, from the bytes a file begins with.
+// If the answer is at most len(prefix), it is the size of the header.
+// Otherwise read at least up to the answer and ask again; the answer never
+// exceeds MaxHeaderSize. Bytes that are no bundle give ErrNotBundle.
+func HeaderSize(prefix []byte) (int64, error) {
+	n, _, err := walkHeader(prefix)
+	return n, err
+}
+
+// walkHeader follows the tar headers in raw; it stops at the first entry that
+// raw does not hold fully and says how many bytes it needs.
+func walkHeader(raw []byte) (int64, []entry, error) {
+	var at int64
+	entries := make([]entry, 0, entryCount)
+	for kind := range entryCount {
+		if int64(len(raw)) < at+BlockSize {
+			if kind == 0 && !couldBegin(raw) {
+				return 0, nil, ErrNotBundle
+			}
+			return at + BlockSize, entries, nil
+		}
+		if kind == 0 && !couldBegin(raw[:BlockSize]) {
+			return 0, nil, ErrNotBundle
+		}
+		name, size, err := tarEntry(raw[at:at+BlockSize], at)
+		if err != nil {
+			return 0, nil, err
+		}
+		if err := checkRule(kind, name, size, at); err != nil {
+			return 0, nil, err
+		}
+		end := at + BlockSize + PaddedSize(size)
+		if end > MaxHeaderSize {
+			return 0, nil, &CorruptError{Part: entryRules[kind].part, Offset: at, Found: fmt.Sprintf("the header would be larger than %d bytes", MaxHeaderSize)}
+		}
+		if int64(len(raw)) < end {
+			return end, entries, nil
+		}
+		content := raw[at+BlockSize : at+BlockSize+size]
+		if i := firstNonZero(raw[at+BlockSize+size : end]); i >= 0 {
+			return 0, nil, &CorruptError{Part: "padding after " + entryRules[kind].part, Offset: at + BlockSize + size + int64(i), Found: "is not zero"}
+		}
+		entries = append(entries, entry{name, at, content})
+		at = end
+	}
+	return at, entries, nil
+}
+
+// couldBegin reports whether b may be the beginning of a bundle.
+func couldBegin(b []byte) bool {
+	want := TarHeader(nameLayout, int64(len(layoutContent)))
+	return bytes.HasPrefix(want[:], b)
+}
+
+func checkRule(kind int, name string, size, at int64) error {
+	rule := entryRules[kind]
+	ok := name == rule.name
+	if rule.name == "" {
+		ok = strings.HasPrefix(name, blobPrefix) && ValidDigest(digestPrefix+name[len(blobPrefix):])
+	}
+	if !ok && kind <= entrySignatures {
+		return fmt.Errorf("%w: an archive whose entry %d is %q where a bundle has its %s", ErrNotBundle, kind+1, name, rule.part)
+	}
+	if !ok {
+		return &CorruptError{Part: "tar header of the " + rule.part, Offset: at, Found: fmt.Sprintf("names %q", name)}
+	}
+	if size > rule.maxSize {
+		return &CorruptError{Part: "tar header of the " + rule.part, Offset: at, Found: fmt.Sprintf("%d bytes are more than the %d allowed", size, rule.maxSize)}
+	}
+	return nil
+}
+
+// ParseHeader reads and checks a header; raw is exactly the header, as
+// HeaderSize measures it, and is kept in the result. It checks that every byte
+// follows from the top manifest; whether that one is approved is the caller's
+// question: see Decide. Errors: ErrNotBundle, CorruptError, TooNewError.
+func ParseHeader(raw []byte) (*Header, error) {
+	size, entries, err := walkHeader(raw)
+	if err != nil {
+		return nil, err
+	}
+	if size > int64(len(raw)) {
+		return nil, &CorruptError{Part: "header", Offset: int64(len(raw)), Found: fmt.Sprintf("ends here, at least %d bytes are needed", size)}
+	}
+	if size < int64(len(raw)) {
+		return nil, &CorruptError{Part: "header", Offset: size, Found: "more bytes than the header has"}
+	}
+	h := &Header{Raw: raw, Top: entries[entryTop].content, slotAt: entries[entrySignatures].at + BlockSize}
+	if err := h.parse(entries); err != nil {
+		return nil, err
+	}
+	h.place()
+	return h, nil
+}
+
+// place computes where the blobs are.
+func (h *Header) place() {
+	at := int64(len(h.Raw))
+	h.offsets = make([]int64, len(h.Metadata.Blobs))
+	for i, b := range h.Metadata.Blobs {
+		h.offsets[i] = at + BlockSize
+		at += BlockSize + PaddedSize(b.Size)
+	}
+	h.end = at + EndSize
+}
+
+// BlobOffset is where the bytes of a blob begin in the file; its tar header is
+// the block before.
+func (h *Header) BlobOffset(blob int) int64 { return h.offsets[blob] }
+
+// ChunkOffset is where the bytes of chunk n begin in the file.
+func (h *Header) ChunkOffset(n int) int64 {
+	c := h.Chunks.Chunk(n)
+	return h.offsets[c.Blob] + c.Offset
+}
+
+// FileSize is the size of the whole bundle in bytes.
+func (h *Header) FileSize() int64 { return h.end }
+
+// SlotOffset is where the content of the signature slot begins; it has
+// SignatureSlotSize bytes.
+func (h *Header) SlotOffset() int64 { return h.slotAt }
+
+// ImageByName finds an image by its full name with tag.
+func (h *Header) ImageByName(name string) (Image, bool) {
+	for _, img := range h.Metadata.Images {
+		if img.Name == name {
+			return img, true
+		}
+	}
+	return Image{}, false
+}
+
+// PayloadByName finds the payload for a platform; one that is for any platform
+// is taken if there is none for this one.
+func (h *Header) PayloadByName(name, platform string) (Payload, bool) {
+	var anywhere Payload
+	found := false
+	for _, p := range h.Metadata.Payloads {
+		if p.Name != name {
+			continue
+		}
+		if p.Platform == platform {
+			return p, true
+		}
+		if p.Platform == "" {
+			anywhere, found = p, true
+		}
+	}
+	return anywhere, found
+}
+
+// UserOf names what uses a blob, for messages: an image, a payload, "" if
+// none, and how many others use it too.
+func (h *Header) UserOf(blob int) string {
+	var first string
+	n := 0
+	for _, img := range h.Metadata.Images {
+		for _, b := range img.Blobs {
+			if b == blob {
+				if n++; n == 1 {
+					first = "image " + img.Name
+				}
+			}
+		}
+	}
+	for _, p := range h.Metadata.Payloads {
+		if p.Blob == blob {
+			if n++; n == 1 {
+				first = "payload " + p.Name
+			}
+		}
+	}
+	if n > 1 {
+		return fmt.Sprintf("%s and %d more", first, n-1)
+	}
+	return first
+}
