@@ -1,0 +1,65 @@
+package explain
+
+import "strings"
+
+// Reason explains one reason word: what it means and what cures it.
+type Reason struct {
+	Word  string
+	Means string
+	Cure  string
+}
+
+// Reasons is the catalogue, in alphabetical order. `refit explain WORD` prints
+// an entry; docs/reference/reasons.md is made of it.
+var Reasons = []Reason{
+	{"AgentMissing", "No refit agent has ever reported from this node, so nothing can be prepared or moved there.", "Run refit-agent install on the node, or refit install --from BUNDLE --ssh NODE."},
+	{"AgentSilent", "The node's agent has not reported for three minutes. The node may be off, cut from the network, or the service may be stopped. What it was doing goes on without the API server.", "On the node: systemctl status refit-agent; journalctl -u refit-agent. Nothing is started on the node until it reports."},
+	{"AnotherUpdateRunning", "One ClusterUpdate moves nodes at a time; this one waits for the other to end.", "Wait, or delete the other ClusterUpdate if it has not started."},
+	{"ApprovedByDigest", "A person named this bundle's digest, so the nodes may load it.", "Nothing to do."},
+	{"ApprovedByKey", "A TrustPolicy trusts the keys that signed this bundle, so the nodes may load it. Running it still takes a ClusterUpdate with its digest.", "Nothing to do."},
+	{"AsExpected", "Everything is as the spec says.", "Nothing to do."},
+	{"AwaitingApproval", "The bundle was found on a medium; nobody has approved it, so only its signed header was read.", "Compare the digest with the one you were given, then refit approve DIGEST."},
+	{"AwaitingStart", "Everything is prepared and checked; a person decides when nodes move.", "refit plan, then refit apply."},
+	{"BundleCorrupt", "A byte of the bundle is not what its digest says. Nothing of that part was loaded.", "Write the stick again and check it with refit bundle verify; the message names the part and the offset."},
+	{"BundleNotApproved", "The update names a bundle that is not approved to be loaded.", "refit approve DIGEST, or a TrustPolicy with the key that signed it."},
+	{"BundleNotFound", "The bundle is approved, but no node has it on a medium or in its store.", "Plug the stick with this digest into any node."},
+	{"BundleRevoked", "A TrustPolicy revokes this digest.", "Use another bundle, or take the digest out of revokedDigests if that was a mistake."},
+	{"BundleTooNew", "The bundle's format or minRefit is newer than this refit.", "Update refit first: refit install --from that bundle."},
+	{"BundleUnreadable", "The medium holds something that is not a bundle, or cannot be read.", "The message says what was found where. Check the stick with refit bundle inspect DEVICE."},
+	{"ControlPlaneUnhealthy", "A control-plane node is not Ready or the API server is not healthy; moving nodes now could lose the control plane.", "Mend the control plane first; the message names the node."},
+	{"Copying", "Nodes copy and verify the bundle's parts.", "Wait; progress is in bytes per node. The message says when the stick may be pulled."},
+	{"DigestMismatch", "The bundle that was found is not the one that is expected. Nothing of it was loaded.", "Plug in the right stick, or approve the found digest if it is the right one: the message gives both."},
+	{"DisruptionBudget", "A PodDisruptionBudget does not allow the eviction of a pod; it is asked again every few seconds.", "Make more replicas ready or loosen the budget; the message names pod, budget and how many disruptions it allows."},
+	{"DrainBlocked", "A pod cannot be evicted at all: it has no owner that would start it again, or eviction failed.", "Delete or move the pod yourself; the message names it. Nothing is forced."},
+	{"Draining", "The node's pods are being evicted.", "Wait."},
+	{"Halted", "A node failed. No further node starts; the failed node stays cordoned.", "Mend the cause that the message names, then refit retry."},
+	{"ImagesMissing", "A node does not hold, or does not pin, every image that it needs.", "Wait while nodes prepare. If it stays, plug in the stick; the message names node and numbers."},
+	{"InsufficientSpace", "A file system of a node has less room than the bundle takes. Nothing was loaded on that node.", "Free the bytes that the message names on that node. Do not delete pinned images to do it."},
+	{"InvalidKey", "A key of a TrustPolicy is not an Ed25519 public key in PEM.", "Put the text of refit.pub there; the message names the key."},
+	{"Loading", "Images are written into the node's runtime and pinned.", "Wait."},
+	{"NoSource", "The node needs parts of the bundle, and neither a medium nor a peer has them.", "Plug the stick into any node; check that agents reach each other on TCP port 7946."},
+	{"NoUpdater", "No updater can make this change in place, so nothing starts.", "The message names the field and why; change the target, or add an updater."},
+	{"NodeInTwoPools", "A node matches the selectors of two UpdatePools; it is not guessed which one counts.", "Change one of the selectors; the message names both pools."},
+	{"NodeNotReady", "A node of the plan is not Ready.", "Mend the node; the message names it."},
+	{"NothingToDo", "Every node is at the target already.", "Nothing to do."},
+	{"OlderThanRunning", "The bundle is older than what runs. An old, once good bundle is not a way back in.", "For a deliberate rollback: refit plan --allow-downgrade --to BUNDLE."},
+	{"Paused", "A person paused the update or the pool. Nodes that had started are finished first.", "refit resume, or set paused: false on the pool."},
+	{"PayloadMissing", "The bundle lacks a file an updater needs, such as kubeadm or kubelet for this platform, or a node does not hold it yet.", "Create the bundle with payload:NAME=FILE for the platform the message names."},
+	{"PinsIgnored", "The node's runtime ignores pins, so images could be collected before they are used.", "Update the runtime: containerd 1.7.3 or later, CRI-O 1.30 or later."},
+	{"PlanChanged", "The plan is not the one that was approved, so nothing starts.", "Look at the new one with refit plan, then refit apply."},
+	{"Settling", "The node was changed and is watched until its components run at the target without a restart.", "Wait."},
+	{"StepFailed", "A step failed on a node. The message has its last lines.", "Mend the cause on that node, then refit retry."},
+	{"Updated", "The node was observed at the target.", "Nothing to do."},
+	{"Updating", "The node's steps run.", "Wait."},
+	{"VersionSkew", "The step between the versions is not supported: kubeadm moves one minor version at a time and never back.", "Use a bundle of the next minor version first; the message names both versions."},
+}
+
+// Lookup finds a word, in any case.
+func Lookup(word string) (Reason, bool) {
+	for _, r := range Reasons {
+		if strings.EqualFold(r.Word, word) {
+			return r, true
+		}
+	}
+	return Reason{}, false
+}

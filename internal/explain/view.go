@@ -1,0 +1,174 @@
+package explain
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Colours of a view, for people who look from afar.
+const (
+	Green  = "green"  // nothing to do, or done
+	Blue   = "blue"   // working, leave it alone
+	Yellow = "yellow" // waits for a person
+	Red    = "red"    // halted
+)
+
+// View is what every surface shows.
+type View struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Headline   string    `json:"headline"`
+	Colour     string    `json:"colour"`
+	Update     string    `json:"update,omitempty"`
+	Version    string    `json:"version,omitempty"`
+	Phase      string    `json:"phase"`
+	Paused     bool      `json:"paused,omitempty"`
+	PlanDigest string    `json:"planDigest,omitempty"`
+	NodesDone  int       `json:"nodesDone"`
+	NodesTotal int       `json:"nodesTotal"`
+	Elapsed    int64     `json:"elapsedSeconds,omitempty"`
+	Waiting    []Blocker `json:"waiting,omitempty"`
+	MoreWaits  int       `json:"moreWaits,omitempty"`
+	Next       string    `json:"next,omitempty"`
+	Nodes      []Node    `json:"nodes,omitempty"`
+	Bundles    []Bundle  `json:"bundles,omitempty"`
+}
+
+// Make builds the view.
+func Make(f Facts) View {
+	v := View{APIVersion: "refit.dev/status/v1", Kind: "Status", Phase: "Idle", Colour: Green, Nodes: sortedNodes(f.Nodes), Bundles: f.Bundles}
+	if f.Update == nil {
+		idle(&v, f)
+		return v
+	}
+	u := f.Update
+	v.Update, v.Version, v.Phase, v.Paused, v.PlanDigest = u.Name, u.Version, u.Phase, u.Paused, u.PlanDigest
+	v.NodesDone, v.NodesTotal = u.Done, u.Total
+	v.Waiting, v.MoreWaits = u.Blockers, max(0, u.BlockerCount-len(u.Blockers))
+	v.Elapsed = elapsed(u, f.Now)
+	judge(&v, f)
+	return v
+}
+
+func sortedNodes(nodes []Node) []Node {
+	out := append([]Node(nil), nodes...)
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+func elapsed(u *Update, now time.Time) int64 {
+	if u.StartedAt.IsZero() {
+		return 0
+	}
+	end := now
+	if !u.FinishedAt.IsZero() {
+		end = u.FinishedAt
+	}
+	return max(0, int64(end.Sub(u.StartedAt)/time.Second))
+}
+
+func idle(v *View, f Facts) {
+	for _, b := range f.Bundles {
+		if b.Approved {
+			v.Headline = fmt.Sprintf("Bundle %s is approved (held by %s nodes); no update is planned.", b.Name, orNone(b.Loaded))
+			v.Next = "refit plan --to " + b.Digest
+			return
+		}
+		if b.Digest != "" {
+			v.Colour = Yellow
+			v.Headline = fmt.Sprintf("Bundle %s %s was found and waits for approval.", b.Name, b.Version)
+			v.Next = "refit approve " + b.Digest
+			return
+		}
+	}
+	if len(f.Nodes) == 0 {
+		v.Headline, v.Next = "No node is known to refit yet.", "refit install --from BUNDLE --ssh HOSTS"
+		return
+	}
+	v.Headline, v.Next = "Nothing to do: no bundle was found and no update is planned.", "plug a stick with a bundle into any node"
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "no"
+	}
+	return s
+}
+
+// judge sets headline, colour and next action of a view with an update.
+func judge(v *View, f Facts) {
+	u := f.Update
+	first := firstWait(u)
+	switch u.Phase {
+	case "Done":
+		v.Headline = fmt.Sprintf("Done: %d of %d nodes are at %s.", u.Done, u.Total, u.Version)
+	case "Halted":
+		v.Colour = Red
+		v.Headline = fmt.Sprintf("Halted with %d of %d nodes at %s: %s", u.Done, u.Total, u.Version, first)
+		v.Next = "mend the cause, then refit retry " + u.Name
+	case "Blocked":
+		v.Colour = Yellow
+		v.Headline = "Blocked, a person must act: " + first
+		v.Next = fixOf(u)
+	case "Ready":
+		v.Colour = Yellow
+		v.Headline = fmt.Sprintf("Ready: every node holds what it needs for %s; waits for a person to start it.", u.Version)
+		v.Next = "refit apply " + u.Name
+	case "Updating":
+		updating(v, u, first)
+	default:
+		v.Colour = Blue
+		v.Headline = fmt.Sprintf("Preparing %s: %s", u.Version, preparing(f.Nodes, first))
+	}
+	if u.Paused && u.Phase != "Done" {
+		v.Colour = Yellow
+		v.Headline = "Paused. " + v.Headline
+		v.Next = "refit resume " + u.Name
+	}
+}
+
+func updating(v *View, u *Update, first string) {
+	v.Colour = Blue
+	v.Headline = fmt.Sprintf("Updating to %s: %d of %d nodes done", u.Version, u.Done, u.Total)
+	if len(u.Current) > 0 {
+		v.Headline += ", now " + strings.Join(u.Current, ", ")
+	}
+	if first != "" {
+		v.Headline += "; waits: " + first
+	} else {
+		v.Headline += "."
+	}
+	v.Next = fixOf(u)
+}
+
+func firstWait(u *Update) string {
+	if len(u.Blockers) == 0 {
+		return ""
+	}
+	return u.Blockers[0].Message
+}
+
+func fixOf(u *Update) string {
+	if len(u.Blockers) == 0 {
+		return ""
+	}
+	return u.Blockers[0].Fix
+}
+
+func preparing(nodes []Node, first string) string {
+	var done, total int64
+	held, all := 0, 0
+	for _, n := range nodes {
+		done, total = done+n.BytesDone, total+n.BytesTotal
+		held, all = held+n.ImagesPinned, all+n.ImagesTotal
+	}
+	if total == 0 {
+		if first != "" {
+			return first
+		}
+		return "waiting for the nodes to report."
+	}
+	return fmt.Sprintf("%d of %d bytes on the nodes, %d of %d images pinned.", done, total, held, all)
+}

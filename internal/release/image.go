@@ -1,0 +1,127 @@
+// Package release makes refit's own container image: one layer with the three
+// static binaries, no base, no shell.
+//
+// Promise: reproducible (same binaries, same digest) and streamed from disk.
+// Inputs: a directory with the binaries. Output: an OCI layout. Callers: the
+// command line (refit self-image) and the lab's demo.
+package release
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Repository is the name of refit's image without its tag.
+const Repository = "refit.dev/refit"
+
+// Binaries are the files of the image, in its root.
+var Binaries = []string{"refit", "refit-agent", "refit-controller"}
+
+// Image writes the image of the binaries in dir (default: where this program
+// is) as an OCI layout to output, and gives its name and digest. An existing
+// layout at output is replaced.
+func Image(dir, output, version string) (name, digest string, err error) {
+	if dir == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", "", err
+		}
+		dir = filepath.Dir(self)
+	}
+	opener := func() (io.ReadCloser, error) { return layerTar(dir), nil }
+	layer, err := tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return "", "", fmt.Errorf("image layer from %s: %w; run make build first", dir, err)
+	}
+	img, err := assemble(layer)
+	if err != nil {
+		return "", "", err
+	}
+	name = Repository + ":" + version
+	if err := writeLayout(img, output, name); err != nil {
+		return "", "", err
+	}
+	d, err := img.Digest()
+	return name, d.String(), err
+}
+
+func assemble(layer v1.Layer) (v1.Image, error) {
+	img := mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1)
+	img, err := mutate.AppendLayers(img, layer)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.DeepCopy()
+	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
+	cfg.Config.Entrypoint = []string{"/refit"}
+	cfg.Config.User = "65532:65532"
+	cfg.Config.Env = []string{"PATH=/"}
+	return mutate.ConfigFile(img, cfg)
+}
+
+func writeLayout(img v1.Image, output, name string) error {
+	tmp := output + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	p, err := layout.Write(tmp, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name})); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(output); err != nil {
+		return err
+	}
+	return os.Rename(tmp, output)
+}
+
+// layerTar streams the binaries as a tar with fixed headers.
+func layerTar(dir string) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(writeTar(w, dir)) }()
+	return r
+}
+
+func writeTar(w io.Writer, dir string) error {
+	t := tar.NewWriter(w)
+	for _, name := range Binaries {
+		if err := addFile(t, dir, name); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+func addFile(t *tar.Writer, dir, name string) error {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: st.Size(), Format: tar.FormatUSTAR}); err != nil {
+		return err
+	}
+	_, err = io.Copy(t, f)
+	return err
+}

@@ -1,0 +1,124 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Estimate is what a node still has to fetch and the room it takes. It is not
+// part of the plan's digest, since it changes while the nodes prepare.
+type Estimate struct {
+	Node         string           `json:"node"`
+	BytesToFetch int64            `json:"bytesToFetch"`
+	BytesTotal   int64            `json:"bytesTotal"`
+	DiskNeeded   map[string]int64 `json:"diskNeeded,omitempty"`
+	DiskFree     map[string]int64 `json:"diskFree,omitempty"`
+}
+
+// PlanView is what `refit plan` prints.
+type PlanView struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Update     string            `json:"update"`
+	State      string            `json:"state"` // ready, blocked, preparing, nothing-to-do
+	Digest     string            `json:"digest,omitempty"`
+	Plan       *model.Plan       `json:"plan,omitempty"`
+	Estimates  []Estimate        `json:"estimates,omitempty"`
+	Waiting    []explain.Blocker `json:"waiting,omitempty"`
+}
+
+// Plan writes a plan.
+func Plan(w io.Writer, format string, v PlanView) error {
+	if format == JSON || format == YAML {
+		return Value(w, format, v)
+	}
+	if v.Plan == nil {
+		fmt.Fprintf(w, "No plan: %s\n", v.State)
+		waits(w, explain.View{Waiting: v.Waiting})
+		return nil
+	}
+	t := v.Plan.Target
+	fmt.Fprintf(w, "Plan %s\nto %s %s (bundle %s", v.Digest, t.Name, t.Version, Short(t.Bundle))
+	if t.Kubernetes != "" {
+		fmt.Fprintf(w, ", Kubernetes %s", t.Kubernetes)
+	}
+	fmt.Fprintf(w, ")\n\n")
+	planNodes(w, v)
+	planNotes(w, v)
+	waits(w, explain.View{Waiting: v.Waiting})
+	fmt.Fprintf(w, "\nState: %s\n", v.State)
+	return nil
+}
+
+func planNodes(w io.Writer, v PlanView) {
+	est := map[string]Estimate{}
+	for _, e := range v.Estimates {
+		est[e.Node] = e
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "WAVE\tNODE\tPOOL\tROLE\tFROM\tTO\tSTEPS\tDISRUPTION\tTO FETCH\tDISK NEEDED/FREE")
+	for _, n := range v.Plan.Nodes {
+		e := est[n.Node]
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Wave, n.Node, n.Pool, n.Role, n.From, n.To, steps(n), worst(n), Bytes(e.BytesToFetch), disk(e))
+	}
+	t.Flush()
+}
+
+func steps(n model.NodePlan) string {
+	out := make([]string, 0, len(n.Steps))
+	for _, s := range n.Steps {
+		out = append(out, s.ID)
+	}
+	return strings.Join(out, ">")
+}
+
+func worst(n model.NodePlan) string {
+	rank := map[model.Disruption]int{model.DisruptionNone: 0, model.DisruptionRestart: 1, model.DisruptionDrain: 2, model.DisruptionReboot: 3}
+	out := model.DisruptionNone
+	for _, s := range n.Steps {
+		if rank[s.Disruption] > rank[out] {
+			out = s.Disruption
+		}
+	}
+	return string(out)
+}
+
+func disk(e Estimate) string {
+	var needed, free int64 = 0, -1
+	for name, n := range e.DiskNeeded {
+		needed += n
+		if f, ok := e.DiskFree[name]; ok && (free < 0 || f < free) {
+			free = f
+		}
+	}
+	if free < 0 {
+		for _, f := range e.DiskFree {
+			if free < 0 || f < free {
+				free = f
+			}
+		}
+	}
+	if free < 0 {
+		return Bytes(needed) + "/?"
+	}
+	return Bytes(needed) + "/" + Bytes(free)
+}
+
+func planNotes(w io.Writer, v PlanView) {
+	for _, n := range v.Plan.Nodes {
+		if n.PointOfNoReturn == "" {
+			continue
+		}
+		for _, s := range n.Steps {
+			if s.ID == n.PointOfNoReturn {
+				fmt.Fprintf(w, "\nPoint of no return on %s: step %s. %s", n.Node, s.ID, s.NotReversible)
+			}
+		}
+	}
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,129 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/refit-dev/refit/internal/explain"
+)
+
+// Status writes the view.
+func Status(w io.Writer, format string, v explain.View) error {
+	if format == JSON || format == YAML {
+		return Value(w, format, v)
+	}
+	fmt.Fprintln(w, v.Headline)
+	if v.NodesTotal > 0 {
+		fmt.Fprintf(w, "%s %d/%d nodes", bar(v.NodesDone, v.NodesTotal), v.NodesDone, v.NodesTotal)
+		if v.Elapsed > 0 {
+			fmt.Fprintf(w, ", %s", Seconds(v.Elapsed))
+		}
+		fmt.Fprintln(w)
+	}
+	if v.Next != "" {
+		fmt.Fprintf(w, "Next: %s\n", v.Next)
+	}
+	waits(w, v)
+	nodes(w, v.Nodes, format == Wide)
+	bundles(w, v.Bundles, format == Wide)
+	return nil
+}
+
+func waits(w io.Writer, v explain.View) {
+	if len(v.Waiting) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nWaiting for:")
+	for _, b := range v.Waiting {
+		fmt.Fprintf(w, "  %s: %s", b.Reason, b.Message)
+		if !b.Since.IsZero() {
+			fmt.Fprintf(w, " (since %s)", b.Since.UTC().Format("15:04:05Z"))
+		}
+		fmt.Fprintln(w)
+		if b.Fix != "" {
+			fmt.Fprintf(w, "    cure: %s\n", b.Fix)
+		}
+	}
+	if v.MoreWaits > 0 {
+		fmt.Fprintf(w, "  and %d more\n", v.MoreWaits)
+	}
+}
+
+func nodes(w io.Writer, ns []explain.Node, wide bool) {
+	if len(ns) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprint(t, "NODE\tROLE\tREADY\tKUBELET\tPHASE\tSTEP\tPINNED\tCOPIED")
+	if wide {
+		fmt.Fprint(t, "\tFROM STICK\tFROM PEERS\tAGENT\tMESSAGE")
+	}
+	fmt.Fprintln(t)
+	for _, n := range ns {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", n.Name, n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
+			n.ImagesPinned, n.ImagesTotal, Bytes(n.BytesDone), Bytes(n.BytesTotal))
+		if wide {
+			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", Bytes(n.FromMedia), Bytes(n.FromPeers), orDash(n.Agent), orDash(n.Message))
+		}
+		fmt.Fprintln(t)
+	}
+	t.Flush()
+}
+
+func bundles(w io.Writer, bs []explain.Bundle, wide bool) {
+	if len(bs) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "BUNDLE\tVERSION\tDIGEST\tAPPROVED\tLOADED\tFOUND AT\tREASON")
+	for _, b := range bs {
+		d := Short(b.Digest)
+		if wide {
+			d = b.Digest
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", b.Name, orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Found, ",")), orDash(b.Reason))
+	}
+	t.Flush()
+}
+
+func ready(n explain.Node) string {
+	s := "no"
+	if n.Ready {
+		s = "yes"
+	}
+	if n.Unschedulable {
+		s += ",cordoned"
+	}
+	return s
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func bar(done, total int) string {
+	const width = 30
+	n := 0
+	if total > 0 {
+		n = min(width, done*width/total)
+	}
+	return "[" + strings.Repeat("#", n) + strings.Repeat(".", width-n) + "]"
+}
+
+// Seconds is a duration for people: 4m05s.
+func Seconds(s int64) string {
+	if s < 60 {
+		return fmt.Sprintf("%ds", s)
+	}
+	if s < 3600 {
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	}
+	return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+}
