@@ -138,9 +138,9 @@ func (s *Store) part(b Blob) (*part, error) {
 	return p, p.begin()
 }
 
-// Put writes chunk n of a blob after comparing it. complete says that the blob
-// is whole now, under its name and synced.
-func (s *Store) Put(b Blob, n int, data []byte) (complete bool, err error) {
+// Put writes chunk n of a blob after comparing it. kept is false if the chunk
+// was here already. With the last chunk the blob is synced and gets its name.
+func (s *Store) Put(b Blob, n int, data []byte) (kept bool, err error) {
 	p, err := s.part(b)
 	if err != nil {
 		return false, err
@@ -317,7 +317,7 @@ func (p *part) put(n int, data []byte) (bool, error) {
 		return false, fmt.Errorf("blob %s was removed: %w", p.blob.Digest, ErrAbsent)
 	}
 	if p.done || p.have[n] {
-		return p.done, nil
+		return false, nil
 	}
 	if _, err := p.f.WriteAt(data, off); err != nil {
 		return false, fmt.Errorf("blob %s: %w", p.blob.Digest, err)
@@ -326,7 +326,7 @@ func (p *part) put(n int, data []byte) (bool, error) {
 	p.have[n] = true
 	p.left--
 	if p.left > 0 {
-		return false, nil
+		return true, nil
 	}
 	return true, p.complete()
 }

@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+)
+
+// HeaderPeer is a neighbour that can be asked for a header; exchange.Client is
+// one.
+type HeaderPeer interface {
+	Peer() exchange.Peer
+	Header(ctx context.Context, digest string) ([]byte, error)
+}
+
+// FetchHeader asks the neighbours in order until one sends a header that check
+// accepts. check compares it with the digest; a neighbour that sends another is
+// passed over. The error says what every neighbour answered.
+func FetchHeader(ctx context.Context, digest string, peers []HeaderPeer, check func(raw []byte) error) ([]byte, error) {
+	var all []error
+	for _, p := range peers {
+		raw, err := p.Header(ctx, digest)
+		if err == nil {
+			if err = check(raw); err == nil {
+				return raw, nil
+			}
+			err = fmt.Errorf("peer %s sent a wrong header: %w", p.Peer().Name, err)
+		}
+		all = append(all, err)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("bundle %s: no neighbour to ask: %w", digest, exchange.ErrNotHere)
+	}
+	return nil, fmt.Errorf("bundle %s: no neighbour has it: %w", digest, errors.Join(all...))
+}

@@ -1,0 +1,120 @@
+package distribute
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func reach(g map[string][]string, from string) int {
+	seen, todo := map[string]bool{from: true}, []string{from}
+	for len(todo) > 0 {
+		n := todo[0]
+		todo = todo[1:]
+		for _, p := range g[n] {
+			if !seen[p] {
+				seen[p] = true
+				todo = append(todo, p)
+			}
+		}
+	}
+	return len(seen)
+}
+
+// R0.70: the stick is in any one node, all others get the bundle.
+func TestNeighbours(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 200).Draw(t, "nodes")
+		prefix := rapid.StringMatching(`[a-z]{1,5}`).Draw(t, "prefix")
+		var nodes []string
+		for i := range n {
+			nodes = append(nodes, fmt.Sprintf("%s%d", prefix, i))
+		}
+		g := Neighbours(nodes)
+		for a, peers := range g {
+			if len(peers) > MaxNeighbours || slices.Contains(peers, a) || !slices.IsSorted(peers) {
+				t.Fatalf("%s has the neighbours %v", a, peers)
+			}
+			for _, b := range peers {
+				if !slices.Contains(g[b], a) {
+					t.Fatalf("%s knows %s but not the other way round", a, b)
+				}
+			}
+		}
+		if got := reach(g, nodes[0]); got != n {
+			t.Fatalf("from %s only %d of %d nodes are reached", nodes[0], got, n)
+		}
+		shuffled := rapid.Permutation(nodes).Draw(t, "shuffled")
+		for a, peers := range Neighbours(shuffled) {
+			if !slices.Equal(peers, g[a]) {
+				t.Fatal("the order of the input changes the answer")
+			}
+		}
+		changed := 0
+		for a, peers := range Neighbours(append(nodes, "one-more")) {
+			if a != "one-more" && !slices.Equal(peers, g[a]) {
+				changed++
+			}
+		}
+		if changed > MaxNeighbours {
+			t.Fatalf("one more node changed the neighbours of %d others", changed)
+		}
+	})
+}
+
+func TestNeighboursAreNear(t *testing.T) {
+	var nodes []string
+	for i := range 3000 {
+		nodes = append(nodes, fmt.Sprint("node-", i))
+	}
+	g := Neighbours(nodes)
+	dist, todo := map[string]int{nodes[0]: 0}, []string{nodes[0]}
+	far := 0
+	for len(todo) > 0 {
+		n := todo[0]
+		todo = todo[1:]
+		for _, p := range g[n] {
+			if _, ok := dist[p]; !ok {
+				dist[p] = dist[n] + 1
+				far = max(far, dist[p])
+				todo = append(todo, p)
+			}
+		}
+	}
+	if far > 10 {
+		t.Fatalf("among 3000 nodes one is %d steps away; a ring alone would need 1500, the limit here is 10", far)
+	}
+}
+
+func bits(n int, set ...int) Bitmap {
+	b := NewBitmap(n)
+	for _, s := range set {
+		b.Set(s)
+	}
+	return b
+}
+
+func TestPick(t *testing.T) {
+	first := func(int) int { return 1 } // never replace: the first of equals
+	for name, c := range map[string]struct {
+		missing  []int
+		underWay map[int]int
+		theirs   Bitmap
+		others   []Bitmap
+		want     int
+	}{
+		"the neighbour has nothing that is missing":     {missing: []int{1, 2}, theirs: bits(9, 0, 3), want: -1},
+		"the rarest chunk comes first":                  {missing: []int{0, 1, 8}, theirs: bits(9, 0, 1, 8), others: []Bitmap{bits(9, 0, 1), bits(9, 0)}, want: 8},
+		"what is under way waits":                       {missing: []int{0, 1}, underWay: map[int]int{0: 1}, theirs: bits(9, 0, 1), others: []Bitmap{bits(9, 1)}, want: 1},
+		"at the end what is under way is asked for too": {missing: []int{0}, underWay: map[int]int{0: 1}, theirs: bits(9, 0), want: 0},
+		"a bitmap that is too short means not there":    {missing: []int{8}, theirs: Bitmap{0xff}, want: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Pick(c.missing, c.underWay, c.theirs, append(c.others, c.theirs), first); got != c.want {
+				t.Fatalf("got %d, want %d", got, c.want)
+			}
+		})
+	}
+}

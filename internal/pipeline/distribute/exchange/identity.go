@@ -1,0 +1,152 @@
+package exchange
+
+import (
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// Identity is who a node, or the controller, is on the wire.
+type Identity struct {
+	public string
+	cert   tls.Certificate
+}
+
+// NewIdentity makes the identity of a key. The certificate is new each time;
+// only the key in it counts.
+func NewIdentity(key ed25519.PrivateKey) (*Identity, error) {
+	pub, err := EncodePublicKey(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "refit"},
+		// Dates are not checked by anybody; a node without a clock must work.
+		NotBefore:   time.Unix(0, 0),
+		NotAfter:    time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the node's key: %w", err)
+	}
+	return &Identity{public: pub, cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}, nil
+}
+
+// PublicKey is what others must know of it: base64 of PKIX DER.
+func (id *Identity) PublicKey() string { return id.public }
+
+// EncodePublicKey is base64 of PKIX DER.
+func EncodePublicKey(pub crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return "", fmt.Errorf("public key: %w", err)
+	}
+	return base64.StdEncoding.EncodeToString(der), nil
+}
+
+// LoadIdentity reads the key at path and makes one if there is none. The file
+// is PEM (PKCS #8), readable by root only.
+func LoadIdentity(path string) (*Identity, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createIdentity(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node key: %w", err)
+	}
+	key, err := ParseKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("node key %s: %w; remove the file to have a new key made", path, err)
+	}
+	return NewIdentity(key)
+}
+
+// ParseKey reads an ed25519 key in PEM (PKCS #8).
+func ParseKey(text []byte) (ed25519.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "PRIVATE KEY" {
+		return nil, errors.New("no PEM block PRIVATE KEY")
+	}
+	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := k.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("the key is %T, not ed25519", k)
+	}
+	return key, nil
+}
+
+// NewKey makes a key and its PEM text.
+func NewKey() (ed25519.PrivateKey, []byte, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("new key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("new key: %w", err)
+	}
+	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+func createIdentity(path string) (*Identity, error) {
+	key, text, err := NewKey()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("node key: %w", err)
+	}
+	if err := renameio.WriteFile(path, text, 0o600); err != nil {
+		return nil, fmt.Errorf("node key: %w", err)
+	}
+	return NewIdentity(key)
+}
+
+// tlsConfig accepts whoever shows a key that accepts says yes to.
+func (id *Identity) tlsConfig(accepts func(publicKey string) bool) *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{id.cert},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, // names and authorities mean nothing here; the key is checked below
+		SessionTicketsDisabled: true, // a peer that was removed must not resume
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if len(cs.PeerCertificates) == 0 {
+				return errors.New("the peer showed no key")
+			}
+			pub, err := EncodePublicKey(cs.PeerCertificates[0].PublicKey)
+			if err != nil {
+				return err
+			}
+			if !accepts(pub) {
+				return fmt.Errorf("the key %s is not that of a peer", pub)
+			}
+			return nil
+		},
+	}
+}
+
+// ServerTLS is for listening; accepts is asked at every connection.
+func (id *Identity) ServerTLS(accepts func(publicKey string) bool) *tls.Config {
+	return id.tlsConfig(accepts)
+}

@@ -1,0 +1,104 @@
+package exchange
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ErrNotHere says that this node does not have what was asked for.
+var ErrNotHere = errors.New("not here")
+
+// Library is what a node lets its peers read: approved bundles only.
+type Library interface {
+	// Header is the bundle's bytes up to and including its chunk table.
+	// ErrNotHere if the bundle is not approved or not here.
+	Header(digest string) ([]byte, error)
+	// Have is the bitmap of the chunks that are here.
+	Have(digest string) ([]byte, error)
+	// Chunk reads chunk n and compares it with the chunk table.
+	Chunk(digest string, n int) ([]byte, error)
+}
+
+// Alive is the answer to GET /v1/alive.
+type Alive struct {
+	Node    string `json:"node"`
+	Version string `json:"version"`
+}
+
+// maxAtOnce bounds the memory that peers can make this node use: each chunk in
+// flight is in memory once.
+const maxAtOnce = 16
+
+// sendTime is how long one answer may take before the peer is let go.
+const sendTime = 2 * time.Minute
+
+// Handler serves a library.
+//
+//	GET /v1/alive
+//	GET /v1/bundles/{hex}/header
+//	GET /v1/bundles/{hex}/have
+//	GET /v1/bundles/{hex}/chunks/{n}
+func Handler(lib Library, who Alive) http.Handler {
+	slots := make(chan struct{}, maxAtOnce)
+	answer := func(get func(r *http.Request, digest string) ([]byte, error)) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
+			case <-r.Context().Done():
+				return
+			}
+			body, err := get(r, "sha256:"+r.PathValue("hex"))
+			if err != nil {
+				fail(w, err)
+				return
+			}
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTime))
+			w.Header().Set("Content-Type", "application/octet-stream")
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			_, _ = w.Write(body) // a peer that went away is its own affair
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/alive", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(who)
+	})
+	mux.HandleFunc("GET /v1/bundles/{hex}/header", answer(func(_ *http.Request, d string) ([]byte, error) { return lib.Header(d) }))
+	mux.HandleFunc("GET /v1/bundles/{hex}/have", answer(func(_ *http.Request, d string) ([]byte, error) { return lib.Have(d) }))
+	mux.HandleFunc("GET /v1/bundles/{hex}/chunks/{n}", answer(func(r *http.Request, d string) ([]byte, error) {
+		n, err := strconv.Atoi(r.PathValue("n"))
+		if err != nil {
+			return nil, ErrNotHere
+		}
+		return lib.Chunk(d, n)
+	}))
+	return mux
+}
+
+func fail(w http.ResponseWriter, err error) {
+	if errors.Is(err, ErrNotHere) {
+		http.Error(w, "not here", http.StatusNotFound)
+		return
+	}
+	http.Error(w, err.Error(), http.StatusInternalServerError)
+}
+
+// NewServer is a server with limits that a peer cannot get around. The caller
+// listens with Identity.ServerTLS.
+func NewServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       20 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		// Strangers that knock would fill the log.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+}
