@@ -10,6 +10,7 @@ type BundleSpec struct {
 	// it to be copied, loaded and held by the nodes. It does not move any node:
 	// that takes a ClusterUpdate. Empty on a bundle that was only found.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as `refit bundle inspect` prints it"
 	Digest string `json:"digest,omitempty"`
 }

@@ -29,6 +29,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.bundle == oldSelf.bundle",message="the target of an update cannot be changed: delete this ClusterUpdate and create another"
 type ClusterUpdateSpec struct {
 	// Bundle is the digest of the bundle to run.
+	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits, as `kubectl get bundles -o wide` shows it"
 	Bundle string `json:"bundle"`
 	// Start says when: Manual waits for a person, Immediate starts as soon as

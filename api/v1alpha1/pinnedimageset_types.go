@@ -9,7 +9,8 @@ type PinnedImage struct {
 	// +kubebuilder:validation:MaxLength=512
 	Name string `json:"name"`
 	// Digest of its manifest or index.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits; a tag alone can move and so cannot be pinned"
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.size() == 71 && self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits; a tag alone can move and so cannot be pinned"
 	Digest string `json:"digest"`
 }
 
@@ -33,6 +34,7 @@ type PinnedImageSetSpec struct {
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// Bundle is the digest of the bundle the images come from.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits"
 	Bundle string `json:"bundle,omitempty"`
 	// AllOfBundle pins every image of the bundle, without listing them.

@@ -1,0 +1,249 @@
+package config_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/controller/apitest"
+)
+
+var (
+	digestA = "sha256:" + strings.Repeat("a", 64)
+	digestB = "sha256:" + strings.Repeat("b", 64)
+)
+
+func newClient(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The rules that people meet say what to do about it (user-experience 4.2).
+func TestAPIServer(t *testing.T) {
+	cfg := apitest.Start(t)
+	admin := newClient(t, cfg)
+	t.Run("rules refuse with the cure", func(t *testing.T) { testRules(t, admin) })
+	t.Run("what is fixed stays fixed", func(t *testing.T) { testImmutable(t, admin) })
+	t.Run("identities write only what is theirs", func(t *testing.T) { testIdentities(t, cfg, admin) })
+	t.Run("a running update is not deleted by accident", func(t *testing.T) { testRunningStays(t, admin) })
+	t.Run("manifests apply", func(t *testing.T) { testManifests(t, admin) })
+}
+
+func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+func nodeMeta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: v1alpha1.NodesNamespace}
+}
+
+func testRules(t *testing.T, c client.Client) {
+	budget := intstr.FromInt32(0)
+	percent := intstr.FromString("0%")
+	key := v1alpha1.TrustedKey{Name: "k", PublicKey: "-----BEGIN PUBLIC KEY-----\n"}
+	cases := map[string]struct {
+		obj  client.Object
+		want string // empty: accepted
+	}{
+		"a bundle without a digest is a found one":  {&v1alpha1.Bundle{ObjectMeta: meta("b1")}, ""},
+		"a bundle with a digest is approved":        {&v1alpha1.Bundle{ObjectMeta: meta("b2"), Spec: v1alpha1.BundleSpec{Digest: digestA}}, ""},
+		"a short digest is refused":                 {&v1alpha1.Bundle{ObjectMeta: meta("b3"), Spec: v1alpha1.BundleSpec{Digest: "sha256:abc"}}, "as `refit bundle inspect` prints it"},
+		"an update needs a digest":                  {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u1"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: "v1.36.3"}}, "as `kubectl get bundles -o wide` shows it"},
+		"an update starts in a known way":           {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u2"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Start: "Now"}}, `supported values: "Manual", "Immediate"`},
+		"a budget of no node is refused":            {&v1alpha1.UpdatePool{ObjectMeta: meta("p1"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget}}, "use paused to stop"},
+		"a budget of no percent is refused":         {&v1alpha1.UpdatePool{ObjectMeta: meta("p2"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &percent}}, "use paused to stop"},
+		"a pool without a budget has one":           {&v1alpha1.UpdatePool{ObjectMeta: meta("p3")}, ""},
+		"a policy needs keys":                       {&v1alpha1.TrustPolicy{ObjectMeta: meta("t1"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{}}}, "should have at least 1 items"},
+		"a private key is not a public one":         {&v1alpha1.TrustPolicy{ObjectMeta: meta("t2"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{{Name: "k", PublicKey: "-----BEGIN PRIVATE KEY-----"}}}}, "a private key must never be put here"},
+		"a threshold above the keys is refused":     {&v1alpha1.TrustPolicy{ObjectMeta: meta("t3"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{key}, Threshold: 2}}, "lower it or add keys"},
+		"all of a bundle needs the bundle":          {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s1"), Spec: v1alpha1.PinnedImageSetSpec{AllOfBundle: true}}, "name the digest of the bundle"},
+		"an image is pinned by digest":              {set("s2", v1alpha1.PinnedImage{Name: "a:1", Digest: "latest"}), "a tag alone can move"},
+		"an image twice in a group is refused":      {set("s3", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}, v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), "Duplicate value"}, // R0.121
+		"images of a group with digests are pinned": {set("s4", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := c.Create(context.Background(), tc.obj)
+			if tc.want == "" && err != nil {
+				t.Fatalf("refused: %v", err)
+			}
+			if tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Fatalf("want a refusal with %q, got %v", tc.want, err)
+			}
+		})
+	}
+	var p v1alpha1.UpdatePool
+	if err := c.Get(context.Background(), client.ObjectKey{Name: "p3"}, &p); err != nil || p.Spec.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("the default budget is one node, got %v %v", p.Spec.MaxUnavailable, err)
+	}
+}
+
+func set(name string, images ...v1alpha1.PinnedImage) *v1alpha1.PinnedImageSet {
+	return &v1alpha1.PinnedImageSet{ObjectMeta: meta(name), Spec: v1alpha1.PinnedImageSetSpec{Groups: []v1alpha1.ImageGroup{{Name: "g", Images: images}}}}
+}
+
+func testImmutable(t *testing.T, c client.Client) {
+	ctx := context.Background()
+	b := &v1alpha1.Bundle{ObjectMeta: meta("fixed")}
+	mustCreate(t, c, b)
+	b.Spec.Digest = digestA
+	if err := c.Update(ctx, b); err != nil {
+		t.Fatalf("a found bundle can be approved: %v", err)
+	}
+	b.Spec.Digest = digestB
+	refused(t, c.Update(ctx, b), "delete this Bundle and create one with the other digest")
+	b.Spec.Digest = ""
+	refused(t, c.Update(ctx, b), "delete this Bundle and create one with the other digest")
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta("fixed"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA}}
+	mustCreate(t, c, u)
+	u.Spec.Bundle = digestB
+	refused(t, c.Update(ctx, u), "delete this ClusterUpdate and create another")
+}
+
+func mustCreate(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	if err := c.Create(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func refused(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("want a refusal with %q, got: %v", want, err)
+	}
+}
+
+// Promise 10: a node's identity can write only that node's own status, and read no Secret.
+func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
+	ctx := context.Background()
+	controller := newClient(t, apitest.As(cfg, apitest.ControllerUser))
+	waitForPolicies(t, admin)
+	for _, n := range []string{"n1", "n2"} {
+		mustCreate(t, controller, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta(n)})
+	}
+	n1 := newClient(t, apitest.AsNode(cfg, "n1"))
+	own, other := &v1alpha1.NodeUpdate{}, &v1alpha1.NodeUpdate{}
+	if err := n1.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, own); err != nil {
+		t.Fatalf("a node reads its NodeUpdate: %v", err)
+	}
+	own.Status.Phase = "Idle"
+	if err := n1.Status().Update(ctx, own); err != nil {
+		t.Errorf("a node writes its own status: %v", err)
+	}
+	if err := n1.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, other); err != nil {
+		t.Fatal(err)
+	}
+	other.Status.Phase = "Idle"
+	refused(t, n1.Status().Update(ctx, other), "may write only the status of the NodeUpdate that has its node's name")
+	own.Spec.Hold = "hold-x"
+	forbidden(t, "a node writes its own spec", n1.Update(ctx, own))
+	forbidden(t, "a node makes a NodeUpdate", n1.Create(ctx, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta("n3")}))
+	forbidden(t, "a node deletes a NodeUpdate", n1.Delete(ctx, other))
+	forbidden(t, "a node approves a bundle", n1.Create(ctx, &v1alpha1.Bundle{ObjectMeta: meta("evil")}))
+	forbidden(t, "a node reads Secrets", n1.List(ctx, &corev1.SecretList{}, client.InNamespace(v1alpha1.SystemNamespace)))
+
+	refused(t, admin.Create(ctx, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta("n4")}), "only refit's controller writes NodeUpdate specs")
+	refused(t, admin.Create(ctx, &v1alpha1.Content{ObjectMeta: nodeMeta("hold-x"), Type: "hold", Data: "{}"}), "only refit's controller writes NodeUpdate specs")
+	var nu v1alpha1.NodeUpdate
+	if err := admin.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, &nu); err != nil {
+		t.Fatal(err)
+	}
+	nu.Labels = map[string]string{"team": "edge"}
+	if err := admin.Update(ctx, &nu); err != nil {
+		t.Errorf("an administrator may label a NodeUpdate: %v", err)
+	}
+	nu.Spec.Hold = "hold-x"
+	refused(t, admin.Update(ctx, &nu), "only refit's controller writes NodeUpdate specs")
+
+	content := &v1alpha1.Content{ObjectMeta: nodeMeta("plan-x"), Type: "plan", Data: "{}"}
+	mustCreate(t, controller, content)
+	content.Data = "{1}"
+	if err := controller.Patch(ctx, content, client.Merge); err == nil {
+		mergeContent(t, controller, content.Name)
+	}
+	mustCreate(t, controller, &v1alpha1.Bundle{ObjectMeta: meta("found")})
+	refused(t, controller.Create(ctx, &v1alpha1.Bundle{ObjectMeta: meta("approved"), Spec: v1alpha1.BundleSpec{Digest: digestA}}), "approved by a person")
+}
+
+// mergeContent shows that a Content cannot be changed, not even by its maker.
+func mergeContent(t *testing.T, c client.Client, name string) {
+	t.Helper()
+	o := &v1alpha1.Content{ObjectMeta: nodeMeta(name)}
+	refused(t, c.Patch(context.Background(), o, client.RawPatch("application/merge-patch+json", []byte(`{"data":"{1}"}`))), "create another")
+}
+
+func forbidden(t *testing.T, what string, err error) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		t.Errorf("%s: want a refusal, got %v", what, err)
+	}
+}
+
+// waitForPolicies waits until the API server enforces the admission policies:
+// it takes a moment to notice new ones.
+func waitForPolicies(t *testing.T, admin client.Client) {
+	t.Helper()
+	for range 300 {
+		err := admin.Create(context.Background(), &v1alpha1.Content{ObjectMeta: nodeMeta("probe"), Type: "hold", Data: "{}"}, client.DryRunAll)
+		if err != nil && strings.Contains(err.Error(), "only refit's controller") {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("the admission policies do not come into force")
+}
+
+func testRunningStays(t *testing.T, c client.Client) {
+	ctx := context.Background()
+	waitForPolicies(t, c)
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta("running"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA}}
+	mustCreate(t, c, u)
+	u.Status.Phase = v1alpha1.PhaseUpdating
+	if err := c.Status().Update(ctx, u); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, c.Delete(ctx, u), "annotate it with refit.dev/allow-delete=true")
+	u.Annotations = map[string]string{v1alpha1.AnnotationAllowDelete: "true"}
+	if err := c.Update(ctx, u); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(ctx, u); err != nil {
+		t.Errorf("with the annotation it is deleted: %v", err)
+	}
+}
+
+func testManifests(t *testing.T, c client.Client) {
+	objs, err := config.Manifests("refit.dev/refit:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // twice is the same as once
+		for _, o := range objs {
+			if err := c.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("refit"), client.ForceOwnership); err != nil {
+				t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+}

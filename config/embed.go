@@ -1,0 +1,82 @@
+package config
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed crd namespaces rbac admission controller
+var files embed.FS
+
+// imagePlaceholder stands for the image in the files.
+const imagePlaceholder = "REFIT_IMAGE"
+
+// Manifests returns every object of an installation in the order in which it
+// must be applied: kinds and namespaces first, then access rules and admission
+// policies, then the controller with the given image.
+func Manifests(image string) ([]*unstructured.Unstructured, error) {
+	if image == "" {
+		return nil, fmt.Errorf("manifests: no image given: name refit's image as the bundle does")
+	}
+	rules, err := Rules()
+	if err != nil {
+		return nil, err
+	}
+	controller, err := load(image, "controller")
+	if err != nil {
+		return nil, err
+	}
+	return append(rules, controller...), nil
+}
+
+// Rules returns what Manifests does but for the controller: enough for agents
+// and people to work with the kinds.
+func Rules() ([]*unstructured.Unstructured, error) {
+	return load("", "crd", "namespaces", "rbac", "admission")
+}
+
+// CRDs returns the kinds alone.
+func CRDs() ([]*unstructured.Unstructured, error) { return load("", "crd") }
+
+func load(image string, dirs ...string) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	for _, dir := range dirs {
+		entries, err := fs.ReadDir(files, dir)
+		if err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
+		for _, e := range entries {
+			objs, err := parse(dir+"/"+e.Name(), image)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, objs...)
+		}
+	}
+	return out, nil
+}
+
+func parse(name, image string) ([]*unstructured.Unstructured, error) {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("manifests: %w", err)
+	}
+	text = bytes.ReplaceAll(text, []byte(imagePlaceholder), []byte(image))
+	var out []*unstructured.Unstructured
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
+			return nil, fmt.Errorf("manifests: %s: %w", name, err)
+		}
+		if len(u.Object) > 0 {
+			out = append(out, u)
+		}
+	}
+	return out, nil
+}

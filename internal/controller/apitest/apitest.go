@@ -1,0 +1,136 @@
+// Package apitest starts a real API server and etcd for tests.
+//
+// Promise: what a test sees is what a kubeadm cluster would answer: RBAC and
+// the Node authorizer, NodeRestriction, refit's own kinds, rules and admission
+// policies. Without the binaries the test is skipped with a message that says
+// where they are looked for.
+//
+// Input: KUBEBUILDER_ASSETS, REFIT_LAB_BIN or the lab's cache. Output: client
+// configurations. Callers: tests of config and of the controller.
+package apitest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sort"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/refit-dev/refit/config"
+)
+
+// ControllerUser is the identity that the installed controller has.
+const ControllerUser = "system:serviceaccount:refit-system:refit-controller"
+
+// Start starts a server with refit's kinds, access rules and policies, and
+// returns the configuration of its administrator. It ends with the test.
+func Start(t testing.TB) *rest.Config {
+	t.Helper()
+	bin := Binaries()
+	if bin == "" {
+		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit lab up` once")
+	}
+	env := &envtest.Environment{
+		BinaryAssetsDirectory:    bin,
+		ControlPlaneStartTimeout: 2 * time.Minute,
+		ControlPlaneStopTimeout:  time.Minute,
+	}
+	args := env.ControlPlane.GetAPIServer().Configure()
+	args.Set("authorization-mode", "Node", "RBAC")
+	args.Set("enable-admission-plugins", "NodeRestriction")
+	cfg, err := env.Start()
+	if err != nil {
+		t.Fatalf("start the API server from %s: %v", bin, err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Errorf("stop the API server: %v", err)
+		}
+	})
+	cfg.QPS, cfg.Burst = 500, 1000
+	apply(t, cfg)
+	return cfg
+}
+
+// As returns a configuration that acts as another user.
+func As(cfg *rest.Config, user string, groups ...string) *rest.Config {
+	out := rest.CopyConfig(cfg)
+	out.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	return out
+}
+
+// AsNode returns a configuration with the identity of a node.
+func AsNode(cfg *rest.Config, node string) *rest.Config {
+	return As(cfg, "system:node:"+node, "system:nodes")
+}
+
+// Binaries returns the directory with kube-apiserver and etcd, empty if there is none.
+func Binaries() string {
+	dirs := []string{os.Getenv("KUBEBUILDER_ASSETS"), os.Getenv("REFIT_LAB_BIN")}
+	home, _ := os.UserHomeDir()
+	for _, pattern := range []string{"*", "*/*", "*/*/*"} {
+		found, _ := filepath.Glob(filepath.Join(home, ".cache/refit/lab", pattern, "kube-apiserver"))
+		sort.Sort(sort.Reverse(sort.StringSlice(found)))
+		for _, f := range found {
+			dirs = append(dirs, filepath.Dir(f))
+		}
+	}
+	for _, d := range dirs {
+		if d != "" && executable(filepath.Join(d, "kube-apiserver")) && executable(filepath.Join(d, "etcd")) {
+			return d
+		}
+	}
+	return ""
+}
+
+func executable(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
+}
+
+// apply installs refit's manifests the way the installer does, and waits until
+// the kinds are served.
+func apply(t testing.TB, cfg *rest.Config) {
+	t.Helper()
+	objs, err := config.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	crds, err := config.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crdList(t, crds)}); err != nil {
+		t.Fatalf("install the kinds: %v", err)
+	}
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objs[len(crds):] {
+		if err := c.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("refit"), client.ForceOwnership); err != nil {
+			t.Fatalf("apply %s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+}
+
+func crdList(t testing.TB, objs []*unstructured.Unstructured) []*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	var out []*apiextensionsv1.CustomResourceDefinition
+	for _, o := range objs {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd); err != nil {
+			t.Fatalf("%s: %v", o.GetName(), err)
+		}
+		out = append(out, crd)
+	}
+	return out
+}
