@@ -1,0 +1,233 @@
+package gate
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Reason words; the catalogue of the API has the same.
+const (
+	reasonBundleNotApproved = "BundleNotApproved"
+	reasonPlanChanged       = "PlanChanged"
+	reasonAnotherUpdate     = "AnotherUpdateRunning"
+	reasonInsufficientSpace = "InsufficientSpace"
+	reasonAgentMissing      = "AgentMissing"
+	reasonAgentSilent       = "AgentSilent"
+	reasonNodeNotReady      = "NodeNotReady"
+	reasonUnhealthy         = "ControlPlaneUnhealthy"
+	reasonImagesMissing     = "ImagesMissing"
+	reasonLoading           = "Loading"
+	reasonPayloadMissing    = "PayloadMissing"
+	reasonDisruptionBudget  = "DisruptionBudget"
+)
+
+type verdicts = []model.Verdict
+
+func bundleApproved(in *Input) (verdicts, verdicts) {
+	switch {
+	case in.Approved:
+		return nil, nil
+	case in.Approval != nil:
+		return verdicts{*in.Approval}, nil
+	}
+	return verdicts{{
+		Reason:  reasonBundleNotApproved,
+		Message: "nobody approved bundle " + in.Bundle,
+		Fix:     "put its digest into spec.digest of a Bundle, or trust its key in a TrustPolicy",
+	}}, nil
+}
+
+func planned(in *Input) (verdicts, verdicts) { return in.PlanVerdicts, in.PlanWarnings }
+
+func planUnchanged(in *Input) (verdicts, verdicts) {
+	if in.ApprovedPlan == "" || in.ApprovedPlan == in.PlanDigest {
+		return nil, nil
+	}
+	return verdicts{{
+		Reason:  reasonPlanChanged,
+		Message: fmt.Sprintf("plan %s was approved, but the plan is now %s", in.ApprovedPlan, in.PlanDigest),
+		Fix:     "look at it with `refit plan` and approve it again",
+	}}, nil
+}
+
+func noOtherUpdate(in *Input) (verdicts, verdicts) {
+	if in.Running == "" {
+		return nil, nil
+	}
+	return verdicts{{
+		Reason:  reasonAnotherUpdate,
+		Message: "ClusterUpdate " + in.Running + " has started and is not done",
+		Fix:     "wait for it; one that is halted is tried again by `refit retry`, or deleted",
+		Object:  "ClusterUpdate/" + in.Running,
+		Waiting: true,
+	}}, nil
+}
+
+// perNode asks about every node; what is said of a node outside the plan is a warning.
+func perNode(in *Input, ask func(Node) *model.Verdict) (verdicts, verdicts) {
+	nodes := append([]Node(nil), in.Nodes...)
+	sort.Slice(nodes, func(i, j int) bool { return nodes[i].Name < nodes[j].Name })
+	var no, warn verdicts
+	for _, n := range nodes {
+		v := ask(n)
+		switch {
+		case v == nil:
+		case n.InPlan:
+			no = append(no, about(*v, n))
+		default:
+			warn = append(warn, about(*v, n))
+		}
+	}
+	return no, warn
+}
+
+func about(v model.Verdict, n Node) model.Verdict {
+	v.Object = "Node/" + n.Name
+	return v
+}
+
+func agents(in *Input) (verdicts, verdicts) {
+	return perNode(in, func(n Node) *model.Verdict {
+		switch {
+		case !n.AgentKnown:
+			return &model.Verdict{Reason: reasonAgentMissing, Message: "node " + n.Name + " has no refit agent",
+				Fix: "on the node: refit-agent install --from FILE|DEVICE, or `refit install --ssh`"}
+		case in.Now.Sub(n.Heartbeat) > SilentAfter:
+			return &model.Verdict{Reason: reasonAgentSilent, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
+				Fix: "on the node: systemctl status refit-agent"}
+		}
+		return nil
+	})
+}
+
+func nodesReady(in *Input) (verdicts, verdicts) {
+	return perNode(in, func(n Node) *model.Verdict {
+		if n.Ready {
+			return nil
+		}
+		return &model.Verdict{Reason: reasonNodeNotReady, Message: "node " + n.Name + " is not Ready", Fix: "repair the node, or remove it from the cluster"}
+	})
+}
+
+// controlPlane asks for every control-plane node, in the plan or not: an etcd
+// that has lost a member may not lose another.
+func controlPlane(in *Input) (verdicts, verdicts) {
+	var all, ready int
+	for _, n := range in.Nodes {
+		if n.ControlPlane {
+			all++
+			if n.Ready {
+				ready++
+			}
+		}
+	}
+	if ready == all {
+		return nil, nil
+	}
+	return verdicts{{
+		Reason:  reasonUnhealthy,
+		Message: fmt.Sprintf("%d of %d control-plane nodes are Ready, all are needed", ready, all),
+		Fix:     "repair the control plane first",
+	}}, nil
+}
+
+func imagesHeld(in *Input) (verdicts, verdicts) {
+	return perNode(in, func(n Node) *model.Verdict {
+		h := n.Holding
+		switch {
+		case !n.AgentKnown:
+			return nil // said by agents
+		case !n.HoldsBundle:
+			return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: "node " + n.Name + " was not told yet which images of the bundle to hold"}
+		case n.Stalled != nil:
+			return n.Stalled
+		case h == nil || h.Content != n.WantHold:
+			return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: "node " + n.Name + " has not begun to load the images"}
+		case h.ImagesHeld < h.ImagesTotal || h.ImagesPinned < h.ImagesTotal:
+			return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
+				Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, h.ImagesTotal)}
+		}
+		return nil
+	})
+}
+
+func payloadsHeld(in *Input) (verdicts, verdicts) {
+	return perNode(in, func(n Node) *model.Verdict {
+		h := n.Holding
+		if !n.AgentKnown || !n.HoldsBundle || h == nil || h.Content != n.WantHold || h.PayloadsHeld >= h.PayloadsTotal {
+			return nil
+		}
+		return &model.Verdict{Reason: reasonPayloadMissing, Waiting: true,
+			Message: fmt.Sprintf("node %s does not have all of its %d payloads yet", n.Name, h.PayloadsTotal)}
+	})
+}
+
+// space adds up what is needed on each file system: two places on one file
+// system share its room.
+func space(in *Input) (verdicts, verdicts) {
+	var no, warn verdicts
+	nodes := append([]Node(nil), in.Nodes...)
+	sort.Slice(nodes, func(i, j int) bool { return nodes[i].Name < nodes[j].Name })
+	for _, n := range nodes {
+		for _, v := range nodeSpace(n) {
+			if n.InPlan {
+				no = append(no, v)
+			} else {
+				warn = append(warn, v)
+			}
+		}
+	}
+	return no, warn
+}
+
+func nodeSpace(n Node) verdicts {
+	if n.Holding == nil || n.Holding.Content != n.WantHold {
+		return nil
+	}
+	type room struct {
+		names        string
+		free, needed int64
+	}
+	rooms := map[string]*room{}
+	var ids []string
+	for _, fs := range n.FileSystems {
+		r := rooms[fs.ID]
+		if r == nil {
+			r = &room{free: fs.Free}
+			rooms[fs.ID] = r
+			ids = append(ids, fs.ID)
+		}
+		if r.names != "" {
+			r.names += " and "
+		}
+		r.names += fs.Name
+		r.needed += n.Holding.Needed[fs.Name]
+	}
+	sort.Strings(ids)
+	var out verdicts
+	for _, id := range ids {
+		if r := rooms[id]; r.needed > r.free {
+			out = append(out, model.Verdict{Reason: reasonInsufficientSpace, Object: "Node/" + n.Name,
+				Message: fmt.Sprintf("node %s needs %d bytes for %s, %d are free", n.Name, r.needed, r.names, r.free),
+				Fix:     fmt.Sprintf("free %d bytes on that file system, or make it larger", r.needed-r.free)})
+		}
+	}
+	return out
+}
+
+// budgets warns of disruption budgets that no drain could ever meet, before
+// the first node is touched.
+func budgets(in *Input) (verdicts, verdicts) {
+	var warn verdicts
+	for _, b := range in.Budgets {
+		if b.Expected > 0 && b.Wanted >= b.Expected {
+			warn = append(warn, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Namespace + "/" + b.Name,
+				Message: fmt.Sprintf("PodDisruptionBudget %s/%s wants %d of %d pods and so allows no eviction, ever: the drain of their nodes will wait", b.Namespace, b.Name, b.Wanted, b.Expected),
+				Fix:     "lower minAvailable (or raise maxUnavailable), or add replicas"})
+		}
+	}
+	sort.Slice(warn, func(i, j int) bool { return warn[i].Object < warn[j].Object })
+	return nil, warn
+}

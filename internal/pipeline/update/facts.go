@@ -1,0 +1,72 @@
+package update
+
+import "github.com/refit-dev/refit/internal/model"
+
+// Node is what is known of one node.
+type Node struct {
+	Name         string
+	ControlPlane bool
+	// Pools whose selector matches the node.
+	Pools []string
+	// Kubelet is the version that runs, for example v1.35.4.
+	Kubelet string
+	// ControlPlaneVersion is the version of the API server's static pod; empty
+	// on workers and when it is not known.
+	ControlPlaneVersion string
+	// Platform, for example linux/amd64.
+	Platform string
+}
+
+// Pool is what the plan needs of an UpdatePool.
+type Pool struct {
+	Name string
+	// Order: smaller numbers move first.
+	Order int32
+}
+
+// Payload is a file that the bundle brings for a platform.
+type Payload struct {
+	Name string
+	// Platform is empty for any.
+	Platform string
+}
+
+// Input is everything the planner looks at.
+type Input struct {
+	Nodes []Node
+	// Pools of the cluster; none at all means one pool for every node.
+	Pools    []Pool
+	Target   model.Target
+	Payloads []Payload
+	// KubeadmVersion is the version kubeadm believes the cluster has, empty if
+	// the cluster was not made by kubeadm.
+	KubeadmVersion string
+	// LastDone is the target of the last update that was completed, nil if none.
+	LastDone *model.Target
+	// AllowDowngrade permits an older bundle.
+	AllowDowngrade bool
+}
+
+// Outcome is the plan and every reason why it must not run.
+type Outcome struct {
+	Plan     model.Plan
+	Verdicts []model.Verdict
+	// Warnings do not stop the plan: nodes that are left alone.
+	Warnings []model.Verdict
+}
+
+// NothingToDo reports whether no node has to change.
+func (o Outcome) NothingToDo() bool { return len(o.Plan.Nodes) == 0 }
+
+// DefaultPool is the pool of every node of a cluster without an UpdatePool.
+const DefaultPool = "default"
+
+// Reason words; the catalogue of the API has the same.
+const (
+	reasonNodeInTwoPools   = "NodeInTwoPools"
+	reasonNodeInNoPool     = "NodeInNoPool"
+	reasonVersionSkew      = "VersionSkew"
+	reasonOlderThanRunning = "OlderThanRunning"
+	reasonPayloadMissing   = "PayloadMissing"
+	reasonNoUpdater        = "NoUpdater"
+)

@@ -1,0 +1,218 @@
+package update
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Make plans the move of a cluster to its target.
+func Make(in Input) Outcome {
+	in.Nodes = sortedNodes(in.Nodes)
+	out := Outcome{Plan: model.Plan{Version: model.PlanVersion, Target: in.Target, Nodes: []model.NodePlan{}}}
+	out.Verdicts = append(out.Verdicts, older(&in)...)
+	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools)}
+	for _, n := range in.Nodes {
+		p.add(n)
+	}
+	p.checkEnd()
+	p.order()
+	return out
+}
+
+type planner struct {
+	in    *Input
+	out   *Outcome
+	pools map[string]int32
+	// firstTaken is set once a control-plane node got kubeadm's apply.
+	firstTaken bool
+}
+
+// sortedNodes: control planes first, then by name; the input's order never matters.
+func sortedNodes(nodes []Node) []Node {
+	out := append([]Node(nil), nodes...)
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].ControlPlane != out[j].ControlPlane {
+			return out[i].ControlPlane
+		}
+		return out[i].Name < out[j].Name
+	})
+	return out
+}
+
+func poolOrder(pools []Pool) map[string]int32 {
+	if len(pools) == 0 {
+		return map[string]int32{DefaultPool: 0}
+	}
+	out := map[string]int32{}
+	for _, p := range pools {
+		out[p.Name] = p.Order
+	}
+	return out
+}
+
+// poolOf says which pool a node is in; ok is false if it must be left alone.
+func (p *planner) poolOf(n Node, differs bool) (pool string, ok bool) {
+	switch {
+	case len(p.in.Pools) == 0:
+		return DefaultPool, true
+	case len(n.Pools) > 1:
+		names := append([]string(nil), n.Pools...)
+		sort.Strings(names)
+		p.out.Verdicts = append(p.out.Verdicts, model.Verdict{
+			Reason:  reasonNodeInTwoPools,
+			Message: fmt.Sprintf("node %s is in the pools %s", n.Name, strings.Join(names, " and ")),
+			Fix:     "change the pools' nodeSelector or the node's labels so that one pool matches",
+			Object:  "Node/" + n.Name,
+		})
+		return "", false
+	case len(n.Pools) == 0:
+		if differs {
+			p.out.Warnings = append(p.out.Warnings, model.Verdict{
+				Reason:  reasonNodeInNoPool,
+				Message: fmt.Sprintf("node %s is in no UpdatePool and is left at %s", n.Name, n.Kubelet),
+				Fix:     "make an UpdatePool whose nodeSelector matches it",
+				Object:  "Node/" + n.Name,
+			})
+		}
+		return "", false
+	}
+	return n.Pools[0], true
+}
+
+// add puts a node into the plan if it differs from the target.
+func (p *planner) add(n Node) {
+	ds := differences(p.in, n)
+	pool, ok := p.poolOf(n, len(ds) > 0)
+	if !ok || len(ds) == 0 {
+		return
+	}
+	q := question{in: p.in, node: n, first: n.ControlPlane && !p.firstTaken && p.needsApply()}
+	p.firstTaken = p.firstTaken || q.first
+	steps, verdicts := claim(q, ds)
+	p.out.Verdicts = append(p.out.Verdicts, verdicts...)
+	p.out.Verdicts = append(p.out.Verdicts, skew(p.in, n)...)
+	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(steps)}
+	for _, s := range np.Steps {
+		if s.NotReversible != "" {
+			np.PointOfNoReturn = s.ID
+			break
+		}
+	}
+	p.out.Plan.Nodes = append(p.out.Plan.Nodes, np)
+}
+
+// needsApply reports whether kubeadm still has to move the cluster's own
+// configuration: then the first control-plane node gets `apply`, the others `node`.
+func (p *planner) needsApply() bool {
+	return !same(p.in.KubeadmVersion, p.in.Target.Kubernetes) || !p.anyControlPlaneDone()
+}
+
+// anyControlPlaneDone: kubeadm's configuration may say the new version after an
+// apply that was cut short; only a node that is wholly there proves it went through.
+func (p *planner) anyControlPlaneDone() bool {
+	for _, n := range p.in.Nodes {
+		if n.ControlPlane && same(n.ControlPlaneVersion, p.in.Target.Kubernetes) && same(n.Kubelet, p.in.Target.Kubernetes) {
+			return true
+		}
+	}
+	return false
+}
+
+// frame puts the controller's steps around the updaters'. A cluster of one node
+// is not drained: its pods have nowhere to go, and evicting them would only
+// stop them.
+func (p *planner) frame(steps []model.Step) []model.Step {
+	out := []model.Step{{ID: "cordon", Updater: "cordon", Verb: "cordon", By: model.ByController, Disruption: model.DisruptionNone}}
+	if len(p.in.Nodes) > 1 {
+		out = append(out, model.Step{ID: "drain", Updater: "drain", Verb: "evict", By: model.ByController, Disruption: model.DisruptionDrain})
+	}
+	out = append(out, steps...)
+	return append(out,
+		model.Step{ID: "settle", Updater: "settle", Verb: "observe", By: model.ByAgent, To: p.in.Target.Kubernetes, Disruption: model.DisruptionNone},
+		model.Step{ID: "uncordon", Updater: "uncordon", Verb: "uncordon", By: model.ByController, Disruption: model.DisruptionNone})
+}
+
+func role(n Node) string {
+	if n.ControlPlane {
+		return model.RoleControlPlane
+	}
+	return model.RoleWorker
+}
+
+// order sets the waves: control-plane nodes one by one, then the pools by their
+// order; pools with the same order share a wave.
+func (p *planner) order() {
+	nodes := p.out.Plan.Nodes
+	less := func(a, b model.NodePlan) bool {
+		if (a.Role == model.RoleControlPlane) != (b.Role == model.RoleControlPlane) {
+			return a.Role == model.RoleControlPlane
+		}
+		if a.Role == model.RoleWorker && p.pools[a.Pool] != p.pools[b.Pool] {
+			return p.pools[a.Pool] < p.pools[b.Pool]
+		}
+		return a.Node < b.Node
+	}
+	sort.SliceStable(nodes, func(i, j int) bool { return less(nodes[i], nodes[j]) })
+	wave := -1
+	for i := range nodes {
+		fresh := i == 0 || nodes[i].Role == model.RoleControlPlane || nodes[i-1].Role == model.RoleControlPlane ||
+			p.pools[nodes[i].Pool] != p.pools[nodes[i-1].Pool]
+		if fresh {
+			wave++
+		}
+		nodes[i].Wave = wave
+	}
+}
+
+// checkEnd looks at the cluster as the plan would leave it: no kubelet may be
+// newer than the oldest API server, none more than three minors behind.
+func (p *planner) checkEnd() {
+	planned := map[string]bool{}
+	for _, np := range p.out.Plan.Nodes {
+		planned[np.Node] = true
+	}
+	oldest := p.oldestAPIServer(planned)
+	for _, n := range p.in.Nodes {
+		kubelet := n.Kubelet
+		if planned[n.Name] {
+			kubelet = p.in.Target.Kubernetes
+		}
+		v := model.Verdict{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
+		switch {
+		case oldest == "":
+			continue
+		case planned[n.Name] && less(oldest, kubelet) && minorsBetween(oldest, kubelet) > 0:
+			v.Message = fmt.Sprintf("node %s would run kubelet %s under an API server that stays at %s", n.Name, kubelet, oldest)
+			v.Fix = "put the control-plane nodes into an UpdatePool, so that they move first"
+		case !planned[n.Name] && p.moves() && less(kubelet, oldest) && minorsBetween(kubelet, oldest) > 3:
+			v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, kubelet, oldest)
+			v.Fix = "put the node into an UpdatePool or remove it from the cluster"
+		default:
+			continue
+		}
+		p.out.Verdicts = append(p.out.Verdicts, v)
+	}
+}
+
+func (p *planner) moves() bool { return len(p.out.Plan.Nodes) > 0 }
+
+// oldestAPIServer after the plan; empty if none is known.
+func (p *planner) oldestAPIServer(planned map[string]bool) string {
+	oldest := ""
+	for _, n := range p.in.Nodes {
+		if !n.ControlPlane {
+			continue
+		}
+		v := n.ControlPlaneVersion
+		if planned[n.Name] {
+			v = p.in.Target.Kubernetes
+		}
+		if v != "" && (oldest == "" || less(v, oldest)) {
+			oldest = v
+		}
+	}
+	return oldest
+}
