@@ -1,0 +1,14 @@
+// Package containerd loads images into a containerd and pins them there,
+// without any registry, so that the kubelet finds them under the very names and
+// digests that pods say.
+//
+// Promise: Load leaves the image unpacked and synced before any name of it
+// appears; its names are name:tag, repository@digest and, for an index, the
+// manifest's digest too. Pin labels every record of an image, that of its ID
+// among them, because a later pull of a name takes the label off that name.
+// Both may be repeated at any time and do only what is missing. Only this
+// node's platform is unpacked; other platforms of an index may be absent.
+//
+// Inputs: an Image and a Blobs (where its blobs are). Outputs: records in
+// containerd's namespace k8s.io. Callers: the agent halves of load and pin.
+package containerd

@@ -1,0 +1,183 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/diff"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/disk"
+)
+
+// Image is what to load.
+type Image struct {
+	// Name with tag, normalised.
+	Name string
+	// Digest, MediaType and Size of its manifest or index.
+	Digest    string
+	MediaType string
+	Size      int64
+}
+
+// leaseTime bounds how long a load that was cut off keeps its blobs.
+const leaseTime = time.Hour
+
+// Load brings an image into the runtime and pins it. It returns the names of
+// all its records. What is there already is not written again.
+func (c *Client) Load(ctx context.Context, img Image, blobs Blobs) ([]string, error) {
+	names, err := c.load(ctx, img, blobs)
+	if err != nil {
+		return nil, fmt.Errorf("load of image %s: %w", img.Name, err)
+	}
+	return names, nil
+}
+
+func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, error) {
+	root, snapshots, snapshotter, err := c.roots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dgst, err := digest.Parse(img.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("digest %q: %w", img.Digest, err)
+	}
+	target := ocispec.Descriptor{MediaType: img.MediaType, Digest: dgst, Size: img.Size}
+	ctx, done, err := c.api.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(leaseTime))
+	if err != nil {
+		return nil, err
+	}
+	// The lease is let go only when the names hold the blobs, or nobody does.
+	defer func() { _ = done(context.WithoutCancel(ctx)) }()
+	if err := c.ingest(ctx, target, blobs); err != nil {
+		return nil, err
+	}
+	failpoint.Here(failpoint.LoadContent)
+	image := containerd.NewImageWithPlatform(c.api, images.Image{Name: img.Name, Target: target}, c.platform)
+	// Unpacked files are synced before the runtime notes that they are there: it
+	// never looks again (an image cut off by a power cut would stay empty).
+	err = image.Unpack(ctx, snapshotter, containerd.WithUnpackApplyOpts(diff.WithSyncFs(true)))
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	// Layers that were there before us were not under our lease; from here on
+	// the configuration holds them.
+	if ok, err := image.IsUnpacked(ctx, snapshotter); err != nil || !ok {
+		return nil, fmt.Errorf("unpack: a layer was collected meanwhile, it is tried again (%v)", err)
+	}
+	failpoint.Here(failpoint.LoadUnpack)
+	for _, dir := range []string{root, snapshots} {
+		if err := disk.SyncFS(dir); err != nil {
+			return nil, err
+		}
+	}
+	failpoint.Here(failpoint.LoadDone)
+	names, err := c.names(ctx, image.Metadata(), repository(img.Name))
+	if err != nil {
+		return nil, err
+	}
+	return names, c.record(ctx, names, target)
+}
+
+// ingest copies the blobs of this node's platform and links them, so that the
+// runtime's collector keeps them as long as the image has a name.
+func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Blobs) error {
+	cs := c.api.ContentStore()
+	children := images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if err := c.copyBlob(ctx, cs, desc, blobs); err != nil {
+			return nil, err
+		}
+		return images.Children(ctx, cs, desc)
+	})
+	handler := images.SetChildrenMappedLabels(cs, images.FilterPlatforms(children, c.platform), images.ChildGCLabels)
+	return images.Walk(ctx, handler, target)
+}
+
+// copyBlob always asks for a writer: also when the blob is there already, that
+// puts it under our lease, and the collector cannot take it away meanwhile.
+func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.Descriptor, blobs Blobs) error {
+	w, err := content.OpenWriter(ctx, cs, content.WithRef("refit-"+desc.Digest.String()), content.WithDescriptor(desc))
+	if errdefs.IsAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("blob %s: %w", desc.Digest, err)
+	}
+	defer w.Close()
+	r, err := blobs.Open(desc.Digest.String())
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := content.Copy(ctx, w, r, desc.Size, desc.Digest); err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("blob %s: %w", desc.Digest, err)
+	}
+	return nil
+}
+
+// names are all records that the image must have: its tag, its digest, that of
+// this platform's manifest, and its ID.
+func (c *Client) names(ctx context.Context, img images.Image, repo string) ([]string, error) {
+	cs := c.api.ContentStore()
+	config, err := img.Config(ctx, cs, c.platform)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	out := []string{img.Name, repo + "@" + img.Target.Digest.String()}
+	if images.IsIndexType(img.Target.MediaType) {
+		m, err := c.manifestOf(ctx, img.Target)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, repo+"@"+m.String())
+	}
+	return append(out, config.Digest.String()), nil
+}
+
+// manifestOf is the digest of this platform's manifest in an index.
+func (c *Client) manifestOf(ctx context.Context, index ocispec.Descriptor) (digest.Digest, error) {
+	cs := c.api.ContentStore()
+	handler := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(cs), c.platform), c.platform, 1)
+	ms, err := handler(ctx, index)
+	if err != nil {
+		return "", fmt.Errorf("index %s: %w", index.Digest, err)
+	}
+	if len(ms) == 0 {
+		return "", fmt.Errorf("index %s has no manifest for this platform", index.Digest)
+	}
+	return ms[0].Digest, nil
+}
+
+// record makes the names, each pinned from its first moment.
+func (c *Client) record(ctx context.Context, names []string, target ocispec.Descriptor) error {
+	is := c.api.ImageService()
+	for _, name := range names {
+		img := images.Image{Name: name, Target: target, Labels: map[string]string{pinLabel: pinValue}}
+		_, err := is.Create(ctx, img)
+		if errdefs.IsAlreadyExists(err) {
+			_, err = is.Update(ctx, img, fieldsOf(name)...)
+		}
+		if err != nil {
+			return fmt.Errorf("name %s: %w", name, err)
+		}
+		failpoint.Here(failpoint.PinLabel)
+	}
+	return nil
+}
+
+// fieldsOf says what of an existing record is ours to change. The record of an
+// ID may belong to another name as well: only its label.
+func fieldsOf(name string) []string {
+	if _, err := digest.Parse(name); err == nil {
+		return []string{"labels." + pinLabel}
+	}
+	return []string{"target", "labels." + pinLabel}
+}

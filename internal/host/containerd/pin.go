@@ -1,0 +1,88 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+
+	"github.com/refit-dev/refit/internal/failpoint"
+)
+
+// The label by which the CRI plugin knows a pinned image (containerd >= 1.7.3).
+const (
+	pinLabel = "io.cri-containerd.pinned"
+	pinValue = "pinned"
+)
+
+// repository is a name without its tag.
+func repository(name string) string {
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		return name[:i]
+	}
+	return name
+}
+
+// Pin labels all records of an image that is in the runtime, and makes those
+// that are missing. ok is false, without an error, if the image is not there
+// with this digest: it must be loaded then.
+func (c *Client) Pin(ctx context.Context, img Image) (names []string, ok bool, err error) {
+	is := c.api.ImageService()
+	have, err := is.Get(ctx, img.Name)
+	if errdefs.IsNotFound(err) || err == nil && have.Target.Digest.String() != img.Digest {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
+	}
+	names, err = c.names(ctx, images.Image{Name: img.Name, Target: have.Target}, repository(img.Name))
+	if errdefs.IsNotFound(err) {
+		return nil, false, nil // the record is there, its content is not
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
+	}
+	for _, name := range names {
+		if err := c.pinOne(ctx, name, have); err != nil {
+			return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
+		}
+	}
+	return names, true, nil
+}
+
+func (c *Client) pinOne(ctx context.Context, name string, as images.Image) error {
+	is := c.api.ImageService()
+	have, err := is.Get(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return c.record(ctx, []string{name}, as.Target)
+	}
+	if err != nil || have.Labels[pinLabel] == pinValue {
+		return err
+	}
+	have.Labels = map[string]string{pinLabel: pinValue}
+	_, err = is.Update(ctx, have, "labels."+pinLabel)
+	failpoint.Here(failpoint.PinLabel)
+	return err
+}
+
+// Unpin takes the label off records. The images stay until the kubelet
+// collects them. A record that is gone is none to unpin.
+func (c *Client) Unpin(ctx context.Context, names []string) error {
+	is := c.api.ImageService()
+	for _, name := range names {
+		have, err := is.Get(ctx, name)
+		if errdefs.IsNotFound(err) || err == nil && have.Labels[pinLabel] == "" {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("unpin of %s: %w", name, err)
+		}
+		have.Labels = nil
+		if _, err := is.Update(ctx, have, "labels."+pinLabel); err != nil {
+			return fmt.Errorf("unpin of %s: %w", name, err)
+		}
+	}
+	return nil
+}

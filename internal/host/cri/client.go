@@ -1,0 +1,122 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxMessage is the largest answer in bytes; the kubelet's limit.
+const maxMessage = 16 << 20
+
+// Client speaks to one runtime.
+type Client struct {
+	conn    *grpc.ClientConn
+	images  runtime.ImageServiceClient
+	runtime runtime.RuntimeServiceClient
+}
+
+// Open prepares a client for a socket; it connects when it is first used, and
+// again whenever the runtime was restarted.
+func Open(socket string) (*Client, error) {
+	conn, err := grpc.NewClient("unix://"+strings.TrimPrefix(socket, "unix://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err != nil {
+		return nil, fmt.Errorf("CRI socket %s: %w", socket, err)
+	}
+	return &Client{conn: conn, images: runtime.NewImageServiceClient(conn), runtime: runtime.NewRuntimeServiceClient(conn)}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Version is the runtime's name and version.
+func (c *Client) Version(ctx context.Context) (name, version string, err error) {
+	v, err := c.runtime.Version(ctx, &runtime.VersionRequest{})
+	if err != nil {
+		return "", "", fmt.Errorf("CRI version: %w", err)
+	}
+	return v.GetRuntimeName(), v.GetRuntimeVersion(), nil
+}
+
+// Image is one image as the runtime reports it.
+type Image struct {
+	// ID is the digest of its configuration.
+	ID string
+	// Tags are names with tag, Digests names with digest.
+	Tags, Digests []string
+	Pinned        bool
+}
+
+// Images lists all images.
+func (c *Client) Images(ctx context.Context) ([]Image, error) {
+	r, err := c.images.ListImages(ctx, &runtime.ListImagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("CRI list of images: %w", err)
+	}
+	out := make([]Image, 0, len(r.GetImages()))
+	for _, i := range r.GetImages() {
+		out = append(out, Image{ID: i.GetId(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(), Pinned: i.GetPinned()})
+	}
+	return out, nil
+}
+
+// ImageID is the ID behind a name, empty if the runtime does not have it.
+func (c *Client) ImageID(ctx context.Context, name string) (string, error) {
+	r, err := c.images.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: name}})
+	if err != nil {
+		return "", fmt.Errorf("CRI status of image %s: %w", name, err)
+	}
+	return r.GetImage().GetId(), nil
+}
+
+// ImageRoot is the directory in which the runtime unpacks images.
+func (c *Client) ImageRoot(ctx context.Context) (string, error) {
+	r, err := c.images.ImageFsInfo(ctx, &runtime.ImageFsInfoRequest{})
+	if err != nil {
+		return "", fmt.Errorf("CRI image file system: %w", err)
+	}
+	for _, f := range r.GetImageFilesystems() {
+		if m := f.GetFsId().GetMountpoint(); m != "" {
+			return m, nil
+		}
+	}
+	return "", errors.New("CRI image file system: the runtime names no directory")
+}
+
+// Container is one container of a pod.
+type Container struct {
+	ID        string
+	Namespace string
+	Pod       string
+	Name      string
+	// ImageID is the ID of the image it was made from.
+	ImageID string
+	Running bool
+}
+
+// Containers lists the containers of all pods, those that ended among them.
+func (c *Client) Containers(ctx context.Context) ([]Container, error) {
+	r, err := c.runtime.ListContainers(ctx, &runtime.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("CRI list of containers: %w", err)
+	}
+	out := make([]Container, 0, len(r.GetContainers()))
+	for _, k := range r.GetContainers() {
+		out = append(out, Container{
+			ID:        k.GetId(),
+			Namespace: k.GetLabels()["io.kubernetes.pod.namespace"],
+			Pod:       k.GetLabels()["io.kubernetes.pod.name"],
+			Name:      k.GetLabels()["io.kubernetes.container.name"],
+			ImageID:   k.GetImageRef(),
+			Running:   k.GetState() == runtime.ContainerState_CONTAINER_RUNNING,
+		})
+	}
+	return out, nil
+}

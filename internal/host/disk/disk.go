@@ -1,0 +1,122 @@
+package disk
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// Room of a file system, in bytes.
+type Room struct {
+	// ID tells file systems apart.
+	ID          string
+	Free, Total int64
+}
+
+// RoomAt is the room of the file system that path is on; path or the nearest
+// directory above it that exists.
+func RoomAt(path string) (Room, error) {
+	for {
+		r, err := roomAt(path)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return r, err
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+func roomAt(path string) (Room, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return Room{}, fmt.Errorf("room at %s: %w", path, err)
+	}
+	var f unix.Stat_t
+	if err := unix.Stat(path, &f); err != nil {
+		return Room{}, fmt.Errorf("room at %s: %w", path, err)
+	}
+	return Room{
+		ID:    fmt.Sprintf("%d:%d", unix.Major(uint64(f.Dev)), unix.Minor(uint64(f.Dev))),
+		Free:  int64(st.Bavail) * st.Bsize,
+		Total: int64(st.Blocks) * st.Bsize,
+	}, nil
+}
+
+// SyncFS writes out everything of the file system that path is on.
+func SyncFS(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync of the file system of %s: %w", path, err)
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("sync of the file system of %s: %w", path, err)
+	}
+	return nil
+}
+
+// Replace writes a file that must have the digest (sha256:<hex>) from r and
+// puts it in place of path in one stroke; the directory is synced.
+func Replace(path string, r io.Reader, digest string, mode fs.FileMode) error {
+	t, err := renameio.NewPendingFile(path, renameio.WithPermissions(mode), renameio.WithTempDir(filepath.Dir(path)))
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", path, err)
+	}
+	defer func() { _ = t.Cleanup() }()
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(t, h), r); err != nil {
+		return fmt.Errorf("replace %s: %w", path, err)
+	}
+	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
+		return fmt.Errorf("replace %s: what was read has digest %s, %s was expected; the old file stays", path, got, digest)
+	}
+	if err := t.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("replace %s: %w", path, err)
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// Digest is sha256:<hex> of a file.
+func Digest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// WriteFile replaces a small file in one stroke and syncs its directory.
+func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := renameio.WriteFile(path, data, mode, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes renames in a directory last.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync of %s: %w", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync of %s: %w", dir, err)
+	}
+	return nil
+}
