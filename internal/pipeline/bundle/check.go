@@ -180,11 +180,11 @@ func (m *Metadata) checkScalars() string {
 		return fmt.Sprintf("format version %d, this refit reads %d", m.FormatVersion, FormatVersion)
 	case !ValidName(m.Name):
 		return fmt.Sprintf("bad bundle name %.80q", m.Name)
-	case !validVersion(m.Version):
+	case !ValidVersion(m.Version):
 		return fmt.Sprintf("bundle version %.80q is not a semantic version", m.Version)
-	case !validVersion(m.MinRefit):
+	case !ValidVersion(m.MinRefit):
 		return fmt.Sprintf("minRefit %.80q is not a semantic version", m.MinRefit)
-	case m.KubernetesVersion != "" && !validVersion(m.KubernetesVersion):
+	case m.KubernetesVersion != "" && !ValidVersion(m.KubernetesVersion):
 		return fmt.Sprintf("Kubernetes version %.80q is not a semantic version", m.KubernetesVersion)
 	case m.ChunkSize < MinChunkSize || m.ChunkSize > MaxChunkSize:
 		return fmt.Sprintf("chunk size %d is not in %d..%d", m.ChunkSize, MinChunkSize, MaxChunkSize)
@@ -199,7 +199,8 @@ func (m *Metadata) checkScalars() string {
 	return ""
 }
 
-func validVersion(s string) bool {
+// ValidVersion reports whether s is a semantic version, with or without a v.
+func ValidVersion(s string) bool {
 	if len(s) > 80 {
 		return false
 	}
@@ -275,7 +276,7 @@ func (m *Metadata) checkPayloads() string {
 			return fmt.Sprintf("payload %s is not in order", p.Name)
 		}
 		switch {
-		case p.Version != "" && !validVersion(p.Version):
+		case p.Version != "" && !ValidVersion(p.Version):
 			return fmt.Sprintf("payload %s: version %.80q is not a semantic version", p.Name, p.Version)
 		case p.Platform != "" && !platformForm.MatchString(p.Platform):
 			return fmt.Sprintf("payload %s: bad platform %.80q", p.Name, p.Platform)

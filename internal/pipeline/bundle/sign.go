@@ -222,3 +222,15 @@ func PrivateKeyPEM(priv ed25519.PrivateKey) ([]byte, error) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
+
+// WithSignature is the header with one more signature, checked again. Only the
+// signature slot differs.
+func (h *Header) WithSignature(e Envelope) (*Header, error) {
+	content, err := EncodeSlot(AddSignature(h.Signatures, e))
+	if err != nil {
+		return nil, err
+	}
+	raw := bytes.Clone(h.Raw)
+	copy(raw[h.slotAt:], content)
+	return ParseHeader(raw)
+}

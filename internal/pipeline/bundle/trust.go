@@ -124,5 +124,6 @@ func tooNew(minRefit, refit string) bool {
 	if err != nil {
 		return false
 	}
-	return have.LessThan(need)
+	core, err := have.SetPrerelease("") // a development build reads what its release will
+	return err == nil && core.LessThan(need)
 }

@@ -1,0 +1,231 @@
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sort"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Media types of Docker's older manifests, which registries still serve.
+const (
+	dockerManifest     = "application/vnd.docker.distribution.manifest.v2+json"
+	dockerManifestList = "application/vnd.docker.distribution.manifest.list.v2+json"
+	dockerSchema1      = "application/vnd.docker.distribution.manifest.v1"
+)
+
+// Kind says what a blob is.
+type Kind int
+
+const (
+	KindManifest Kind = iota // an index or a manifest
+	KindConfig
+	KindLayer
+)
+
+// Node is one blob under an image.
+type Node struct {
+	Desc ocispec.Descriptor
+	Kind Kind
+}
+
+// Graph is everything under an image.
+type Graph struct {
+	// Nodes in the order of the walk, each digest once, the image's own first.
+	Nodes []Node
+	// Platforms of the images in it, sorted, for example linux/arm64/v8.
+	Platforms []string
+}
+
+// maxDepth bounds how deep indexes lie in indexes.
+const maxDepth = 4
+
+// Walk lists all blobs under an image. With platforms, an index contributes
+// only those (and must have each); the index itself is kept whole, because
+// pods may name its digest.
+func Walk(ctx context.Context, root Root, platforms []string) (Graph, error) {
+	w := &walk{ctx: ctx, store: root.Store, want: platforms, sparse: root.Sparse, seen: map[string]bool{}, have: map[string]bool{}}
+	if err := w.visit(root.Desc, 0); err != nil {
+		return Graph{}, fmt.Errorf("image %s: %w", root.Name, err)
+	}
+	for _, p := range platforms {
+		if !w.hasPlatform(p) && len(w.have) > 0 {
+			return Graph{}, fmt.Errorf("image %s has no platform %s; it has %s", root.Name, p, strings.Join(sorted(w.have), ", "))
+		}
+	}
+	var got []string
+	for p := range w.taken {
+		got = append(got, p)
+	}
+	sort.Strings(got)
+	return Graph{Nodes: w.nodes, Platforms: got}, nil
+}
+
+type walk struct {
+	ctx    context.Context
+	store  Store
+	want   []string
+	sparse bool
+	nodes  []Node
+	seen   map[string]bool
+	have   map[string]bool // platforms that the image names
+	taken  map[string]bool // platforms that were walked
+}
+
+func (w *walk) hasPlatform(p string) bool {
+	for t := range w.taken {
+		if matches(t, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches reports whether platform have is what was asked for; asking without
+// a variant takes any.
+func matches(have, want string) bool {
+	return have == want || strings.HasPrefix(have, want+"/")
+}
+
+func (w *walk) add(d ocispec.Descriptor, k Kind) error {
+	if err := sha256Only(d.Digest); err != nil {
+		return err
+	}
+	if d.Size < 0 {
+		return fmt.Errorf("blob %s has a negative size", d.Digest)
+	}
+	if w.seen[d.Digest.String()] {
+		return nil
+	}
+	w.seen[d.Digest.String()] = true
+	// only what names the blob: annotations and platform are the parent's
+	w.nodes = append(w.nodes, Node{Kind: k, Desc: ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}})
+	return nil
+}
+
+func (w *walk) visit(d ocispec.Descriptor, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("indexes lie more than %d deep in each other", maxDepth)
+	}
+	switch {
+	case strings.HasPrefix(d.MediaType, dockerSchema1):
+		return fmt.Errorf("manifest %s is of the old schema 1, which no runtime loads any more: push the image again with a current tool", d.Digest)
+	case d.MediaType == ocispec.MediaTypeImageIndex, d.MediaType == dockerManifestList:
+		return w.index(d, depth)
+	case d.MediaType == ocispec.MediaTypeImageManifest, d.MediaType == dockerManifest:
+		return w.manifest(d)
+	}
+	return fmt.Errorf("manifest %s has media type %q, which is no image", d.Digest, d.MediaType)
+}
+
+func (w *walk) index(d ocispec.Descriptor, depth int) error {
+	b, err := Fetch(w.ctx, w.store, d)
+	if err != nil {
+		return err
+	}
+	var idx ocispec.Index
+	if err := json.Unmarshal(b, &idx); err != nil {
+		return fmt.Errorf("index %s: %w", d.Digest, err)
+	}
+	if err := w.add(d, KindManifest); err != nil {
+		return err
+	}
+	before := len(w.nodes)
+	for _, c := range idx.Manifests {
+		if !w.wanted(c) {
+			continue
+		}
+		err := w.visit(c, depth+1)
+		if w.sparse && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(w.nodes) == before && len(w.want) == 0 {
+		return fmt.Errorf("index %s: none of its %d manifests is there", d.Digest, len(idx.Manifests))
+	}
+	return nil
+}
+
+// wanted notes a child's platform and reports whether to follow it.
+func (w *walk) wanted(c ocispec.Descriptor) bool {
+	if c.Platform == nil {
+		return true
+	}
+	if c.Platform.OS == "unknown" { // an attestation, not an image
+		return len(w.want) == 0
+	}
+	p := platformString(*c.Platform)
+	w.have[p] = true
+	return len(w.want) == 0 || slices.ContainsFunc(w.want, func(want string) bool { return matches(p, want) })
+}
+
+func (w *walk) manifest(d ocispec.Descriptor) error {
+	b, err := Fetch(w.ctx, w.store, d)
+	if err != nil {
+		return err
+	}
+	var m ocispec.Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return fmt.Errorf("manifest %s: %w", d.Digest, err)
+	}
+	if m.SchemaVersion != 2 {
+		return fmt.Errorf("manifest %s is of the old schema %d, which no runtime loads any more: push the image again with a current tool", d.Digest, m.SchemaVersion)
+	}
+	config, err := Fetch(w.ctx, w.store, m.Config)
+	if err != nil {
+		return err
+	}
+	if err := w.add(d, KindManifest); err != nil {
+		return err
+	}
+	w.notePlatform(config)
+	if err := w.add(m.Config, KindConfig); err != nil {
+		return err
+	}
+	for _, l := range m.Layers {
+		if err := w.add(l, KindLayer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notePlatform reads what an image runs on from its config; a config that is
+// none (an artifact's) says nothing.
+func (w *walk) notePlatform(config []byte) {
+	var p ocispec.Platform
+	if json.Unmarshal(config, &p) != nil || p.OS == "" || p.OS == "unknown" || p.Architecture == "" {
+		return
+	}
+	if w.taken == nil {
+		w.taken = map[string]bool{}
+	}
+	s := platformString(p)
+	w.have[s], w.taken[s] = true, true
+}
+
+func platformString(p ocispec.Platform) string {
+	s := p.OS + "/" + p.Architecture
+	if p.Variant != "" {
+		s += "/" + p.Variant
+	}
+	return s
+}
+
+func sorted(set map[string]bool) []string {
+	var out []string
+	for s := range set {
+		out = append(out, s)
+	}
+	sort.Strings(out)
+	return out
+}

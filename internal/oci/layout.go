@@ -1,0 +1,211 @@
+package oci
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+const (
+	annotationRefName   = ocispec.AnnotationRefName
+	annotationImageName = "io.containerd.image.name"
+	maxArchiveEntries   = 1 << 20
+)
+
+// dirStore is an OCI image layout in a folder.
+type dirStore string
+
+func (s dirStore) String() string { return string(s) }
+
+func (s dirStore) Open(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	if err := sha256Only(d.Digest); err != nil {
+		return nil, err
+	}
+	return os.Open(filepath.Join(string(s), "blobs", "sha256", d.Digest.Encoded()))
+}
+
+func sha256Only(d digest.Digest) error {
+	if err := d.Validate(); err != nil {
+		return fmt.Errorf("digest %.100q: %w", string(d), err)
+	}
+	if d.Algorithm() != digest.SHA256 {
+		return fmt.Errorf("digest %s: only sha256 is supported", d)
+	}
+	return nil
+}
+
+// OpenLayout finds images in a layout in a folder: those called tag, or all if
+// tag is empty.
+func OpenLayout(dir, tag string) ([]Root, error) {
+	b, err := os.ReadFile(filepath.Join(dir, ocispec.ImageIndexFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is no OCI image layout: it has no index.json", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("OCI image layout: %w", err)
+	}
+	return rootsOf(dirStore(dir), b, tag)
+}
+
+// rootsOf picks images from the index.json of a layout.
+func rootsOf(s Store, indexJSON []byte, tag string) ([]Root, error) {
+	var idx ocispec.Index
+	if err := json.Unmarshal(indexJSON, &idx); err != nil {
+		return nil, fmt.Errorf("%s: index.json: %w", s, err)
+	}
+	var roots []Root
+	var names []string
+	for _, d := range idx.Manifests {
+		called := d.Annotations[annotationImageName]
+		if called == "" {
+			called = d.Annotations[annotationRefName]
+		}
+		names = append(names, called)
+		if tag != "" && !isCalled(d, tag) || tag == "" && d.ArtifactType == bundleType {
+			continue
+		}
+		root := Root{Desc: d, Store: s}
+		var err error
+		if called == "" && tag == "" {
+			return nil, fmt.Errorf("%s: image %s has no name in its annotations: say which name it shall have, NAME=oci:DIR:TAG, after giving it a tag", s, d.Digest)
+		}
+		if root.Name, root.Bare, err = annotationName(called); err != nil {
+			return nil, fmt.Errorf("%s: %w", s, err)
+		}
+		roots = append(roots, root)
+	}
+	switch {
+	case len(roots) == 0 && tag != "":
+		return nil, fmt.Errorf("%s has no image called %q; it has %s", s, tag, strings.Join(names, ", "))
+	case len(roots) == 0:
+		return nil, fmt.Errorf("%s has no images", s)
+	case len(roots) > 1 && tag != "":
+		return nil, fmt.Errorf("%s has %d images called %q: give the full name", s, len(roots), tag)
+	}
+	return roots, nil
+}
+
+// bundleType marks the top manifest in a bundle's index.json: not an image.
+const bundleType = "application/vnd.refit.bundle.v1"
+
+// isCalled reports whether a layout's image answers to what a person typed:
+// the name in an annotation, the same name normalised, or its tag.
+func isCalled(d ocispec.Descriptor, tag string) bool {
+	for _, have := range []string{d.Annotations[annotationRefName], d.Annotations[annotationImageName]} {
+		if have == "" {
+			continue
+		}
+		if have == tag || !strings.ContainsAny(tag, "/:") && Tag(have) == tag {
+			return true
+		}
+		a, _, errA := ParseName(have)
+		b, _, errB := ParseName(tag)
+		if errA == nil && errB == nil && a == b {
+			return true
+		}
+	}
+	return false
+}
+
+// archiveStore is an OCI image layout in a tar: where each blob lies.
+type archiveStore struct {
+	path  string
+	f     *os.File
+	blobs map[string]extent
+}
+
+type extent struct{ at, size int64 }
+
+func (s *archiveStore) String() string { return s.path }
+
+func (s *archiveStore) Open(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	if err := sha256Only(d.Digest); err != nil {
+		return nil, err
+	}
+	e, ok := s.blobs[d.Digest.Encoded()]
+	if !ok {
+		return nil, fmt.Errorf("%s has no blob %s: %w", s.path, d.Digest, fs.ErrNotExist)
+	}
+	return io.NopCloser(io.NewSectionReader(s.f, e.at, e.size)), nil
+}
+
+// OpenArchive finds images in a layout in an uncompressed tar, without
+// unpacking it. The closer closes the file when all blobs were read.
+func OpenArchive(file, tag string) ([]Root, io.Closer, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("OCI archive: %w", err)
+	}
+	s := &archiveStore{path: file, f: f, blobs: map[string]extent{}}
+	index, err := s.scan()
+	if err == nil && index == nil {
+		err = errors.New("it has no index.json: it is no OCI archive (images saved in Docker's own form are not supported; skopeo copy converts them)")
+	}
+	var roots []Root
+	if err == nil {
+		roots, err = rootsOf(s, index, tag)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("OCI archive %s: %w", file, err)
+	}
+	return roots, f, nil
+}
+
+// scan notes where the blobs lie. Only regular files with the names of a
+// layout count; links, devices and paths that lead elsewhere are passed over,
+// and nothing is ever created from a name in the archive.
+func (s *archiveStore) scan() (index []byte, err error) {
+	tr := tar.NewReader(s.f)
+	for range maxArchiveEntries {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return index, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read tar: %w (compressed archives have to be decompressed first)", err)
+		}
+		name := path.Clean(h.Name)
+		if h.Typeflag != tar.TypeReg || isSparse(h) {
+			continue
+		}
+		if name == ocispec.ImageIndexFile {
+			if h.Size > maxManifest {
+				return nil, fmt.Errorf("index.json has %d bytes, more than the %d allowed", h.Size, maxManifest)
+			}
+			if index, err = io.ReadAll(tr); err != nil {
+				return nil, fmt.Errorf("index.json: %w", err)
+			}
+			continue
+		}
+		if hex, ok := strings.CutPrefix(name, "blobs/sha256/"); ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil {
+			at, err := s.f.Seek(0, io.SeekCurrent)
+			if err != nil {
+				return nil, fmt.Errorf("read tar: %w", err)
+			}
+			s.blobs[hex] = extent{at, h.Size}
+		}
+	}
+	return nil, fmt.Errorf("more than %d entries", maxArchiveEntries)
+}
+
+// isSparse finds GNU sparse files, whose bytes do not lie as they read.
+func isSparse(h *tar.Header) bool {
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,57 @@
+package oci
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Store opens blobs. What it returns is not checked yet.
+type Store interface {
+	// Open streams the blob of a descriptor; the error satisfies
+	// errors.Is(err, fs.ErrNotExist) if the store does not have it.
+	Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+	// String says where it is, for messages.
+	String() string
+}
+
+// Root is one image name and where the image lies.
+type Root struct {
+	// Name as ParseName normalises it; Bare if it is a word that no pod can ask for.
+	Name string
+	Bare bool
+	Desc ocispec.Descriptor
+	// Group the image was in, "" if the source knows none.
+	Group string
+	// Sparse allows an index to list platforms that the store does not have.
+	Sparse bool
+	Store  Store
+}
+
+// maxManifest bounds manifests, indexes and configs in bytes.
+const maxManifest = 8 << 20
+
+// Fetch reads a small blob and checks it against its descriptor.
+func Fetch(ctx context.Context, s Store, d ocispec.Descriptor) ([]byte, error) {
+	if d.Size > maxManifest || d.Size < 0 {
+		return nil, fmt.Errorf("%s: blob %s has %d bytes, more than the %d allowed for a manifest", s, d.Digest, d.Size, maxManifest)
+	}
+	r, err := s.Open(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("%s: blob %s: %w", s, d.Digest, err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, d.Size+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: blob %s: %w", s, d.Digest, err)
+	}
+	sum := sha256.Sum256(b)
+	if got := "sha256:" + hex.EncodeToString(sum[:]); got != d.Digest.String() || int64(len(b)) != d.Size {
+		return nil, fmt.Errorf("%s: blob %s (%d bytes): the source has other bytes, digest %s, at least %d bytes", s, d.Digest, d.Size, got, len(b))
+	}
+	return b, nil
+}

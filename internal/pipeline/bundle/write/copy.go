@@ -1,0 +1,242 @@
+package write
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+const (
+	bufferSize = 1 << 20
+	// remoteTries is how often a blob of a registry is tried; the waits between
+	// grow from remoteWait.
+	remoteTries = 4
+	remoteWait  = time.Second
+)
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+
+// sourceError is a failure of the source that may pass by itself.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return e.err.Error() }
+
+func (e *sourceError) Unwrap() error { return e.err }
+
+// copyBlob brings blob i to its place: from what an earlier run left there, or
+// from its source.
+func (w *writer) copyBlob(ctx context.Context, i int) error {
+	b := w.p.blobs[i]
+	if err := w.reuse(ctx, i); err == nil || !errors.Is(err, errNotThere) {
+		return err
+	}
+	tries := 1
+	if oci.IsRemote(b.store) {
+		tries = remoteTries
+	}
+	var err error
+	for try := range tries {
+		if try > 0 && !sleep(ctx, remoteWait<<(try-1)) {
+			return ctx.Err()
+		}
+		err = w.fetch(ctx, i)
+		var passing *sourceError
+		if err == nil || !errors.As(err, &passing) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("blob %s of %s from %s: %w", b.desc.Digest, b.user, b.store, err)
+	}
+	header := bundle.TarHeader(bundle.BlobPath(b.desc.Digest.String()), b.desc.Size)
+	_, err = w.f.WriteAt(header[:], w.offsets[i]-bundle.BlockSize)
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// reuse takes a blob that an earlier run has finished: its tar header is
+// written last. Its bytes are checked like any other's.
+func (w *writer) reuse(ctx context.Context, i int) error {
+	b := w.p.blobs[i]
+	var have [bundle.BlockSize]byte
+	if _, err := w.f.ReadAt(have[:], w.offsets[i]-bundle.BlockSize); err != nil {
+		return errNotThere
+	}
+	if have != bundle.TarHeader(bundle.BlobPath(b.desc.Digest.String()), b.desc.Size) {
+		return errNotThere
+	}
+	// the padding after the blob: an earlier run with other inputs may have had bytes here
+	if err := w.clearPadding(i); err != nil {
+		return err
+	}
+	err := w.stream(ctx, i, io.NewSectionReader(w.f, w.offsets[i], b.desc.Size), io.Discard)
+	if err != nil && ctx.Err() == nil {
+		return errNotThere
+	}
+	return err
+}
+
+func (w *writer) clearPadding(i int) error {
+	size := w.p.blobs[i].desc.Size
+	pad := make([]byte, bundle.PaddedSize(size)-size)
+	_, err := w.f.WriteAt(pad, w.offsets[i]+size)
+	return err
+}
+
+func (w *writer) fetch(ctx context.Context, i int) error {
+	b := w.p.blobs[i]
+	r, err := b.store.Open(ctx, b.desc)
+	if err != nil {
+		return &sourceError{err}
+	}
+	defer r.Close()
+	if err := w.clearPadding(i); err != nil {
+		return err
+	}
+	return w.stream(ctx, i, r, io.NewOffsetWriter(w.f, w.offsets[i]))
+}
+
+// stream reads a blob once: hashes it and its chunks, measures it unpacked,
+// and writes it to out.
+func (w *writer) stream(ctx context.Context, i int, r io.Reader, out io.Writer) (err error) {
+	b := w.p.blobs[i]
+	hs := newHashes(w.p.meta.ChunkSize, b.desc.Size, w.table[w.first[i]*bundle.HashSize:])
+	sinks := []io.Writer{hs, out}
+	if b.measure {
+		m := startMeasure()
+		defer func() {
+			n, mErr := m.finish(err)
+			if err == nil && mErr != nil {
+				err = fmt.Errorf("the layer does not unpack: %w", mErr)
+			}
+			w.unpacked[i] = n
+		}()
+		sinks = append(sinks, m)
+	}
+	var counted int64
+	defer func() {
+		if err != nil {
+			w.count(-counted)
+		}
+	}()
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for left := b.desc.Size; left > 0; {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		n, err := io.ReadFull(r, (*buf)[:min(left, bufferSize)])
+		if err != nil {
+			return &sourceError{fmt.Errorf("ends after %d of %d bytes: %w", b.desc.Size-left+int64(n), b.desc.Size, err)}
+		}
+		for _, s := range sinks {
+			if _, err := s.Write((*buf)[:n]); err != nil {
+				return err
+			}
+		}
+		left -= int64(n)
+		counted += int64(n)
+		w.count(int64(n))
+		w.flushBehind(i, b.desc.Size-left, n)
+	}
+	if n, _ := io.ReadFull(r, (*buf)[:1]); n > 0 {
+		return fmt.Errorf("the source has more than the %d bytes that its manifest says", b.desc.Size)
+	}
+	return hs.verify(b.desc.Digest.String())
+}
+
+func (w *writer) count(n int64) {
+	done := w.done.Add(n)
+	if w.progress != nil && n > 0 {
+		w.progress(done, w.total)
+	}
+}
+
+// flushEvery is after how many bytes of a blob the kernel is told to start
+// writing, so that the sync at the end finds little left.
+const flushEvery = 16 << 20
+
+func (w *writer) flushBehind(i int, written int64, n int) {
+	if from := written / flushEvery * flushEvery; written-int64(n) < from {
+		// a hint: an error here would come again from the sync at the end
+		_ = unix.SyncFileRange(int(w.f.Fd()), w.offsets[i]+from-flushEvery, flushEvery, unix.SYNC_FILE_RANGE_WRITE)
+	}
+}
+
+// hashes hashes a blob and its chunks. A blob of one chunk is hashed once.
+type hashes struct {
+	blob, chunk hash.Hash
+	chunkSize   int64
+	left        int64 // of the current chunk
+	rest        int64 // of the blob
+	table       []byte
+}
+
+func newHashes(chunkSize, size int64, table []byte) *hashes {
+	h := &hashes{chunk: sha256.New(), chunkSize: chunkSize, left: min(chunkSize, size), rest: size, table: table}
+	if size > chunkSize {
+		h.blob = sha256.New()
+	}
+	return h
+}
+
+func (h *hashes) Write(p []byte) (int, error) {
+	n := len(p)
+	if h.blob != nil {
+		h.blob.Write(p)
+	}
+	for len(p) > 0 {
+		take := min(int64(len(p)), h.left)
+		h.chunk.Write(p[:take])
+		p = p[take:]
+		h.left -= take
+		h.rest -= take
+		if h.left == 0 {
+			h.closeChunk()
+		}
+	}
+	return n, nil
+}
+
+func (h *hashes) closeChunk() {
+	copy(h.table, h.chunk.Sum(nil))
+	if h.blob == nil {
+		return
+	}
+	h.table = h.table[min(len(h.table), bundle.HashSize):]
+	h.chunk.Reset()
+	h.left = min(h.chunkSize, h.rest)
+}
+
+func (h *hashes) verify(want string) error {
+	whole := h.blob
+	if whole == nil {
+		whole = h.chunk
+	}
+	sum := whole.Sum(nil)
+	if got := bundle.FormatDigest([bundle.HashSize]byte(bytes.Clone(sum))); got != want {
+		return fmt.Errorf("the source has other bytes, with digest %s", got)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package write
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// Options say what goes into a bundle.
+type Options struct {
+	// Name of the bundle; default "kubernetes" if it brings a kubelet, else "images".
+	Name string
+	// Version, a semantic version; default that of the kubelet it brings, else 0.0.0.
+	Version string
+	// MinRefit is the oldest refit that may load it; default 0.1.0.
+	MinRefit string
+	// Key signs the bundle; nil leaves it unsigned.
+	Key ed25519.PrivateKey
+	// Sources as the command line names them, see ParseSource.
+	Sources []string
+	// Platforms to take of images that have several, for example linux/amd64;
+	// each image must have each. Empty takes all that the sources have.
+	Platforms []string
+	// Groups put images into groups; the first rule that matches counts, then
+	// the group the source says, then GroupOf.
+	Groups []GroupRule
+	// ChunkSize in bytes, default bundle.DefaultChunkSize.
+	ChunkSize int64
+	// Warn is told of what is allowed but unwise offline; nil ignores it.
+	Warn func(string)
+}
+
+// GroupRule puts images whose name matches a pattern into a group.
+type GroupRule struct {
+	// Pattern for the full image name, as path.Match reads it; a * does not
+	// cross a slash.
+	Pattern string
+	Group   string
+}
+
+// InputError is a mistake in what the caller asked for, not in the world.
+type InputError struct{ Err error }
+
+func (e *InputError) Error() string { return e.Err.Error() }
+
+func (e *InputError) Unwrap() error { return e.Err }
+
+func inputf(format string, args ...any) error { return &InputError{fmt.Errorf(format, args...)} }
+
+// SpaceError says that the output does not fit.
+type SpaceError struct {
+	Path         string
+	Needed, Free int64
+}
+
+func (e *SpaceError) Error() string {
+	return fmt.Sprintf("%s needs %d bytes, only %d are free there: free %d bytes or write to another disk", e.Path, e.Needed, e.Free, e.Needed-e.Free)
+}
+
+const defaultMinRefit = "0.1.0"
+
+func (o *Options) fill() error {
+	if len(o.Sources) == 0 {
+		return inputf("no source given: what shall the bundle hold?")
+	}
+	if o.ChunkSize == 0 {
+		o.ChunkSize = bundle.DefaultChunkSize
+	}
+	if o.MinRefit == "" {
+		o.MinRefit = defaultMinRefit
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	if o.Name != "" && !bundle.ValidName(o.Name) {
+		return inputf("bundle name %q: use lower-case letters, digits, dots, dashes and underscores, at most 63", o.Name)
+	}
+	if o.Version != "" && !bundle.ValidVersion(o.Version) {
+		return inputf("bundle version %q is not a semantic version, for example 1.36.3", o.Version)
+	}
+	for _, g := range o.Groups {
+		if _, err := path.Match(g.Pattern, ""); errors.Is(err, path.ErrBadPattern) || !bundle.ValidName(g.Group) {
+			return inputf("group rule %s=%s: bad pattern or group name", g.Group, g.Pattern)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package write
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"debug/elf"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+func digestOf(s string) digest.Digest { return digest.Digest(s) }
+
+// inspectPayload reads a payload's file once: digest, and what it says of
+// itself. It is never run: it may be for another machine, or hostile.
+func inspectPayload(src Source) (payloadRoot, error) {
+	p := payloadRoot{name: src.As, version: src.Version, store: fileStore(src.Path), explicit: true}
+	if !bundle.ValidName(p.name) {
+		return p, inputf("payload name %q: use lower-case letters, digits, dots, dashes and underscores, at most 63", p.name)
+	}
+	if p.version != "" && !bundle.ValidVersion(p.version) {
+		return p, inputf("payload %s: version %q is not a semantic version, for example v1.36.3", p.name, p.version)
+	}
+	f, err := os.Open(src.Path)
+	if err != nil {
+		return p, inputf("payload %s: %w", p.name, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return p, inputf("payload %s: %w", p.name, err)
+	}
+	if !st.Mode().IsRegular() {
+		return p, inputf("payload %s: %s is not a regular file", p.name, src.Path)
+	}
+	p.mode = 0o644
+	if st.Mode()&0o111 != 0 {
+		p.mode = 0o755
+	}
+	h := sha256.New()
+	if p.size, err = io.Copy(h, f); err != nil {
+		return p, inputf("payload %s: %w", p.name, err)
+	}
+	p.digest = bundle.FormatDigest([bundle.HashSize]byte(h.Sum(nil)))
+	p.platform = elfPlatform(f)
+	if p.version == "" {
+		p.version = goVersion(f)
+	}
+	if p.version == "" && needsVersion(p.name) {
+		return p, inputf("payload %s: %s does not say its version: write payload:%s@vX.Y.Z=%s", p.name, src.Path, p.name, src.Path)
+	}
+	return p, nil
+}
+
+// needsVersion lists the payloads whose version decides what Kubernetes
+// version the bundle brings.
+func needsVersion(name string) bool {
+	return name == bundle.PayloadKubelet || name == bundle.PayloadKubeadm
+}
+
+var elfMachines = map[elf.Machine]string{
+	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_PPC64: "ppc64le",
+	elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_386: "386", elf.EM_LOONGARCH: "loong64",
+}
+
+// elfPlatform is the platform of a Linux program, "" for other files.
+func elfPlatform(r io.ReaderAt) string {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return ""
+	}
+	if arch := elfMachines[f.Machine]; arch != "" {
+		return "linux/" + arch
+	}
+	return ""
+}
+
+var versionFlag = regexp.MustCompile(`-X '?"?[^ =]*\.(?:gitVersion|[vV]ersion)=(v?[0-9]+\.[0-9]+\.[0-9]+[^ '"]*)`)
+
+// goVersion is the version in a Go program's build information: set by a
+// linker flag, else that of its main module; "" if there is none.
+func goVersion(r io.ReaderAt) string {
+	info, err := buildinfo.Read(r)
+	if err != nil {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key != "-ldflags" {
+			continue
+		}
+		if m := versionFlag.FindStringSubmatch(s.Value); m != nil && bundle.ValidVersion(m[1]) {
+			return m[1]
+		}
+	}
+	v := info.Main.Version
+	if !bundle.ValidVersion(v) || strings.HasPrefix(v, "v0.0.0-") { // a commit, not a release
+		return ""
+	}
+	return v
+}
