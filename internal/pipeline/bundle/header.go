@@ -196,33 +196,33 @@ func (h *Header) FileSize() int64 { return h.end }
 // SignatureSlotSize bytes.
 func (h *Header) SlotOffset() int64 { return h.slotAt }
 
-// ImageByName finds an image by its full name with tag.
-func (h *Header) ImageByName(name string) (Image, bool) {
-	for _, img := range h.Metadata.Images {
-		if img.Name == name {
-			return img, true
+// ImageByName finds an image by its full name with tag, nil if there is none.
+func (h *Header) ImageByName(name string) *Image {
+	for i := range h.Metadata.Images {
+		if h.Metadata.Images[i].Name == name {
+			return &h.Metadata.Images[i]
 		}
 	}
-	return Image{}, false
+	return nil
 }
 
 // PayloadByName finds the payload for a platform; one that is for any platform
-// is taken if there is none for this one.
-func (h *Header) PayloadByName(name, platform string) (Payload, bool) {
-	var anywhere Payload
-	found := false
-	for _, p := range h.Metadata.Payloads {
+// is taken if there is none for this one. It is nil if there is neither.
+func (h *Header) PayloadByName(name, platform string) *Payload {
+	var anywhere *Payload
+	for i := range h.Metadata.Payloads {
+		p := &h.Metadata.Payloads[i]
 		if p.Name != name {
 			continue
 		}
 		if p.Platform == platform {
-			return p, true
+			return p
 		}
 		if p.Platform == "" {
-			anywhere, found = p, true
+			anywhere = p
 		}
 	}
-	return anywhere, found
+	return anywhere
 }
 
 // UserOf names what uses a blob, for messages: an image, a payload, "" if
