@@ -1,0 +1,146 @@
+package media
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Medium is something a bundle may be on, at offset 0.
+type Medium struct {
+	// Path to open.
+	Path string
+	// Device is true for a block device.
+	Device bool
+	// Key changes whenever something else may be behind Path.
+	Key string
+}
+
+// Places where a node's devices are; zero values are the usual ones.
+type Places struct {
+	Sys string // /sys/class/block
+	Dev string // /dev
+}
+
+func (p Places) sys() string {
+	if p.Sys == "" {
+		return "/sys/class/block"
+	}
+	return p.Sys
+}
+
+func (p Places) dev() string {
+	if p.Dev == "" {
+		return "/dev"
+	}
+	return p.Dev
+}
+
+// Scan lists what is plugged in now: devices that have a medium, and those of
+// the files that exist. Sorted by path; each path once.
+func Scan(p Places, files []string) ([]Medium, error) {
+	found := map[string]Medium{}
+	entries, err := os.ReadDir(p.sys())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list of block devices: %w", err)
+	}
+	for _, e := range entries {
+		if m, ok := p.device(e.Name()); ok {
+			found[m.Path] = m
+		}
+	}
+	for _, f := range files {
+		if m, ok := file(f); ok && found[m.Path].Path == "" {
+			found[m.Path] = m
+		}
+	}
+	out := make([]Medium, 0, len(found))
+	for _, m := range found {
+		out = append(out, m)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })
+	return out, nil
+}
+
+// device looks at one entry of /sys/class/block.
+func (p Places) device(name string) (Medium, bool) {
+	if strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") {
+		return Medium{}, false
+	}
+	dir := filepath.Join(p.sys(), name)
+	size := read(dir, "size")
+	if size == "" || size == "0" {
+		return Medium{}, false // nothing in the drive
+	}
+	// The kernel writes "!" for "/" in names of devices in subdirectories.
+	path := filepath.Join(p.dev(), strings.ReplaceAll(name, "!", "/"))
+	number := read(dir, "dev")
+	if !sameDevice(path, number) {
+		return Medium{}, false // not in this node
+	}
+	seq := read(dir, "diskseq")
+	if seq == "" {
+		seq = read(filepath.Join(dir, ".."), "diskseq") // a partition
+	}
+	return Medium{Path: path, Device: true, Key: strings.Join([]string{number, size, seq}, "/")}, true
+}
+
+func read(dir, name string) string {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func sameDevice(path, number string) bool {
+	major, minor, ok := strings.Cut(number, ":")
+	if !ok {
+		return false
+	}
+	ma, err1 := strconv.ParseUint(major, 10, 32)
+	mi, err2 := strconv.ParseUint(minor, 10, 32)
+	var st unix.Stat_t
+	if err1 != nil || err2 != nil || unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return false
+	}
+	return uint64(unix.Major(uint64(st.Rdev))) == ma && uint64(unix.Minor(uint64(st.Rdev))) == mi
+}
+
+func file(path string) (Medium, bool) {
+	st, err := os.Stat(path)
+	if err != nil || !st.Mode().IsRegular() {
+		return Medium{}, false
+	}
+	var sys unix.Stat_t
+	if err := unix.Stat(path, &sys); err != nil {
+		return Medium{}, false
+	}
+	return Medium{Path: path, Key: fmt.Sprintf("%d/%d/%d", sys.Ino, st.Size(), st.ModTime().UnixNano())}, true
+}
+
+// Open opens a medium for reading. size is -1 for a device: it may be larger
+// than what is on it.
+func Open(m Medium) (f *os.File, size int64, err error) {
+	// Non-blocking: an empty drive must not hold us up.
+	fd, err := unix.Open(m.Path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("medium %s: %w", m.Path, err)
+	}
+	f = os.NewFile(uintptr(fd), m.Path)
+	if m.Device {
+		return f, -1, nil
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("medium %s: %w", m.Path, err), f.Close())
+	}
+	return f, st.Size(), nil
+}
