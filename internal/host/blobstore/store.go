@@ -160,6 +160,9 @@ func (s *Store) Finish(b Blob) error {
 	if p.done || p.left > 0 {
 		return nil
 	}
+	if err := p.create(); err != nil {
+		return err
+	}
 	return p.complete()
 }
 
@@ -255,7 +258,13 @@ func (p *part) begin() error {
 		p.began = true
 		return nil
 	}
-	f, err := os.OpenFile(p.final+partSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	// Without a partial file nothing is made yet: most blobs of a bundle are
+	// only asked for, never filled, on a node that does not want them.
+	f, err := os.OpenFile(p.final+partSuffix, os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.began = true
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("partial blob %s: %w", p.blob.Digest, err)
 	}
@@ -265,9 +274,25 @@ func (p *part) begin() error {
 		return err
 	}
 	p.began = true
-	if p.left == 0 && len(p.have) > 0 {
+	if p.left == 0 {
 		return p.complete()
 	}
+	return nil
+}
+
+// create makes the partial file.
+func (p *part) create() error {
+	if p.f != nil {
+		return nil
+	}
+	f, err := os.OpenFile(p.final+partSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("partial blob %s: %w", p.blob.Digest, err)
+	}
+	if err := f.Truncate(p.blob.Size); err != nil {
+		return errors.Join(fmt.Errorf("partial blob %s: %w", p.blob.Digest, err), f.Close())
+	}
+	p.f = f
 	return nil
 }
 
@@ -318,6 +343,9 @@ func (p *part) put(n int, data []byte) (bool, error) {
 	}
 	if p.done || p.have[n] {
 		return false, nil
+	}
+	if err := p.create(); err != nil {
+		return false, err
 	}
 	if _, err := p.f.WriteAt(data, off); err != nil {
 		return false, fmt.Errorf("blob %s: %w", p.blob.Digest, err)

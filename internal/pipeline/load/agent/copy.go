@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// ChunkReader is a bundle on a medium; read.File is one.
+type ChunkReader interface {
+	// ReadChunk reads and compares chunk n; buf is used if it is large enough.
+	ReadChunk(n int, buf []byte) ([]byte, error)
+}
+
+// giveUp is after how many unreadable chunks in a row a medium is taken to be
+// gone: a torn one has a few bad places, a removed one nothing but.
+const giveUp = 3
+
+// Copy brings the chunks from a medium to a shelf, in the order given (that of
+// the file is the fastest). Chunks that are here are passed over. A bad place
+// is passed over too, and reported at the end with how many chunks are missing;
+// a medium that is gone or was swapped ends the copy. Other errors are those of
+// this node's own store or of the context.
+func Copy(ctx context.Context, from ChunkReader, to *Shelf, chunks []int, got func(bytes int64)) error {
+	var buf []byte
+	var first error
+	bad, row := 0, 0
+	for _, n := range chunks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if to.Has(n) {
+			continue
+		}
+		data, err := from.ReadChunk(n, buf)
+		if err != nil {
+			if first == nil {
+				first = err
+			}
+			bad++
+			if row++; row >= giveUp || swapped(err) {
+				return fmt.Errorf("the medium cannot be read any more: %w", first)
+			}
+			continue
+		}
+		buf, row = data[:cap(data)], 0
+		kept, err := to.Put(n, data)
+		if err != nil {
+			return fmt.Errorf("this node's store: %w", err)
+		}
+		if kept {
+			got(int64(len(data)))
+		}
+		failpoint.Here(failpoint.MediumCopy)
+	}
+	if first != nil {
+		return fmt.Errorf("%d chunks on the medium are damaged, the rest was copied: %w", bad, first)
+	}
+	return nil
+}
+
+// swapped: the header is not what it was, or cannot be read any more.
+func swapped(err error) bool {
+	var c *bundle.CorruptError
+	return errors.As(err, &c) && c.Part == "header"
+}

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// Library is all bundles that this node has a header of, over one blob store.
+// Safe for concurrent use.
+type Library struct {
+	dir   string
+	store *blobstore.Store
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	shelves map[string]*Shelf
+	served  map[string]bool
+}
+
+// OpenLibrary reads the headers that are on disk below dir (bundles/<hex>/header)
+// and opens its blobs (blobs/sha256). A header that no longer matches its
+// digest is removed: it is fetched again if it is wanted.
+func OpenLibrary(dir string, log *slog.Logger) (*Library, error) {
+	st, err := blobstore.Open(filepath.Join(dir, "blobs", "sha256"))
+	if err != nil {
+		return nil, err
+	}
+	l := &Library{dir: filepath.Join(dir, "bundles"), store: st, log: log, shelves: map[string]*Shelf{}, served: map[string]bool{}}
+	entries, err := os.ReadDir(l.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("bundles of this node: %w", err)
+	}
+	for _, e := range entries {
+		l.restore(e.Name())
+	}
+	return l, nil
+}
+
+func (l *Library) restore(hex string) {
+	raw, err := os.ReadFile(filepath.Join(l.dir, hex, "header"))
+	if err == nil {
+		var h *bundle.Header
+		if h, err = bundle.ParseHeader(raw); err == nil && h.Digest == "sha256:"+hex {
+			l.shelves[h.Digest] = newShelf(h, l.store)
+			return
+		}
+	}
+	if bundle.ValidDigest("sha256:" + hex) {
+		l.log.Warn("a stored header is unusable and removed", "bundle", hex, "because", err)
+		_ = os.RemoveAll(filepath.Join(l.dir, hex))
+	}
+}
+
+// Add keeps the header of a bundle that the caller has found to be allowed.
+func (l *Library) Add(h *bundle.Header) (*Shelf, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.shelves[h.Digest]; s != nil {
+		return s, nil
+	}
+	failpoint.Here(failpoint.HeaderFetched)
+	path := filepath.Join(l.dir, strings.TrimPrefix(h.Digest, "sha256:"), "header")
+	if err := disk.WriteFile(path, h.Raw, 0o600); err != nil {
+		return nil, fmt.Errorf("header of bundle %s: %w", h.Digest, err)
+	}
+	failpoint.Here(failpoint.HeaderStored)
+	s := newShelf(h, l.store)
+	l.shelves[h.Digest] = s
+	return s, nil
+}
+
+// Shelf is the bundle with this digest, nil if its header is not here.
+func (l *Library) Shelf(digest string) *Shelf {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shelves[digest]
+}
+
+// Digests of the bundles whose header is here, sorted.
+func (l *Library) Digests() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]string, 0, len(l.shelves))
+	for d := range l.shelves {
+		out = append(out, d)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Serve names the bundles that peers may read from now on; no others.
+func (l *Library) Serve(digests []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.served = map[string]bool{}
+	for _, d := range digests {
+		l.served[d] = true
+	}
+}
+
+// Served is the shelf of a bundle that peers may read, nil if they may not.
+func (l *Library) Served(digest string) *Shelf {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.served[digest] {
+		return nil
+	}
+	return l.shelves[digest]
+}
+
+// Blobs is the store below.
+func (l *Library) Blobs() *blobstore.Store { return l.store }
+
+// Open opens a complete blob.
+func (l *Library) Open(digest string) (io.ReadCloser, error) { return l.store.Open(digest) }
+
+// Collect removes the bundles and blobs that are not kept: bundles names the
+// digests of bundles, blobs those of blobs. What is not ours stays.
+func (l *Library) Collect(bundles, blobs map[string]bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []error
+	for d := range l.shelves {
+		if bundles[d] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(l.dir, strings.TrimPrefix(d, "sha256:"))); err != nil {
+			all = append(all, fmt.Errorf("removal of bundle %s: %w", d, err))
+			continue
+		}
+		delete(l.shelves, d)
+	}
+	have, err := l.store.List()
+	if err != nil {
+		return errors.Join(append(all, err)...)
+	}
+	for d := range have {
+		if !blobs[d] {
+			all = append(all, l.store.Remove(d))
+		}
+	}
+	return errors.Join(all...)
+}

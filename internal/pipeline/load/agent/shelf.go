@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// Shelf is one bundle on this node: its header, and the chunks that are here.
+type Shelf struct {
+	header *bundle.Header
+	store  *blobstore.Store
+	blobs  []blobstore.Blob
+}
+
+func newShelf(h *bundle.Header, st *blobstore.Store) *Shelf {
+	s := &Shelf{header: h, store: st}
+	for i, b := range h.Metadata.Blobs {
+		first, n := h.Chunks.OfBlob(i)
+		sums := make([][32]byte, n)
+		for k := range n {
+			sums[k] = h.Chunks.Chunk(first + k).Digest
+		}
+		s.blobs = append(s.blobs, blobstore.Blob{Digest: b.Digest, Size: b.Size, ChunkSize: h.Metadata.ChunkSize, Sums: sums})
+	}
+	return s
+}
+
+// Bundle is the checked header.
+func (s *Shelf) Bundle() *bundle.Header { return s.header }
+
+// Digest of the bundle.
+func (s *Shelf) Digest() string { return s.header.Digest }
+
+// Chunks is how many the bundle has.
+func (s *Shelf) Chunks() int { return s.header.Chunks.Len() }
+
+// ChunkSize is the size of chunk n in bytes.
+func (s *Shelf) ChunkSize(n int) int64 { return s.header.Chunks.Chunk(n).Size }
+
+// local finds a chunk in its blob.
+func (s *Shelf) local(n int) (blobstore.Blob, int, error) {
+	if n < 0 || n >= s.Chunks() {
+		return blobstore.Blob{}, 0, fmt.Errorf("bundle %s has no chunk %d: %w", s.Digest(), n, blobstore.ErrAbsent)
+	}
+	blob := s.header.Chunks.Chunk(n).Blob
+	first, _ := s.header.Chunks.OfBlob(blob)
+	return s.blobs[blob], n - first, nil
+}
+
+// Has reports whether chunk n is here.
+func (s *Shelf) Has(n int) bool {
+	b, k, err := s.local(n)
+	if err != nil {
+		return false
+	}
+	have, err := s.store.Have(b)
+	return err == nil && have[k]
+}
+
+// Put compares and keeps chunk n; kept is false if it was here.
+func (s *Shelf) Put(n int, data []byte) (kept bool, err error) {
+	b, k, err := s.local(n)
+	if err != nil {
+		return false, err
+	}
+	return s.store.Put(b, k, data)
+}
+
+// Get reads chunk n and compares it.
+func (s *Shelf) Get(n int) ([]byte, error) {
+	b, k, err := s.local(n)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Get(b, k, make([]byte, s.ChunkSize(n)))
+}
+
+// Bitmap is one bit a chunk that is here, least significant bit first.
+func (s *Shelf) Bitmap() ([]byte, error) {
+	out := make([]byte, (s.Chunks()+7)/8)
+	n := 0
+	for _, b := range s.blobs {
+		have, err := s.store.Have(b)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range have {
+			if h {
+				out[n/8] |= 1 << (n % 8)
+			}
+			n++
+		}
+	}
+	return out, nil
+}
+
+// HasBlob reports whether a blob is complete; a blob of no bytes is made.
+func (s *Shelf) HasBlob(i int) bool {
+	if s.blobs[i].Size == 0 {
+		return s.store.Finish(s.blobs[i]) == nil
+	}
+	return s.store.Has(s.blobs[i].Digest)
+}
+
+// BytesHere counts the bytes of these blobs that are here, partial ones too.
+func (s *Shelf) BytesHere(blobs []int) int64 {
+	var sum int64
+	for _, i := range blobs {
+		b := s.blobs[i]
+		have, err := s.store.Have(b)
+		if err != nil {
+			continue
+		}
+		for n, h := range have {
+			if h {
+				sum += min(b.ChunkSize, b.Size-int64(n)*b.ChunkSize)
+			}
+		}
+	}
+	return sum
+}

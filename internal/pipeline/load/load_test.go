@@ -1,0 +1,100 @@
+package load
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+func header() *bundle.Header {
+	return &bundle.Header{Digest: "sha256:b", Metadata: &bundle.Metadata{
+		Blobs: []bundle.Blob{{Digest: "d0", Size: 1}, {Digest: "d1", Size: 10}, {Digest: "d2", Size: 100}, {Digest: "d3", Size: 1000}},
+		Images: []bundle.Image{
+			{Name: "a:1", Digest: "d0", Blobs: []int{0, 2}},
+			{Name: "b:1", Digest: "d1", Blobs: []int{1, 2}},
+		},
+		Payloads: []bundle.Payload{{Name: "kubelet", Platform: "linux/amd64", Digest: "d3", Blob: 3}},
+	}}
+}
+
+// R0.76: only what the node needs.
+func TestWanted(t *testing.T) {
+	type want struct {
+		Blobs   []int
+		Bytes   int64
+		Missing []string
+	}
+	for name, c := range map[string]struct {
+		hold model.HoldList
+		want want
+	}{
+		"nothing is held: nothing is wanted": {},
+		"a blob that two images share is wanted once": {
+			hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "d0", Bundle: "sha256:b"}, {Name: "b:1", Digest: "d1", Bundle: "sha256:b"}}},
+			want: want{Blobs: []int{0, 1, 2}, Bytes: 111}},
+		"what is of another bundle is not asked of this one": {
+			hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "d0", Bundle: "sha256:other"}}}},
+		"a name with another digest is a verdict, not a guess": {
+			hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "d9", Bundle: "sha256:b"}}},
+			want: want{Missing: []string{"ImagesMissing"}}},
+		"a payload is for the node's platform": {
+			hold: model.HoldList{Payloads: []model.HeldPayload{{Name: "kubelet", Digest: "d3", Bundle: "sha256:b"}}},
+			want: want{Blobs: []int{3}, Bytes: 1000}},
+		"a payload that is not there": {
+			hold: model.HoldList{Payloads: []model.HeldPayload{{Name: "kubeadm", Digest: "d3", Bundle: "sha256:b"}}},
+			want: want{Missing: []string{"PayloadMissing"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := Wanted(header(), c.hold, "linux/amd64")
+			got := want{Blobs: w.Blobs, Bytes: w.Bytes}
+			for _, v := range w.Missing {
+				got.Missing = append(got.Missing, v.Reason)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Fatal(d)
+			}
+		})
+	}
+}
+
+// R0.82, R0.88: the verdict says node, needed and free bytes.
+func TestCheckSpace(t *testing.T) {
+	two := []Room{{Name: StateFS, ID: "8:1", Free: 100}, {Name: ImagesFS, ID: "8:2", Free: 50}}
+	one := []Room{{Name: StateFS, ID: "8:1", Free: 100}, {Name: ImagesFS, ID: "8:1", Free: 90}}
+	for name, c := range map[string]struct {
+		need  map[string]int64
+		rooms []Room
+		want  []string
+	}{
+		"it fits":                    {need: map[string]int64{StateFS: 100, ImagesFS: 50}, rooms: two},
+		"one of two disks is full":   {need: map[string]int64{StateFS: 10, ImagesFS: 51}, rooms: two, want: []string{"node n3 needs 51 bytes for images, 50 bytes are free above the kubelet's eviction threshold"}},
+		"names on one disk share it": {need: map[string]int64{StateFS: 50, ImagesFS: 50}, rooms: one, want: []string{"node n3 needs 100 bytes for state and images, 90 bytes are free above the kubelet's eviction threshold"}},
+		"who needs nothing is never stopped, even above the threshold": {need: map[string]int64{StateFS: 0}, rooms: []Room{{Name: StateFS, ID: "8:1", Free: -5}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, v := range CheckSpace("n3", c.need, c.rooms) {
+				got = append(got, v.Message)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Fatal(d)
+			}
+		})
+	}
+}
+
+func TestSpaceIsNeverPromisedTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		free := rapid.Int64Range(0, 1000).Draw(t, "free")
+		a, b := rapid.Int64Range(0, 1000).Draw(t, "state"), rapid.Int64Range(0, 1000).Draw(t, "images")
+		rooms := []Room{{Name: StateFS, ID: "x", Free: free}, {Name: ImagesFS, ID: "x", Free: free}}
+		refused := len(CheckSpace("n", map[string]int64{StateFS: a, ImagesFS: b}, rooms)) > 0
+		if refused != (a+b > free) {
+			t.Fatalf("%d + %d of %d: refused=%v", a, b, free, refused)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package load
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Names of a node's file systems.
+const (
+	StateFS  = "state"  // the agent's own store
+	ImagesFS = "images" // the runtime's
+)
+
+// Room is a file system of the node.
+type Room struct {
+	// Name is StateFS or ImagesFS.
+	Name string
+	// ID tells file systems apart.
+	ID string
+	// Free is what may be used before the kubelet would evict, in bytes.
+	Free int64
+	// Total size in bytes.
+	Total int64
+}
+
+// CheckSpace compares what is needed, by file system name, with what is free.
+// Names on one file system share its room.
+func CheckSpace(node string, need map[string]int64, rooms []Room) []model.Verdict {
+	type place struct {
+		names []string
+		need  int64
+		free  int64
+	}
+	byID := map[string]*place{}
+	for _, r := range rooms {
+		p := byID[r.ID]
+		if p == nil {
+			p = &place{free: r.Free}
+			byID[r.ID] = p
+		}
+		p.names = append(p.names, r.Name)
+		p.need += need[r.Name]
+		p.free = min(p.free, r.Free)
+	}
+	ids := make([]string, 0, len(byID))
+	for id := range byID {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
+	var out []model.Verdict
+	for _, id := range ids {
+		p := byID[id]
+		if p.need <= 0 || p.need <= p.free {
+			continue
+		}
+		out = append(out, model.Verdict{
+			Reason: reasonInsufficientSpace,
+			Message: fmt.Sprintf("node %s needs %d bytes for %s, %d bytes are free above the kubelet's eviction threshold",
+				node, p.need, strings.Join(p.names, " and "), max(0, p.free)),
+			Fix:    "make room on the node's disk; do not delete images that refit pinned",
+			Object: "Node/" + node,
+		})
+	}
+	return out
+}

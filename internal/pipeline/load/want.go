@@ -1,0 +1,88 @@
+package load
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// Reason words; the catalogue in the API has the same.
+const (
+	reasonImagesMissing     = "ImagesMissing"
+	reasonPayloadMissing    = "PayloadMissing"
+	reasonInsufficientSpace = "InsufficientSpace"
+)
+
+// Want is what a node needs of one bundle.
+type Want struct {
+	// Images and Payloads of the bundle that the hold list names.
+	Images   []bundle.Image
+	Payloads []bundle.Payload
+	// Blobs they are made of, as indexes into Metadata.Blobs, ascending.
+	Blobs []int
+	// Bytes of these blobs.
+	Bytes int64
+	// Missing says what the list wants and the bundle does not have.
+	Missing []model.Verdict
+}
+
+// Wanted picks what a hold list wants of a bundle, for a platform such as
+// linux/amd64. Entries of other bundles are passed over.
+func Wanted(h *bundle.Header, hold model.HoldList, platform string) Want {
+	var w Want
+	blobs := map[int]bool{}
+	for _, img := range hold.Images {
+		if img.Bundle != h.Digest {
+			continue
+		}
+		have := h.ImageByName(img.Name)
+		if have == nil || have.Digest != img.Digest {
+			w.Missing = append(w.Missing, model.Verdict{
+				Reason:  reasonImagesMissing,
+				Message: fmt.Sprintf("the hold list wants image %s with digest %s of bundle %s, which does not have it", img.Name, img.Digest, h.Digest),
+				Fix:     "correct the PinnedImageSet, or bring a bundle that has the image",
+			})
+			continue
+		}
+		w.Images = append(w.Images, *have)
+		for _, b := range have.Blobs {
+			blobs[b] = true
+		}
+	}
+	for _, p := range hold.Payloads {
+		if p.Bundle != h.Digest {
+			continue
+		}
+		have := h.PayloadByName(p.Name, platform)
+		if have == nil || have.Digest != p.Digest {
+			w.Missing = append(w.Missing, model.Verdict{
+				Reason:  reasonPayloadMissing,
+				Message: fmt.Sprintf("the hold list wants payload %s with digest %s of bundle %s, which does not have it for %s", p.Name, p.Digest, h.Digest, platform),
+				Fix:     "bring a bundle with the payload for this platform",
+			})
+			continue
+		}
+		w.Payloads = append(w.Payloads, *have)
+		blobs[have.Blob] = true
+	}
+	for b := range blobs {
+		w.Blobs = append(w.Blobs, b)
+		w.Bytes += h.Metadata.Blobs[b].Size
+	}
+	sort.Ints(w.Blobs)
+	return w
+}
+
+// Chunks are the chunks of these blobs, in the order of the file.
+func (w Want) Chunks(t *bundle.ChunkTable) []int {
+	var out []int
+	for _, b := range w.Blobs {
+		first, n := t.OfBlob(b)
+		for c := first; c < first+n; c++ {
+			out = append(out, c)
+		}
+	}
+	return out
+}
