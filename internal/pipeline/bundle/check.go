@@ -25,7 +25,7 @@ const maxContentSize = 1 << 50
 var (
 	nameForm     = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 	platformForm = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9.]+)?$`)
-	imageForm    = regexp.MustCompile(`^[a-zA-Z0-9.:_\[\]-]+(/[a-z0-9._-]+)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	imageForm    = regexp.MustCompile(`^[a-zA-Z0-9.:_\[\]-]+(/[a-z0-9._-]+)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 	mediaForm    = regexp.MustCompile(`^[a-zA-Z0-9.+/_-]{1,127}$`)
 )
 
@@ -219,7 +219,7 @@ func (m *Metadata) checkBlobs() string {
 			return fmt.Sprintf("blob %s twice", b.Digest)
 		}
 		seen[b.Digest] = true
-		if b.Size < 0 || b.Size > maxContentSize {
+		if b.Size < 0 || b.Size > maxContentSize || b.UnpackedSize < 0 {
 			return fmt.Sprintf("blob %s: bad size %d", b.Digest, b.Size)
 		}
 		if total += b.Size + 2*BlockSize; total > maxContentSize {
@@ -284,7 +284,7 @@ func (m *Metadata) checkPayloads() string {
 			return fmt.Sprintf("payload %s: mode %o", p.Name, p.Mode)
 		case p.Blob < 0 || p.Blob >= len(m.Blobs):
 			return fmt.Sprintf("payload %s: there is no blob %d", p.Name, p.Blob)
-		case m.Blobs[p.Blob] != Blob{Digest: p.Digest, Size: p.Size}:
+		case m.Blobs[p.Blob].Digest != p.Digest || m.Blobs[p.Blob].Size != p.Size:
 			return fmt.Sprintf("payload %s: digest or size is not that of blob %d", p.Name, p.Blob)
 		}
 	}

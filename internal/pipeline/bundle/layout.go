@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 )
 
@@ -97,10 +99,13 @@ func canonical(v any) []byte {
 // offsets of all blobs are known before any of them is read.
 func MetadataRoom(m *Metadata) int {
 	c := *m
-	c.Images = make([]Image, len(m.Images))
-	copy(c.Images, m.Images)
+	c.Images = slices.Clone(m.Images)
 	for i := range c.Images {
-		c.Images[i].UnpackedSize = 1<<63 - 1
+		c.Images[i].UnpackedSize = math.MaxInt64
+	}
+	c.Blobs = slices.Clone(m.Blobs)
+	for i := range c.Blobs {
+		c.Blobs[i].UnpackedSize = math.MaxInt64
 	}
 	return len(canonical(c))
 }

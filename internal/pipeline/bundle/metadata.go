@@ -50,7 +50,8 @@ type Metadata struct {
 
 // Image is one image name of a bundle.
 type Image struct {
-	// Name with tag, normalised (registry.k8s.io/pause:3.10.2).
+	// Name with tag, normalised (registry.k8s.io/pause:3.10.2); with its digest
+	// instead if the source gave no tag (registry.example/app@sha256:...).
 	Name string `json:"name"`
 	// Digest and MediaType of its manifest or index.
 	Digest    string `json:"digest"`
@@ -76,7 +77,7 @@ type Payload struct {
 	Platform string `json:"platform,omitempty"`
 	Digest   string `json:"digest"`
 	Size     int64  `json:"size"`
-	// Mode of the file, for example 0755.
+	// Mode of the file, 0755 or 0644 (decimal in JSON).
 	Mode uint32 `json:"mode"`
 	// Blob is the index into Metadata.Blobs.
 	Blob int `json:"blob"`
@@ -86,4 +87,8 @@ type Payload struct {
 type Blob struct {
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
+	// UnpackedSize of a layer: its bytes when decompressed, measured when built.
+	// 0 for what is no layer. Images share layers, so the room that several
+	// need is the sum over their distinct blobs.
+	UnpackedSize int64 `json:"unpackedSize"`
 }

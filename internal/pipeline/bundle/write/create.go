@@ -167,6 +167,9 @@ func (w *writer) copyAll(ctx context.Context) error {
 // header makes the header now that all is known, signed if there is a key.
 func (w *writer) header(o *Options) (*bundle.Header, error) {
 	m := &w.p.meta
+	for i, n := range w.unpacked {
+		m.Blobs[i].UnpackedSize = n
+	}
 	for i, layers := range w.p.layers {
 		for _, b := range layers {
 			m.Images[i].UnpackedSize += w.unpacked[b]

@@ -1,0 +1,84 @@
+package bundlecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// New is `refit bundle`.
+func New() *cobra.Command {
+	c := &cobra.Command{
+		Use: "bundle", Short: "Make, look at, check, sign and write bundles",
+		Long: "A bundle is one file with all that an update needs: images, node binaries, their hashes and signatures.\nIts digest is that of its top manifest; whoever approves it approves every byte.",
+		Args: cobra.NoArgs,
+	}
+	c.AddCommand(newCreate(), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite())
+	return c
+}
+
+// args is cobra's check of arguments with the exit code of usage errors.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, a []string) error { return exit.Usage(check(c, a)) }
+}
+
+// outputFlag adds -o and returns where its value will be.
+func outputFlag(c *cobra.Command) *string {
+	o := c.Flags().StringP("output", "o", render.Table, "table, wide, json or yaml")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{render.Table, render.Wide, render.JSON, render.YAML}, cobra.ShellCompDirectiveNoFileComp))
+	return o
+}
+
+func checkOutput(format string) error {
+	if !render.Known(format) {
+		return exit.Usagef("-o %s is not known: use table, wide, json or yaml", format)
+	}
+	return nil
+}
+
+func isTable(format string) bool { return format == render.Table || format == render.Wide }
+
+// openBundle opens a bundle whose path a person typed.
+func openBundle(path string) (*read.File, error) {
+	f, err := read.OpenPath(path)
+	return f, coded(err)
+}
+
+// coded gives an error of the bundle packages its exit code.
+func coded(err error) error {
+	var (
+		input   *write.InputError
+		space   *write.SpaceError
+		busy    *write.BusyError
+		corrupt *bundle.CorruptError
+		tooNew  *bundle.TooNewError
+		already *exit.Error
+	)
+	switch {
+	case err == nil || errors.As(err, &already):
+		return err
+	case errors.Is(err, context.Canceled):
+		return exit.With(exit.Interrupted, err)
+	case errors.As(err, &corrupt), errors.Is(err, bundle.ErrNotBundle):
+		return exit.With(exit.Verification, err)
+	case errors.As(err, &space), errors.As(err, &busy), errors.As(err, &tooNew):
+		return exit.With(exit.Blocked, err)
+	case errors.As(err, &input), errors.Is(err, fs.ErrNotExist):
+		return exit.Usage(err)
+	}
+	return err
+}
+
+func printf(c *cobra.Command, format string, a ...any) error {
+	_, err := fmt.Fprintf(c.OutOrStdout(), format, a...)
+	return err
+}

@@ -1,0 +1,110 @@
+package bundlecmd
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+const createLong = `Makes a bundle of images and node binaries and prints its digest.
+
+SOURCE is one of
+  oci:DIR[:TAG]               an OCI image layout in a folder; without TAG every image in its index
+  oci-archive:FILE[:TAG]      the same in a tar
+  docker://REF                an image in a registry, by tag, digest or both
+  list:FILE                   image references or sources, one a line, # begins a comment
+  bundle:FILE                 everything of another bundle
+  payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, or your own
+NAME=SOURCE gives the one image of a source another name.
+
+Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or given with --group.
+An interrupted run is taken up by the next one with the same sources.`
+
+type createFlags struct {
+	output, key, format string
+	unsigned            bool
+	groups              []string
+	have, base          string
+	opts                write.Options
+}
+
+func newCreate() *cobra.Command {
+	var f createFlags
+	c := &cobra.Command{
+		Use:     "create --output FILE --key KEY SOURCE...",
+		Short:   "Make a bundle from image layouts, archives, registries and files",
+		Long:    createLong,
+		Example: "  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm",
+		Args:    args(cobra.MinimumNArgs(1)),
+		RunE:    func(c *cobra.Command, sources []string) error { return f.run(c, sources) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.output, "output", "", "file to write")
+	fl.StringVar(&f.key, "key", "", "secret key that signs the bundle (refit keys generate)")
+	fl.BoolVar(&f.unsigned, "unsigned", false, "leave the bundle unsigned: it must be approved by digest")
+	fl.StringVar(&f.opts.Name, "name", "", "name of the bundle (default kubernetes if it brings a kubelet, else images)")
+	fl.StringVar(&f.opts.Version, "version", "", "semantic version of the bundle (default that of the kubelet)")
+	fl.StringVar(&f.opts.MinRefit, "min-refit", "", "oldest refit that may load it (default 0.1.0)")
+	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to take, for example linux/amd64 (default all that the sources have)")
+	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
+	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
+	fl.StringVar(&f.have, "have", "", "not available yet")
+	fl.StringVar(&f.base, "base", "", "not available yet")
+	_ = fl.MarkHidden("have")
+	_ = fl.MarkHidden("base")
+	return c
+}
+
+func (f *createFlags) run(c *cobra.Command, sources []string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	f.opts.Sources = sources
+	f.opts.Warn = func(s string) { fmt.Fprintln(c.ErrOrStderr(), "warning: "+s) }
+	bar := newProgress(c.ErrOrStderr(), "creating")
+	h, err := write.Create(c.Context(), f.output, f.opts, bar.set)
+	bar.finish(err == nil)
+	if err != nil {
+		return coded(err)
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %d images, %d payloads, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
+		len(h.Metadata.Images), len(h.Metadata.Payloads), render.Bytes(h.FileSize()))
+	if isTable(f.format) {
+		return printf(c, "%s\n", h.Digest)
+	}
+	return render.Value(c.OutOrStdout(), f.format, viewOf(h))
+}
+
+func (f *createFlags) check() error {
+	switch {
+	case f.have != "" || f.base != "":
+		return exit.Usagef("--have and --base (bundles that leave out what a site has) are not available yet")
+	case f.output == "":
+		return exit.Usagef("--output FILE is missing: where shall the bundle go?")
+	case f.key == "" && !f.unsigned:
+		return exit.Usagef("--key KEY is missing: a bundle is signed (refit keys generate --out DIR makes a key; --unsigned leaves it unsigned)")
+	case f.key != "" && f.unsigned:
+		return exit.Usagef("--key and --unsigned exclude each other")
+	}
+	if err := checkOutput(f.format); err != nil {
+		return err
+	}
+	for _, g := range f.groups {
+		group, pattern, ok := strings.Cut(g, "=")
+		if !ok {
+			return exit.Usagef("--group %s: write GROUP=PATTERN", g)
+		}
+		f.opts.Groups = append(f.opts.Groups, write.GroupRule{Pattern: pattern, Group: group})
+	}
+	if f.key == "" {
+		return nil
+	}
+	var err error
+	f.opts.Key, err = readPrivateKey(f.key)
+	return err
+}

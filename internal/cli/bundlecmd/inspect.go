@@ -1,0 +1,175 @@
+package bundlecmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+func newInspect() *cobra.Command {
+	c := &cobra.Command{
+		Use: "inspect FILE", Short: "Show what a bundle holds, reading its header only",
+		Long: "Shows what a bundle in a file or on a device holds. Only the header is read and checked: the answer says nothing about the blobs (refit bundle verify does), and signatures are listed, not trusted.",
+		Args: args(cobra.ExactArgs(1)),
+	}
+	format := outputFlag(c)
+	c.RunE = func(c *cobra.Command, a []string) error {
+		if err := checkOutput(*format); err != nil {
+			return err
+		}
+		f, err := openBundle(a[0])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		v := viewOf(f.Header())
+		if isTable(*format) {
+			return v.table(c.OutOrStdout(), *format == render.Wide)
+		}
+		return render.Value(c.OutOrStdout(), *format, v)
+	}
+	return c
+}
+
+// listView is what `refit bundle list -o json` prints.
+type listView struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Bundles    []listEntry `json:"bundles"`
+}
+
+type listEntry struct {
+	File              string   `json:"file"`
+	Digest            string   `json:"digest,omitempty"`
+	Name              string   `json:"name,omitempty"`
+	Version           string   `json:"version,omitempty"`
+	KubernetesVersion string   `json:"kubernetesVersion,omitempty"`
+	Size              int64    `json:"size,omitempty"`
+	SignedBy          []string `json:"signedBy,omitempty"`
+	// Error says why the header of a damaged bundle cannot be read, or that
+	// the file has not the bundle's size.
+	Error string `json:"error,omitempty"`
+}
+
+func newList() *cobra.Command {
+	c := &cobra.Command{
+		Use: "list DIR", Short: "List the bundles in a folder, reading their headers only",
+		Args: args(cobra.ExactArgs(1)),
+	}
+	format := outputFlag(c)
+	c.RunE = func(c *cobra.Command, a []string) error {
+		if err := checkOutput(*format); err != nil {
+			return err
+		}
+		v, err := list(a[0])
+		if err != nil {
+			return coded(err)
+		}
+		if !isTable(*format) {
+			return render.Value(c.OutOrStdout(), *format, v)
+		}
+		tw := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
+		fmt.Fprintln(tw, "FILE\tNAME\tVERSION\tKUBERNETES\tSIZE\tSIGNED BY\tDIGEST\tPROBLEM")
+		for _, e := range v.Bundles {
+			digest := e.Digest
+			if *format != render.Wide {
+				digest = render.Short(digest)
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.File, orDash(e.Name), orDash(e.Version), orDash(e.KubernetesVersion), render.Bytes(e.Size), orNone(e.SignedBy), orDash(digest), orDash(e.Error))
+		}
+		return tw.Flush()
+	}
+	return c
+}
+
+// list looks at every file of a folder; what is no bundle is passed over.
+func list(dir string) (listView, error) {
+	v := listView{APIVersion: "refit.dev/bundlelist/v1", Kind: "BundleList", Bundles: []listEntry{}}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return v, fmt.Errorf("list bundles: %w", err)
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		entry, err := listFile(filepath.Join(dir, e.Name()))
+		switch {
+		case errors.Is(err, bundle.ErrNotBundle):
+			continue
+		case err != nil:
+			entry.Error = err.Error()
+		}
+		entry.File = e.Name()
+		v.Bundles = append(v.Bundles, entry)
+	}
+	return v, nil
+}
+
+func listFile(path string) (listEntry, error) {
+	f, err := read.OpenPath(path)
+	if err != nil {
+		return listEntry{}, err
+	}
+	defer f.Close()
+	v := viewOf(f.Header())
+	return listEntry{Digest: v.Digest, Name: v.Name, Version: v.Version, KubernetesVersion: v.KubernetesVersion, Size: v.Size, SignedBy: v.keyIDs()}, f.CheckSize()
+}
+
+// diffView is what `refit bundle diff -o json` prints.
+type diffView struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	From       string `json:"from"`
+	To         string `json:"to"`
+	bundle.Difference
+}
+
+func newDiff() *cobra.Command {
+	c := &cobra.Command{
+		Use: "diff A B", Short: "Show what leads from bundle A to bundle B, reading their headers only",
+		Args: args(cobra.ExactArgs(2)),
+	}
+	format := outputFlag(c)
+	c.RunE = func(c *cobra.Command, a []string) error {
+		if err := checkOutput(*format); err != nil {
+			return err
+		}
+		var h [2]*bundle.Header
+		for i := range h {
+			f, err := openBundle(a[i])
+			if err != nil {
+				return err
+			}
+			f.Close()
+			h[i] = f.Header()
+		}
+		v := diffView{"refit.dev/bundlediff/v1", "BundleDiff", h[0].Digest, h[1].Digest, bundle.Diff(h[0].Metadata, h[1].Metadata)}
+		if !isTable(*format) {
+			return render.Value(c.OutOrStdout(), *format, v)
+		}
+		return v.table(c, *format == render.Wide)
+	}
+	return c
+}
+
+// table shows what differs; wide shows what is the same too.
+func (v diffView) table(c *cobra.Command, wide bool) error {
+	tw := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "CHANGE\tKIND\tNAME\tFROM\tTO")
+	for _, ch := range v.Changes {
+		if wide || ch.Change != bundle.ChangeSame {
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", ch.Change, ch.Kind, ch.Name, orDash(render.Short(ch.From)), orDash(render.Short(ch.To)))
+		}
+	}
+	fmt.Fprintf(tw, "\nshared %s, new %s, gone %s\n", render.Bytes(v.SharedBytes), render.Bytes(v.AddedBytes), render.Bytes(v.RemovedBytes))
+	return tw.Flush()
+}

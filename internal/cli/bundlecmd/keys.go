@@ -1,0 +1,111 @@
+package bundlecmd
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// Names of the files that `refit keys generate` writes.
+const (
+	privateKeyFile = "refit.key"
+	publicKeyFile  = "refit.pub"
+)
+
+// NewKeys is `refit keys`.
+func NewKeys() *cobra.Command {
+	c := &cobra.Command{Use: "keys", Short: "Make keys that sign bundles", Args: cobra.NoArgs}
+	c.AddCommand(newGenerate())
+	return c
+}
+
+func newGenerate() *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use: "generate --out DIR", Short: "Make a pair of ed25519 keys: DIR/refit.key (secret) and DIR/refit.pub",
+		Long: "Makes refit.key (PKCS #8 PEM, only its owner may read it) and refit.pub (PKIX PEM) in DIR and prints the key's identifier.\nExisting keys are never replaced.",
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if dir == "" {
+				return exit.Usagef("--out DIR is missing: where shall the keys go?")
+			}
+			id, err := generate(dir)
+			if err != nil {
+				return err
+			}
+			return printf(c, "%s\n", id)
+		},
+	}
+	c.Flags().StringVar(&dir, "out", "", "folder for the keys; made if it is not there")
+	return c
+}
+
+func generate(dir string) (id string, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("folder for the keys: %w", err)
+	}
+	for _, name := range []string{privateKeyFile, publicKeyFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return "", exit.Usagef("%s is there already: a key is never replaced; use another folder", filepath.Join(dir, name))
+		}
+	}
+	pub, priv, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	secret, err := bundle.PrivateKeyPEM(priv)
+	if err != nil {
+		return "", err
+	}
+	public, err := bundle.PublicKeyPEM(pub)
+	if err != nil {
+		return "", err
+	}
+	if err := writeNew(filepath.Join(dir, privateKeyFile), secret, 0o600); err != nil {
+		return "", err
+	}
+	return bundle.KeyID(pub), writeNew(filepath.Join(dir, publicKeyFile), public, 0o644)
+}
+
+// writeNew writes a file that must not exist yet.
+func writeNew(path string, content []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func readPrivateKey(path string) (ed25519.PrivateKey, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, exit.Usage(fmt.Errorf("--key: %w", err))
+	}
+	k, err := bundle.ParsePrivateKeyPEM(b)
+	if err != nil {
+		return nil, exit.Usage(fmt.Errorf("--key %s: %w", path, err))
+	}
+	return k, nil
+}
+
+func readPublicKey(path string) (ed25519.PublicKey, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, exit.Usage(fmt.Errorf("--pub: %w", err))
+	}
+	k, err := bundle.ParsePublicKeyPEM(b)
+	if err != nil {
+		return nil, exit.Usage(fmt.Errorf("--pub %s: %w", path, err))
+	}
+	return k, nil
+}

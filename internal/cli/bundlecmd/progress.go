@@ -1,0 +1,97 @@
+package bundlecmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// How often progress is shown: on a terminal, and as lines elsewhere.
+const (
+	barEvery  = 100 * time.Millisecond
+	lineEvery = 5 * time.Second
+	barWidth  = 30
+)
+
+// progress shows how far a long copy is: a bar on a terminal, else a line now
+// and then. It is safe for several goroutines.
+type progress struct {
+	w     io.Writer
+	verb  string
+	bar   bool
+	start time.Time
+
+	mu   sync.Mutex
+	done int64
+	next time.Time
+	used bool
+}
+
+func newProgress(w io.Writer, verb string) *progress {
+	f, ok := w.(*os.File)
+	now := time.Now()
+	p := &progress{w: w, verb: verb, bar: ok && term.IsTerminal(int(f.Fd())), start: now, next: now}
+	if !p.bar {
+		p.next = now.Add(lineEvery)
+	}
+	return p
+}
+
+// set is told the bytes; calls that come out of order are passed over.
+func (p *progress) set(done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if done < p.done || now.Before(p.next) {
+		return
+	}
+	p.done, p.used = done, true
+	if p.bar {
+		p.next = now.Add(barEvery)
+		fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(now, done, total))
+		return
+	}
+	p.next = now.Add(lineEvery)
+	fmt.Fprintln(p.w, p.line(now, done, total))
+}
+
+func (p *progress) line(now time.Time, done, total int64) string {
+	share := 1.0
+	if total > 0 {
+		share = float64(done) / float64(total)
+	}
+	var b strings.Builder
+	b.WriteString(p.verb + " ")
+	if p.bar {
+		full := int(share * barWidth)
+		fmt.Fprintf(&b, "[%s%s] ", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full))
+	}
+	fmt.Fprintf(&b, "%3.0f%%  %s of %s", share*100, render.Bytes(done), render.Bytes(total))
+	if spent := now.Sub(p.start); spent > time.Second && done > 0 {
+		rate := float64(done) / spent.Seconds()
+		left := time.Duration(float64(total-done) / rate * float64(time.Second))
+		fmt.Fprintf(&b, "  %s/s, %s left", render.Bytes(int64(rate)), left.Round(time.Second))
+	}
+	return b.String()
+}
+
+// finish ends the display.
+func (p *progress) finish(ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.bar || !p.used {
+		return
+	}
+	if ok {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		return
+	}
+	fmt.Fprintln(p.w)
+}

@@ -1,0 +1,136 @@
+package bundlecmd
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// bundleView is what `refit bundle inspect -o json` prints. Sizes are bytes.
+type bundleView struct {
+	APIVersion        string `json:"apiVersion"`
+	Kind              string `json:"kind"`
+	Digest            string `json:"digest"`
+	Name              string `json:"name"`
+	Version           string `json:"version"`
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	FormatVersion     int    `json:"formatVersion"`
+	MinRefit          string `json:"minRefit"`
+	// Size of the file; UnpackedSize of all distinct layers.
+	Size         int64           `json:"size"`
+	UnpackedSize int64           `json:"unpackedSize"`
+	HeaderSize   int64           `json:"headerSize"`
+	Blobs        int             `json:"blobs"`
+	ChunkSize    int64           `json:"chunkSize"`
+	Chunks       int             `json:"chunks"`
+	Platforms    []string        `json:"platforms"`
+	Images       []imageView     `json:"images"`
+	Payloads     []payloadView   `json:"payloads"`
+	Signatures   []signatureView `json:"signatures"`
+}
+
+type imageView struct {
+	Name         string `json:"name"`
+	Digest       string `json:"digest"`
+	MediaType    string `json:"mediaType"`
+	Group        string `json:"group"`
+	Size         int64  `json:"size"`
+	UnpackedSize int64  `json:"unpackedSize"`
+}
+
+type payloadView struct {
+	Name     string `json:"name"`
+	Version  string `json:"version,omitempty"`
+	Platform string `json:"platform,omitempty"`
+	Digest   string `json:"digest"`
+	Size     int64  `json:"size"`
+	// Mode in octal, for example 0755.
+	Mode string `json:"mode"`
+}
+
+type signatureView struct {
+	KeyID       string `json:"keyid"`
+	PayloadType string `json:"payloadType"`
+	Algorithm   string `json:"algorithm"`
+}
+
+func viewOf(h *bundle.Header) bundleView {
+	m := h.Metadata
+	v := bundleView{APIVersion: "refit.dev/bundle/v1", Kind: "Bundle", Digest: h.Digest, Name: m.Name, Version: m.Version,
+		KubernetesVersion: m.KubernetesVersion, FormatVersion: m.FormatVersion, MinRefit: m.MinRefit,
+		Size: h.FileSize(), HeaderSize: int64(len(h.Raw)), Blobs: len(m.Blobs), ChunkSize: m.ChunkSize, Chunks: h.Chunks.Len(),
+		Platforms: append([]string{}, m.Platforms...), Images: []imageView{}, Payloads: []payloadView{}, Signatures: []signatureView{}}
+	for _, b := range m.Blobs {
+		v.UnpackedSize += b.UnpackedSize
+	}
+	for _, i := range m.Images {
+		v.Images = append(v.Images, imageView{i.Name, i.Digest, i.MediaType, i.Group, i.Size, i.UnpackedSize})
+	}
+	for _, p := range m.Payloads {
+		v.Payloads = append(v.Payloads, payloadView{p.Name, p.Version, p.Platform, p.Digest, p.Size, fmt.Sprintf("%04o", p.Mode)})
+	}
+	for _, e := range h.Signatures {
+		for _, s := range e.Signatures {
+			v.Signatures = append(v.Signatures, signatureView{s.KeyID, e.PayloadType, "ed25519"})
+		}
+	}
+	return v
+}
+
+// table writes a view for people; wide shows whole digests.
+func (v bundleView) table(w io.Writer, wide bool) error {
+	digest := render.Short
+	if wide {
+		digest = func(s string) string { return s }
+	}
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	row := func(cells ...string) { fmt.Fprintln(tw, strings.Join(cells, "\t")) }
+	row("Bundle:", v.Name+" "+v.Version)
+	row("Digest:", v.Digest)
+	if v.KubernetesVersion != "" {
+		row("Kubernetes:", v.KubernetesVersion)
+	}
+	row("Size:", fmt.Sprintf("%s (%s unpacked), %d blobs, %d chunks", render.Bytes(v.Size), render.Bytes(v.UnpackedSize), v.Blobs, v.Chunks))
+	row("Platforms:", orNone(v.Platforms))
+	row("Needs refit:", v.MinRefit+" or later")
+	row("Signed by key:", orNone(v.keyIDs()))
+	row("")
+	row("IMAGE", "GROUP", "SIZE", "UNPACKED", "DIGEST")
+	for _, i := range v.Images {
+		row(i.Name, i.Group, render.Bytes(i.Size), render.Bytes(i.UnpackedSize), digest(i.Digest))
+	}
+	if len(v.Payloads) > 0 {
+		row("")
+		row("PAYLOAD", "VERSION", "PLATFORM", "SIZE", "DIGEST")
+	}
+	for _, p := range v.Payloads {
+		row(p.Name, orDash(p.Version), orDash(p.Platform), render.Bytes(p.Size), digest(p.Digest))
+	}
+	return tw.Flush()
+}
+
+func (v bundleView) keyIDs() []string {
+	var ids []string
+	for _, s := range v.Signatures {
+		ids = append(ids, s.KeyID)
+	}
+	return ids
+}
+
+func orNone(s []string) string {
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,181 @@
+package write
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+)
+
+// BusyError says that a device is in use and was not touched.
+type BusyError struct{ Device, By string }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("device %s is in use (%s): nothing was written; unmount it, or name the right device", e.Device, e.By)
+}
+
+// ToMedium writes a bundle raw to a block device (or to a file) and reads it
+// back from there. The first block is written last, so that an interrupted
+// copy does not pass for a bundle. It refuses devices that are in use or too
+// small before anything is written. progress gets bytes of both passes.
+func ToMedium(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
+	if progress == nil {
+		progress = func(int64, int64) {}
+	}
+	from, err := read.OpenPath(src)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	if err := from.CheckSize(); err != nil {
+		return nil, fmt.Errorf("%s: %w", src, err)
+	}
+	if sameFile(src, dst) {
+		return nil, inputf("%s and %s are the same file", src, dst)
+	}
+	to, err := openMedium(dst, from.Header().FileSize())
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	size := from.Header().FileSize()
+	if err := copyMedium(ctx, from, src, to, func(done int64) { progress(done, 2*size) }); err != nil {
+		return nil, fmt.Errorf("write %s to %s: %w", src, dst, err)
+	}
+	if err := to.Close(); err != nil {
+		return nil, fmt.Errorf("write %s to %s: %w", src, dst, err)
+	}
+	return readBack(ctx, from.Header(), dst, func(done int64) { progress(size+done, 2*size) })
+}
+
+func sameFile(a, b string) bool {
+	stA, errA := os.Stat(a)
+	stB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(stA, stB)
+}
+
+// openMedium opens the target for us alone.
+func openMedium(dst string, size int64) (*os.File, error) {
+	st, err := os.Stat(dst)
+	if errors.Is(err, os.ErrNotExist) && !strings.HasPrefix(filepath.Clean(dst), "/dev/") {
+		return os.OpenFile(dst, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	}
+	if err != nil {
+		return nil, inputf("target: %w", err)
+	}
+	if st.Mode().IsRegular() {
+		return os.OpenFile(dst, os.O_RDWR|os.O_TRUNC, 0o644)
+	}
+	if st.Mode()&os.ModeDevice == 0 || st.Mode()&os.ModeCharDevice != 0 {
+		return nil, inputf("target %s is neither a block device nor a file", dst)
+	}
+	if by := usedBy(st); by != "" {
+		return nil, &BusyError{dst, by}
+	}
+	// the kernel gives O_EXCL on a device only if nobody else claims it or a
+	// partition of it: mounts, swap, volumes
+	f, err := os.OpenFile(dst, os.O_RDWR|os.O_EXCL, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, &BusyError{dst, "claimed by the kernel: mounted, swap, or part of a volume"}
+	}
+	if err != nil {
+		return nil, inputf("target: %w", err)
+	}
+	room, err := f.Seek(0, io.SeekEnd)
+	if err == nil && room < size {
+		err = &SpaceError{Path: dst, Needed: size, Free: room}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// usedBy names the mount point of a device, for a better message than the
+// kernel's.
+func usedBy(st os.FileInfo) string {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	id := fmt.Sprintf("%d:%d", unix.Major(sys.Rdev), unix.Minor(sys.Rdev))
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		if fields := strings.Fields(sc.Text()); len(fields) > 4 && fields[2] == id {
+			return "mounted on " + fields[4]
+		}
+	}
+	return ""
+}
+
+// copyMedium copies everything but the first block, syncs, then that block.
+func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, progress func(int64)) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	size := from.Header().FileSize()
+	if _, err := to.WriteAt(make([]byte, bundle.BlockSize), 0); err != nil {
+		return err
+	}
+	buf := make([]byte, 4*bufferSize)
+	for at := int64(bundle.BlockSize); at < size; {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// up to the next multiple of the buffer: devices like aligned writes
+		n := min(int64(len(buf))-at%int64(len(buf)), size-at)
+		if got, err := in.ReadAt(buf[:n], at); int64(got) < n {
+			return fmt.Errorf("read %s: %w", src, err)
+		}
+		if _, err := to.WriteAt(buf[:n], at); err != nil {
+			return err
+		}
+		_ = unix.SyncFileRange(int(to.Fd()), at, n, unix.SYNC_FILE_RANGE_WRITE) // a hint
+		at += n
+		progress(at)
+	}
+	if err := to.Sync(); err != nil {
+		return err
+	}
+	if _, err := to.WriteAt(from.Header().Raw[:bundle.BlockSize], 0); err != nil {
+		return err
+	}
+	if err := to.Sync(); err != nil {
+		return err
+	}
+	// read back from the medium, not from memory
+	return unix.Fadvise(int(to.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
+
+func readBack(ctx context.Context, want *bundle.Header, dst string, progress func(int64)) (*bundle.Header, error) {
+	b, err := read.OpenPath(dst)
+	if err != nil {
+		return nil, fmt.Errorf("read back: %w", err)
+	}
+	defer b.Close()
+	if b.Header().Digest != want.Digest {
+		return nil, fmt.Errorf("read back %s: found bundle %s, wrote %s", dst, b.Header().Digest, want.Digest)
+	}
+	if err := read.Verify(ctx, b, func(done, _ int64) { progress(done) }); err != nil {
+		return nil, fmt.Errorf("read back %s: %w", dst, err)
+	}
+	return b.Header(), nil
+}
