@@ -1,0 +1,193 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
+)
+
+// Runtime holds images.
+type Runtime interface {
+	// Present lists what is there, as CRI reports it.
+	Present(ctx context.Context) ([]pin.Present, error)
+	// Load brings an image in and pins it; Pin pins one that is there (ok is
+	// false if it is not). Both return the names that carry the pin.
+	Load(ctx context.Context, img containerd.Image, blobs containerd.Blobs) (names []string, err error)
+	Pin(ctx context.Context, img containerd.Image) (names []string, ok bool, err error)
+	Unpin(ctx context.Context, names []string) error
+}
+
+// Source knows the images of bundles.
+type Source interface {
+	// Image describes a held image; ok is false while not all its blobs are here.
+	Image(img model.HeldImage) (out containerd.Image, ok bool)
+	containerd.Blobs
+}
+
+// Result is what the node holds now.
+type Result struct {
+	Total, Held, Pinned int
+	// Waiting counts images whose blobs are not all here.
+	Waiting int
+	// Failed says which image could not be loaded or pinned, and why.
+	Failed map[string]error
+}
+
+// Complete reports that everything is held and pinned.
+func (r Result) Complete() bool { return r.Pinned == r.Total && r.Held == r.Total }
+
+// Keeper keeps one node's images. One Sync at a time.
+type Keeper struct {
+	runtime Runtime
+	path    string
+	own     pin.Own
+}
+
+// NewKeeper reads the record of own pins in dir.
+func NewKeeper(rt Runtime, dir string) (*Keeper, error) {
+	k := &Keeper{runtime: rt, path: filepath.Join(dir, "pins.json"), own: pin.Own{}}
+	b, err := os.ReadFile(k.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record of pins: %w", err)
+	}
+	if err := json.Unmarshal(b, &k.own); err != nil {
+		return nil, fmt.Errorf("record of pins %s: %w; remove the file: refit pins anew, and lets go of nothing it does not remember", k.path, err)
+	}
+	return k, nil
+}
+
+// Sync does what is missing and says what is there then. progress is called
+// after every image.
+func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, progress func(Result)) (Result, error) {
+	have, err := k.runtime.Present(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	d := pin.Decide(want, have, k.own)
+	r := Result{Total: len(want), Held: d.Held, Pinned: d.Pinned, Failed: map[string]error{}}
+	if d.Done() {
+		return r, nil
+	}
+	for _, img := range d.Load {
+		k.one(ctx, img, src, &r, k.load)
+		progress(r)
+	}
+	for _, img := range d.Pin {
+		k.one(ctx, img, src, &r, k.pin)
+		progress(r)
+	}
+	if err := k.release(ctx, d); err != nil {
+		return r, err
+	}
+	return k.readBack(ctx, want, r)
+}
+
+func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Result, do func(context.Context, model.HeldImage, Source) (bool, error)) {
+	if ctx.Err() != nil {
+		return
+	}
+	ok, err := do(ctx, img, src)
+	switch {
+	case err != nil:
+		r.Failed[img.Name] = err
+	case !ok:
+		r.Waiting++
+	default:
+		r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total)
+	}
+}
+
+func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source) (bool, error) {
+	// What others brought in under this name and digest only lacks a name or a pin.
+	if ok, err := k.pin(ctx, img, src); ok || err != nil {
+		return ok, err
+	}
+	what, ok := src.Image(img)
+	if !ok {
+		return false, nil
+	}
+	names, err := k.runtime.Load(ctx, what, src)
+	if err != nil {
+		return false, err
+	}
+	return true, k.remember(img, names)
+}
+
+func (k *Keeper) pin(ctx context.Context, img model.HeldImage, _ Source) (bool, error) {
+	names, ok, err := k.runtime.Pin(ctx, containerd.Image{Name: img.Name, Digest: img.Digest})
+	if !ok || err != nil {
+		return ok, err
+	}
+	return true, k.remember(img, names)
+}
+
+func (k *Keeper) remember(img model.HeldImage, names []string) error {
+	failpoint.Here(failpoint.PinRecord)
+	k.own[pin.Key(img)] = names
+	return k.save()
+}
+
+func (k *Keeper) release(ctx context.Context, d pin.Decision) error {
+	if len(d.Release) == 0 {
+		return nil
+	}
+	// Unpinned first, forgotten second: a crash between the two unpins again.
+	if err := k.runtime.Unpin(ctx, d.Unpin); err != nil {
+		return err
+	}
+	for _, key := range d.Release {
+		delete(k.own, key)
+	}
+	return k.save()
+}
+
+func (k *Keeper) save() error {
+	b, err := json.MarshalIndent(k.own, "", " ")
+	if err != nil {
+		return fmt.Errorf("record of pins: %w", err)
+	}
+	return disk.WriteFile(k.path, b, 0o600)
+}
+
+// readBackTries is how often CRI is asked: it learns of new names by events,
+// some hundred milliseconds later.
+const readBackTries = 20
+
+func (k *Keeper) readBack(ctx context.Context, want []model.HeldImage, r Result) (Result, error) {
+	for try := range readBackTries {
+		have, err := k.runtime.Present(ctx)
+		if err != nil {
+			return r, err
+		}
+		d := pin.Decide(want, have, k.own)
+		r.Held, r.Pinned = d.Held, d.Pinned
+		if len(d.Load)-r.Waiting-len(r.Failed) <= 0 && d.Pinned == d.Held || try == readBackTries-1 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return r, nil
+}
+
+// ReleaseAll lets go of every pin that refit made.
+func (k *Keeper) ReleaseAll(ctx context.Context) error {
+	return k.release(ctx, pin.Decide(nil, nil, k.own))
+}

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
+)
+
+// memory is a runtime in memory.
+type memory struct {
+	names map[string]string // name -> digest
+	pins  map[string]bool
+	fail  map[string]error
+	loads int
+}
+
+func newMemory() *memory {
+	return &memory{names: map[string]string{}, pins: map[string]bool{}, fail: map[string]error{}}
+}
+
+func (m *memory) Present(context.Context) (out []pin.Present, err error) {
+	for n, d := range m.names {
+		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: m.pins[n]})
+	}
+	return out, nil
+}
+
+func (m *memory) Load(ctx context.Context, img containerd.Image, _ containerd.Blobs) ([]string, error) {
+	if err := m.fail[img.Name]; err != nil {
+		return nil, err
+	}
+	m.loads++
+	m.names[img.Name] = img.Digest
+	names, _, err := m.Pin(ctx, img)
+	return names, err
+}
+
+func (m *memory) Pin(_ context.Context, img containerd.Image) ([]string, bool, error) {
+	if m.names[img.Name] != img.Digest {
+		return nil, false, nil
+	}
+	m.pins[img.Name] = true
+	return []string{img.Name}, true, nil
+}
+
+func (m *memory) Unpin(_ context.Context, names []string) error {
+	for _, n := range names {
+		delete(m.pins, n)
+	}
+	return nil
+}
+
+// shelf says which images are complete.
+type shelf []string
+
+func (s shelf) Image(img model.HeldImage) (containerd.Image, bool) {
+	return containerd.Image{Name: img.Name, Digest: img.Digest}, slices.Contains(s, img.Name)
+}
+func (shelf) Open(string) (io.ReadCloser, error) { return nil, errors.New("not used") }
+
+func list(names ...string) (out []model.HeldImage) {
+	for _, n := range names {
+		out = append(out, model.HeldImage{Name: n, Digest: "sha256:" + n})
+	}
+	return out
+}
+
+func TestKeeper(t *testing.T) {
+	sync := func(t *testing.T, k *Keeper, want []model.HeldImage, src Source) Result {
+		t.Helper()
+		r, err := k.Sync(t.Context(), want, src, func(Result) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	open := func(t *testing.T, m *memory, dir string) *Keeper {
+		t.Helper()
+		k, err := NewKeeper(m, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	t.Run("images are held as their blobs arrive", func(t *testing.T) {
+		m, dir := newMemory(), t.TempDir()
+		k := open(t, m, dir)
+		if r := sync(t, k, list("a:1", "b:1"), shelf{"a:1"}); r.Held != 1 || r.Pinned != 1 || r.Waiting != 1 || r.Complete() {
+			t.Fatalf("%+v", r)
+		}
+		if r := sync(t, k, list("a:1", "b:1"), shelf{"a:1", "b:1"}); !r.Complete() {
+			t.Fatalf("%+v", r)
+		}
+	})
+	t.Run("what is there already is pinned, not loaded", func(t *testing.T) {
+		m := newMemory()
+		m.names["a:1"] = "sha256:a:1"
+		if r := sync(t, open(t, m, t.TempDir()), list("a:1"), shelf{}); !r.Complete() || m.loads != 0 {
+			t.Fatalf("%+v, %d loads", r, m.loads)
+		}
+	})
+	t.Run("R0.142: a failing image is named, the others go on", func(t *testing.T) {
+		m := newMemory()
+		m.fail["a:1"] = errors.New("no space left on device")
+		r := sync(t, open(t, m, t.TempDir()), list("a:1", "b:1"), shelf{"a:1", "b:1"})
+		if r.Pinned != 1 || r.Failed["a:1"] == nil {
+			t.Fatalf("%+v", r)
+		}
+	})
+	t.Run("what left the list is unpinned, also after a restart; foreign pins stay", func(t *testing.T) {
+		m, dir := newMemory(), t.TempDir()
+		m.names["foreign:1"], m.pins["foreign:1"] = "sha256:f", true
+		sync(t, open(t, m, dir), list("a:1", "b:1"), shelf{"a:1", "b:1"})
+		if r := sync(t, open(t, m, dir), list("b:1"), shelf{"b:1"}); !r.Complete() {
+			t.Fatalf("%+v", r)
+		}
+		if m.pins["a:1"] || !m.pins["b:1"] || !m.pins["foreign:1"] {
+			t.Fatalf("pins now: %v", m.pins)
+		}
+	})
+	t.Run("a pin or an image that was lost is put back", func(t *testing.T) {
+		m := newMemory()
+		k := open(t, m, t.TempDir())
+		sync(t, k, list("a:1", "b:1"), shelf{"a:1", "b:1"})
+		delete(m.pins, "a:1")
+		delete(m.names, "b:1")
+		if r := sync(t, k, list("a:1", "b:1"), shelf{"a:1", "b:1"}); !r.Complete() {
+			t.Fatalf("%+v", r)
+		}
+	})
+	t.Run("killed before the record: pinned again, remembered, and let go later", func(t *testing.T) {
+		m, dir := newMemory(), t.TempDir()
+		restore := failpoint.OnHit(func(n string) {
+			if n == failpoint.PinRecord {
+				panic("killed")
+			}
+		})
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = open(t, m, dir).Sync(t.Context(), list("a:1"), shelf{"a:1"}, func(Result) {})
+		}()
+		restore()
+		sync(t, open(t, m, dir), list("a:1"), shelf{"a:1"})
+		sync(t, open(t, m, dir), nil, shelf{})
+		if m.pins["a:1"] {
+			t.Fatal("the pin was forgotten and stays for ever")
+		}
+	})
+}
