@@ -24,13 +24,19 @@ type Error struct {
 	Err  error
 }
 
-// ExitError is another name of Error, for callers that import several error
-// types.
-type ExitError = Error
+// Error is the text of the wrapped error, empty after Silent.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
 
-func (e *Error) Error() string { return e.Err.Error() }
-
+// Unwrap gives the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Silent ends with a code and no words: the answer was printed already.
+func Silent(code int) error { return &Error{Code: code} }
 
 // With gives err an exit code; nil stays nil.
 func With(code int, err error) error {

@@ -1,0 +1,11 @@
+// Command refit is the command line; called kubectl-refit it is a kubectl
+// plug-in.
+package main
+
+import (
+	"os"
+
+	"github.com/refit-dev/refit/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args)) }

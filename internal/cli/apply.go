@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+type applyFlags struct {
+	plan    string
+	yes     bool
+	noWait  bool
+	timeout time.Duration
+}
+
+func newApply(o *options) *cobra.Command {
+	var f applyFlags
+	c := &cobra.Command{
+		Use:   "apply [UPDATE]",
+		Short: "Start a planned update",
+		Long: `Start a planned update: the plan that is current is approved by its digest. If
+the plan is another when nodes are to start, nothing starts.
+
+On a terminal it shows the plan and asks; scripts say --yes. Then it watches;
+ending the watch stops nothing.
+
+Exit codes: 0 done, 3 blocked, 4 still in progress after --timeout, 5 halted.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkOutput(); err != nil {
+				return err
+			}
+			return o.apply(cmd.Context(), args, f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.plan, "plan", "", "digest of the plan to approve (default: the current one)")
+	fl.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	fl.BoolVar(&f.noWait, "no-wait", false, "start and return")
+	fl.DurationVar(&f.timeout, "timeout", 0, "stop watching after this time with exit code 4 (0: never)")
+	o.outputFlag(c)
+	return c
+}
+
+func (o *options) apply(ctx context.Context, args []string, f applyFlags) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	u, err := updateArg(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	if u.Status.PlanDigest == "" {
+		return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s has no plan: %s", u.Name, planWait(u, nil)))
+	}
+	digest := f.plan
+	if digest == "" {
+		digest = u.Status.PlanDigest
+	}
+	if digest != u.Status.PlanDigest {
+		return exit.With(exit.Blocked, fmt.Errorf("the current plan of %s is %s, not %s: look at it with refit plan, then approve that one", u.Name, u.Status.PlanDigest, digest))
+	}
+	if err := o.confirm(ctx, c, u, f.yes); err != nil {
+		return err
+	}
+	patch := client.MergeFrom(u.DeepCopy())
+	u.Spec.Start, u.Spec.PlanDigest = v1alpha1.StartImmediate, digest
+	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+		return fmt.Errorf("cannot start ClusterUpdate %s: %w", u.Name, err)
+	}
+	o.note("started %s with plan %s; this command only watches, ending it stops nothing", u.Name, render.Short(digest))
+	if f.noWait {
+		return nil
+	}
+	return o.watchUpdate(ctx, c, u, f.timeout)
+}
+
+// watchUpdate waits until the controller has taken up the start, then watches.
+func (o *options) watchUpdate(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, timeout time.Duration) error {
+	want := u.Generation
+	for range 60 {
+		var now v1alpha1.ClusterUpdate
+		if err := c.Get(ctx, client.ObjectKeyFromObject(u), &now); err == nil && now.Status.ObservedGeneration >= want && now.Status.Phase != v1alpha1.PhaseReady {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	return o.watch(ctx, c, timeout)
+}
+
+func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, yes bool) error {
+	if yes {
+		return nil
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return exit.Usage(errors.New("refit apply asks before it moves nodes, and there is no terminal to ask on: say --yes"))
+	}
+	v, err := planView(ctx, c, u)
+	if err != nil {
+		return err
+	}
+	if err := render.Plan(o.err, render.Table, v); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.err, "Start this update? [y/N] ")
+	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil || !strings.EqualFold(strings.TrimSpace(line), "y") {
+		return exit.With(exit.Blocked, errors.New("not started"))
+	}
+	return nil
+}
+
+// updateArg is the named update, or the one that matters most.
+func updateArg(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
+	var list v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &list); err != nil {
+		return nil, listError(err)
+	}
+	if len(args) == 0 {
+		if u := choose(list.Items); u != nil {
+			return u, nil
+		}
+		return nil, exit.Usage(errors.New("there is no update: make one with refit plan --to BUNDLE"))
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == args[0] {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, exit.Usage(fmt.Errorf("there is no ClusterUpdate %q; see kubectl get clusterupdates", args[0]))
+}
+
+func newPause(o *options, pause bool) *cobra.Command {
+	use, short := "resume [UPDATE]", "Let a paused update go on"
+	if pause {
+		use, short = "pause [UPDATE]", "Start no further node; one that has started is finished"
+	}
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.change(cmd.Context(), args, func(u *v1alpha1.ClusterUpdate) string {
+				u.Spec.Paused = pause
+				if pause {
+					return "paused: no further node starts; nodes that are being updated are finished first"
+				}
+				return "resumed"
+			})
+		},
+	}
+}
+
+func newRetry(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "retry [UPDATE]", Short: "Try the failed nodes of a halted update again", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.change(cmd.Context(), args, func(u *v1alpha1.ClusterUpdate) string {
+				u.Spec.Retry++
+				return "failed nodes are tried again"
+			})
+		},
+	}
+}
+
+func (o *options) change(ctx context.Context, args []string, edit func(*v1alpha1.ClusterUpdate) string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	u, err := updateArg(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	patch := client.MergeFrom(u.DeepCopy())
+	said := edit(u)
+	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+		return fmt.Errorf("cannot change ClusterUpdate %s: %w", u.Name, err)
+	}
+	fmt.Fprintf(o.out, "%s %s\n", u.Name, said)
+	return nil
+}
+
+func newApprove(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "approve DIGEST|BUNDLE-FILE",
+		Short: "Allow a bundle to be loaded, by its digest",
+		Long: `Allow a bundle to be copied, loaded and held by the nodes, by its digest. It
+moves no node: that takes an update (refit plan, refit apply).
+
+A stick that carries another bundle is refused, and the Bundle says which digest
+was found and which was expected.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.approve(cmd.Context(), args[0]) },
+	}
+}
+
+func (o *options) approve(ctx context.Context, arg string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	digest, err := resolveBundle(ctx, c, arg)
+	if err != nil {
+		return err
+	}
+	var list v1alpha1.BundleList
+	if err := c.List(ctx, &list); err != nil {
+		return listError(err)
+	}
+	for i := range list.Items {
+		b := &list.Items[i]
+		if b.Spec.Digest != digest && (b.Spec.Digest != "" || b.Status.Digest != digest) {
+			continue
+		}
+		patch := client.MergeFrom(b.DeepCopy())
+		b.Spec.Digest = digest
+		if err := c.Patch(ctx, b, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+			return fmt.Errorf("cannot approve Bundle %s: %w", b.Name, err)
+		}
+		fmt.Fprintf(o.out, "approved %s %s\n", b.Name, digest)
+		return nil
+	}
+	b := &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "sha256-" + digest[len("sha256:"):][:12]}, Spec: v1alpha1.BundleSpec{Digest: digest}}
+	if err := c.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+		return fmt.Errorf("cannot approve bundle %s: %w", digest, err)
+	}
+	fmt.Fprintf(o.out, "approved %s %s (not seen on any medium yet)\n", b.Name, digest)
+	return nil
+}

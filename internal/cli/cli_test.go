@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/explain"
+)
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	at := func(sec int64) metav1.ObjectMeta {
+		return metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Unix(sec, 0))}
+	}
+	upd := func(name, phase string, sec int64) v1alpha1.ClusterUpdate {
+		u := v1alpha1.ClusterUpdate{ObjectMeta: at(sec)}
+		u.Name, u.Status.Phase = name, phase
+		return u
+	}
+	tests := map[string]struct {
+		in   []v1alpha1.ClusterUpdate
+		want string
+	}{
+		"none":                               {nil, ""},
+		"the one that moves nodes":           {[]v1alpha1.ClusterUpdate{upd("a", "Updating", 1), upd("b", "Ready", 2)}, "a"},
+		"one that waits before one done":     {[]v1alpha1.ClusterUpdate{upd("a", "Done", 9), upd("b", "Blocked", 2)}, "b"},
+		"the newest of those that are done":  {[]v1alpha1.ClusterUpdate{upd("a", "Done", 1), upd("b", "Done", 2)}, "b"},
+		"a halted one before one that waits": {[]v1alpha1.ClusterUpdate{upd("a", "Blocked", 9), upd("b", "Halted", 2)}, "b"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := ""
+			if u := choose(tc.in); u != nil {
+				got = u.Name
+			}
+			if got != tc.want {
+				t.Errorf("chose %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPickBundle(t *testing.T) {
+	t.Parallel()
+	b := v1alpha1.Bundle{}
+	b.Name, b.Status.Version, b.Status.Digest = "demo-1", "1.36.3", "sha256:x"
+	c := *b.DeepCopy()
+	c.Name, c.Status.Digest = "demo-2", "sha256:y"
+	if d, err := pickBundle([]v1alpha1.Bundle{b, c}, "demo-2"); err != nil || d != "sha256:y" {
+		t.Errorf("by name: %s, %v", d, err)
+	}
+	if _, err := pickBundle([]v1alpha1.Bundle{b, c}, "1.36.3"); exit.Code(err) != exit.UsageCode {
+		t.Errorf("a version that two bundles have was guessed: %v", err)
+	}
+	if _, err := pickBundle(nil, "nope"); exit.Code(err) != exit.UsageCode {
+		t.Errorf("an unknown name: %v", err)
+	}
+}
+
+func TestParseHosts(t *testing.T) {
+	t.Parallel()
+	got, err := parseHosts([]string{"n1", "n2:/dev/sdb"})
+	if err != nil || len(got) != 2 || got[1] != (host{"n2", "/dev/sdb"}) {
+		t.Fatalf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", ":/dev/sdb", "n1:sdb", "-oProxyCommand=x"} {
+		if _, err := parseHosts([]string{bad}); exit.Code(err) != exit.UsageCode {
+			t.Errorf("%q is taken: %v", bad, err)
+		}
+	}
+}
+
+func TestExitCodeOfAView(t *testing.T) {
+	t.Parallel()
+	for phase, want := range map[string]int{"Idle": 0, "Done": 0, "Halted": 5, "Blocked": 3, "Ready": 3, "Updating": 4, "Preparing": 4} {
+		if got := exit.Code(codeOf(explain.View{Phase: phase})); got != want {
+			t.Errorf("%s: exit code %d, want %d", phase, got, want)
+		}
+	}
+	if got := exit.Code(codeOf(explain.View{Phase: "Updating", Paused: true})); got != exit.Blocked {
+		t.Errorf("paused: exit code %d", got)
+	}
+}
+
+func TestPlanned(t *testing.T) {
+	t.Parallel()
+	u := &v1alpha1.ClusterUpdate{}
+	u.Generation = 2
+	u.Status = v1alpha1.ClusterUpdateStatus{ObservedGeneration: 1, Phase: v1alpha1.PhaseReady, PlanDigest: "sha256:x"}
+	if planned(u, false) {
+		t.Error("a status of an older spec counts as an answer")
+	}
+	u.Status.ObservedGeneration = 2
+	if !planned(u, true) {
+		t.Error("a ready plan is no answer")
+	}
+	u.Status.Phase = v1alpha1.PhasePreparing
+	if planned(u, true) || !planned(u, false) {
+		t.Error("a plan whose nodes still prepare answers only who does not wait for them")
+	}
+}
+
+func TestCobraErrorsAreUsageErrors(t *testing.T) {
+	t.Parallel()
+	if !isUsage(errors.New(`unknown command "x" for "refit"`)) || isUsage(errors.New("disk full")) {
+		t.Error("usage errors and others are mixed up")
+	}
+}

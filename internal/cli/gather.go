@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// gather reads what a view needs: four lists.
+func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
+	f := explain.Facts{Now: time.Now()}
+	var nodes corev1.NodeList
+	var nus v1alpha1.NodeUpdateList
+	var bundles v1alpha1.BundleList
+	var updates v1alpha1.ClusterUpdateList
+	for _, l := range []client.ObjectList{&nodes, &nus, &bundles, &updates} {
+		if err := c.List(ctx, l); err != nil {
+			return f, listError(err)
+		}
+	}
+	byName := map[string]*v1alpha1.NodeUpdate{}
+	for i := range nus.Items {
+		byName[nus.Items[i].Name] = &nus.Items[i]
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		f.Nodes = append(f.Nodes, nodeFacts(n, byName[n.Name]))
+	}
+	for i := range bundles.Items {
+		f.Bundles = append(f.Bundles, bundleFacts(&bundles.Items[i]))
+	}
+	if u := choose(updates.Items); u != nil {
+		f.Update = updateFacts(u)
+	}
+	return f, nil
+}
+
+func listError(err error) error {
+	if meta.IsNoMatchError(err) {
+		return exit.With(exit.Blocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
+	}
+	return fmt.Errorf("the API server did not answer: %w", err)
+}
+
+func nodeFacts(n *corev1.Node, nu *v1alpha1.NodeUpdate) explain.Node {
+	out := explain.Node{Name: n.Name, Role: model.RoleWorker, Kubelet: n.Status.NodeInfo.KubeletVersion, Unschedulable: n.Spec.Unschedulable, Phase: "NoAgent"}
+	if _, ok := n.Labels["node-role.kubernetes.io/control-plane"]; ok {
+		out.Role = model.RoleControlPlane
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Ready = c.Status == corev1.ConditionTrue
+		}
+	}
+	if nu == nil || nu.Status.Agent == nil {
+		return out
+	}
+	out.Phase, out.Message, out.Agent = nu.Status.Phase, nu.Status.Message, nu.Status.Agent.Version
+	if r := nu.Status.Run; r != nil {
+		out.Step = r.Step
+	}
+	if h := nu.Status.Holding; h != nil {
+		out.ImagesTotal, out.ImagesHeld, out.ImagesPinned = int(h.ImagesTotal), int(h.ImagesHeld), int(h.ImagesPinned)
+		out.BytesTotal, out.BytesDone, out.FromMedia, out.FromPeers = h.BytesTotal, h.BytesDone, h.BytesFromMedia, h.BytesFromPeers
+	}
+	return out
+}
+
+func bundleFacts(b *v1alpha1.Bundle) explain.Bundle {
+	out := explain.Bundle{Name: b.Name, Version: b.Status.Version, Digest: b.Status.Digest, Loaded: b.Status.Loaded}
+	if out.Digest == "" {
+		out.Digest = b.Spec.Digest
+	}
+	out.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
+	for _, l := range b.Status.Found {
+		out.Found = append(out.Found, l.Node+":"+l.Device)
+	}
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		out.Reason, out.Message = c.Reason, c.Message
+	}
+	return out
+}
+
+// choose picks the update that matters most: one that is not done, else the
+// newest.
+func choose(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
+	var best *v1alpha1.ClusterUpdate
+	rank := func(u *v1alpha1.ClusterUpdate) int {
+		switch u.Status.Phase {
+		case v1alpha1.PhaseUpdating, v1alpha1.PhaseHalted:
+			return 2
+		case v1alpha1.PhaseDone:
+			return 0
+		}
+		return 1
+	}
+	for i := range us {
+		u := &us[i]
+		if best == nil || rank(u) > rank(best) || (rank(u) == rank(best) && best.CreationTimestamp.Before(&u.CreationTimestamp)) {
+			best = u
+		}
+	}
+	return best
+}
+
+func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
+	s := u.Status
+	out := &explain.Update{
+		Name: u.Name, Version: s.Version, Phase: s.Phase, Paused: u.Spec.Paused, PlanDigest: s.PlanDigest,
+		Done: int(s.NodesDone), Total: int(s.NodesTotal), Failed: int(s.NodesFailed), Current: s.Current,
+		BlockerCount: int(s.BlockerCount), Blockers: blockers(s.Blockers),
+	}
+	if s.StartedAt != nil {
+		out.StartedAt = s.StartedAt.Time
+	}
+	if s.FinishedAt != nil {
+		out.FinishedAt = s.FinishedAt.Time
+	}
+	return out
+}
+
+func blockers(bs []v1alpha1.Blocker) []explain.Blocker {
+	var out []explain.Blocker
+	for _, b := range bs {
+		e := explain.Blocker{Reason: b.Reason, Message: b.Message, Fix: b.Fix, Object: b.Object}
+		if b.Since != nil {
+			e.Since = b.Since.Time
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// stalled is the condition that says a person must act, if there is one.
+func stalled(u *v1alpha1.ClusterUpdate) *metav1.Condition {
+	return meta.FindStatusCondition(u.Status.Conditions, v1alpha1.ConditionStalled)
+}

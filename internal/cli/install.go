@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+)
+
+type installFlags struct {
+	from    string
+	ssh     []string
+	rsh     string
+	timeout time.Duration
+}
+
+func newInstall(o *options) *cobra.Command {
+	var f installFlags
+	c := &cobra.Command{
+		Use:   "install --from BUNDLE [--ssh HOST[:DEVICE],...]",
+		Short: "Install refit into the cluster and onto its nodes, from a bundle, without a registry",
+		Long: `Install refit into the cluster and onto its nodes, from a bundle, without a registry.
+
+Applies kinds, permissions and the controller. With --ssh it copies the agent
+out of the bundle to each host and installs it there as a host service; a host
+given as HOST:DEVICE has the stick, and the controller's own image is loaded
+from it. Without --ssh, run refit-agent install --from DEVICE on the node that
+has the stick, and refit-agent install on the others.
+
+It ends by naming the nodes that still lack the agent.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.install(cmd.Context(), f) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.from, "from", "", "bundle file or device that carries refit's image and agent")
+	fl.StringSliceVar(&f.ssh, "ssh", nil, "hosts to install the agent on, each HOST or HOST:DEVICE if it has the stick")
+	fl.StringVar(&f.rsh, "rsh", "ssh", "remote shell program with ssh's calling convention: PROGRAM HOST COMMAND")
+	fl.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long to wait for the controller and the agents")
+	_ = c.MarkFlagRequired("from")
+	return c
+}
+
+func (o *options) install(ctx context.Context, f installFlags) error {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	file, err := os.Open(f.from)
+	if err != nil {
+		return fmt.Errorf("cannot open bundle: %w", err)
+	}
+	defer file.Close()
+	b, err := read.Open(file, -1)
+	if err != nil {
+		return exit.With(exit.Verification, fmt.Errorf("%s: %w", f.from, err))
+	}
+	image, err := selfImageOf(b.Header())
+	if err != nil {
+		return err
+	}
+	o.note("bundle %s %s (%s) carries %s", b.Header().Metadata.Name, b.Header().Metadata.Version, b.Header().Digest, image.Name)
+	hosts, err := parseHosts(f.ssh)
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		if err := o.installHost(ctx, b, f.rsh, h); err != nil {
+			return err
+		}
+	}
+	return o.installCluster(ctx, image.Name)
+}
+
+// selfImageOf finds refit's own image in a bundle.
+func selfImageOf(h *bundle.Header) (*bundle.Image, error) {
+	for i := range h.Metadata.Images {
+		if h.Metadata.Images[i].Group == bundle.GroupRefit {
+			return &h.Metadata.Images[i], nil
+		}
+	}
+	return nil, exit.With(exit.Blocked, fmt.Errorf("bundle %s does not carry refit's own image: create it with refit's image among its sources (make image; refit bundle create ... oci:bin/image)", h.Metadata.Name))
+}
+
+// host is one machine to install the agent on.
+type host struct{ name, device string }
+
+func parseHosts(args []string) ([]host, error) {
+	var out []host
+	for _, a := range args {
+		name, device, _ := strings.Cut(a, ":")
+		if name == "" || strings.HasPrefix(name, "-") {
+			return nil, exit.Usage(fmt.Errorf("--ssh %q: want HOST or HOST:DEVICE", a))
+		}
+		if device != "" && !strings.HasPrefix(device, "/") {
+			return nil, exit.Usage(fmt.Errorf("--ssh %q: the device must be an absolute path, for example %s:/dev/sdb", a, name))
+		}
+		out = append(out, host{name, device})
+	}
+	return out, nil
+}
+
+// goArch maps `uname -m` to Go's words.
+var goArch = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
+
+// remoteAgent is where the agent lands before it installs itself.
+const remoteAgent = "/var/tmp/refit-agent.install"
+
+// installHost copies the agent out of the bundle to a host and lets it install
+// itself. Every byte is checked against the bundle while it is read, and once
+// more on the host.
+func (o *options) installHost(ctx context.Context, b *read.File, rsh string, h host) error {
+	sh := remote{program: rsh, host: h.name}
+	machine, err := sh.output(ctx, nil, "uname -m")
+	if err != nil {
+		return fmt.Errorf("host %s: %w", h.name, err)
+	}
+	arch, ok := goArch[strings.TrimSpace(machine)]
+	if !ok {
+		return exit.With(exit.Blocked, fmt.Errorf("host %s: machine %q is not known", h.name, strings.TrimSpace(machine)))
+	}
+	p := b.Header().PayloadByName(bundle.PayloadRefitAgent, "linux/"+arch)
+	if p == nil {
+		return exit.With(exit.Blocked, fmt.Errorf("host %s: the bundle has no refit-agent for linux/%s; add payload:refit-agent=FILE when creating it", h.name, arch))
+	}
+	want := strings.TrimPrefix(p.Digest, "sha256:")
+	sum, err := sh.output(ctx, b.Blob(p.Blob), "umask 077 && cat > "+remoteAgent+" && chmod 755 "+remoteAgent+" && sha256sum < "+remoteAgent)
+	if err != nil {
+		return fmt.Errorf("host %s: copying the agent: %w", h.name, err)
+	}
+	if got, _, _ := strings.Cut(sum, " "); got != want {
+		return exit.With(exit.Verification, fmt.Errorf("host %s: the agent arrived as sha256:%s, the bundle says %s", h.name, got, p.Digest))
+	}
+	cmd := remoteAgent + " install"
+	if h.device != "" {
+		cmd += " --from " + shellQuote(h.device)
+	}
+	said, err := sh.output(ctx, nil, cmd+" && rm -f "+remoteAgent)
+	if err != nil {
+		return fmt.Errorf("host %s: installing the agent: %w", h.name, err)
+	}
+	o.note("%s: agent installed%s", h.name, lastLine(said))
+	return nil
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	if l := lines[len(lines)-1]; l != "" {
+		return " (" + l + ")"
+	}
+	return ""
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+var errNoImage = errors.New("no node has refit's own image yet, so the controller cannot start: on the node with the stick run refit-agent install --from DEVICE, or give it here as --ssh HOST:DEVICE")

@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/cli/exit"
+)
+
+// labelFirstContact marks nodes that got refit's image before there was a
+// controller; the controller prefers to start there.
+const labelFirstContact = "refit.dev/first-contact"
+
+// installCluster applies kinds, permissions and the controller, and waits
+// until it runs and every node has an agent.
+func (o *options) installCluster(ctx context.Context, image string) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	if err := o.labelHolders(ctx, c, image); err != nil {
+		return err
+	}
+	objects, err := config.Manifests(image)
+	if err != nil {
+		return fmt.Errorf("internal: manifests: %w", err)
+	}
+	for _, obj := range objects {
+		if err := applyObject(ctx, c, obj); err != nil {
+			return err
+		}
+	}
+	o.note("applied %d objects", len(objects))
+	if err := o.waitController(ctx, c); err != nil {
+		return err
+	}
+	return o.waitAgents(ctx, c)
+}
+
+// labelHolders labels the nodes whose kubelet reports refit's image.
+func (o *options) labelHolders(ctx context.Context, c client.Client, image string) error {
+	p := &watchPrinter{o: o}
+	for {
+		var nodes corev1.NodeList
+		err := c.List(ctx, &nodes)
+		if err == nil {
+			var holders []string
+			if holders, err = labelNodes(ctx, c, nodes.Items, image); err == nil && len(holders) > 0 {
+				o.note("refit's image is on %s", strings.Join(holders, ", "))
+				return nil
+			}
+		}
+		p.line("waiting for a node to report refit's image " + image)
+		if !pause(ctx, time.Second) {
+			return exit.With(exit.Blocked, errNoImage)
+		}
+	}
+}
+
+func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image string) ([]string, error) {
+	var holders []string
+	for i := range nodes {
+		n := &nodes[i]
+		if !reports(n, image) {
+			continue
+		}
+		holders = append(holders, n.Name)
+		if _, ok := n.Labels[labelFirstContact]; ok {
+			continue
+		}
+		patch := client.MergeFrom(n.DeepCopy())
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[labelFirstContact] = ""
+		if err := c.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+			return nil, fmt.Errorf("cannot label node %s: %w", n.Name, err)
+		}
+	}
+	return holders, nil
+}
+
+func reports(n *corev1.Node, image string) bool {
+	for _, i := range n.Status.Images {
+		for _, name := range i.Names {
+			if name == image {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// applyObject applies one object; a kind that was created a moment ago may
+// need some time until it is served.
+func applyObject(ctx context.Context, c client.Client, obj *unstructured.Unstructured) error {
+	for {
+		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj.DeepCopy()), client.FieldOwner(v1alpha1.FieldOwnerCLI), client.ForceOwnership)
+		if err == nil {
+			return nil
+		}
+		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) {
+			return fmt.Errorf("cannot apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		}
+		if !pause(ctx, 300*time.Millisecond) {
+			return fmt.Errorf("cannot apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		}
+	}
+}
+
+// pause sleeps; false means the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (o *options) waitController(ctx context.Context, c client.Client) error {
+	p := &watchPrinter{o: o}
+	key := client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}
+	for {
+		var d appsv1.Deployment
+		if err := c.Get(ctx, key, &d); err == nil && d.Status.ReadyReplicas > 0 && d.Status.ObservedGeneration >= d.Generation {
+			o.note("the controller runs")
+			return nil
+		}
+		p.line("waiting for the controller to become ready")
+		if !pause(ctx, time.Second) {
+			return exit.With(exit.InProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
+		}
+	}
+}
+
+// whyNotReady says what the controller's pod waits for.
+func whyNotReady(c client.Client) string {
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
+		return err.Error()
+	}
+	for _, p := range pods.Items {
+		for _, s := range p.Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil {
+				return fmt.Sprintf("pod %s on node %s: %s: %s", p.Name, p.Spec.NodeName, w.Reason, w.Message)
+			}
+		}
+		for _, cond := range p.Status.Conditions {
+			if cond.Status != corev1.ConditionTrue && cond.Message != "" {
+				return fmt.Sprintf("pod %s: %s: %s", p.Name, cond.Reason, cond.Message)
+			}
+		}
+	}
+	return "it has no pod; see kubectl -n " + v1alpha1.SystemNamespace + " describe deployment refit-controller"
+}
+
+// waitAgents waits until every node has an agent, or names those that lack it.
+func (o *options) waitAgents(ctx context.Context, c client.Client) error {
+	p := &watchPrinter{o: o}
+	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		lacking, err := lackingAgents(ctx, c)
+		if err == nil && len(lacking) == 0 {
+			fmt.Fprintln(o.out, "installed: every node has an agent")
+			return nil
+		}
+		p.line("waiting for the agents of " + strings.Join(lacking, ", "))
+		if !pause(wait, time.Second) {
+			if err != nil {
+				return listError(err)
+			}
+			return exit.With(exit.Blocked, fmt.Errorf("these nodes lack the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(lacking, ", ")))
+		}
+	}
+}
+
+func lackingAgents(ctx context.Context, c client.Client) ([]string, error) {
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes); err != nil {
+		return nil, err
+	}
+	var nus v1alpha1.NodeUpdateList
+	if err := c.List(ctx, &nus, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return nil, err
+	}
+	has := map[string]bool{}
+	for i := range nus.Items {
+		has[nus.Items[i].Name] = nus.Items[i].Status.Agent != nil
+	}
+	var lacking []string
+	for i := range nodes.Items {
+		if !has[nodes.Items[i].Name] {
+			lacking = append(lacking, nodes.Items[i].Name)
+		}
+	}
+	sort.Strings(lacking)
+	return lacking, nil
+}

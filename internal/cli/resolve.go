@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+)
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// resolveBundle turns what a person types into a bundle's digest: a digest, a
+// bundle file, or the name or version of a Bundle object.
+func resolveBundle(ctx context.Context, c client.Client, arg string) (string, error) {
+	if digestForm.MatchString(arg) {
+		return arg, nil
+	}
+	if st, err := os.Stat(arg); err == nil && !st.IsDir() {
+		h, err := bundleHeader(arg)
+		if err != nil {
+			return "", err
+		}
+		return h.Digest, nil
+	}
+	var list v1alpha1.BundleList
+	if err := c.List(ctx, &list); err != nil {
+		return "", listError(err)
+	}
+	return pickBundle(list.Items, arg)
+}
+
+func pickBundle(bundles []v1alpha1.Bundle, arg string) (string, error) {
+	var found, known []string
+	for _, b := range bundles {
+		d := b.Status.Digest
+		if d == "" {
+			d = b.Spec.Digest
+		}
+		known = append(known, b.Name+" ("+b.Status.Version+")")
+		if d != "" && (b.Name == arg || b.Status.Version == arg || b.Status.KubernetesVersion == arg) {
+			found = append(found, d)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", exit.Usage(fmt.Errorf("%q is neither a file, a digest, nor the name or version of a Bundle; known: %s", arg, orNothing(known)))
+	}
+	return "", exit.Usage(fmt.Errorf("%q fits %d bundles: name one by its digest: %s", arg, len(found), strings.Join(found, ", ")))
+}
+
+func orNothing(s []string) string {
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}
+
+// bundleHeader reads the header of a bundle file or device.
+func bundleHeader(path string) (*bundle.Header, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open bundle: %w", err)
+	}
+	defer f.Close()
+	b, err := read.Open(f, -1)
+	if err != nil {
+		return nil, exit.With(exit.Verification, fmt.Errorf("%s: %w", path, err))
+	}
+	return b.Header(), nil
+}

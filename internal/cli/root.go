@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/bundlecmd"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/labcmd"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// options that every command shares.
+type options struct {
+	kubeconfig string
+	context    string
+	output     string
+	out        io.Writer
+	err        io.Writer
+}
+
+// New is the root command. name is the name it is called by: refit, or
+// "kubectl refit" as a plug-in.
+func New(name string) *cobra.Command {
+	o := &options{out: os.Stdout, err: os.Stderr}
+	root := &cobra.Command{
+		Use:           name,
+		Short:         "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
+	pf := root.PersistentFlags()
+	pf.StringVar(&o.kubeconfig, "kubeconfig", "", "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
+	pf.StringVar(&o.context, "context", "", "context of the kubeconfig")
+	root.AddCommand(
+		newInstall(o), newUninstall(o), newApprove(o), newPlan(o), newApply(o), newStatus(o),
+		newPause(o, true), newPause(o, false), newRetry(o), newExplain(o), newVersion(o), newSelfImage(o),
+		bundlecmd.New(), bundlecmd.NewKeys(),
+	)
+	labs := labcmd.New()
+	labs.AddCommand(newDemo(o))
+	root.AddCommand(labs)
+	return root
+}
+
+// Main runs the command line and returns the exit code.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	name := "refit"
+	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {
+		name = "kubectl refit"
+	}
+	root := New(name)
+	root.SetArgs(args[1:])
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exit.OK
+	}
+	if ctx.Err() != nil {
+		fmt.Fprintln(os.Stderr, "interrupted; what was started in the cluster goes on. `refit status` shows it.")
+		return exit.Interrupted
+	}
+	if msg := err.Error(); msg != "" {
+		fmt.Fprintln(os.Stderr, "error: "+msg)
+	}
+	if isUsage(err) {
+		fmt.Fprintln(os.Stderr, "see: refit --help")
+		return exit.UsageCode
+	}
+	return exit.Code(err)
+}
+
+// isUsage reports whether cobra itself refused the arguments.
+func isUsage(err error) bool {
+	var coded *exit.Error
+	if errors.As(err, &coded) {
+		return coded.Code == exit.UsageCode
+	}
+	for _, p := range []string{"unknown command", "unknown flag", "accepts ", "requires ", "required flag", "invalid argument"} {
+		if strings.HasPrefix(err.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+// outputFlag adds -o to a command.
+func (o *options) outputFlag(c *cobra.Command) {
+	c.Flags().StringVarP(&o.output, "output", "o", render.Table, "table, wide, json or yaml")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{render.Table, render.Wide, render.JSON, render.YAML}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (o *options) checkOutput() error {
+	if !render.Known(o.output) {
+		return exit.Usage(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", o.output))
+	}
+	return nil
+}
+
+// note prints a hint for people.
+func (o *options) note(format string, a ...any) {
+	fmt.Fprintf(o.err, format+"\n", a...)
+}

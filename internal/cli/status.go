@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+func newStatus(o *options) *cobra.Command {
+	var watch bool
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Say how far the update is, what it waits for and why",
+		Long: `Say how far the update is, what it waits for and why.
+
+With --watch it follows until the update is done, halted or blocked. It only
+watches: ending it stops nothing.
+
+Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 halted.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.checkOutput(); err != nil {
+				return err
+			}
+			cl, err := o.client()
+			if err != nil {
+				return err
+			}
+			if watch {
+				return o.watch(cmd.Context(), cl, timeout)
+			}
+			f, err := gather(cmd.Context(), cl)
+			if err != nil {
+				return err
+			}
+			v := explain.Make(f)
+			if err := render.Status(o.out, o.output, v); err != nil {
+				return err
+			}
+			return codeOf(v)
+		},
+	}
+	o.outputFlag(c)
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "follow until the update ends or a person must act")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "with --watch: stop watching after this time with exit code 4 (0: never)")
+	return c
+}
+
+// codeOf is the exit code that a view means.
+func codeOf(v explain.View) error {
+	switch v.Phase {
+	case "Idle", v1alpha1.PhaseDone:
+		return nil
+	case v1alpha1.PhaseHalted:
+		return exit.Silent(exit.Failed)
+	case v1alpha1.PhaseBlocked, v1alpha1.PhaseReady:
+		return exit.Silent(exit.Blocked)
+	}
+	if v.Paused {
+		return exit.Silent(exit.Blocked)
+	}
+	return exit.Silent(exit.InProgress)
+}
+
+// final reports whether watching further would show nothing new by itself.
+func final(v explain.View) bool {
+	switch v.Phase {
+	case v1alpha1.PhaseDone, v1alpha1.PhaseHalted, v1alpha1.PhaseReady:
+		return true
+	case "Idle":
+		return len(v.Nodes) > 0
+	}
+	return false
+}
+
+// heartbeat is the longest silence of a watch that is not on a terminal.
+const heartbeat = 5 * time.Second
+
+// watch follows the update until it ends. While the API server is away, which
+// is expected when a control-plane node moves, it says so and goes on.
+func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Duration) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	p := &watchPrinter{o: o, live: isTerminal(o)}
+	for {
+		v, err := o.look(ctx, cl, p)
+		if err == nil && final(v) {
+			p.end()
+			if err := render.Status(o.out, o.output, v); err != nil {
+				return err
+			}
+			return codeOf(v)
+		}
+		select {
+		case <-ctx.Done():
+			if ctx.Err() == context.DeadlineExceeded {
+				return exit.With(exit.InProgress, fmt.Errorf("still in progress after %s; the update goes on, `refit status` shows it", timeout))
+			}
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (o *options) look(ctx context.Context, cl client.Client, p *watchPrinter) (explain.View, error) {
+	f, err := gather(ctx, cl)
+	if err != nil {
+		p.line("the API server does not answer; the nodes go on by themselves")
+		return explain.View{}, err
+	}
+	v := explain.Make(f)
+	p.view(v)
+	return v, nil
+}
+
+func isTerminal(o *options) bool {
+	f, ok := o.err.(interface{ Fd() uintptr })
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// watchPrinter shows progress on standard error: redrawn on a terminal, else a
+// line at every change and at least every five seconds.
+type watchPrinter struct {
+	o     *options
+	live  bool
+	lines int
+	last  string
+	at    time.Time
+}
+
+func (p *watchPrinter) view(v explain.View) {
+	if !p.live {
+		p.line(v.Headline)
+		return
+	}
+	var b bytes.Buffer
+	if err := render.Status(&b, render.Table, v); err != nil {
+		return
+	}
+	p.redraw(b.String())
+}
+
+func (p *watchPrinter) line(s string) {
+	if s == p.last && time.Since(p.at) < heartbeat {
+		return
+	}
+	p.last, p.at = s, time.Now()
+	if p.live {
+		p.redraw(s + "\n")
+		return
+	}
+	fmt.Fprintf(p.o.err, "%s %s\n", p.at.UTC().Format("15:04:05Z"), s)
+}
+
+func (p *watchPrinter) redraw(s string) {
+	p.end()
+	fmt.Fprint(p.o.err, s)
+	p.lines = bytes.Count([]byte(s), []byte("\n"))
+}
+
+// end takes the last drawing away.
+func (p *watchPrinter) end() {
+	if p.lines > 0 {
+		fmt.Fprintf(p.o.err, "\x1b[%dA\x1b[J", p.lines)
+	}
+	p.lines = 0
+}

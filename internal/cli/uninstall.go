@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/cli/exit"
+)
+
+func newUninstall(o *options) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use:   "uninstall --yes",
+		Short: "Remove refit's objects from the cluster; images and agents stay on the nodes",
+		Long: `Remove refit's objects from the cluster, its kinds last, so that every refit
+object goes with them. Images and their pins stay on the nodes; refit-agent
+uninstall on a node removes the host service.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !yes {
+				return exit.Usage(errors.New("this deletes every refit object of the cluster: say --yes"))
+			}
+			return o.uninstall(cmd.Context())
+		},
+	}
+	c.Flags().BoolVar(&yes, "yes", false, "really")
+	return c
+}
+
+func (o *options) uninstall(ctx context.Context) error {
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	var updates v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &updates); err == nil {
+		for _, u := range updates.Items {
+			if u.Status.Phase == v1alpha1.PhaseUpdating {
+				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is moving nodes: wait until it is done, or pause it and wait for the current node", u.Name))
+			}
+		}
+	}
+	objects, err := config.Manifests("unused")
+	if err != nil {
+		return fmt.Errorf("internal: manifests: %w", err)
+	}
+	for i := len(objects) - 1; i >= 0; i-- {
+		obj := objects[i]
+		if err := c.Delete(ctx, obj, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		}
+	}
+	fmt.Fprintln(o.out, "removed; on each node refit-agent uninstall removes the host service")
+	return nil
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/release"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/version"
+)
+
+// versionView is what `refit version -o json` prints.
+type versionView struct {
+	APIVersion    string `json:"apiVersion"`
+	Kind          string `json:"kind"`
+	Version       string `json:"version"`
+	Commit        string `json:"commit"`
+	BundleFormat  int    `json:"bundleFormat"`
+	BundleFormats []int  `json:"bundleFormatsRead"`
+}
+
+func newVersion(o *options) *cobra.Command {
+	c := &cobra.Command{
+		Use: "version", Short: "Say which refit this is and which bundle formats it reads", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := o.checkOutput(); err != nil {
+				return err
+			}
+			v := versionView{"refit.dev/version/v1", "Version", version.Version(), version.Commit(), bundle.FormatVersion, []int{bundle.FormatVersion}}
+			if o.output == render.JSON || o.output == render.YAML {
+				return render.Value(o.out, o.output, v)
+			}
+			_, err := fmt.Fprintf(o.out, "refit %s (bundle format %d, commit %s)\n", v.Version, v.BundleFormat, v.Commit)
+			return err
+		},
+	}
+	o.outputFlag(c)
+	return c
+}
+
+func newSelfImage(o *options) *cobra.Command {
+	var output, dir string
+	c := &cobra.Command{
+		Use: "self-image --output DIR", Short: "Make refit's own container image as an OCI layout, reproducibly", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(*cobra.Command, []string) error {
+			name, digest, err := release.Image(dir, output, version.Version())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(o.out, "%s %s\n", name, digest)
+			return err
+		},
+	}
+	c.Flags().StringVar(&output, "output", "", "directory of the OCI layout")
+	c.Flags().StringVar(&dir, "binaries", "", "directory with refit, refit-controller and refit-agent (default: where this program is)")
+	_ = c.MarkFlagRequired("output")
+	return c
+}

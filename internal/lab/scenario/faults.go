@@ -1,0 +1,139 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// fillFile takes a node's room.
+const fillFile = "/var/lib/refit-test-fill"
+
+// Exec runs a command in a node; its output is in the error.
+func (s *Scenario) Exec(ctx context.Context, node string, argv ...string) error {
+	_, err := s.Output(ctx, node, argv...)
+	return err
+}
+
+// Output runs a command in a node and gives its standard output.
+func (s *Scenario) Output(ctx context.Context, node string, argv ...string) (string, error) {
+	var out, errs bytes.Buffer
+	if err := s.Lab.Exec(ctx, node, nil, &out, &errs, argv...); err != nil {
+		return out.String(), fmt.Errorf("node %s: %s: %w: %s", node, strings.Join(argv, " "), err, lastLines(errs.String(), 3))
+	}
+	return out.String(), nil
+}
+
+// Fill takes a node's room until only leave bytes are free.
+func (s *Scenario) Fill(ctx context.Context, node string, leave int64) error {
+	out, err := s.Output(ctx, node, "stat", "-f", "-c", "%a %S", "/var/lib")
+	if err != nil {
+		return err
+	}
+	var blocks, size int64
+	if _, err := fmt.Sscan(out, &blocks, &size); err != nil {
+		return fmt.Errorf("node %s: stat says %q: %w", node, out, err)
+	}
+	return s.Exec(ctx, node, "fallocate", "-l", strconv.FormatInt(blocks*size-leave, 10), fillFile)
+}
+
+// Free gives the room back.
+func (s *Scenario) Free(ctx context.Context, node string) error {
+	return s.Exec(ctx, node, "rm", "-f", fillFile)
+}
+
+// Held reports whether a node's CRI has an image of the bundle.
+func (s *Scenario) Held(ctx context.Context, node string, b Bundle, image string) (bool, error) {
+	socket, err := s.Lab.Path(node, criSocket)
+	if err != nil {
+		return false, err
+	}
+	digest, ok := b.Images[image]
+	if !ok {
+		return false, fmt.Errorf("the bundle has no image %s", image)
+	}
+	held, _, _, err := criImages(ctx, socket, map[string]string{image: digest})
+	return held == 1, err
+}
+
+// Cordoned reports whether a node is unschedulable.
+func (s *Scenario) Cordoned(ctx context.Context, node string) (bool, error) {
+	var n corev1.Node
+	err := s.Client.Get(ctx, client.ObjectKey{Name: node}, &n)
+	return n.Spec.Unschedulable, err
+}
+
+// KillController kills the controller's process on the node it runs on.
+func (s *Scenario) KillController(ctx context.Context) error {
+	var pods corev1.PodList
+	if err := s.Client.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelComponent: "controller"}); err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		if p.Status.Phase == corev1.PodRunning {
+			return s.Exec(ctx, p.Spec.NodeName, "pkill", "-9", "-f", "refit-controller")
+		}
+	}
+	return fmt.Errorf("no controller pod runs")
+}
+
+// SmallBundle makes a bundle of refit's own image alone.
+func (s *Scenario) SmallBundle(ctx context.Context, o BundleOptions) (Bundle, error) {
+	file := s.Path(o.File)
+	_, err := s.refit(ctx, "bundle", "create", "--output", file, "--key", o.Key, "--name", "demo", "--version", o.Version, "oci:"+s.Path("image"))
+	if err != nil {
+		return Bundle{}, err
+	}
+	return s.Inspect(ctx, file)
+}
+
+// Altered is a stick with the bundle and one byte changed.
+func (s *Scenario) Altered(b Bundle, offset int64) (string, error) {
+	stick, err := s.makeStick(b)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.work, "altered.stick")
+	if err := os.Rename(stick, path); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var one [1]byte
+	if _, err := f.ReadAt(one[:], offset); err != nil && err != io.EOF {
+		return "", err
+	}
+	one[0] ^= 0xff
+	_, err = f.WriteAt(one[:], offset)
+	return path, err
+}
+
+// Dump prints what a person would look at when the story fails.
+func (s *Scenario) Dump(ctx context.Context) {
+	if s.Lab == nil {
+		return
+	}
+	for _, n := range s.Lab.Nodes() {
+		out, err := s.Output(ctx, n, "journalctl", "-u", "refit-agent", "-n", "60", "--no-pager", "-o", "cat")
+		s.say("agent of %s (%v):", n, err)
+		fmt.Fprint(indent{s.Out}, out)
+	}
+	for _, args := range [][]string{{"get", "refit", "-A"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "clusterupdates,bundles", "-o", "yaml"}, {"-n", v1alpha1.SystemNamespace, "logs", "-l", v1alpha1.LabelComponent + "=controller", "--tail=80"}} {
+		out, err := s.Output(ctx, s.Lab.Nodes()[0], append([]string{"timeout", "20", "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+		s.say("kubectl %s (%v):", strings.Join(args, " "), err)
+		fmt.Fprint(indent{s.Out}, out)
+	}
+}

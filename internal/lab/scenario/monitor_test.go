@@ -1,0 +1,65 @@
+package scenario
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestAPIMonitorCountsFromTheLastGoodLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := &APIMonitor{}
+		down := false
+		go m.run(ctx, func() bool { return !down })
+		time.Sleep(time.Second)
+		down = true
+		time.Sleep(3 * time.Second)
+		down = false
+		time.Sleep(time.Second)
+		cancel()
+		synctest.Wait()
+		if got := m.Unavailable(); got < 3*time.Second || got > 3*time.Second+2*pollEvery {
+			t.Errorf("unavailable %s, want 3s to 3.2s", got)
+		}
+	})
+}
+
+func TestReadyPodsLeavesOutWhatIsOnItsWayOut(t *testing.T) {
+	t.Parallel()
+	ready := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	now := metav1.Now()
+	pods := []corev1.Pod{{Status: ready}, {Status: ready, ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, {}}
+	if got := readyPods(pods); got != 1 {
+		t.Errorf("ready %d, want 1", got)
+	}
+}
+
+func TestJudgeFindsEveryBrokenPromise(t *testing.T) {
+	t.Parallel()
+	s := &Scenario{Options: Options{Nodes: 1, From: "v1", To: "v2"}}
+	b := Bundle{Images: map[string]string{"a": "x", "b": "y"}}
+	good := Result{Nodes: []Node{{Name: "n1", Before: "v1", After: "v2", Images: 2, Pinned: 2}}, Workload: Workload{Budget: 2, MinReady: 2, Samples: 9}}
+	s.judge(&good, b)
+	if !good.OK {
+		t.Fatalf("a good result is refused: %v", good.Problems)
+	}
+	for name, spoil := range map[string]func(*Result){
+		"a node that did not move":       func(r *Result) { r.Nodes[0].After = "v1" },
+		"an image that is not pinned":    func(r *Result) { r.Nodes[0].Pinned = 1 },
+		"a workload below its budget":    func(r *Result) { r.Workload.MinReady = 1 },
+		"a workload nobody looked at":    func(r *Result) { r.Workload.Samples = 0 },
+		"a node that is missing":         func(r *Result) { r.Nodes = nil },
+		"a problem that was found early": func(r *Result) { r.Problems = []string{"x"} },
+	} {
+		r := Result{Nodes: append([]Node(nil), good.Nodes...), Workload: good.Workload}
+		spoil(&r)
+		if s.judge(&r, b); r.OK {
+			t.Errorf("%s is called ok", name)
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/lab"
+	"github.com/refit-dev/refit/internal/lab/components"
+)
+
+// Options of a scenario.
+type Options struct {
+	// Name of the lab.
+	Name string
+	// From and To are Kubernetes releases the lab can build.
+	From, To string
+	// Nodes, the first one with the control plane.
+	Nodes int
+	// Stick is the node that has the stick.
+	Stick string
+	// Refit is the program to run; refit-agent and refit-controller are beside it.
+	Refit string
+	// Out is where progress and the output of commands go.
+	Out io.Writer
+}
+
+// Scenario is one play of the story.
+type Scenario struct {
+	Options
+	Lab    *lab.Lab
+	Client client.Client
+
+	work       string // keys, image, bundle, stick
+	kubeconfig string
+	apiServer  string
+	from, to   *components.Kubernetes
+	app        components.Image
+	started    time.Time
+	phases     map[string]float64
+	sticks     map[string]string // device to file
+}
+
+// New makes a scenario; nothing runs yet.
+func New(o Options) (*Scenario, error) {
+	if o.Refit == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		o.Refit = self
+	}
+	for _, b := range []string{"refit-agent", "refit-controller"} {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(o.Refit), b)); err != nil {
+			return nil, fmt.Errorf("%s is not beside %s: run make build first", b, o.Refit)
+		}
+	}
+	work, err := os.MkdirTemp("/var/tmp", "refit-"+o.Name+"-")
+	if err != nil {
+		return nil, err
+	}
+	return &Scenario{Options: o, work: work, started: time.Now(), phases: map[string]float64{}, sticks: map[string]string{}}, nil
+}
+
+// Path is a file in the scenario's work directory.
+func (s *Scenario) Path(name string) string { return filepath.Join(s.work, name) }
+
+// say prints one line with the seconds since the start.
+func (s *Scenario) say(format string, a ...any) {
+	fmt.Fprintf(s.Out, "%7.1f  %s\n", time.Since(s.started).Seconds(), fmt.Sprintf(format, a...))
+}
+
+// phase runs f, and remembers how long it took.
+func (s *Scenario) phase(name string, f func() error) error {
+	t := time.Now()
+	err := f()
+	s.phases[name] += time.Since(t).Seconds()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// RefitResult is what a refit command answered.
+type RefitResult struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Run runs a refit command against the lab's cluster; an exit code that is not
+// 0 is no error.
+func (s *Scenario) Run(ctx context.Context, args ...string) (RefitResult, error) {
+	c := exec.CommandContext(ctx, s.Refit, args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, io.MultiWriter(&errs, indent{s.Out})
+	err := c.Run()
+	r := RefitResult{Stdout: out.String(), Stderr: errs.String()}
+	var ee *exec.ExitError
+	if errors.As(err, &ee) {
+		r.Code, err = ee.ExitCode(), nil
+	}
+	return r, err
+}
+
+// refit runs a refit command that must succeed and gives its standard output.
+func (s *Scenario) refit(ctx context.Context, args ...string) (string, error) {
+	s.say("$ refit %s", strings.Join(args, " "))
+	r, err := s.Run(ctx, args...)
+	if err == nil && r.Code != 0 {
+		err = fmt.Errorf("exit code %d: %s", r.Code, lastLines(r.Stderr+r.Stdout, 5))
+	}
+	if err != nil {
+		return r.Stdout, fmt.Errorf("refit %s: %w", args[0], err)
+	}
+	return r.Stdout, nil
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// indent writes lines indented, so that a command's words are told from ours.
+type indent struct{ w io.Writer }
+
+func (i indent) Write(p []byte) (int, error) {
+	for line := range strings.SplitSeq(strings.TrimRight(string(p), "\n"), "\n") {
+		if _, err := fmt.Fprintf(i.w, "         %s\n", line); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// Components builds, or finds built, both releases and what a node needs.
+func (s *Scenario) Components(ctx context.Context) error {
+	return s.phase("components", func() (err error) {
+		progress := func(line string) { s.say("%s", line) }
+		if s.from, err = components.Release(ctx, s.From, progress); err != nil {
+			return err
+		}
+		if s.to, err = components.Release(ctx, s.To, progress); err != nil {
+			return err
+		}
+		s.app, err = components.App(ctx, "v1", progress)
+		return err
+	})
+}
+
+// Up makes the cluster at the older release, with the workload.
+func (s *Scenario) Up(ctx context.Context) error {
+	err := s.phase("labUp", func() (err error) {
+		s.say("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
+		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, Version: s.From, Progress: func(line string) { s.say("%s", line) }})
+		if err != nil {
+			return err
+		}
+		return s.connect()
+	})
+	if err != nil {
+		return err
+	}
+	return s.phase("workload", func() error {
+		s.say("a workload of %d pods with a budget of %d starts", workloadReplicas, WorkloadBudget)
+		return deployWorkload(ctx, s.Client, s.app.Name)
+	})
+}
+
+func (s *Scenario) connect() error {
+	s.kubeconfig = s.Lab.Kubeconfig()
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+	if err != nil {
+		return err
+	}
+	s.apiServer = cfg.Host
+	cfg.Timeout, cfg.QPS, cfg.Burst = 10*time.Second, 100, 200
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	s.Client, err = client.New(cfg, client.Options{Scheme: scheme})
+	return err
+}
+
+// Bundle is a bundle file and what it says of itself.
+type Bundle struct {
+	Path   string
+	Digest string
+	Size   int64
+	// Images by name.
+	Images map[string]string
+}
+
+// BundleOptions vary the bundle.
+type BundleOptions struct {
+	File    string // name in the work directory
+	Version string
+	Key     string // path of the key; default the scenario's own
+	// Release the payloads and images come from; default To.
+	Release *components.Kubernetes
+}
+
+// Key makes a key pair under the name and gives the path of the private key.
+func (s *Scenario) Key(ctx context.Context, name string) (string, error) {
+	dir := s.Path(name)
+	if _, err := os.Stat(filepath.Join(dir, "refit.key")); err == nil {
+		return filepath.Join(dir, "refit.key"), nil
+	}
+	_, err := s.refit(ctx, "keys", "generate", "--out", dir)
+	return filepath.Join(dir, "refit.key"), err
+}
+
+// MakeBundle makes a bundle of a release: its images, the workload's image,
+// refit's own image and the node payloads.
+func (s *Scenario) MakeBundle(ctx context.Context, o BundleOptions) (b Bundle, err error) {
+	err = s.phase("bundleCreate", func() error {
+		b, err = s.makeBundle(ctx, o)
+		return err
+	})
+	return b, err
+}
+
+func (s *Scenario) makeBundle(ctx context.Context, o BundleOptions) (Bundle, error) {
+	if o.Release == nil {
+		o.Release = s.to
+	}
+	if o.Key == "" {
+		var err error
+		if o.Key, err = s.Key(ctx, "keys"); err != nil {
+			return Bundle{}, err
+		}
+	}
+	if _, err := s.refit(ctx, "self-image", "--output", s.Path("image")); err != nil {
+		return Bundle{}, err
+	}
+	file := s.Path(o.File)
+	args := []string{"bundle", "create", "--output", file, "--key", o.Key, "--name", "demo", "--version", o.Version, "oci:" + s.Path("image")}
+	for _, i := range append(o.Release.Images, s.app) {
+		args = append(args, "oci-archive:"+i.Archive)
+	}
+	for _, p := range []string{"kubelet", "kubeadm", "kubectl"} {
+		args = append(args, "payload:"+p+"="+filepath.Join(o.Release.BinDir, p))
+	}
+	args = append(args, "payload:refit-agent="+filepath.Join(filepath.Dir(s.Refit), "refit-agent"))
+	if _, err := s.refit(ctx, args...); err != nil {
+		return Bundle{}, err
+	}
+	return s.Inspect(ctx, file)
+}
+
+// Inspect reads a bundle's header.
+func (s *Scenario) Inspect(ctx context.Context, file string) (Bundle, error) {
+	out, err := s.refit(ctx, "bundle", "inspect", file, "-o", "json")
+	if err != nil {
+		return Bundle{}, err
+	}
+	var v struct {
+		Digest string `json:"digest"`
+		Images []struct {
+			Name   string `json:"name"`
+			Digest string `json:"digest"`
+		} `json:"images"`
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		return Bundle{}, fmt.Errorf("bundle inspect: %w", err)
+	}
+	st, err := os.Stat(file)
+	if err != nil {
+		return Bundle{}, err
+	}
+	b := Bundle{Path: file, Digest: v.Digest, Size: st.Size(), Images: map[string]string{}}
+	for _, i := range v.Images {
+		b.Images[i.Name] = i.Digest
+	}
+	return b, nil
+}
+
+// Rsh is the remote shell that refit install uses in the lab.
+func (s *Scenario) Rsh() string { return s.Refit + " lab --name " + s.Name + " rsh" }
+
+// Close removes the lab and the work directory.
+func (s *Scenario) Close(ctx context.Context) error {
+	err := s.phase("labDown", func() error { return lab.Down(ctx, s.Name) })
+	return errors.Join(err, os.RemoveAll(s.work))
+}

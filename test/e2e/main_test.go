@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/lab/scenario"
+)
+
+const (
+	from = "v1.35.4"
+	to   = "v1.36.3"
+)
+
+// testLog gives a scenario's lines to the test's log.
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// start makes a scenario whose lab is taken down when the test ends.
+func start(t *testing.T, name string, nodes int) *scenario.Scenario {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the nodes are namespaces, mounts and loop devices")
+	}
+	refit, err := filepath.Abs("../../bin/refit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(refit); err != nil {
+		t.Fatalf("%v: run make build first (make test does)", err)
+	}
+	s, err := scenario.New(scenario.Options{Name: name, From: from, To: to, Nodes: nodes, Stick: "n2", Refit: refit, Out: testLog{t}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		defer cancel()
+		if t.Failed() {
+			s.Dump(ctx)
+		}
+		if err := s.Close(ctx); err != nil {
+			t.Errorf("lab down: %v", err)
+		}
+	})
+	if err := s.Components(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// status is what `refit status -o json` says.
+func status(t *testing.T, s *scenario.Scenario) (explain.View, bool) {
+	t.Helper()
+	r, err := s.Run(t.Context(), "status", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v explain.View
+	return v, json.Unmarshal([]byte(r.Stdout), &v) == nil
+}
+
+// eventually polls until ask answers true; the last answer is in the failure.
+func eventually(t *testing.T, limit time.Duration, what string, ask func() (bool, string)) {
+	t.Helper()
+	begin := time.Now()
+	for {
+		ok, said := ask()
+		if ok {
+			t.Logf("%s after %.1f s: %s", what, time.Since(begin).Seconds(), said)
+			return
+		}
+		if time.Since(begin) > limit {
+			t.Fatalf("%s: not within %s: %s", what, limit, said)
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+func nodeUpdate(t *testing.T, s *scenario.Scenario, node string) (*v1alpha1.NodeUpdate, error) {
+	t.Helper()
+	nu := &v1alpha1.NodeUpdate{}
+	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, nu)
+	return nu, err
+}
+
+// medium is what a node says of its stick.
+func medium(t *testing.T, s *scenario.Scenario, node, device string) (v1alpha1.Medium, string) {
+	t.Helper()
+	nu, err := nodeUpdate(t, s, node)
+	if err != nil {
+		return v1alpha1.Medium{}, err.Error()
+	}
+	for _, m := range nu.Status.Media {
+		if m.Device == device {
+			return m, fmt.Sprintf("%+v", m)
+		}
+	}
+	return v1alpha1.Medium{}, fmt.Sprintf("no medium %s among %v", device, nu.Status.Media)
+}

@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/lab/scenario"
+)
+
+// TestMainJob is the story of the product with what goes wrong at a real site:
+// an altered stick, a stick nobody approved, a disk that is too small, a kill,
+// a budget that cannot be met, and in the end every node at the new release.
+func TestMainJob(t *testing.T) {
+	s := start(t, "story", 3)
+	ctx := t.Context()
+	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
+	must(t, err)
+	right, err := s.Insert(ctx, s.Stick, b)
+	must(t, err)
+	must(t, s.Install(ctx, b, right))
+	noBundleImages(t, s, b)
+
+	step(t, "a stick that is not approved is found and nothing is loaded", func(t *testing.T) {
+		eventually(t, time.Minute, "the stick is found", func() (bool, string) {
+			m, said := medium(t, s, s.Stick, right)
+			return m.State == v1alpha1.MediumFound && m.Digest == b.Digest, said
+		})
+		v, _ := status(t, s)
+		if !strings.Contains(v.Headline, "waits for approval") {
+			t.Errorf("status says %q", v.Headline)
+		}
+		noBundleImages(t, s, b)
+	})
+	step(t, "a stick with another bundle is refused with both digests", func(t *testing.T) { wrongStick(t, s, b, right) })
+	step(t, "an altered stick is refused where it was altered", func(t *testing.T) { alteredStick(t, s, b, right) })
+	step(t, "a disk that is too small is named with needed and free bytes", func(t *testing.T) { smallDisk(t, s, b, right) })
+
+	row := seeded(t)
+	fired := arm(t, s, []killPoint{row})
+	var digest string
+	step(t, "every node holds and pins every image", func(t *testing.T) {
+		digest, err = s.Prepare(ctx, b)
+		must(t, err)
+	})
+	step(t, "a budget that cannot be met is named, and lifted lets the update go on", func(t *testing.T) {
+		setBudget(t, s, 3)
+		startUpdate(t, s)
+		budgetIsNamed(t, s)
+		setBudget(t, s, scenario.WorkloadBudget)
+	})
+	step(t, "the update finishes by itself", func(t *testing.T) { finished(t, s, b, digest) })
+	if !fired()[row.name].fired {
+		t.Errorf("the seeded kill %q never fired: its moment was not seen", row.name)
+	}
+}
+
+func step(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	if !t.Run(name, f) {
+		t.FailNow()
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noBundleImages: no node's CRI has an image that only the bundle brings.
+func noBundleImages(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
+	t.Helper()
+	for _, n := range s.Lab.Nodes() {
+		held, err := s.Held(t.Context(), n, b, "registry.k8s.io/kube-apiserver:"+to)
+		must(t, err)
+		if held {
+			t.Errorf("node %s already has the new kube-apiserver image", n)
+		}
+	}
+}
+
+// wrongStick: a bundle of another key and version, while b's digest is the
+// approved one.
+func wrongStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right string) {
+	ctx := t.Context()
+	must(t, s.Eject(ctx, s.Stick, right))
+	key, err := s.Key(ctx, "stranger")
+	must(t, err)
+	wrong, err := s.SmallBundle(ctx, scenario.BundleOptions{File: "wrong.tar", Version: "9.9.9", Key: key})
+	must(t, err)
+	must(t, approve(t, s, b.Digest))
+	dev, err := s.Insert(ctx, s.Stick, wrong)
+	must(t, err)
+	eventually(t, time.Minute, "the wrong stick is refused", func() (bool, string) {
+		m, said := medium(t, s, s.Stick, dev)
+		return m.State == v1alpha1.MediumRefused && strings.Contains(m.Message, wrong.Digest) && strings.Contains(m.Message, b.Digest), said
+	})
+	eventually(t, time.Minute, "a Bundle's condition names the digest found and the one expected", func() (bool, string) {
+		var list v1alpha1.BundleList
+		if err := s.Client.List(ctx, &list); err != nil {
+			return false, err.Error()
+		}
+		var said []string
+		for _, x := range list.Items {
+			for _, c := range x.Status.Conditions {
+				said = append(said, x.Name+" "+c.Type+" "+c.Reason+" "+c.Message)
+				if strings.Contains(c.Message, wrong.Digest) && strings.Contains(c.Message, b.Digest) {
+					return true, c.Message
+				}
+			}
+		}
+		return false, strings.Join(said, "; ")
+	})
+	must(t, s.Eject(ctx, s.Stick, dev))
+}
+
+// alteredStick: the right bundle with one byte changed in the middle.
+func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right string) {
+	ctx := t.Context()
+	bad, err := s.Altered(b, b.Size/2)
+	must(t, err)
+	dev, err := s.InsertFile(ctx, s.Stick, bad)
+	must(t, err)
+	eventually(t, 2*time.Minute, "the altered byte is found", func() (bool, string) {
+		m, said := medium(t, s, s.Stick, dev)
+		return m.State == v1alpha1.MediumUnreadable && strings.Contains(m.Message, "offset"), said
+	})
+	must(t, s.Eject(ctx, s.Stick, dev))
+}
+
+// smallDisk: n3 has no room; the gate names node, needed and free bytes, and
+// nothing is started.
+func smallDisk(t *testing.T, s *scenario.Scenario, b scenario.Bundle, _ string) {
+	ctx := t.Context()
+	must(t, s.Fill(ctx, "n3", 200<<20))
+	dev, err := s.Insert(ctx, s.Stick, b)
+	must(t, err)
+	_, err = s.Run(ctx, "plan", "--to", b.Digest, "--timeout", "30s")
+	must(t, err)
+	eventually(t, 3*time.Minute, "the gate names the full node", func() (bool, string) {
+		v, ok := status(t, s)
+		if !ok {
+			return false, "no answer"
+		}
+		for _, w := range v.Waiting {
+			if w.Reason == v1alpha1.ReasonInsufficientSpace && strings.Contains(w.Message, "n3") && strings.Contains(w.Message, "bytes") {
+				return v.Phase == v1alpha1.PhaseBlocked, w.Message
+			}
+		}
+		return false, fmt.Sprintf("%s %v", v.Phase, v.Waiting)
+	})
+	for _, n := range s.Lab.Nodes() {
+		if nu, err := nodeUpdate(t, s, n); err != nil || nu.Spec.Run != nil {
+			t.Errorf("node %s was started (%v)", n, err)
+		}
+	}
+	must(t, s.Free(ctx, "n3"))
+	t.Logf("n3 has room again; the stick stays as %s", dev)
+}
+
+func approve(t *testing.T, s *scenario.Scenario, digest string) error {
+	t.Helper()
+	r, err := s.Run(t.Context(), "approve", digest)
+	if err == nil && r.Code != 0 {
+		err = fmt.Errorf("approve: exit code %d: %s", r.Code, r.Stderr)
+	}
+	return err
+}
+
+func setBudget(t *testing.T, s *scenario.Scenario, n int) {
+	t.Helper()
+	var pdb policyv1.PodDisruptionBudget
+	must(t, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "app"}, &pdb))
+	patch := client.MergeFrom(pdb.DeepCopy())
+	v := intstr.FromInt(n)
+	pdb.Spec.MinAvailable = &v
+	must(t, s.Client.Patch(t.Context(), &pdb, patch))
+}
+
+func startUpdate(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	r, err := s.Run(t.Context(), "apply", "--yes", "--no-wait")
+	if err != nil || r.Code != 0 {
+		t.Fatalf("apply: exit code %d, %v: %s", r.Code, err, r.Stderr)
+	}
+}
+
+// budgetIsNamed waits until status names the pod and the budget. The first node
+// is the control plane, whose drain the budget does not touch if no pod of the
+// workload is there, so it may be a while until a worker is drained.
+func budgetIsNamed(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	var since time.Time
+	eventually(t, 15*time.Minute, "the budget is named", func() (bool, string) {
+		v, ok := status(t, s)
+		if !ok {
+			return false, "the API server is away"
+		}
+		if since.IsZero() && draining(t, s) {
+			since = time.Now()
+		}
+		for _, w := range v.Waiting {
+			if w.Reason == v1alpha1.ReasonDisruptionBudget && strings.Contains(w.Message, "shop/app") {
+				if !since.IsZero() {
+					t.Logf("measured: %.1f s from the cordon of the node to the sentence", time.Since(since).Seconds())
+				}
+				return true, w.Message
+			}
+		}
+		return false, v.Headline
+	})
+}
+
+// draining: a worker with pods of the workload is cordoned.
+func draining(t *testing.T, s *scenario.Scenario) bool {
+	t.Helper()
+	for _, n := range []string{"n2", "n3"} {
+		if cordoned, err := s.Cordoned(t.Context(), n); err == nil && cordoned {
+			return true
+		}
+	}
+	return false
+}
+
+// finished waits for the end and measures from outside.
+func finished(t *testing.T, s *scenario.Scenario, b scenario.Bundle, digest string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	r, err := s.Run(ctx, "status", "--watch", "--timeout", "15m")
+	must(t, err)
+	if r.Code != 0 {
+		t.Fatalf("status --watch: exit code %d\n%s", r.Code, r.Stdout)
+	}
+	res, err := s.Measure(ctx, scenario.Result{PlanDigest: digest, Phases: map[string]float64{}, Workload: scenario.Workload{Samples: 1, MinReady: 1, Budget: 1}}, b,
+		map[string]string{"n1": from, "n2": from, "n3": from})
+	must(t, err)
+	if !res.OK {
+		t.Errorf("problems: %v", res.Problems)
+	}
+	if text, err := json.MarshalIndent(res, "", "  "); err == nil {
+		t.Logf("%s", text)
+	}
+	if dir := os.Getenv("REFIT_RESULTS"); dir != "" {
+		t.Logf("results go to %s", dir)
+	}
+}
