@@ -150,18 +150,18 @@ func (w *writer) copyAll(ctx context.Context) error {
 	if _, err := w.f.WriteAt(make([]byte, bundle.EndSize), w.p.end-bundle.EndSize); err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, groupCtx := errgroup.WithContext(ctx)
 	g.SetLimit(parallelCopies)
 	for i := range w.p.blobs {
-		if ctx.Err() != nil {
+		if groupCtx.Err() != nil {
 			break
 		}
-		g.Go(func() error { return w.copyBlob(ctx, i) })
+		g.Go(func() error { return w.copyBlob(groupCtx, i) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return context.Cause(ctx)
+	return ctx.Err()
 }
 
 // header makes the header now that all is known, signed if there is a key.
