@@ -165,6 +165,7 @@ type Holding struct {
 // +kubebuilder:validation:Enum=Running;Succeeded;Failed
 type RunState string
 
+// States of a run.
 const (
 	RunRunning   RunState = "Running"
 	RunSucceeded RunState = "Succeeded"

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
@@ -140,9 +139,4 @@ func blockers(bs []v1alpha1.Blocker) []explain.Blocker {
 		out = append(out, e)
 	}
 	return out
-}
-
-// stalled is the condition that says a person must act, if there is one.
-func stalled(u *v1alpha1.ClusterUpdate) *metav1.Condition {
-	return meta.FindStatusCondition(u.Status.Conditions, v1alpha1.ConditionStalled)
 }

@@ -12,6 +12,7 @@ const PlanVersion = "refit.dev/plan/v1"
 // Disruption says what a step does to the pods of its node, mildest first.
 type Disruption string
 
+// Disruptions of a step, mildest first.
 const (
 	DisruptionNone    Disruption = "none"
 	DisruptionRestart Disruption = "restart" // of a node component, pods stay
