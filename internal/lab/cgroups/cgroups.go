@@ -1,0 +1,318 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Hierarchy is one mounted control group hierarchy.
+type Hierarchy struct {
+	Mount   string // where it is mounted
+	Options string // for a legacy hierarchy: what to pass to mount, like "cpu,cpuacct" or "none,name=systemd"
+	Unified bool
+}
+
+// Mounted lists the hierarchies of this machine.
+func Mounted() ([]Hierarchy, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	found := parse(string(data))
+	if len(found) == 0 {
+		return nil, errors.New("no control group hierarchy is mounted: mount /sys/fs/cgroup first")
+	}
+	return found, nil
+}
+
+// parse reads the lines of /proc/PID/mountinfo.
+func parse(mountinfo string) []Hierarchy {
+	var all []Hierarchy
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
+		fields, super := strings.Fields(before), strings.Fields(after)
+		// Only whole hierarchies, not parts of one that are bound elsewhere.
+		if !ok || len(fields) < 5 || len(super) < 3 || fields[3] != "/" {
+			continue
+		}
+		h := Hierarchy{Mount: fields[4]}
+		switch super[0] {
+		case "cgroup":
+			h.Options = mountOptions(super[2])
+		case "cgroup2":
+			h.Unified = true
+		default:
+			continue
+		}
+		same := func(o Hierarchy) bool { return o.Options == h.Options && o.Unified == h.Unified }
+		if !slices.ContainsFunc(all, same) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// mountOptions keeps of a legacy hierarchy's options those that name it.
+func mountOptions(super string) string {
+	var names []string
+	for _, o := range strings.Split(super, ",") {
+		switch {
+		case o == "rw", o == "ro", o == "xattr", o == "noprefix", o == "clone_children", o == "cpuset_v2_mode", strings.HasPrefix(o, "release_agent="):
+		case strings.HasPrefix(o, "name="):
+			names = append([]string{"none"}, o)
+		default:
+			names = append(names, o)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// Create makes group, a relative path, in every hierarchy.
+func Create(group string) error {
+	all, err := Mounted()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if err := h.create(group); err != nil {
+			return fmt.Errorf("control group %s in %s: %w", group, h.Mount, err)
+		}
+	}
+	return nil
+}
+
+func (h Hierarchy) create(group string) error {
+	dir := h.Mount
+	for part := range strings.SplitSeq(group, "/") {
+		above := dir
+		dir = filepath.Join(dir, part)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := h.inherit(above, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inherit gives a new group what it does not get by itself: a legacy cpuset has
+// no processors and accepts no process until it is told some; a unified group
+// has only the controllers the one above hands down.
+func (h Hierarchy) inherit(above, dir string) error {
+	if h.Unified {
+		controllers, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
+		if err != nil {
+			return err
+		}
+		for name := range strings.FieldsSeq(string(controllers)) {
+			// A controller that cannot be handed down is one the nodes do without.
+			_ = os.WriteFile(filepath.Join(above, "cgroup.subtree_control"), []byte("+"+name), 0)
+		}
+		return nil
+	}
+	if !slices.Contains(strings.Split(h.Options, ","), "cpuset") {
+		return nil
+	}
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(above, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), value, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Join moves this process, with all its threads, into group in every hierarchy.
+func Join(group string) error {
+	all, err := Mounted()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if err := os.WriteFile(filepath.Join(h.Mount, group, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("joining control group %s in %s: %w", group, h.Mount, err)
+		}
+	}
+	return nil
+}
+
+// Processes lists who is in group or below it, in any hierarchy.
+func Processes(group string) ([]int, error) {
+	all, err := Mounted()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[int]bool{}
+	for _, h := range all {
+		for _, dir := range below(filepath.Join(h.Mount, group)) {
+			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				continue // gone meanwhile
+			}
+			for field := range strings.FieldsSeq(string(data)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+					seen[pid] = true
+				}
+			}
+		}
+	}
+	var pids []int
+	for pid := range seen {
+		pids = append(pids, pid)
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// Kill ends every process in group and below, and returns when none is left.
+// This process is spared.
+func Kill(group string, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for {
+		pids, err := Processes(group)
+		if err != nil {
+			return err
+		}
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() })
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v of %s do not end; look at them with ps and try again", pids, group)
+		}
+		for _, pid := range pids {
+			killMember(pid, group)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// killMember looks again, through a handle that cannot come to mean another
+// process, whether pid is in group, before it kills.
+func killMember(pid int, group string) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil || !member(string(data), group) {
+		return
+	}
+	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}
+
+// member reads /proc/PID/cgroup.
+func member(cgroups, group string) bool {
+	for line := range strings.Lines(cgroups) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) == 3 && (parts[2] == "/"+group || strings.HasPrefix(parts[2], "/"+group+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// Remove takes group and everything below it away, in every hierarchy. Its
+// processes must have ended; the kernel may need a moment to let go of them.
+func Remove(group string, patience time.Duration) error {
+	all, err := Mounted()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		var left error
+		for _, h := range all {
+			left = errors.Join(left, removeTree(filepath.Join(h.Mount, group)))
+		}
+		if left == nil || time.Now().After(deadline) {
+			return left
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Empty removes what is below group, as far as it can: what the last boot of a node left.
+func Empty(group string) {
+	all, _ := Mounted()
+	for _, h := range all {
+		dirs := below(filepath.Join(h.Mount, group))
+		for _, dir := range slices.Backward(dirs) {
+			if dir != filepath.Join(h.Mount, group) {
+				_ = unix.Rmdir(dir)
+			}
+		}
+	}
+}
+
+func removeTree(dir string) error {
+	var failed error
+	for _, d := range slices.Backward(below(dir)) {
+		if err := unix.Rmdir(d); err != nil && err != unix.ENOENT {
+			failed = errors.Join(failed, fmt.Errorf("removing control group %s: %w", d, err))
+		}
+	}
+	return failed
+}
+
+// below lists dir and the directories in it, those above first.
+func below(dir string) []string {
+	var dirs []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil // gone meanwhile
+	})
+	return dirs
+}
+
+// MountInside mounts the hierarchies at dir, from inside a new control group
+// namespace, so that the group joined before shows as their root. systemd adds
+// the unified one itself where there are legacy ones.
+func MountInside(dir string, all []Hierarchy) error {
+	legacy := slices.DeleteFunc(slices.Clone(all), func(h Hierarchy) bool { return h.Unified })
+	if len(legacy) == 0 {
+		return mountErr(dir, unix.Mount("cgroup2", dir, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+	}
+	if err := unix.Mount("cgroup", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
+		return mountErr(dir, err)
+	}
+	for _, h := range legacy {
+		names := strings.TrimPrefix(h.Options, "none,name=")
+		target := filepath.Join(dir, names)
+		if err := os.Mkdir(target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount("cgroup", target, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, h.Options); err != nil {
+			return mountErr(target, err)
+		}
+		if parts := strings.Split(names, ","); len(parts) > 1 {
+			for _, p := range parts {
+				_ = os.Symlink(names, filepath.Join(dir, p))
+			}
+		}
+	}
+	return nil
+}
+
+func mountErr(target string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("mounting control groups at %s: %w", target, err)
+}

@@ -1,0 +1,137 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/loop"
+	"github.com/refit-dev/refit/internal/lab/machine"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+func groupOf(name string) string { return "refit-lab-" + name }
+
+// patience is how long the kernel may take to let go of something that ended.
+const patience = 20 * time.Second
+
+// Down takes the lab of that name, in the default place, away.
+func Down(ctx context.Context, name string) error { return DownIn(ctx, name, "") }
+
+// DownIn takes a lab away: processes, loop devices, control groups, files. It
+// works on a lab in any state, also one that is half there or whose supervisor
+// was killed, and does nothing if there is none. Mounts, links and namespaces
+// belong to the processes and go with them.
+func DownIn(ctx context.Context, name, stateDirectory string) error {
+	if name == "" {
+		name = DefaultName
+	}
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q cannot be the name of a lab", name)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("taking a lab down needs root: run it with sudo")
+	}
+	base, err := stateDir(stateDirectory)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(base, name)
+	unlock, err := lock(ctx, base, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return takeDown(ctx, dir, groupOf(name))
+}
+
+// takeDown removes what is there, in the order in which one holds the other.
+func takeDown(ctx context.Context, dir, group string) error {
+	quit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if supervisor, err := mains.LoadProcess(dir); err == nil && supervisor.Alive() {
+		_, _ = mains.Call(quit, dir, mains.Request{Op: mains.OpQuit}) // if it does not answer, it is killed
+	}
+	// The supervisor first, else it starts nodes again.
+	if err := cgroups.Kill(filepath.Join(group, "switch"), patience); err != nil {
+		return err
+	}
+	if err := cgroups.Kill(group, patience); err != nil {
+		return err
+	}
+	sticks := recordedSticks(dir)
+	for number, file := range loop.AttachedBelow(dir) {
+		sticks = append(sticks, machine.Stick{Loop: number, File: file})
+	}
+	for _, s := range sticks {
+		if err := loop.Detach(s.Loop, s.File); err != nil {
+			return err
+		}
+	}
+	if err := waitDetached(ctx, sticks); err != nil {
+		return err
+	}
+	if err := cgroups.Remove(group, patience); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// recordedSticks are the files plugged into nodes, wherever they are kept.
+func recordedSticks(dir string) []machine.Stick {
+	var all []machine.Stick
+	found, _ := filepath.Glob(filepath.Join(dir, "nodes", "*", machine.FileName))
+	for _, path := range found {
+		if m, err := machine.Load(filepath.Dir(path)); err == nil {
+			all = append(all, m.Sticks...)
+		}
+	}
+	return all
+}
+
+// waitDetached waits for the mounts of ended processes to go.
+func waitDetached(ctx context.Context, sticks []machine.Stick) error {
+	deadline := time.Now().Add(patience)
+	for _, s := range sticks {
+		for len(loop.Attached(s.File)) > 0 {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s stays attached to /dev/loop%d: something still uses it", s.File, s.Loop)
+			}
+			if err := pause(ctx, 20*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lock makes up and down of one lab wait for each other.
+func lock(ctx context.Context, base, name string) (unlock func(), err error) {
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(base, "."+name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if err != unix.EWOULDBLOCK {
+			f.Close()
+			return nil, err
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lab %s is being made or taken down by another process: %w", name, err)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/lab/machine"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+// Names, as argument zero, under which this program is started again.
+const (
+	supervisorProcess = "refit-lab-supervisor"
+	execProcess       = "refit-lab-exec"
+)
+
+// The steps inside namespaces need a process of their own, and the lab must
+// work from whatever binary it is linked into (the command line, a test), so
+// the package takes over such a process before main.
+func init() {
+	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], "refit-lab-") {
+		return
+	}
+	switch os.Args[0] {
+	case supervisorProcess:
+		leave(mains.Run(os.Args[1]))
+	case mains.NodeProcess:
+		err := machine.Become(os.Args[1])
+		fmt.Fprintln(os.NewFile(machine.Fault, "fault"), err)
+		leave(err)
+	case execProcess:
+		leave(runInside(os.Args[1], os.Args[2:]))
+	}
+}
+
+// leave ends the process; a command's exit status is passed on.
+func leave(err error) {
+	if err == nil {
+		os.Exit(0)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		os.Exit(exitStatus(exit))
+	}
+	fmt.Fprintln(os.Stderr, "refit lab:", err)
+	os.Exit(125)
+}

@@ -1,0 +1,162 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/machine"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+// Exec runs a command in a node, in all its namespaces and control groups, with
+// a clean environment. A non-zero exit status comes back as *exec.ExitError.
+// When ctx ends, the command is killed.
+func (l *Lab) Exec(ctx context.Context, node string, stdin io.Reader, stdout, stderr io.Writer, argv ...string) error {
+	if err := l.has(node); err != nil {
+		return err
+	}
+	if len(argv) == 0 {
+		return errors.New("no command to run in node " + node)
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = append([]string{execProcess, l.nodeDir(node)}, argv...)
+	cmd.Env = insideEnv()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it kills the command, see runInside
+	cmd.WaitDelay = 5 * time.Second
+	return cmd.Run()
+}
+
+// Output runs a command in a node and returns what it wrote; the error holds
+// what it complained about.
+func (l *Lab) Output(ctx context.Context, node string, argv ...string) (string, error) {
+	var out, complaint strings.Builder
+	if err := l.Exec(ctx, node, nil, &out, &complaint, argv...); err != nil {
+		return out.String(), fmt.Errorf("%s: %s: %w: %s", node, strings.Join(argv, " "), err, lastLines(complaint.String()+out.String(), 20))
+	}
+	return out.String(), nil
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func insideEnv() []string {
+	env := []string{"HOME=/root", machine.SearchPath, "KUBECONFIG=/etc/kubernetes/admin.conf", "LANG=C.UTF-8"}
+	if term := os.Getenv("TERM"); term != "" {
+		env = append(env, "TERM="+term)
+	}
+	return env
+}
+
+// Path is where a file of a node, given by its absolute path there, can be
+// reached on the machine while the node is on. Symbolic links in it would be
+// followed on the machine's side.
+func (l *Lab) Path(node, path string) (string, error) {
+	if err := l.has(node); err != nil {
+		return "", err
+	}
+	p, err := mains.LoadProcess(l.nodeDir(node))
+	if err != nil || !p.Alive() {
+		return "", fmt.Errorf("node %s is off", node)
+	}
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", p.PID), path), nil
+}
+
+// WriteFile writes a file in a node.
+func (l *Lab) WriteFile(ctx context.Context, node, path string, content []byte, mode os.FileMode) error {
+	script := fmt.Sprintf("umask 077; cat > %[1]s && chmod %04[2]o %[1]s", quote(path), mode.Perm())
+	var complaint strings.Builder
+	if err := l.Exec(ctx, node, strings.NewReader(string(content)), nil, &complaint, "sh", "-c", script); err != nil {
+		return fmt.Errorf("writing %s in %s: %w: %s", path, node, err, complaint.String())
+	}
+	return nil
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// runInside is the process that Exec starts: it enters the node of the
+// directory and runs the command there.
+func runInside(dir string, argv []string) error {
+	// Namespaces are entered by a thread; the command must be started by the same one.
+	runtime.LockOSThread()
+	m, err := machine.Load(dir)
+	if err != nil {
+		return err
+	}
+	p, err := mains.LoadProcess(dir)
+	if err != nil || !p.Alive() {
+		return fmt.Errorf("node %s is off", m.Name)
+	}
+	// First the groups: what the command starts must not sit in the machine's own.
+	if err := cgroups.Join(m.Group); err != nil {
+		return err
+	}
+	if err := enter(p.PID); err != nil {
+		return fmt.Errorf("entering node %s: %w", m.Name, err)
+	}
+	path, err := exec.LookPath(argv[0]) // this thread sees the node's files
+	if err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{Path: path, Args: argv, Dir: "/", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	// The kernel's own "die with the parent" does not work across pid namespaces.
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-told
+		_ = cmd.Process.Kill()
+	}()
+	return cmd.Wait()
+}
+
+// enter moves this thread into the namespaces of pid. It refuses a process of
+// our own pid namespace: a reboot or poweroff run "in the node" would be the machine's.
+func enter(pid int) error {
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return err
+	}
+	ours, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return err
+	}
+	if theirs == ours {
+		return fmt.Errorf("process %d is not in a pid namespace of its own: refusing to run anything there", pid)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// A thread that shares root and working directory with others may not change its mounts.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	return unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWPID|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET|unix.CLONE_NEWCGROUP)
+}
+
+// exitStatus is what a shell would say: 128 and the signal for a killed command.
+func exitStatus(e *exec.ExitError) int {
+	if how, ok := e.Sys().(syscall.WaitStatus); ok && how.Signaled() {
+		return 128 + int(how.Signal())
+	}
+	return e.ExitCode()
+}

@@ -1,0 +1,33 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/lab/components"
+)
+
+// Import puts images into a node's containerd, under their names.
+func (l *Lab) Import(ctx context.Context, node string, images ...components.Image) error {
+	for _, i := range images {
+		if err := l.importOne(ctx, node, i); err != nil {
+			return fmt.Errorf("putting image %s on node %s: %w", i.Name, node, err)
+		}
+	}
+	return nil
+}
+
+func (l *Lab) importOne(ctx context.Context, node string, i components.Image) error {
+	f, err := os.Open(i.Archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var said strings.Builder
+	if err := l.Exec(ctx, node, f, &said, &said, "ctr", "-n", "k8s.io", "images", "import", "-"); err != nil {
+		return fmt.Errorf("%w: %s", err, lastLines(said.String(), 5))
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+// Package machine is one node of a lab, seen from inside: what is on its disk,
+// and how a process becomes it.
+//
+// Promise: pid 1 of a node is the machine's real systemd in a root of its own.
+// /usr and /etc are overlays over the machine's, with the node's changes on the
+// node's disk; /var, /root and /opt are on that disk; /run, /tmp and /dev are
+// new at every start, and so is the boot id. Everything is mounted in the
+// node's own mount namespace: when pid 1 ends, the mounts and the loop device
+// under them go by themselves. Nothing of the machine that the node could reach
+// (services, kernel settings, devices, clock) is changed by it.
+//
+// Inputs: a [Machine], written as JSON where the supervisor can read it.
+// Called by internal/lab (makes the values) and internal/lab/mains (starts
+// [Become] in new namespaces).
+package machine

@@ -1,0 +1,66 @@
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+)
+
+// Machine describes one node. It does not change while the lab exists, but for
+// Sticks.
+type Machine struct {
+	Name    string
+	Number  int    // 1 and up; decides the addresses
+	Dir     string // on the machine: this file, console log, mount point
+	Disk    string // file that is the node's disk, ext4
+	Group   string // control group
+	Address string // of the node, with prefix length
+	Gateway string // address of the switch: route out, name server
+	PodCIDR string
+	// Peers are the other nodes, for routes to their pods.
+	Peers []Peer
+	// Programs is a directory laid out like /usr that lies between the
+	// machine's /usr and the node's changes: kubelet, kubeadm, containerd.
+	Programs string
+	CNIDir   string // network plugins, copied to /opt/cni/bin
+	Pause    string // sandbox image
+	// Sticks are the block devices that are plugged into this node only.
+	Sticks []Stick
+}
+
+// Peer is another node and the network of its pods.
+type Peer struct{ Name, Address, PodCIDR string }
+
+// Stick is a file that is attached as a loop device and shown to one node.
+type Stick struct {
+	Loop int
+	File string
+}
+
+// FileName is the name of the file in Dir that holds a Machine.
+const FileName = "machine.json"
+
+// Load reads what Save wrote.
+func Load(dir string) (*Machine, error) {
+	data, err := os.ReadFile(filepath.Join(dir, FileName))
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{}
+	if err := json.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, FileName), err)
+	}
+	return m, nil
+}
+
+// Save writes m to its directory, whole or not at all.
+func (m *Machine) Save() error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(m.Dir, FileName), data, 0o644)
+}

@@ -1,0 +1,142 @@
+package mains
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+)
+
+// Operations of the supervisor.
+const (
+	OpStatus  = "status"  // how every node is
+	OpOn      = "on"      // switch Node on, if it is off
+	OpCrash   = "crash"   // kill pid 1 of Node; power returns
+	OpOutside = "outside" // what tried to leave
+	OpQuit    = "quit"    // kill all nodes and end
+)
+
+// Request is one question to the supervisor.
+type Request struct {
+	Op   string
+	Node string
+}
+
+// Reply is its answer.
+type Reply struct {
+	Error   string `json:",omitempty"`
+	Nodes   []NodeStatus
+	Outside Outside
+}
+
+// NodeStatus is how a node is, seen from its mains switch.
+type NodeStatus struct {
+	Name  string
+	On    bool
+	PID   int // of its pid 1, as the machine counts
+	Boots int
+	Since time.Time // of the last change
+	Last  string    // how pid 1 ended the last time, or why it could not start
+}
+
+// Outside counts what was meant for the world outside node, pod and service networks.
+type Outside struct {
+	Packets   int // IP packets to an address outside
+	Lost      int // packets the observer could not look at: counts as unknown
+	Questions int // name questions for an image host
+	Details   []Attempt
+	AllNames  map[string]int // every question, also for other names
+}
+
+// Attempt is one kind of packet or question, and how often it came.
+type Attempt struct {
+	From  string // address of the sender
+	To    string // address and port, or the name asked for
+	Kind  string // "tcp", "udp", "icmp", ... or "dns"
+	Count int
+	First time.Time
+}
+
+// Call asks the supervisor of the lab in dir.
+func Call(ctx context.Context, dir string, q Request) (*Reply, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", filepath.Join(dir, SocketName))
+	if err != nil {
+		return nil, fmt.Errorf("the lab's supervisor does not answer: %w; if it was killed, take the lab down and up again", err)
+	}
+	defer c.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(deadline)
+	}
+	if err := json.NewEncoder(c).Encode(q); err != nil {
+		return nil, err
+	}
+	r := &Reply{}
+	if err := json.NewDecoder(bufio.NewReader(c)).Decode(r); err != nil {
+		return nil, fmt.Errorf("the lab's supervisor hung up during %q: %w", q.Op, err)
+	}
+	if r.Error != "" {
+		return nil, errors.New(r.Error)
+	}
+	return r, nil
+}
+
+// serve answers until the listener is closed.
+func (s *supervisor) serve(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			var q Request
+			if err := json.NewDecoder(bufio.NewReader(c)).Decode(&q); err != nil {
+				return
+			}
+			r, err := s.answer(q)
+			if err != nil {
+				r = &Reply{Error: err.Error()}
+			}
+			_ = json.NewEncoder(c).Encode(r)
+			if q.Op == OpQuit {
+				close(s.quit)
+			}
+		}()
+	}
+}
+
+func (s *supervisor) answer(q Request) (*Reply, error) {
+	switch q.Op {
+	case OpStatus:
+		return s.status(), nil
+	case OpOutside:
+		return &Reply{Outside: s.watch.counts()}, nil
+	case OpQuit:
+		s.killAll()
+		return &Reply{}, nil
+	}
+	n := s.nodes[q.Node]
+	if n == nil {
+		return nil, fmt.Errorf("this lab has no node %q", q.Node)
+	}
+	switch q.Op {
+	case OpOn:
+		return &Reply{}, n.switchOn()
+	case OpCrash:
+		return &Reply{}, n.crash()
+	}
+	return nil, fmt.Errorf("unknown operation %q", q.Op)
+}
+
+func (s *supervisor) status() *Reply {
+	r := &Reply{}
+	for _, name := range s.config.Nodes {
+		r.Nodes = append(r.Nodes, s.nodes[name].look())
+	}
+	return r
+}

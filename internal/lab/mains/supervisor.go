@@ -1,0 +1,130 @@
+package mains
+
+import (
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+)
+
+// Descriptors a supervisor is started with.
+const (
+	ListenerFD = 3 // TCP listener in the machine's network, for the API server
+	ReadyFD    = 4 // write end: closed when all is ready, or takes the sentence why not
+)
+
+// NodeProcess is the name, as argument zero, under which the supervisor starts
+// this program again to become a node; the lab's directory of the node follows.
+const NodeProcess = "refit-lab-node"
+
+type supervisor struct {
+	dir    string
+	config *Config
+	nodes  map[string]*node
+	watch  *watch
+	quit   chan struct{}
+}
+
+// Run is the supervisor's life. It returns when it was told to quit.
+func Run(dir string) error {
+	ready := os.NewFile(ReadyFD, "ready")
+	unix.CloseOnExec(ReadyFD)
+	unix.CloseOnExec(ListenerFD)
+	s, control, err := setUp(dir)
+	if err != nil {
+		fmt.Fprintln(ready, err)
+		ready.Close()
+		return err
+	}
+	ready.Close()
+	go s.serve(control)
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
+	select {
+	case <-s.quit:
+	case <-ended:
+		s.killAll()
+	}
+	return nil
+}
+
+func setUp(dir string) (*supervisor, net.Listener, error) {
+	config, err := LoadConfig(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Out of the group of whoever started the lab, into the lab's own: there it is found again.
+	if err := cgroups.Join(filepath.Join(config.Group, "switch")); err != nil {
+		return nil, nil, err
+	}
+	self, err := Self()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := save(filepath.Join(dir, PIDName), self); err != nil {
+		return nil, nil, err
+	}
+	s := &supervisor{dir: dir, config: config, nodes: map[string]*node{}, quit: make(chan struct{})}
+	if err := makeSwitch(config.Gateway); err != nil {
+		return nil, nil, fmt.Errorf("making the switch: %w", err)
+	}
+	if s.watch, err = startWatch(config); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range config.Nodes {
+		s.nodes[name] = &node{name: name, dir: NodeDir(dir, name)}
+	}
+	if err := s.startServices(); err != nil {
+		return nil, nil, err
+	}
+	socket := filepath.Join(dir, SocketName)
+	_ = os.Remove(socket)
+	control, err := net.Listen("unix", socket)
+	return s, control, err
+}
+
+func (s *supervisor) startServices() error {
+	entrance, err := net.FileListener(os.NewFile(ListenerFD, "listener"))
+	if err != nil {
+		return fmt.Errorf("taking over the listener: %w", err)
+	}
+	host, port, err := net.SplitHostPort(s.config.Endpoint)
+	if err != nil {
+		return err
+	}
+	backends, err := s.backends(port)
+	if err != nil {
+		return err
+	}
+	go forward(entrance, backends)
+	gateway, _, err := net.ParseCIDR(s.config.Gateway)
+	if err != nil {
+		return err
+	}
+	if host == gateway.String() { // several control planes: the endpoint is here
+		l, err := net.Listen("tcp", s.config.Endpoint)
+		if err != nil {
+			return err
+		}
+		go forward(l, backends)
+	}
+	return serveNames(gateway.String(), s.watch)
+}
+
+// killAll cuts the power of every node.
+func (s *supervisor) killAll() {
+	var all sync.WaitGroup
+	for _, n := range s.nodes {
+		all.Go(n.cut)
+	}
+	all.Wait()
+	log.Print("all nodes are off")
+}

@@ -1,0 +1,145 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+// DefaultName is the lab that is meant when none is named.
+const DefaultName = "default"
+
+// Options say what lab is wanted. The zero value is a cluster of the newest
+// release with one control plane and two workers.
+type Options struct {
+	Name          string // DefaultName
+	Nodes         int    // 3; they are called n1, n2, ...
+	ControlPlanes int    // 1; the first of the nodes
+	Version       string // the newest of components.Versions
+	StateDir      string // directory of all labs: DefaultStateDir
+	// DiskSize in bytes by node name; "" is for all others. 10 GiB. The file is sparse.
+	DiskSize map[string]int64
+	// ImageHosts are the hosts a name question for is counted: mains.DefaultImageHosts.
+	ImageHosts []string
+	// AppVersions are the tags of the test application to put on all nodes: v1.
+	AppVersions []string
+	// Progress is told, line by line, what is being done. May be nil.
+	Progress func(line string)
+	// Bare leaves out the cluster: nodes with systemd and containerd, no kubeadm.
+	Bare bool
+}
+
+const (
+	gateway     = "10.88.0.1"
+	nodeNetwork = "10.88.0.0/24"
+	podNetwork  = "10.244.0.0/16"
+	// ServiceNetwork holds the cluster IPs.
+	ServiceNetwork = "10.96.0.0/16"
+	maxNodes       = 200
+
+	defaultDisk = 10 << 30
+	minimalDisk = 512 << 20
+)
+
+// NodeAddress is the address of node number 1 and up.
+func nodeAddress(number int) string { return fmt.Sprintf("10.88.0.%d", 10+number) }
+
+func podCIDR(number int) string { return fmt.Sprintf("10.244.%d.0/24", number) }
+
+func nodeName(number int) string { return fmt.Sprintf("n%d", number) }
+
+// DefaultStateDir is where labs keep disks and records: refit-lab below
+// $XDG_STATE_HOME if that is set, else /var/lib/refit-lab.
+func DefaultStateDir() string {
+	if base := os.Getenv("XDG_STATE_HOME"); base != "" {
+		return filepath.Join(base, "refit-lab")
+	}
+	return "/var/lib/refit-lab"
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+// complete fills in what was left out and refuses what cannot be.
+func (o Options) complete() (Options, error) {
+	o.fill()
+	switch {
+	case !validName.MatchString(o.Name):
+		return o, fmt.Errorf("lab name %q: use up to 32 lower-case letters, digits and dashes", o.Name)
+	case o.Nodes < 1 || o.Nodes > maxNodes:
+		return o, fmt.Errorf("%d nodes: a lab has 1 to %d", o.Nodes, maxNodes)
+	case o.ControlPlanes < 1 || o.ControlPlanes > o.Nodes:
+		return o, fmt.Errorf("%d control planes among %d nodes: use 1 to %d", o.ControlPlanes, o.Nodes, o.Nodes)
+	case !slices.Contains(components.Versions(), o.Version):
+		return o, fmt.Errorf("Kubernetes %q: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
+	}
+	for node, size := range o.DiskSize {
+		if size < minimalDisk {
+			return o, fmt.Errorf("disk of %q: %d bytes is too small for a node that starts, use at least %d", node, size, minimalDisk)
+		}
+	}
+	var err error
+	o.StateDir, err = stateDir(o.StateDir)
+	return o, err
+}
+
+func (o *Options) fill() {
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.ControlPlanes == 0 {
+		o.ControlPlanes = 1
+	}
+	if o.Version == "" {
+		o.Version = components.Versions()[len(components.Versions())-1]
+	}
+	if o.ImageHosts == nil {
+		o.ImageHosts = mains.DefaultImageHosts
+	}
+	if o.AppVersions == nil {
+		o.AppVersions = []string{"v1"}
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+}
+
+// stateDir makes the directory absolute. The nodes' /usr and /etc are layers
+// over the machine's, and a layer cannot contain itself.
+func stateDir(dir string) (string, error) {
+	if dir == "" {
+		dir = DefaultStateDir()
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, no := range []string{"/usr", "/etc"} {
+		if dir == no || strings.HasPrefix(dir, no+"/") {
+			return "", fmt.Errorf("state directory %s is below %s, of which every node's own is made: choose another", dir, no)
+		}
+	}
+	if strings.ContainsAny(dir, ":,\\") {
+		return "", errors.New("state directory " + dir + " has a colon, comma or backslash in its name, which mount options cannot hold: choose another")
+	}
+	return dir, nil
+}
+
+func (o Options) diskSize(node string) int64 {
+	if size, ok := o.DiskSize[node]; ok {
+		return size
+	}
+	if size, ok := o.DiskSize[""]; ok {
+		return size
+	}
+	return defaultDisk
+}

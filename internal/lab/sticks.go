@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab/loop"
+	"github.com/refit-dev/refit/internal/lab/machine"
+)
+
+// Insert plugs a file into one node as a block device and returns the device's
+// path there. The kernel announces block devices to every node; the device file
+// exists in this one's /dev only, and before the announcement that counts.
+func (l *Lab) Insert(ctx context.Context, node, file string) (string, error) {
+	dev, err := l.Path(node, "/dev")
+	if err != nil {
+		return "", err
+	}
+	file, err = filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	if used := loop.Attached(file); len(used) > 0 {
+		return "", fmt.Errorf("%s is already plugged in somewhere (loop%d): eject it first", file, used[0])
+	}
+	m, err := machine.Load(l.nodeDir(node))
+	if err != nil {
+		return "", err
+	}
+	device, err := loop.Attach(file, loop.Partitions)
+	if err != nil {
+		return "", err
+	}
+	defer device.Close()
+	m.Sticks = append(m.Sticks, machine.Stick{Loop: device.Number, File: file})
+	if err := m.Save(); err != nil { // before anything is shown: what is recorded is found again
+		return "", errors.Join(err, loop.Detach(device.Number, file))
+	}
+	for _, n := range loop.Nodes(device.Number) {
+		path := filepath.Join(dev, n.Name)
+		if err := unix.Mknod(path, unix.S_IFBLK|0o660, int(n.Device)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("making %s in node %s: %w", path, node, err)
+		}
+	}
+	return device.Path(), loop.Announce(device.Number)
+}
+
+// Eject pulls a stick out of a node. A program that has the device open keeps
+// what it has until it closes it.
+func (l *Lab) Eject(ctx context.Context, node, file string) error {
+	if err := l.has(node); err != nil {
+		return err
+	}
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	m, err := machine.Load(l.nodeDir(node))
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(m.Sticks, func(s machine.Stick) bool { return s.File == file })
+	if i < 0 {
+		return fmt.Errorf("%s is not plugged into node %s", file, node)
+	}
+	stick := m.Sticks[i]
+	if dev, err := l.Path(node, "/dev"); err == nil { // a node that is off has no /dev
+		for _, n := range loop.Nodes(stick.Loop) {
+			if err := os.Remove(filepath.Join(dev, n.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	if err := loop.Detach(stick.Loop, file); err != nil {
+		return err
+	}
+	m.Sticks = slices.Delete(m.Sticks, i, i+1)
+	return m.Save()
+}

@@ -1,0 +1,327 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/machine"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+// completeName is the file that says a lab was made to the end.
+const completeName = "complete"
+
+// ErrUp says that the lab is already there.
+type ErrUp struct{ Name string }
+
+func (e ErrUp) Error() string {
+	return fmt.Sprintf("lab %s is up already: use it, or take it down first with `refit lab down --name %s`", e.Name, e.Name)
+}
+
+// parts is what the lab is built of.
+type parts struct {
+	release *components.Kubernetes
+	node    *components.Node
+	apps    []components.Image
+}
+
+// Up makes a lab. What is left of one that was not finished, or whose
+// supervisor died, is taken away first. When Up fails, what there is stays for
+// a look at its logs; Down removes it.
+func Up(ctx context.Context, options Options) (*Lab, error) {
+	o, err := options.complete()
+	if err != nil {
+		return nil, err
+	}
+	if err := Preflight(); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(ctx, o.StateDir, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	dir := filepath.Join(o.StateDir, o.Name)
+	if isUp(dir) {
+		return nil, ErrUp{o.Name}
+	}
+	p, err := gatherParts(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	say := func(format string, args ...any) {
+		o.Progress(fmt.Sprintf("%5.1f s  ", time.Since(start).Seconds()) + fmt.Sprintf(format, args...))
+	}
+	if err := takeDown(ctx, dir, groupOf(o.Name)); err != nil {
+		return nil, fmt.Errorf("taking away what is left of an earlier lab: %w", err)
+	}
+	l, err := prepare(ctx, o, dir, p)
+	if err != nil {
+		return nil, err
+	}
+	say("disks of %d nodes made", o.Nodes)
+	if err := l.bringUp(ctx, o, p, say); err != nil {
+		return nil, fmt.Errorf("%w\n(what there is of the lab stays for a look at its logs; `refit lab down --name %s` removes it)", err, o.Name)
+	}
+	return l, os.WriteFile(filepath.Join(dir, completeName), nil, 0o644)
+}
+
+func isUp(dir string) bool {
+	if _, err := os.Stat(filepath.Join(dir, completeName)); err != nil {
+		return false
+	}
+	p, err := mains.LoadProcess(dir)
+	return err == nil && p.Alive()
+}
+
+func gatherParts(ctx context.Context, o Options) (parts, error) {
+	var p parts
+	var err error
+	if p.release, err = components.Release(ctx, o.Version, o.Progress); err != nil {
+		return p, err
+	}
+	if p.node, err = components.ForNodes(ctx, o.Progress); err != nil {
+		return p, err
+	}
+	for _, v := range o.AppVersions {
+		app, err := components.App(ctx, v, o.Progress)
+		if err != nil {
+			return p, err
+		}
+		p.apps = append(p.apps, app)
+	}
+	return p, nil
+}
+
+// prepare writes everything a supervisor needs: settings, disks, programs, control groups.
+func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) {
+	config := &mains.Config{Name: o.Name, Version: o.Version, Group: groupOf(o.Name), Gateway: gateway + "/24",
+		Endpoint: nodeAddress(1) + ":6443", Inside: []string{nodeNetwork, podNetwork, ServiceNetwork}, ImageHosts: o.ImageHosts}
+	for number := 1; number <= o.Nodes; number++ {
+		config.Nodes = append(config.Nodes, nodeName(number))
+	}
+	config.ControlPlanes = config.Nodes[:o.ControlPlanes]
+	if o.ControlPlanes > 1 {
+		config.Endpoint = gateway + ":6443"
+	}
+	l := &Lab{Name: o.Name, Dir: dir, Config: config}
+	programs := filepath.Join(dir, "programs")
+	if err := linkPrograms(filepath.Join(programs, "local/bin"), p); err != nil {
+		return nil, err
+	}
+	disks, ctx := errgroup.WithContext(ctx)
+	for number := 1; number <= o.Nodes; number++ {
+		m := newMachine(l, number, programs, p)
+		if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+			return nil, err
+		}
+		if err := m.Save(); err != nil {
+			return nil, err
+		}
+		if err := cgroups.Create(m.Group); err != nil {
+			return nil, err
+		}
+		disks.Go(func() error { return makeDisk(ctx, m.Disk, o.diskSize(m.Name)) })
+	}
+	return l, disks.Wait()
+}
+
+func newMachine(l *Lab, number int, programs string, p parts) *machine.Machine {
+	name := nodeName(number)
+	m := &machine.Machine{Name: name, Number: number, Dir: l.nodeDir(name), Disk: filepath.Join(l.nodeDir(name), "disk.img"),
+		Group: filepath.Join(l.Config.Group, name), Address: nodeAddress(number) + "/24", Gateway: gateway, PodCIDR: podCIDR(number),
+		Programs: programs, CNIDir: p.node.CNIDir, Pause: p.release.Pause().Name}
+	for other := 1; other <= len(l.Config.Nodes); other++ {
+		if other != number {
+			m.Peers = append(m.Peers, machine.Peer{Name: nodeName(other), Address: nodeAddress(other), PodCIDR: podCIDR(other)})
+		}
+	}
+	return m
+}
+
+// linkPrograms collects what is in /usr/local/bin of every node. The nodes
+// share these files: nothing is copied, and the kernel keeps each only once.
+func linkPrograms(dir string, p parts) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	programs := map[string][]string{p.release.BinDir: {"kubelet", "kubeadm", "kubectl"},
+		p.node.ContainerdDir: {"containerd", "containerd-shim-runc-v2", "ctr"}}
+	for from, names := range programs {
+		for _, name := range names {
+			if err := linkOrCopy(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func linkOrCopy(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	in, err := os.Open(from) // another file system
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	_, err = io.Copy(out, in)
+	return err
+}
+
+func makeDisk(ctx context.Context, path string, size int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", path).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("making a file system in %s: %w: %s", path, err, out)
+	}
+	return nil
+}
+
+// bringUp starts the supervisor and the nodes, and makes the cluster.
+func (l *Lab) bringUp(ctx context.Context, o Options, p parts, say func(string, ...any)) error {
+	if err := l.startSupervisor(); err != nil {
+		return err
+	}
+	if err := l.startNodes(ctx, l.Config.Nodes); err != nil {
+		return err
+	}
+	say("%d nodes started", o.Nodes)
+	if o.Bare {
+		return nil
+	}
+	imported := l.importOnWorkers(ctx, p)
+	if err := l.Import(ctx, nodeName(1), p.release.Images...); err != nil {
+		return err
+	}
+	say("images of %s on the control plane", o.Version)
+	v, err := l.kubeadmValues()
+	if err != nil {
+		return err
+	}
+	if err := l.initialize(ctx, v.of(1, o.ControlPlanes)); err != nil {
+		return err
+	}
+	say("kubeadm init done")
+	if err := imported.Wait(); err != nil {
+		return err
+	}
+	if err := l.joinAll(ctx, v); err != nil {
+		return err
+	}
+	say("%d nodes joined", o.Nodes-1)
+	if err := l.WaitReady(ctx); err != nil {
+		return err
+	}
+	say("all nodes Ready")
+	if err := l.waitAddons(ctx); err != nil {
+		return err
+	}
+	say("kube-proxy and CoreDNS ready; KUBECONFIG=%s", l.Kubeconfig())
+	return nil
+}
+
+// importOnWorkers fills the other nodes while the first becomes a control plane.
+func (l *Lab) importOnWorkers(ctx context.Context, p parts) *errgroup.Group {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(2)
+	for i, node := range l.Config.Nodes {
+		images := p.apps
+		switch {
+		case i == 0: // its other images are on the way already
+		case slices.Contains(l.Config.ControlPlanes, node):
+			images = slices.Concat(p.release.Images, p.apps)
+		default:
+			images = slices.Concat(p.release.OnEveryNode(), p.apps)
+		}
+		all.Go(func() error { return l.Import(ctx, node, images...) })
+	}
+	return all
+}
+
+func (l *Lab) startNodes(ctx context.Context, nodes []string) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(8)
+	for _, name := range nodes {
+		all.Go(func() error { return l.PowerOn(ctx, name) })
+	}
+	return all.Wait()
+}
+
+// startSupervisor starts the process that outlives this one. The listener for
+// the API server is opened here, in the machine's own network, and handed on:
+// the supervisor itself lives in a network of its own.
+func (l *Lab) startSupervisor() error {
+	if err := cgroups.Create(filepath.Join(l.Config.Group, "switch")); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	l.Config.Listen = listener.Addr().String()
+	if err := l.Config.Save(l.Dir); err != nil {
+		return err
+	}
+	handed, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		return err
+	}
+	defer handed.Close()
+	log, err := os.Create(filepath.Join(l.Dir, mains.LogName))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ready, readyThere, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{supervisorProcess, l.Dir}, Dir: "/", Env: []string{machine.SearchPath, "HOME=/root"},
+		Stdout: log, Stderr: log, ExtraFiles: []*os.File{handed, readyThere},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNET}}
+	err = cmd.Start()
+	readyThere.Close()
+	if err != nil {
+		return fmt.Errorf("starting the lab's supervisor: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // no zombie in a program that lives on
+	why, err := io.ReadAll(ready)
+	if err != nil {
+		return err
+	}
+	if len(why) > 0 {
+		return fmt.Errorf("the lab's supervisor could not start: %s", strings.TrimSpace(string(why)))
+	}
+	return nil
+}
