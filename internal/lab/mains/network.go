@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/lab/machine"
 )
@@ -21,7 +23,7 @@ func hardware(number int) net.HardwareAddr {
 }
 
 // makeSwitch puts the bridge into the supervisor's network namespace.
-func makeSwitch(gateway string) error {
+func makeSwitch(c *Config) error {
 	loopback, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -33,14 +35,45 @@ func makeSwitch(gateway string) error {
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return err
 	}
-	address, err := netlink.ParseAddr(gateway)
+	address, err := netlink.ParseAddr(c.Gateway)
 	if err != nil {
 		return err
 	}
 	if err := netlink.AddrAdd(bridge, address); err != nil {
 		return err
 	}
-	return netlink.LinkSetUp(bridge)
+	if err := netlink.LinkSetUp(bridge); err != nil {
+		return err
+	}
+	return refuse()
+}
+
+// refuse makes the switch answer "unreachable" to everything it has no route
+// for, at once and every time. A packet that vanishes would keep its sender
+// waiting: a pod that asks for a service address before kube-proxy has set it
+// up would hang in that connection for half a minute.
+func refuse() error {
+	for name, value := range map[string]string{"ip_forward": "1", "icmp_ratelimit": "0"} {
+		// Below /proc/sys/net everyone sees the settings of the own network namespace.
+		if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0); err != nil {
+			return err
+		}
+	}
+	_, everywhere, _ := net.ParseCIDR("0.0.0.0/0")
+	return netlink.RouteAdd(&netlink.Route{Dst: everywhere, Type: unix.RTN_UNREACHABLE})
+}
+
+// reachPods lets the switch answer pods, which are behind their nodes.
+func reachPods(m *machine.Machine) error {
+	_, pods, err := net.ParseCIDR(m.PodCIDR)
+	if err != nil {
+		return err
+	}
+	ip, _, err := net.ParseCIDR(m.Address)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteReplace(&netlink.Route{Dst: pods, Gw: ip})
 }
 
 // connect plugs the network namespace of pid into the switch. The outer end of

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/machine"
 )
 
 // Descriptors a supervisor is started with.
@@ -73,7 +74,7 @@ func setUp(dir string) (*supervisor, net.Listener, error) {
 		return nil, nil, err
 	}
 	s := &supervisor{dir: dir, config: config, nodes: map[string]*node{}, quit: make(chan struct{})}
-	if err := makeSwitch(config.Gateway); err != nil {
+	if err := makeSwitch(config); err != nil {
 		return nil, nil, fmt.Errorf("making the switch: %w", err)
 	}
 	if s.watch, err = startWatch(config); err != nil {
@@ -81,6 +82,13 @@ func setUp(dir string) (*supervisor, net.Listener, error) {
 	}
 	for _, name := range config.Nodes {
 		s.nodes[name] = &node{name: name, dir: NodeDir(dir, name)}
+		m, err := machine.Load(NodeDir(dir, name))
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := reachPods(m); err != nil {
+			return nil, nil, fmt.Errorf("route to the pods of %s: %w", name, err)
+		}
 	}
 	if err := s.startServices(); err != nil {
 		return nil, nil, err
