@@ -55,6 +55,8 @@ const (
 	ReasonUpdated               = "Updated"
 	ReasonControlPlaneUnhealthy = "ControlPlaneUnhealthy"
 	ReasonInvalidKey            = "InvalidKey"
+	ReasonNodeInNoPool          = "NodeInNoPool"
+	ReasonBudgetSpent           = "BudgetSpent"
 )
 
 // Labels and annotations that refit puts on objects that are not its own.
@@ -67,6 +69,11 @@ const (
 	// AnnotationAllowDelete, "true" on a ClusterUpdate that moves nodes, lets it
 	// be deleted: no further node starts, and a node that runs finishes.
 	AnnotationAllowDelete = "refit.dev/allow-delete"
+	// AnnotationEvict, "true" on a pod that nothing would make again, lets it be
+	// evicted.
+	AnnotationEvict = "refit.dev/evict"
+	// AnnotationFoundDigest is the digest for which the controller made a Bundle.
+	AnnotationFoundDigest = "refit.dev/found-digest"
 	// LabelManagedBy with the value of FieldOwnerController marks objects that
 	// the controller made and may delete.
 	LabelManagedBy = "app.kubernetes.io/managed-by"

@@ -136,20 +136,25 @@ func controlPlane(in *Input) (verdicts, verdicts) {
 func imagesHeld(in *Input) (verdicts, verdicts) {
 	return perNode(in, func(n Node) *model.Verdict {
 		h := n.Holding
+		loading := &model.Verdict{Reason: reasonLoading, Waiting: true}
 		switch {
 		case !n.AgentKnown:
 			return nil // said by agents
 		case !n.HoldsBundle:
-			return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: "node " + n.Name + " was not told yet which images of the bundle to hold"}
+			loading.Message = "node " + n.Name + " was not told yet which images of the bundle to hold"
+			return loading
+		case h != nil && h.Content == n.WantHold && h.ImagesHeld >= h.ImagesTotal && h.ImagesPinned >= h.ImagesTotal:
+			return nil
+		case n.Stalled != nil && n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0:
+			return nil // said by space, in bytes
 		case n.Stalled != nil:
 			return n.Stalled
 		case h == nil || h.Content != n.WantHold:
-			return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: "node " + n.Name + " has not begun to load the images"}
-		case h.ImagesHeld < h.ImagesTotal || h.ImagesPinned < h.ImagesTotal:
-			return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
-				Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, h.ImagesTotal)}
+			loading.Message = "node " + n.Name + " has not begun to load the images"
+			return loading
 		}
-		return nil
+		return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
+			Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, h.ImagesTotal)}
 	})
 }
 
@@ -210,7 +215,7 @@ func nodeSpace(n Node) verdicts {
 	for _, id := range ids {
 		if r := rooms[id]; r.needed > r.free {
 			out = append(out, model.Verdict{Reason: reasonInsufficientSpace, Object: "Node/" + n.Name,
-				Message: fmt.Sprintf("node %s needs %d bytes for %s, %d are free", n.Name, r.needed, r.names, r.free),
+				Message: fmt.Sprintf("node %s needs %d bytes, %d are free (file system of %s)", n.Name, r.needed, r.free, r.names),
 				Fix:     fmt.Sprintf("free %d bytes on that file system, or make it larger", r.needed-r.free)})
 		}
 	}

@@ -103,3 +103,6 @@ func older(in *Input) []model.Verdict {
 	}
 	return out
 }
+
+// Same reports whether two versions are equal; v1.2.3 equals 1.2.3.
+func Same(a, b string) bool { return same(a, b) }

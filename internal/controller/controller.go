@@ -1,0 +1,219 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/updates"
+	"github.com/refit-dev/refit/internal/version"
+)
+
+// Leadership outlives the minutes in which a control plane moves its API server.
+const (
+	leaseDuration = 5 * time.Minute
+	renewDeadline = 4 * time.Minute
+	retryPeriod   = 5 * time.Second
+)
+
+// askAgain is how long to wait before an API server that does not answer is
+// asked again at the start.
+const askAgain = 2 * time.Second
+
+// Options of a controller.
+type Options struct {
+	// Config to reach the API server.
+	Config *rest.Config
+	// Identity in the leader election, unique per pod and the same after a
+	// restart of its container. Empty means no leader election.
+	Identity string
+	// HealthAddress and MetricsAddress as host:port; empty or "0" means none.
+	HealthAddress, MetricsAddress string
+	Log                           logr.Logger
+	// Registry for refit's metrics; nil is the one that MetricsAddress serves.
+	Registry prometheus.Registerer
+	// Now is the clock; nil is the machine's.
+	Now func() time.Time
+}
+
+// Scheme knows refit's kinds and those of Kubernetes.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(s); err != nil {
+		return nil, err
+	}
+	return s, v1alpha1.AddToScheme(s)
+}
+
+// Run runs the controller until the context ends. It waits for an API server
+// that is away. An error means that it must be started again.
+func Run(ctx context.Context, o Options) error {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Registry == nil {
+		o.Registry = metrics.Registry
+	}
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	cfg := rest.CopyConfig(o.Config)
+	if cfg.QPS == 0 {
+		cfg.QPS, cfg.Burst = 50, 100
+	}
+	cfg.UserAgent = "refit-controller/" + version.Version()
+	if err := waitForAPI(ctx, cfg, o.Log); err != nil {
+		return err
+	}
+	direct, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	id, err := identity(ctx, direct)
+	if err != nil {
+		return err
+	}
+	mgr, err := manager(cfg, scheme, o)
+	if err != nil {
+		return err
+	}
+	hs := headers.New(id)
+	if err := mgr.Add(leaderOnly{hs}); err != nil {
+		return err
+	}
+	f := &fleet.Reconciler{Client: mgr.GetClient(), Headers: hs, PublicKey: id.PublicKey(), Refit: version.Version(), Now: o.Now}
+	if err := f.Setup(mgr, fleet.HeaderSource(hs.Changed())); err != nil {
+		return err
+	}
+	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
+		Events: mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
+	if err := u.Setup(mgr); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// leaderOnly fetches headers while this process leads.
+type leaderOnly struct{ *headers.Cache }
+
+func (leaderOnly) NeedLeaderElection() bool { return true }
+
+func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager, error) {
+	again := true
+	here := cache.ByObject{Namespaces: map[string]cache.Config{v1alpha1.NodesNamespace: {}}}
+	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
+	opts := ctrl.Options{
+		Scheme: scheme, Logger: o.Log,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&v1alpha1.NodeUpdate{}: here,
+				&v1alpha1.Content{}:    here,
+				&corev1.Node{}:         {Transform: slimNode},
+			},
+		},
+		Metrics:                       server.Options{BindAddress: orNone(o.MetricsAddress)},
+		HealthProbeBindAddress:        orNone(o.HealthAddress),
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
+		// Tests run several in one process.
+		Controller: config.Controller{SkipNameValidation: &again, Logger: o.Log},
+	}
+	if o.Identity != "" {
+		lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, v1alpha1.SystemNamespace, "refit-controller",
+			resourcelock.ResourceLockConfig{Identity: o.Identity}, cfg, renewDeadline)
+		if err != nil {
+			return nil, fmt.Errorf("leader election: %w", err)
+		}
+		opts.LeaderElection, opts.LeaderElectionResourceLockInterface = true, lock
+	}
+	mgr, err := ctrl.NewManager(cfg, opts)
+	if err != nil {
+		return nil, fmt.Errorf("set up the controller: %w", err)
+	}
+	alive := func(*http.Request) error { return nil }
+	if err := mgr.AddHealthzCheck("alive", alive); err != nil {
+		return nil, err
+	}
+	return mgr, mgr.AddReadyzCheck("alive", alive)
+}
+
+func orNone(address string) string {
+	if address == "" {
+		return "0"
+	}
+	return address
+}
+
+// slimNode drops what is large and never looked at.
+func slimNode(o any) (any, error) {
+	if n, ok := o.(*corev1.Node); ok {
+		n.ManagedFields = nil
+		n.Status.Images = nil
+	}
+	return o, nil
+}
+
+// waitForAPI waits until the API server serves refit's kinds: the controller
+// may start while its own control-plane node is being moved.
+func waitForAPI(ctx context.Context, cfg *rest.Config, log logr.Logger) error {
+	said := ""
+	for {
+		err := probe(ctx, cfg)
+		if err == nil {
+			return nil
+		}
+		if err.Error() != said {
+			said = err.Error()
+			log.Info("waiting for the API server", "because", said)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+func probe(ctx context.Context, cfg *rest.Config) error {
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	short := rest.CopyConfig(cfg)
+	short.Timeout = 10 * time.Second
+	c, err := client.New(short, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}} {
+		if err := c.List(ctx, l, client.Limit(1)); err != nil {
+			return err
+		}
+	}
+	for _, l := range []client.ObjectList{&v1alpha1.NodeUpdateList{}, &v1alpha1.ContentList{}} {
+		if err := c.List(ctx, l, client.Limit(1), client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+)
+
+// contentRest is how long a Content that nobody names stays.
+const contentRest = 10 * time.Minute
+
+// apply decides and writes, in an order that a crash cannot hurt: what is
+// named is written before what names it.
+func (r *Reconciler) apply(ctx context.Context, w *world) error {
+	trust := w.trust()
+	trustData, err := json.Marshal(trust)
+	if err != nil {
+		return err
+	}
+	media := w.foundBundles()
+	people := w.peopleApproved()
+	approvals := map[string]approval{}
+	for d := range w.digests(media) {
+		approvals[d] = w.approve(d, people, trust, media[d])
+	}
+	r.Headers.Keep(w.headersWanted(approvals))
+	order := w.order(approvals)
+	holds := w.newHolding(order)
+	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
+	specs := w.specs(order, approvals, holds, trustName, r.PublicKey)
+
+	contents := map[string]content{trustName: {v1alpha1.ContentTrust, string(trustData)}}
+	for name, data := range holds.data {
+		contents[name] = content{v1alpha1.ContentHold, data}
+	}
+	return errors.Join(
+		r.makeBundles(ctx, w, media),
+		r.makeSets(ctx, w, order),
+		r.writeSpecs(ctx, w, contents, specs),
+		r.writeBundles(ctx, w, approvals, media),
+		r.writeSets(ctx, w),
+		r.writePolicies(ctx, w),
+		r.sweep(ctx, w, contents, specs),
+	)
+}
+
+type content struct{ kind, data string }
+
+// digests are all that somebody talks about.
+func (w *world) digests(media map[string]*found) map[string]bool {
+	out := map[string]bool{}
+	for d := range media {
+		out[d] = true
+	}
+	for i := range w.bundles {
+		if d := digestOf(&w.bundles[i]); d != "" {
+			out[d] = true
+		}
+	}
+	return out
+}
+
+func (w *world) headersWanted(approvals map[string]approval) map[string]bool {
+	out := map[string]bool{}
+	for d := range approvals {
+		out[d] = true
+	}
+	for _, s := range w.sets {
+		out[s.Spec.Bundle] = true
+	}
+	for _, m := range w.moves {
+		out[m.Spec.Bundle] = true
+	}
+	return out
+}
+
+// makeBundles makes an object with an empty spec for every bundle that was
+// found and has none.
+func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string]*found) error {
+	known, names := map[string]bool{}, map[string]bool{}
+	for i := range w.bundles {
+		known[digestOf(&w.bundles[i])] = true
+		names[w.bundles[i].Name] = true
+	}
+	var errs []error
+	for d, f := range media {
+		if known[d] {
+			continue
+		}
+		name := f.objectName(names)
+		names[name] = true
+		b := &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.AnnotationFoundDigest: d}}}
+		err := r.Client.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerController))
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			errs = append(errs, fmt.Errorf("make Bundle %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) error {
+	var errs []error
+	for _, d := range w.missingSets(approved) {
+		errs = append(errs, ssa.Spec(ctx, r.Client, v1alpha1.FieldOwnerController, ssa.Object{Kind: "PinnedImageSet", Name: setName(d),
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController}},
+			&v1alpha1.PinnedImageSetSpec{Bundle: d, AllOfBundle: true}))
+	}
+	for _, s := range w.letGo(approved) {
+		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})))
+	}
+	return errors.Join(errs...)
+}
+
+// writeSpecs writes the specs that differ, after the Contents they name.
+func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[string]content, specs map[string]v1alpha1.NodeUpdateSpec) error {
+	var errs []error
+	for i := range w.nodes {
+		name := w.nodes[i].Name
+		spec, nu := specs[name], w.updates[name]
+		if nu != nil && sameSpec(nu.Spec, spec) {
+			continue
+		}
+		if err := r.makeContents(ctx, w, contents, spec.Trust, spec.Hold); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, ssa.Spec(ctx, r.Client, v1alpha1.FieldOwnerController,
+			ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: name}, &spec))
+	}
+	return errors.Join(errs...)
+}
+
+// sameSpec compares all but spec.run, which is written elsewhere.
+func sameSpec(have, want v1alpha1.NodeUpdateSpec) bool {
+	have.Run, want.Run = nil, nil
+	return equality.Semantic.DeepEqual(have, want)
+}
+
+func (r *Reconciler) makeContents(ctx context.Context, w *world, contents map[string]content, names ...string) error {
+	for _, name := range names {
+		c, ok := contents[name]
+		if !ok || w.contents[name] != nil {
+			continue
+		}
+		o, err := MakeContent(ctx, r.Client, c.kind, c.data)
+		if err != nil {
+			return err
+		}
+		w.contents[name] = o
+	}
+	return nil
+}
+
+// MakeContent makes the Content of some data, if there is none yet.
+func MakeContent(ctx context.Context, c client.Client, kind, data string) (*v1alpha1.Content, error) {
+	o := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(kind, data)}, Type: kind, Data: data}
+	err := c.Create(ctx, o, client.FieldOwner(v1alpha1.FieldOwnerController))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("make Content %s: %w", o.Name, err)
+	}
+	return o, nil
+}
+
+// sweep deletes the NodeUpdates of nodes that left, and Contents that nobody
+// names any more.
+func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]content, specs map[string]v1alpha1.NodeUpdateSpec) error {
+	named := map[string]bool{}
+	for name := range contents {
+		named[name] = true
+	}
+	for _, m := range w.moves {
+		named[m.Status.Plan] = true
+	}
+	var errs []error
+	for name, nu := range w.updates {
+		named[nu.Spec.Hold], named[nu.Spec.Trust] = true, true
+		if _, ok := specs[name]; !ok {
+			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
+		}
+	}
+	for name, c := range w.contents {
+		if !named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
+			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/headers"
+)
+
+// settle is how long events are collected before the whole fleet is looked at.
+const settle = 200 * time.Millisecond
+
+// recheck is how often the fleet is looked at without any event.
+const recheck = 30 * time.Second
+
+// Reconciler looks at the whole fleet at once: what one node must hold depends
+// on objects that concern all.
+type Reconciler struct {
+	Client  client.Client
+	Headers *headers.Cache
+	// PublicKey of the controller, base64 of PKIX DER.
+	PublicKey string
+	// Refit is the version of this refit.
+	Refit string
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager, again source.Source) error {
+	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").
+		Watches(&corev1.Node{}, whole(), nodeChanges()).
+		Watches(&v1alpha1.NodeUpdate{}, whole()).
+		WatchesRawSource(again)
+	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
+		b = b.Watches(o, whole())
+	}
+	return b.Complete(r)
+}
+
+// whole maps every event to the one request, a moment later so that many
+// events make one look.
+func whole() handler.EventHandler {
+	add := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}, settle)
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { add(q) },
+		UpdateFunc:  func(_ context.Context, _ event.UpdateEvent, q queue) { add(q) },
+		DeleteFunc:  func(_ context.Context, _ event.DeleteEvent, q queue) { add(q) },
+		GenericFunc: func(_ context.Context, _ event.GenericEvent, q queue) { add(q) },
+	}
+}
+
+// nodeChanges drops the kubelet's heartbeats: only labels, platform and
+// deletion matter here.
+func nodeChanges() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*corev1.Node)
+		b, okB := e.ObjectNew.(*corev1.Node)
+		return !okA || !okB || !maps.Equal(a.Labels, b.Labels) || platform(a) != platform(b)
+	}})
+}
+
+// platform of a node, for example linux/amd64.
+func platform(n *corev1.Node) string {
+	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
+}
+
+// Reconcile looks at everything and writes what differs.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	w, err := r.gather(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.apply(ctx, w); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// HeaderSource triggers a look when a header has arrived.
+func HeaderSource(changed <-chan event.GenericEvent) source.Source {
+	return source.Channel(changed, whole())
+}

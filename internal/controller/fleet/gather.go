@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"sort"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+)
+
+// world is everything that is looked at, sorted by name.
+type world struct {
+	now      time.Time
+	nodes    []corev1.Node
+	updates  map[string]*v1alpha1.NodeUpdate // by node
+	bundles  []v1alpha1.Bundle
+	policies []v1alpha1.TrustPolicy
+	sets     []v1alpha1.PinnedImageSet
+	moves    []v1alpha1.ClusterUpdate
+	contents map[string]*v1alpha1.Content
+	// header answers for a bundle: the header, or why there is none.
+	header func(digest string) (*bundle.Header, error)
+	refit  string
+}
+
+func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+	w := &world{now: r.Now(), updates: map[string]*v1alpha1.NodeUpdate{}, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
+	var nodes corev1.NodeList
+	var nodeUpdates v1alpha1.NodeUpdateList
+	var bundles v1alpha1.BundleList
+	var policies v1alpha1.TrustPolicyList
+	var sets v1alpha1.PinnedImageSetList
+	var moves v1alpha1.ClusterUpdateList
+	var contents v1alpha1.ContentList
+	for _, l := range []client.ObjectList{&nodes, &nodeUpdates, &bundles, &policies, &sets, &moves, &contents} {
+		if err := r.Client.List(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	w.nodes, w.bundles, w.policies, w.sets, w.moves = nodes.Items, bundles.Items, policies.Items, sets.Items, moves.Items
+	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
+	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
+	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
+	sort.Slice(w.sets, func(i, j int) bool { return w.sets[i].Name < w.sets[j].Name })
+	sort.Slice(w.moves, func(i, j int) bool { return w.moves[i].Name < w.moves[j].Name })
+	for i := range nodeUpdates.Items {
+		w.updates[nodeUpdates.Items[i].Name] = &nodeUpdates.Items[i]
+	}
+	for i := range contents.Items {
+		w.contents[contents.Items[i].Name] = &contents.Items[i]
+	}
+	w.header = func(digest string) (*bundle.Header, error) { return r.Headers.Get(digest, Sources(w.updates, digest)) }
+	return w, nil
+}
+
+// Sources are the agents that serve a bundle's header.
+func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []exchange.Peer {
+	var out []exchange.Peer
+	for _, nu := range updates {
+		a := nu.Status.Agent
+		if a == nil {
+			continue
+		}
+		for _, d := range nu.Status.Bundles {
+			if d == digest {
+				out = append(out, exchange.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
+			}
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// hold reads a hold list that was written before; empty if there is none.
+func (w *world) hold(name string) model.HoldList {
+	var h model.HoldList
+	c := w.contents[name]
+	if c == nil || v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) != name {
+		return h
+	}
+	_ = json.Unmarshal([]byte(c.Data), &h) // the name is its hash: it is what was written
+	return h
+}

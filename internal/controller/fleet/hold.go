@@ -1,0 +1,174 @@
+package fleet
+
+import (
+	"encoding/json"
+	"sort"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+// holding makes hold lists; nodes with the same sets and platform share one.
+type holding struct {
+	w *world
+	// rank of a bundle: the wanted one first.
+	rank map[string]int
+	memo map[string]string
+	// data of every list by its Content name.
+	data map[string]string
+}
+
+func (w *world) newHolding(order []string) *holding {
+	h := &holding{w: w, rank: map[string]int{}, memo: map[string]string{}, data: map[string]string{}}
+	for i, d := range order {
+		h.rank[d] = i
+	}
+	return h
+}
+
+// selects reports whether a set is for a node; one that cannot be read is for
+// none.
+func selects(sel *metav1.LabelSelector, nodeLabels map[string]string) bool {
+	if sel == nil {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(sel)
+	return err == nil && s.Matches(labels.Set(nodeLabels))
+}
+
+// of returns the name of the node's hold list, empty if it holds nothing.
+func (h *holding) of(n *corev1.Node) string {
+	var sets []*v1alpha1.PinnedImageSet
+	old := ""
+	if nu := h.w.updates[n.Name]; nu != nil {
+		old = nu.Spec.Hold
+	}
+	key := platform(n) + " " + old
+	for i := range h.w.sets {
+		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && selects(s.Spec.NodeSelector, n.Labels) {
+			sets = append(sets, s)
+			key += " " + s.Name
+		}
+	}
+	name, ok := h.memo[key]
+	if !ok {
+		name = h.make(sets, platform(n), h.w.hold(old))
+		h.memo[key] = name
+	}
+	return name
+}
+
+func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, old model.HoldList) string {
+	sort.SliceStable(sets, func(i, j int) bool { return h.rankOf(sets[i]) < h.rankOf(sets[j]) })
+	u := union{names: map[string]string{}, payloads: map[model.HeldPayload]bool{}}
+	for _, s := range sets {
+		u.add(h.w.wantedBy(s, platform, old))
+	}
+	if len(u.list.Images)+len(u.list.Payloads) == 0 {
+		return ""
+	}
+	return h.store(u.sorted())
+}
+
+func (h *holding) rankOf(s *v1alpha1.PinnedImageSet) int {
+	if r, ok := h.rank[s.Spec.Bundle]; ok {
+		return r
+	}
+	return len(h.rank)
+}
+
+func (h *holding) store(l model.HoldList) string {
+	data, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // a HoldList holds only strings
+	}
+	name := v1alpha1.ContentName(v1alpha1.ContentHold, string(data))
+	h.data[name] = string(data)
+	return name
+}
+
+// wantedBy lists what a set wants on a node. While a bundle's header is not
+// here, what the node was told before about that bundle stays as it is: a pin
+// is never lost because the controller does not know something.
+func (w *world) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.HoldList) model.HoldList {
+	var l model.HoldList
+	for _, g := range s.Spec.Groups {
+		for _, i := range g.Images {
+			l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: s.Spec.Bundle})
+		}
+	}
+	if !s.Spec.AllOfBundle || s.Spec.Bundle == "" {
+		return l
+	}
+	if header, err := w.header(s.Spec.Bundle); err == nil {
+		all := gate.Wanted(header, platform)
+		return model.HoldList{Images: append(l.Images, all.Images...), Payloads: all.Payloads}
+	}
+	for _, i := range old.Images {
+		if i.Bundle == s.Spec.Bundle {
+			l.Images = append(l.Images, i)
+		}
+	}
+	for _, p := range old.Payloads {
+		if p.Bundle == s.Spec.Bundle {
+			l.Payloads = append(l.Payloads, p)
+		}
+	}
+	return l
+}
+
+// union adds up what several sets want (R0.120).
+type union struct {
+	list     model.HoldList
+	names    map[string]string // digest by name
+	payloads map[model.HeldPayload]bool
+}
+
+func (u *union) add(l model.HoldList) {
+	for _, i := range l.Images {
+		if d, ok := u.names[i.Name]; ok && d != i.Digest {
+			i.Name = byDigest(i.Name, i.Digest) // a tag that moved between releases: the older image stays, by its digest
+		}
+		if _, ok := u.names[i.Name]; !ok {
+			u.names[i.Name] = i.Digest
+			u.list.Images = append(u.list.Images, i)
+		}
+	}
+	for _, p := range l.Payloads {
+		if !u.payloads[p] {
+			u.payloads[p] = true
+			u.list.Payloads = append(u.list.Payloads, p)
+		}
+	}
+}
+
+// byDigest turns repository:tag into repository@digest.
+func byDigest(name, digest string) string {
+	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
+		name = name[:i]
+	}
+	return name + "@" + digest
+}
+
+func (u *union) sorted() model.HoldList {
+	l := u.list
+	if l.Images == nil {
+		l.Images = []model.HeldImage{}
+	}
+	sort.Slice(l.Images, func(i, j int) bool { return l.Images[i].Name < l.Images[j].Name })
+	sort.Slice(l.Payloads, func(i, j int) bool {
+		a, b := l.Payloads[i], l.Payloads[j]
+		if a.Name != b.Name {
+			return a.Name < b.Name
+		}
+		return a.Digest < b.Digest
+	})
+	return l
+}

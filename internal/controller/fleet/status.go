@@ -1,0 +1,346 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+var notDNS = regexp.MustCompile(`[^a-z0-9.-]+`)
+
+// objectName of a found bundle: its name and version, with the beginning of
+// the digest if that name is taken.
+func (f *found) objectName(taken map[string]bool) string {
+	name := strings.Trim(notDNS.ReplaceAllString(strings.ToLower(f.name+"-"+f.version), "-"), "-.")
+	if len(name) > 200 {
+		name = strings.Trim(name[:200], "-.")
+	}
+	if name == "" {
+		name = "bundle"
+	}
+	if taken[name] {
+		name += "-" + strings.TrimPrefix(f.digest, "sha256:")[:8]
+	}
+	return name
+}
+
+// progress of a bundle over the nodes.
+type progress struct {
+	want, loaded int
+	// stalled is what stops one of the nodes, in words; more counts the others.
+	reason, message string
+	more            int
+	copying         bool
+}
+
+func (w *world) progress(digest string) progress {
+	var p progress
+	h, headerErr := w.header(digest)
+	covers := map[string]bool{} // by hold list and platform
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if !w.wants(n.Labels, digest) {
+			continue
+		}
+		p.want++
+		nu := w.updates[n.Name]
+		if nu == nil || headerErr != nil {
+			continue
+		}
+		key := nu.Spec.Hold + " " + platform(n)
+		if _, ok := covers[key]; !ok {
+			covers[key] = gate.Covers(w.hold(nu.Spec.Hold), h, platform(n))
+		}
+		if covers[key] && Complete(nu) {
+			p.loaded++
+			continue
+		}
+		p.note(nu)
+	}
+	return p
+}
+
+func (p *progress) note(nu *v1alpha1.NodeUpdate) {
+	if hd := nu.Status.Holding; hd != nil && hd.BytesDone < hd.BytesTotal {
+		p.copying = true
+	}
+	c := meta.FindStatusCondition(nu.Status.Conditions, v1alpha1.ConditionStalled)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return
+	}
+	if p.reason != "" {
+		p.more++
+		return
+	}
+	p.reason, p.message = c.Reason, "node "+nu.Name+": "+c.Message
+}
+
+// wants reports whether a set asks a node for all of a bundle.
+func (w *world) wants(nodeLabels map[string]string, digest string) bool {
+	for i := range w.sets {
+		s := &w.sets[i]
+		if s.Spec.Bundle == digest && s.Spec.AllOfBundle && selects(s.Spec.NodeSelector, nodeLabels) {
+			return true
+		}
+	}
+	return false
+}
+
+// Complete reports whether a node holds and pins all that its hold list says.
+func Complete(nu *v1alpha1.NodeUpdate) bool {
+	h := nu.Status.Holding
+	return h != nil && h.Content == nu.Spec.Hold && h.ImagesHeld >= h.ImagesTotal && h.ImagesPinned >= h.ImagesTotal && h.PayloadsHeld >= h.PayloadsTotal
+}
+
+func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[string]approval, media map[string]*found) error {
+	var errs []error
+	for i := range w.bundles {
+		b := &w.bundles[i]
+		st := w.bundleStatus(b, approvals, media)
+		if equality.Semantic.DeepEqual(b.Status, st) {
+			continue
+		}
+		errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "Bundle", Name: b.Name, UID: string(b.UID)}, &st))
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*found) v1alpha1.BundleStatus {
+	d := digestOf(b)
+	a, f := approvals[d], media[d]
+	st := v1alpha1.BundleStatus{ObservedGeneration: b.Generation, Conditions: append([]metav1.Condition(nil), b.Status.Conditions...),
+		Name: b.Status.Name, Version: b.Status.Version, KubernetesVersion: b.Status.KubernetesVersion, Platforms: b.Status.Platforms,
+		Images: b.Status.Images, SizeBytes: b.Status.SizeBytes, SignedBy: a.signedBy, Digest: b.Status.Digest}
+	if f != nil {
+		st.Digest, st.Name, st.Version = d, f.name, f.version
+		st.Found = f.at[:min(len(f.at), 16)]
+	}
+	h, err := w.header(d)
+	if err == nil {
+		describe(&st, h)
+	}
+	p := w.progress(d)
+	if a.ok {
+		st.Loaded = fmt.Sprintf("%d/%d", p.loaded, p.want)
+	}
+	set := func(kind string, ok bool, reason, message string) {
+		setCondition(&st.Conditions, b.Generation, kind, ok, reason, message)
+	}
+	loaded := a.ok && p.want > 0 && p.loaded == p.want && err == nil
+	reason, message := w.bundleReason(b, a, f, p, loaded)
+	approvedMessage := a.message
+	if a.ok {
+		approvedMessage = "every byte under " + d + " may be copied, loaded and held"
+	}
+	set(v1alpha1.ConditionApproved, a.ok, word(a.reason), withFix(approvedMessage, a.fix))
+	set(v1alpha1.ConditionLoaded, loaded, reason, message)
+	set(v1alpha1.ConditionReady, loaded, reason, message)
+	waits := a.ok && !loaded && (reason == v1alpha1.ReasonCopying || reason == v1alpha1.ReasonLoading)
+	set(v1alpha1.ConditionReconciling, waits, reason, message)
+	set(v1alpha1.ConditionStalled, !loaded && !waits, reason, message)
+	return st
+}
+
+func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
+	m := h.Metadata
+	st.Digest, st.Name, st.Version, st.KubernetesVersion = h.Digest, m.Name, m.Version, m.KubernetesVersion
+	st.Platforms = m.Platforms[:min(len(m.Platforms), 16)]
+	st.Images, st.SizeBytes = int32(len(m.Images)), h.FileSize()
+}
+
+// bundleReason is the one sentence about a bundle: what stops it, else what it
+// is busy with.
+func (w *world) bundleReason(b *v1alpha1.Bundle, a approval, f *found, p progress, loaded bool) (reason, message string) {
+	d := digestOf(b)
+	switch {
+	case d == "":
+		return v1alpha1.ReasonAwaitingApproval, "this Bundle names no digest; set spec.digest to approve one"
+	case !a.ok && f != nil && len(f.refusals) > 0 && a.reason == v1alpha1.ReasonAwaitingApproval:
+		return w.mismatch(b, f)
+	case !a.ok:
+		return word(a.reason), withFix(a.message, a.fix)
+	case loaded:
+		return v1alpha1.ReasonAsExpected, fmt.Sprintf("all %d nodes hold and pin it", p.want)
+	case f != nil && len(f.refusals) > 0:
+		return v1alpha1.ReasonBundleCorrupt, f.refusals[0]
+	case p.reason != "":
+		message = p.message
+		if p.more > 0 {
+			message += fmt.Sprintf(" (and %d more nodes)", p.more)
+		}
+		return word(p.reason), message
+	}
+	return w.underWay(d, f, p)
+}
+
+// mismatch of a found bundle that nobody approved: says what was expected.
+func (w *world) mismatch(b *v1alpha1.Bundle, f *found) (string, string) {
+	found := fmt.Sprintf("found %s on %s %s", f.digest, f.at[0].Node, f.at[0].Device)
+	if e := w.expected(); len(e) > 0 {
+		return v1alpha1.ReasonDigestMismatch, found + ", expected " + strings.Join(e, " or ") + "; nothing of it is loaded. Bring the expected one, or approve this one: set spec.digest of Bundle " + b.Name
+	}
+	return v1alpha1.ReasonAwaitingApproval, found + "; nobody approved it. Set spec.digest of Bundle " + b.Name + " to approve it"
+}
+
+// expected are the approved digests that are not here yet.
+func (w *world) expected() []string {
+	var out []string
+	for i := range w.bundles {
+		if d := w.bundles[i].Spec.Digest; d != "" {
+			if _, err := w.header(d); err != nil {
+				out = append(out, fmt.Sprintf("%s (Bundle %s)", d, w.bundles[i].Name))
+			}
+		}
+	}
+	return out
+}
+
+// underWay is about an approved bundle that no node complains of.
+func (w *world) underWay(d string, f *found, p progress) (string, string) {
+	_, err := w.header(d)
+	bad := w.unreadable()
+	switch {
+	case err == nil && p.copying:
+		return v1alpha1.ReasonCopying, fmt.Sprintf("%d of %d nodes hold and pin it, others copy", p.loaded, p.want)
+	case err == nil:
+		return v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin it", p.loaded, p.want)
+	case f != nil || len(Sources(w.updates, d)) > 0:
+		return v1alpha1.ReasonCopying, "the first node reads it"
+	case len(bad) > 0:
+		return v1alpha1.ReasonBundleUnreadable, bad[0]
+	}
+	if other := w.strangers(d); len(other) > 0 {
+		return v1alpha1.ReasonDigestMismatch, "expected " + d + ", found " + strings.Join(other, ", ") + "; nothing of it is loaded"
+	}
+	return v1alpha1.ReasonNoSource, "approved, but no node has it and no medium with it is plugged in"
+}
+
+// strangers are found bundles that nobody approved, with where they are.
+func (w *world) strangers(expected string) []string {
+	people := w.peopleApproved()
+	var out []string
+	for _, n := range w.nodes {
+		nu := w.updates[n.Name]
+		if nu == nil {
+			continue
+		}
+		for _, m := range nu.Status.Media {
+			if m.Digest != "" && m.Digest != expected && !contains(people, m.Digest) {
+				out = append(out, fmt.Sprintf("%s on %s %s", m.Digest, n.Name, m.Device))
+			}
+		}
+	}
+	return out[:min(len(out), 3)]
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func word(reason string) string {
+	if reason == "" {
+		return v1alpha1.ReasonAwaitingApproval
+	}
+	return reason
+}
+
+func withFix(message, fix string) string {
+	if fix == "" {
+		return message
+	}
+	return message + ". " + strings.ToUpper(fix[:1]) + fix[1:]
+}
+
+func setCondition(list *[]metav1.Condition, generation int64, kind string, ok bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if ok {
+		status = metav1.ConditionTrue
+	}
+	if len(message) > 1024 {
+		message = message[:1021] + "..."
+	}
+	meta.SetStatusCondition(list, metav1.Condition{Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: message})
+}
+
+func (r *Reconciler) writeSets(ctx context.Context, w *world) error {
+	var errs []error
+	for i := range w.sets {
+		s := &w.sets[i]
+		st := w.setStatus(s)
+		if !equality.Semantic.DeepEqual(s.Status, st) {
+			errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "PinnedImageSet", Name: s.Name, UID: string(s.UID)}, &st))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetStatus {
+	st := v1alpha1.PinnedImageSetStatus{ObservedGeneration: s.Generation, Conditions: append([]metav1.Condition(nil), s.Status.Conditions...)}
+	for _, g := range s.Spec.Groups {
+		st.Images += int32(len(g.Images))
+	}
+	known := true
+	if s.Spec.AllOfBundle {
+		h, err := w.header(s.Spec.Bundle)
+		known = err == nil
+		if known {
+			st.Images += int32(len(h.Metadata.Images))
+		} else {
+			st.Images = s.Status.Images
+		}
+	}
+	want, done := 0, 0
+	for _, n := range w.nodes {
+		if selects(s.Spec.NodeSelector, n.Labels) {
+			want++
+			if nu := w.updates[n.Name]; nu != nil && known && Complete(nu) && nu.Spec.Hold != "" {
+				done++
+			}
+		}
+	}
+	st.Nodes = fmt.Sprintf("%d/%d", done, want)
+	ready := known && done == want
+	reason, message := v1alpha1.ReasonAsExpected, fmt.Sprintf("%d nodes hold and pin the set", want)
+	if !ready {
+		reason, message = v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin the set", done, want)
+	}
+	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReady, ready, reason, message)
+	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReconciling, !ready, reason, message)
+	return st
+}
+
+func (r *Reconciler) writePolicies(ctx context.Context, w *world) error {
+	var errs []error
+	for i := range w.policies {
+		p := &w.policies[i]
+		st := v1alpha1.TrustPolicyStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
+		reason, message := v1alpha1.ReasonAsExpected, "in force"
+		for _, k := range p.Spec.Keys {
+			if _, err := bundle.ParsePublicKeyPEM([]byte(k.PublicKey)); err != nil {
+				reason, message = v1alpha1.ReasonInvalidKey, fmt.Sprintf("key %s: %v; it never counts", k.Name, err)
+			}
+		}
+		setCondition(&st.Conditions, p.Generation, v1alpha1.ConditionReady, reason == v1alpha1.ReasonAsExpected, reason, message)
+		setCondition(&st.Conditions, p.Generation, v1alpha1.ConditionStalled, reason != v1alpha1.ReasonAsExpected, reason, message)
+		if !equality.Semantic.DeepEqual(p.Status, st) {
+			errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "TrustPolicy", Name: p.Name, UID: string(p.UID)}, &st))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,78 @@
+// Package ssa writes objects by server-side apply, one owner per part.
+//
+// Promise: a write says all that its owner has to say about the object, and so
+// takes back what it no longer says; an object that was deleted and made again
+// is never taken for the old one, because the write names its UID.
+//
+// Input: typed objects of the API package. Callers: the controller's reconcilers.
+package ssa
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// Object says which object is written.
+type Object struct {
+	Kind, Namespace, Name string
+	// UID of the object that was looked at; empty for one that may be new.
+	UID string
+	// Labels that the owner sets.
+	Labels map[string]string
+}
+
+// Spec applies the spec of an object for an owner and makes the object if there
+// is none. spec is a pointer to a struct or a map.
+func Spec(ctx context.Context, c client.Client, owner string, o Object, spec any) error {
+	u, err := o.with("spec", spec)
+	if err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership); err != nil {
+		return fmt.Errorf("write the spec of %s %s: %w", o.Kind, o.Name, err)
+	}
+	return nil
+}
+
+// Status applies the status of an object as the controller. status is a pointer
+// to a struct.
+func Status(ctx context.Context, c client.Client, o Object, status any) error {
+	u, err := o.with("status", status)
+	if err != nil {
+		return err
+	}
+	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldOwnerController), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("write the status of %s %s: %w", o.Kind, o.Name, err)
+	}
+	return nil
+}
+
+func (o Object) with(part string, value any) (*unstructured.Unstructured, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", o.Kind, o.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{part: m}}
+	u.SetAPIVersion(v1alpha1.GroupVersion.String())
+	u.SetKind(o.Kind)
+	u.SetName(o.Name)
+	if o.Namespace != "" {
+		u.SetNamespace(o.Namespace)
+	}
+	if o.UID != "" {
+		if err := unstructured.SetNestedField(u.Object, o.UID, "metadata", "uid"); err != nil {
+			return nil, err
+		}
+	}
+	if len(o.Labels) > 0 {
+		u.SetLabels(o.Labels)
+	}
+	return u, nil
+}

@@ -1,0 +1,215 @@
+package updates
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/update"
+)
+
+const labelControlPlane = "node-role.kubernetes.io/control-plane"
+
+// world is everything that is looked at.
+type world struct {
+	now     time.Time
+	nodes   []corev1.Node // by name
+	byName  map[string]*corev1.Node
+	updates map[string]*v1alpha1.NodeUpdate
+	moves   []v1alpha1.ClusterUpdate // oldest first
+	pools   []v1alpha1.UpdatePool
+	bundles []v1alpha1.Bundle
+	// poolsOf a node, by name.
+	poolsOf map[string][]string
+	header  func(digest string) (*bundle.Header, error)
+}
+
+func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+	var nodes corev1.NodeList
+	var nodeUpdates v1alpha1.NodeUpdateList
+	var moves v1alpha1.ClusterUpdateList
+	var pools v1alpha1.UpdatePoolList
+	var bundles v1alpha1.BundleList
+	for _, l := range []client.ObjectList{&nodes, &nodeUpdates, &moves, &pools, &bundles} {
+		if err := r.Client.List(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	w := &world{now: r.Now(), nodes: nodes.Items, moves: moves.Items, pools: pools.Items, bundles: bundles.Items,
+		byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{}, poolsOf: map[string][]string{}}
+	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
+	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
+	sort.Slice(w.moves, func(i, j int) bool {
+		a, b := &w.moves[i], &w.moves[j]
+		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+			return a.CreationTimestamp.Before(&b.CreationTimestamp)
+		}
+		return a.Name < b.Name
+	})
+	for i := range w.nodes {
+		w.byName[w.nodes[i].Name] = &w.nodes[i]
+		w.poolsOf[w.nodes[i].Name] = w.match(&w.nodes[i])
+	}
+	for i := range nodeUpdates.Items {
+		w.updates[nodeUpdates.Items[i].Name] = &nodeUpdates.Items[i]
+	}
+	w.header = func(d string) (*bundle.Header, error) { return r.Headers.Get(d, fleet.Sources(w.updates, d)) }
+	return w, nil
+}
+
+// match names the pools whose selector matches a node.
+func (w *world) match(n *corev1.Node) []string {
+	var out []string
+	for i := range w.pools {
+		s, err := metav1.LabelSelectorAsSelector(&w.pools[i].Spec.NodeSelector)
+		if err == nil && s.Matches(labels.Set(n.Labels)) {
+			out = append(out, w.pools[i].Name)
+		}
+	}
+	return out
+}
+
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func controlPlane(n *corev1.Node) bool {
+	_, ok := n.Labels[labelControlPlane]
+	return ok
+}
+
+func platform(n *corev1.Node) string {
+	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
+}
+
+// observed is what a node's agent sees, never nil.
+func (w *world) observed(node string) v1alpha1.Observed {
+	if nu := w.updates[node]; nu != nil && nu.Status.Observed != nil {
+		return *nu.Status.Observed
+	}
+	return v1alpha1.Observed{}
+}
+
+func sameButHeartbeat(a, b *v1alpha1.NodeUpdateStatus) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1alpha1.NodeUpdateStatus{x, y} {
+		if s.Agent != nil {
+			s.Agent.Heartbeat = nil
+		}
+	}
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+// planInput gathers what the planner looks at.
+func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (update.Input, error) {
+	m := h.Metadata
+	in := update.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(),
+		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
+	version, err := r.kubeadmVersion(ctx)
+	if err != nil {
+		return in, err
+	}
+	in.KubeadmVersion = version
+	for _, p := range m.Payloads {
+		in.Payloads = append(in.Payloads, update.Payload{Name: p.Name, Platform: p.Platform})
+	}
+	for i := range w.pools {
+		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order})
+	}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		in.Nodes = append(in.Nodes, update.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf[n.Name],
+			Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: w.observed(n.Name).ControlPlane, Platform: platform(n)})
+	}
+	return in, nil
+}
+
+// lastDone is the target of the last update that was completed, nil if none.
+func (w *world) lastDone() *model.Target {
+	var last *v1alpha1.ClusterUpdate
+	for i := range w.moves {
+		u := &w.moves[i]
+		if u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
+			last = u
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	t := &model.Target{Bundle: last.Spec.Bundle, Version: last.Status.Version}
+	for i := range w.bundles {
+		if w.bundles[i].Status.Digest == last.Spec.Bundle {
+			t.Name, t.Version = w.bundles[i].Status.Name, w.bundles[i].Status.Version
+		}
+	}
+	return t
+}
+
+// kubeadmVersion is the version kubeadm believes the cluster has, empty if the
+// cluster was not made by kubeadm.
+func (r *Reconciler) kubeadmVersion(ctx context.Context) (string, error) {
+	var cm corev1.ConfigMap
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read kube-system/kubeadm-config: %w", err)
+	}
+	var conf struct {
+		KubernetesVersion string `json:"kubernetesVersion"`
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &conf); err != nil {
+		return "", fmt.Errorf("kube-system/kubeadm-config: ClusterConfiguration: %w", err)
+	}
+	return conf.KubernetesVersion, nil
+}
+
+// storedPlan reads the plan that was approved; its digest must be the one in
+// the status.
+func (r *Reconciler) storedPlan(ctx context.Context, u *v1alpha1.ClusterUpdate) (model.Plan, error) {
+	var p model.Plan
+	var c v1alpha1.Content
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c)
+	if apierrors.IsNotFound(err) { // the cache may be behind
+		err = r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c)
+	}
+	if err != nil {
+		return p, fmt.Errorf("read the plan of ClusterUpdate %s: %w", u.Name, err)
+	}
+	if err := json.Unmarshal([]byte(c.Data), &p); err != nil {
+		return p, fmt.Errorf("the plan of ClusterUpdate %s: %w", u.Name, err)
+	}
+	if p.Digest() != u.Status.PlanDigest {
+		return p, fmt.Errorf("the plan of ClusterUpdate %s has the digest %s, %s was approved", u.Name, p.Digest(), u.Status.PlanDigest)
+	}
+	return p, nil
+}
+
+func (r *Reconciler) budgets(ctx context.Context, opts ...client.ListOption) ([]policyv1.PodDisruptionBudget, error) {
+	var l policyv1.PodDisruptionBudgetList
+	if err := r.Live.List(ctx, &l, opts...); err != nil {
+		return nil, fmt.Errorf("list disruption budgets: %w", err)
+	}
+	return l.Items, nil
+}

@@ -1,0 +1,55 @@
+package updates
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// Metrics of the updates; labels are bounded.
+type Metrics struct {
+	info, progress, nodes, blocked *prometheus.GaugeVec
+}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "refit", Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		info:     gauge("update_info", "1 for every ClusterUpdate, with its target and phase.", "update", "version", "phase"),
+		progress: gauge("update_progress_ratio", "Nodes observed at the target, of those in the plan.", "update"),
+		nodes:    gauge("nodes", "Nodes by what their agent is busy with.", "phase"),
+		blocked:  gauge("update_blocked", "Reasons why an update does not go on.", "update", "reason"),
+	}
+	reg.MustRegister(m.info, m.progress, m.nodes, m.blocked)
+	return m
+}
+
+func (m *Metrics) observe(w *world) {
+	for _, g := range []*prometheus.GaugeVec{m.info, m.progress, m.nodes, m.blocked} {
+		g.Reset()
+	}
+	for i := range w.moves {
+		u := &w.moves[i]
+		m.info.WithLabelValues(u.Name, u.Status.Version, u.Status.Phase).Set(1)
+		ratio := 0.0
+		switch {
+		case u.Status.Phase == v1alpha1.PhaseDone:
+			ratio = 1
+		case u.Status.NodesTotal > 0:
+			ratio = float64(u.Status.NodesDone) / float64(u.Status.NodesTotal)
+		}
+		m.progress.WithLabelValues(u.Name).Set(ratio)
+		for _, b := range u.Status.Blockers {
+			m.blocked.WithLabelValues(u.Name, b.Reason).Inc()
+		}
+	}
+	for i := range w.nodes {
+		phase := "NoAgent"
+		if nu := w.updates[w.nodes[i].Name]; nu != nil && nu.Status.Phase != "" {
+			phase = nu.Status.Phase
+		}
+		m.nodes.WithLabelValues(phase).Inc()
+	}
+}

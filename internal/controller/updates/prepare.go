@@ -1,0 +1,225 @@
+package updates
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/update"
+)
+
+// prepare plans an update that has not started, asks the gate, and starts it if
+// it may. other is the name of another update that has started.
+func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, other string) (started bool, err error) {
+	st := r.newStatus(w, u)
+	h, err := w.header(u.Spec.Bundle)
+	if err != nil {
+		st.phase(v1alpha1.PhasePlanning)
+		st.verdicts = []model.Verdict{w.noHeader(u, err)}
+		if !st.verdicts[0].Waiting {
+			st.phase(v1alpha1.PhaseBlocked)
+		}
+		return false, r.write(ctx, st)
+	}
+	in, err := r.planInput(ctx, w, u, h)
+	if err != nil {
+		return false, err
+	}
+	out := update.Make(in)
+	if err := r.notePlan(ctx, st, h, out.Plan); err != nil {
+		return false, err
+	}
+	gin, err := r.gateInput(ctx, w, u, h, out, other)
+	if err != nil {
+		return false, err
+	}
+	res := gate.Decide(gin)
+	st.verdicts, st.warnings, st.gate = res.Verdicts, res.Warnings, &res
+	started = st.judge(u, out)
+	if err := r.write(ctx, st); err != nil {
+		return false, err
+	}
+	if started {
+		r.remember(u.UID)
+	}
+	return started, nil
+}
+
+// judge says in which phase an update is that has not moved yet. It starts here,
+// by being written down.
+func (s *status) judge(u *v1alpha1.ClusterUpdate, out update.Outcome) (started bool) {
+	switch {
+	case model.Blocked(s.verdicts):
+		s.phase(v1alpha1.PhaseBlocked)
+	case len(s.verdicts) > 0:
+		s.phase(v1alpha1.PhasePreparing)
+	case out.NothingToDo():
+		s.finish(v1alpha1.ReasonNothingToDo)
+	case u.Spec.Start != v1alpha1.StartImmediate:
+		s.phase(v1alpha1.PhaseReady)
+		s.verdicts = []model.Verdict{{Reason: v1alpha1.ReasonAwaitingStart, Message: "every check passes; a person starts it",
+			Fix: "`refit apply` (set spec.start to Immediate and spec.planDigest to " + s.out.PlanDigest + ")"}}
+	default:
+		s.phase(v1alpha1.PhaseUpdating)
+		now := metav1.NewTime(s.now)
+		s.out.StartedAt = &now
+		return true
+	}
+	return false
+}
+
+// notePlan stores the plan and names it in the status.
+func (r *Reconciler) notePlan(ctx context.Context, st *status, h *bundle.Header, p model.Plan) error {
+	c, err := fleet.MakeContent(ctx, r.Client, v1alpha1.ContentPlan, string(p.JSON()))
+	if err != nil {
+		return err
+	}
+	st.out.Plan, st.out.PlanDigest, st.out.Version = c.Name, p.Digest(), h.Metadata.Version
+	st.out.NodesTotal, st.out.NodesDone, st.out.NodesFailed = int32(len(p.Nodes)), 0, 0
+	st.out.Progress = fmt.Sprintf("0/%d", len(p.Nodes))
+	return nil
+}
+
+// noHeader says why nothing is known of the bundle.
+func (w *world) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Verdict {
+	d := u.Spec.Bundle
+	b := w.bundle(d)
+	v := model.Verdict{Reason: v1alpha1.ReasonCopying, Object: "Bundle/" + d, Waiting: true, Message: "no node has read bundle " + d + " yet"}
+	switch {
+	case b == nil:
+		v.Reason, v.Waiting = v1alpha1.ReasonBundleNotFound, false
+		v.Message = "there is no Bundle with the digest " + d
+		v.Fix = "plug in the medium, and approve it: make a Bundle with that spec.digest"
+	case !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved):
+		return *notApproved(b)
+	case !errors.Is(err, headers.ErrPending) && !errors.Is(err, headers.ErrNoSource):
+		v.Message = "the header of bundle " + d + " cannot be fetched: " + err.Error()
+	default:
+		if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+			v.Reason, v.Message = c.Reason, c.Message
+		}
+	}
+	return v
+}
+
+// bundle finds the object that stands for a digest; an approved one is preferred.
+func (w *world) bundle(digest string) *v1alpha1.Bundle {
+	var found *v1alpha1.Bundle
+	for i := range w.bundles {
+		b := &w.bundles[i]
+		if b.Spec.Digest == digest {
+			return b
+		}
+		if b.Spec.Digest == "" && (b.Status.Digest == digest || b.Annotations[v1alpha1.AnnotationFoundDigest] == digest) {
+			found = b
+		}
+	}
+	return found
+}
+
+func notApproved(b *v1alpha1.Bundle) *model.Verdict {
+	v := &model.Verdict{Reason: v1alpha1.ReasonBundleNotApproved, Message: "Bundle " + b.Name + " is not approved",
+		Fix: "put its digest into spec.digest of Bundle " + b.Name, Object: "Bundle/" + b.Name}
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionApproved); c != nil && c.Reason == v1alpha1.ReasonBundleRevoked {
+		v.Reason, v.Message, v.Fix = c.Reason, c.Message, "bring another bundle"
+	}
+	return v
+}
+
+// gateInput gathers what the gate looks at.
+func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header, out update.Outcome, other string) (gate.Input, error) {
+	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanVerdicts: out.Verdicts, PlanWarnings: out.Warnings,
+		PlanDigest: out.Plan.Digest(), ApprovedPlan: u.Spec.PlanDigest, Running: other}
+	if b := w.bundle(u.Spec.Bundle); b != nil {
+		in.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
+		if !in.Approved {
+			in.Approval = notApproved(b)
+		}
+	}
+	planned := map[string]bool{}
+	for _, np := range out.Plan.Nodes {
+		planned[np.Node] = true
+	}
+	covers := map[string]bool{}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		g, err := r.gateNode(ctx, w, n, h, covers)
+		if err != nil {
+			return in, err
+		}
+		g.InPlan = planned[n.Name] || out.NothingToDo()
+		in.Nodes = append(in.Nodes, g)
+	}
+	pdbs, err := r.budgets(ctx)
+	if err != nil {
+		return in, err
+	}
+	for _, b := range pdbs {
+		in.Budgets = append(in.Budgets, gate.Budget{Namespace: b.Namespace, Name: b.Name, Wanted: b.Status.DesiredHealthy, Expected: b.Status.ExpectedPods})
+	}
+	return in, nil
+}
+
+func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *bundle.Header, covers map[string]bool) (gate.Node, error) {
+	g := gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n)}
+	nu := w.updates[n.Name]
+	if nu == nil {
+		return g, nil
+	}
+	if a := nu.Status.Agent; a != nil {
+		g.AgentKnown = true
+		if a.Heartbeat != nil {
+			g.Heartbeat = a.Heartbeat.Time
+		}
+	}
+	g.WantHold = nu.Spec.Hold
+	key := nu.Spec.Hold + " " + platform(n)
+	if _, ok := covers[key]; !ok {
+		list, err := r.holdList(ctx, nu.Spec.Hold)
+		if err != nil {
+			return g, err
+		}
+		covers[key] = gate.Covers(list, h, platform(n))
+	}
+	g.HoldsBundle = covers[key]
+	if x := nu.Status.Holding; x != nil {
+		g.Holding = &gate.Holding{Content: x.Content, ImagesTotal: x.ImagesTotal, ImagesHeld: x.ImagesHeld, ImagesPinned: x.ImagesPinned,
+			PayloadsTotal: x.PayloadsTotal, PayloadsHeld: x.PayloadsHeld, Needed: x.NeededBytes}
+	}
+	for _, fs := range nu.Status.FileSystems {
+		g.FileSystems = append(g.FileSystems, gate.FileSystem{Name: fs.Name, ID: fs.ID, Free: fs.FreeBytes})
+	}
+	if c := meta.FindStatusCondition(nu.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
+		g.Stalled = &model.Verdict{Reason: c.Reason, Message: "node " + n.Name + ": " + c.Message}
+	}
+	return g, nil
+}
+
+// holdList reads a hold list; one that is not there is empty.
+func (r *Reconciler) holdList(ctx context.Context, name string) (model.HoldList, error) {
+	var l model.HoldList
+	if name == "" {
+		return l, nil
+	}
+	var c v1alpha1.Content
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c)
+	if client.IgnoreNotFound(err) != nil {
+		return l, err
+	}
+	if v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) == name {
+		_ = json.Unmarshal([]byte(c.Data), &l) // the name is its hash: it is what was written
+	}
+	return l, nil
+}

@@ -1,0 +1,253 @@
+package updates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/rollout"
+)
+
+const (
+	maxBlockers = 20
+	maxPhases   = 20
+	maxCurrent  = 100
+	maxMessage  = 1024
+)
+
+// status is the status of a ClusterUpdate in the making.
+type status struct {
+	u        *v1alpha1.ClusterUpdate
+	now      time.Time
+	out      v1alpha1.ClusterUpdateStatus
+	verdicts []model.Verdict
+	warnings []model.Verdict
+	gate     *gate.Result
+	// doneReason of an update that is finished.
+	doneReason string
+}
+
+func (r *Reconciler) newStatus(w *world, u *v1alpha1.ClusterUpdate) *status {
+	return &status{u: u, now: w.now, out: *u.Status.DeepCopy()}
+}
+
+// phase enters a phase; staying in one changes nothing.
+func (s *status) phase(p string) {
+	if s.out.Phase == p {
+		return
+	}
+	s.out.Phase = p
+	s.out.Phases = append(s.out.Phases, v1alpha1.PhaseTime{Phase: p, At: metav1.NewTime(s.now)})
+	if n := len(s.out.Phases); n > maxPhases {
+		s.out.Phases = s.out.Phases[n-maxPhases:]
+	}
+}
+
+func (s *status) finish(reason string) {
+	s.phase(v1alpha1.PhaseDone)
+	s.doneReason = reason
+	s.verdicts = nil
+	if s.out.FinishedAt == nil {
+		s.out.FinishedAt = metaNow(s.now)
+	}
+}
+
+func (s *status) progress(d rollout.Decision) {
+	s.out.NodesDone, s.out.NodesTotal, s.out.NodesFailed = int32(d.Done), int32(d.Total), int32(d.Failed)
+	s.out.Progress = fmt.Sprintf("%d/%d", d.Done, d.Total)
+	s.out.Current = d.Current[:min(len(d.Current), maxCurrent)]
+}
+
+// generic reasons come after the specific ones that explain them.
+var generic = map[string]bool{v1alpha1.ReasonDraining: true, v1alpha1.ReasonUpdating: true, v1alpha1.ReasonSettling: true, v1alpha1.ReasonHalted: true}
+
+// rank: what a person must do first, then what is waited for, then what is busy.
+func rank(v model.Verdict) int {
+	switch {
+	case generic[v.Reason]:
+		return 2
+	case v.Waiting:
+		return 1
+	}
+	return 0
+}
+
+// blockers turns verdicts into the first of the list, keeping since when each
+// has been there.
+func blockers(vs []model.Verdict, before []v1alpha1.Blocker, now time.Time) []v1alpha1.Blocker {
+	vs = append([]model.Verdict(nil), vs...)
+	sort.SliceStable(vs, func(i, j int) bool { return rank(vs[i]) < rank(vs[j]) })
+	var out []v1alpha1.Blocker
+	for _, v := range vs[:min(len(vs), maxBlockers)] {
+		b := v1alpha1.Blocker{Reason: v.Reason, Message: short(v.Message), Fix: short(v.Fix), Object: v.Object, Since: metaNow(now)}
+		for _, old := range before {
+			if old.Reason == b.Reason && old.Object == b.Object && old.Since != nil {
+				b.Since = old.Since
+			}
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func short(s string) string {
+	if len(s) > maxMessage {
+		return strings.ToValidUTF8(s[:maxMessage-3], "") + "..."
+	}
+	return s
+}
+
+// write completes the status and writes it if it differs.
+func (r *Reconciler) write(ctx context.Context, s *status) error {
+	s.out.ObservedGeneration = s.u.Generation
+	s.out.Blockers = blockers(s.verdicts, s.u.Status.Blockers, s.now)
+	s.out.BlockerCount = int32(len(s.verdicts))
+	if s.gate != nil || s.out.Phase == v1alpha1.PhaseDone {
+		s.out.Warnings = blockers(s.warnings, s.u.Status.Warnings, s.now)
+	}
+	s.out.WaitingFor = ""
+	if len(s.out.Blockers) > 0 {
+		s.out.WaitingFor = s.out.Blockers[0].Message
+	}
+	s.conditions()
+	if equality.Semantic.DeepEqual(s.u.Status, s.out) {
+		return nil
+	}
+	if err := ssa.Status(ctx, r.Client, ssa.Object{Kind: "ClusterUpdate", Name: s.u.Name, UID: string(s.u.UID)}, &s.out); err != nil {
+		return err
+	}
+	if s.u.Status.Phase != s.out.Phase {
+		r.phaseEvent(s)
+	}
+	s.u.Status = s.out
+	return nil
+}
+
+func (r *Reconciler) phaseEvent(s *status) {
+	kind := corev1.EventTypeNormal
+	if s.out.Phase == v1alpha1.PhaseBlocked || s.out.Phase == v1alpha1.PhaseHalted {
+		kind = corev1.EventTypeWarning
+	}
+	c := meta.FindStatusCondition(s.out.Conditions, v1alpha1.ConditionReady)
+	r.event(s.u, nil, kind, c.Reason, s.out.Phase, s.out.Phase+": "+c.Message)
+}
+
+// conditions: Planned, GateOpen, Ready and the pair Reconciling, Stalled.
+func (s *status) conditions() {
+	reason, message := s.headline()
+	s.set(v1alpha1.ConditionPlanned, s.out.PlanDigest != "", pick(s.out.PlanDigest != "", v1alpha1.ReasonAsExpected, reason), pick(s.out.PlanDigest != "", "plan "+s.out.PlanDigest, message))
+	if s.gate != nil {
+		open := s.gate.Open()
+		s.set(v1alpha1.ConditionGateOpen, open, pick(open, v1alpha1.ReasonAsExpected, reason), pick(open, "every check passes", "closed by: "+strings.Join(s.gate.Closed, ", ")))
+	}
+	p := s.out.Phase
+	s.set(v1alpha1.ConditionReady, p == v1alpha1.PhaseDone, reason, message)
+	s.set(v1alpha1.ConditionReconciling, p == v1alpha1.PhasePlanning || p == v1alpha1.PhasePreparing || p == v1alpha1.PhaseUpdating, reason, message)
+	s.set(v1alpha1.ConditionStalled, p == v1alpha1.PhaseBlocked || p == v1alpha1.PhaseHalted, reason, message)
+}
+
+func (s *status) headline() (reason, message string) {
+	switch {
+	case s.out.Phase == v1alpha1.PhaseDone && s.doneReason == v1alpha1.ReasonNothingToDo:
+		return s.doneReason, "every node holds the bundle, and none has to change"
+	case s.out.Phase == v1alpha1.PhaseDone:
+		return v1alpha1.ReasonUpdated, fmt.Sprintf("%d nodes were observed at the target", s.out.NodesDone)
+	case len(s.out.Blockers) > 0:
+		return s.out.Blockers[0].Reason, s.out.Blockers[0].Message
+	}
+	return v1alpha1.ReasonUpdating, "under way"
+}
+
+func (s *status) set(kind string, ok bool, reason, message string) {
+	st := metav1.ConditionFalse
+	if ok {
+		st = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.out.Conditions, metav1.Condition{Type: kind, Status: st, ObservedGeneration: s.u.Generation, Reason: reason, Message: short(message)})
+}
+
+func pick(cond bool, a, b string) string {
+	if cond {
+		return a
+	}
+	return b
+}
+
+// writePools counts the nodes of every pool.
+func (r *Reconciler) writePools(ctx context.Context, w *world) error {
+	var errs []error
+	for i := range w.pools {
+		p := &w.pools[i]
+		st := w.poolStatus(p)
+		if !equality.Semantic.DeepEqual(p.Status, st) {
+			errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "UpdatePool", Name: p.Name, UID: string(p.UID)}, &st))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) poolStatus(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
+	st := v1alpha1.UpdatePoolStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
+	target := w.target()
+	var twice []string
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if !w.inPool(n.Name, p.Name) {
+			continue
+		}
+		st.Nodes++
+		if len(w.poolsOf[n.Name]) > 1 {
+			twice = append(twice, n.Name)
+		}
+		if unavailable(n) {
+			st.Unavailable++
+		}
+		switch {
+		case markOf(n) != nil:
+			st.Updating++
+		case target != "" && n.Status.NodeInfo.KubeletVersion == target:
+			st.Updated++
+		}
+	}
+	cond := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected,
+		Message: fmt.Sprintf("%d nodes", st.Nodes), ObservedGeneration: p.Generation}
+	if len(twice) > 0 {
+		cond.Status, cond.Reason = metav1.ConditionFalse, v1alpha1.ReasonNodeInTwoPools
+		cond.Message = short("also in another pool: " + strings.Join(twice, ", "))
+	}
+	meta.SetStatusCondition(&st.Conditions, cond)
+	cond.Type = v1alpha1.ConditionStalled
+	cond.Status = map[metav1.ConditionStatus]metav1.ConditionStatus{metav1.ConditionTrue: metav1.ConditionFalse, metav1.ConditionFalse: metav1.ConditionTrue}[cond.Status]
+	meta.SetStatusCondition(&st.Conditions, cond)
+	return st
+}
+
+// target is the Kubernetes version of the update that moves nodes, else of the
+// last one.
+func (w *world) target() string {
+	var digest string
+	for i := range w.moves {
+		if w.moves[i].Status.StartedAt != nil {
+			digest = w.moves[i].Spec.Bundle
+			if w.moves[i].Status.Phase != v1alpha1.PhaseDone {
+				break
+			}
+		}
+	}
+	if b := w.bundle(digest); b != nil && digest != "" {
+		return b.Status.KubernetesVersion
+	}
+	return ""
+}

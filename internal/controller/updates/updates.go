@@ -1,0 +1,178 @@
+package updates
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/headers"
+)
+
+// FieldOwnerRun is the server-side apply owner of NodeUpdate.spec.run.
+const FieldOwnerRun = v1alpha1.FieldOwnerController + "-run"
+
+const (
+	// settle is how long events are collected before everything is looked at.
+	settle = 200 * time.Millisecond
+	// whileDraining is how often pods that leave are looked at and evictions
+	// are tried again.
+	whileDraining = 3 * time.Second
+	// whileActive is how often an update that waits is looked at without an event.
+	whileActive = 15 * time.Second
+)
+
+// Reconciler looks at all updates at once, because only one may move nodes.
+type Reconciler struct {
+	// Client reads from the cache; Live reads from the API server.
+	Client  client.Client
+	Live    client.Reader
+	Headers *headers.Cache
+	Events  events.EventRecorder
+	Metrics *Metrics
+	Now     func() time.Time
+
+	mu sync.Mutex
+	// started remembers what was written and may not be in the cache yet; it is
+	// only ever a reason to wait.
+	started map[types.UID]bool
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	b := ctrl.NewControllerManagedBy(mgr).Named("updates").
+		Watches(&corev1.Node{}, whole(), nodeChanges()).
+		Watches(&v1alpha1.NodeUpdate{}, whole(), nodeUpdateChanges())
+	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}} {
+		b = b.Watches(o, whole())
+	}
+	return b.Complete(r)
+}
+
+func whole() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(q queue) {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: "updates"}}, settle)
+	}
+	return handler.Funcs{
+		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { add(q) },
+		UpdateFunc:  func(_ context.Context, _ event.UpdateEvent, q queue) { add(q) },
+		DeleteFunc:  func(_ context.Context, _ event.DeleteEvent, q queue) { add(q) },
+		GenericFunc: func(_ context.Context, _ event.GenericEvent, q queue) { add(q) },
+	}
+}
+
+// nodeChanges drops the kubelets' heartbeats.
+func nodeChanges() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*corev1.Node)
+		b, okB := e.ObjectNew.(*corev1.Node)
+		return !okA || !okB || a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
+			a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
+	}})
+}
+
+// nodeUpdateChanges drops the agents' heartbeats.
+func nodeUpdateChanges() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*v1alpha1.NodeUpdate)
+		b, okB := e.ObjectNew.(*v1alpha1.NodeUpdate)
+		if !okA || !okB || a.Generation != b.Generation {
+			return true
+		}
+		return !sameButHeartbeat(&a.Status, &b.Status)
+	}})
+}
+
+// Reconcile looks at everything, does what is next, and writes the statuses.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	w, err := r.gather(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var errs []error
+	again := time.Duration(0)
+	running := r.running(w)
+	for i := range w.moves {
+		u := &w.moves[i]
+		if u.Status.Phase == v1alpha1.PhaseDone || !u.DeletionTimestamp.IsZero() {
+			continue
+		}
+		next, err := r.one(ctx, w, u, &running)
+		errs = append(errs, err)
+		again = sooner(again, next)
+	}
+	errs = append(errs, r.releaseOrphans(ctx, w), r.writePools(ctx, w))
+	r.Metrics.observe(w)
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// one takes one update a step further.
+func (r *Reconciler) one(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, running *string) (time.Duration, error) {
+	if u.Status.StartedAt != nil {
+		return r.move(ctx, w, u)
+	}
+	if r.wasStarted(u.UID) {
+		return whileDraining, nil // the cache does not show the start yet
+	}
+	other := *running
+	if other == u.Name {
+		other = ""
+	}
+	started, err := r.prepare(ctx, w, u, other)
+	if started {
+		*running = u.Name
+		return settle, err
+	}
+	return whileActive, err
+}
+
+// running names the update that has started and is not done, empty if none.
+func (r *Reconciler) running(w *world) string {
+	for i := range w.moves {
+		u := &w.moves[i]
+		if u.Status.Phase != v1alpha1.PhaseDone && (u.Status.StartedAt != nil || r.wasStarted(u.UID)) {
+			return u.Name
+		}
+	}
+	return ""
+}
+
+func (r *Reconciler) wasStarted(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.started[uid]
+}
+
+func (r *Reconciler) remember(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.started == nil {
+		r.started = map[types.UID]bool{}
+	}
+	r.started[uid] = true
+}
+
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,50 @@
+package gate
+
+import (
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// nodePayloads are the files of a bundle that every node keeps for its updaters.
+var nodePayloads = []string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent}
+
+// Wanted is everything of a bundle that a node of a platform must hold before
+// anything starts.
+func Wanted(h *bundle.Header, platform string) model.HoldList {
+	var l model.HoldList
+	for _, img := range h.Metadata.Images {
+		l.Images = append(l.Images, model.HeldImage{Name: img.Name, Digest: img.Digest, Bundle: h.Digest})
+	}
+	for _, name := range nodePayloads {
+		if p := h.PayloadByName(name, platform); p != nil {
+			l.Payloads = append(l.Payloads, model.HeldPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
+		}
+	}
+	return l
+}
+
+// Covers reports whether a hold list has everything of a bundle, from whichever
+// bundle an image of the same name and digest comes.
+func Covers(list model.HoldList, h *bundle.Header, platform string) bool {
+	type key struct{ name, digest string }
+	have := map[key]bool{}
+	for _, i := range list.Images {
+		have[key{i.Name, i.Digest}] = true
+	}
+	payloads := map[key]bool{}
+	for _, p := range list.Payloads {
+		payloads[key{p.Name, p.Digest}] = true
+	}
+	want := Wanted(h, platform)
+	for _, i := range want.Images {
+		if !have[key{i.Name, i.Digest}] {
+			return false
+		}
+	}
+	for _, p := range want.Payloads {
+		if !payloads[key{p.Name, p.Digest}] {
+			return false
+		}
+	}
+	return true
+}
