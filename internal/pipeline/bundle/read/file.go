@@ -180,10 +180,8 @@ func (f *File) sameHeader() error {
 		if got < len(want) {
 			return &bundle.CorruptError{Part: "header", Offset: int64(at + got), Found: "was readable before and is not now: was the medium removed?", Err: err}
 		}
-		for i := range want {
-			if buf[i] != want[i] {
-				return &bundle.CorruptError{Part: "header", Offset: int64(at + i), Found: "is not what it was when the bundle was opened: was the medium swapped?"}
-			}
+		if i := differs(buf[:len(want)], want); i >= 0 {
+			return &bundle.CorruptError{Part: "header", Offset: int64(at + i), Found: "is not what it was when the bundle was opened: was the medium swapped?"}
 		}
 	}
 	return nil

@@ -77,6 +77,10 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 func TestEveryTruncationIsFound(t *testing.T) {
 	file := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 	for n := range file {
+		// around the end of every block, and spread over all blocks
+		if m := n % bundle.BlockSize; m > 1 && m < bundle.BlockSize-1 && n%37 != 0 {
+			continue
+		}
 		if err := check(file[:n]); err == nil {
 			t.Errorf("a file of %d of %d bytes verifies", n, len(file))
 		}

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"runtime"
@@ -148,7 +149,11 @@ func (v *verifier) check(s segment, data []byte) error {
 	return nil
 }
 
+// differs is the first index at which a and b, equally long, differ, or -1.
 func differs(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return -1
+	}
 	for i := range a {
 		if a[i] != b[i] {
 			return i
