@@ -1,0 +1,306 @@
+package controller_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/apitest"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+)
+
+// simAgent plays a node: the agent with the node's own identity, and the
+// kubelet with the administrator's. It speaks the real wire between nodes.
+type simAgent struct {
+	t     *testing.T
+	node  string
+	admin client.Client
+	own   client.Client
+	key   string
+	srv   *httptest.Server
+
+	mu      sync.Mutex
+	stick   []byte // header of the bundle on the stick, nil if none
+	device  string
+	signed  []string
+	headers map[string][]byte
+	peers   []v1alpha1.Peer
+	// failStep fails the run at that step, once per attempt that is named.
+	failStep map[int32]string
+	// hold back: the run stays Running while true.
+	slow bool
+	// full reports a disk that is too small.
+	full bool
+	// mute stops the agent.
+	mute bool
+	// runs counts how often a run was begun.
+	runs int
+}
+
+// library lets the controller read what this node may serve.
+type library struct{ a *simAgent }
+
+func (l library) Header(d string) ([]byte, error) {
+	l.a.mu.Lock()
+	defer l.a.mu.Unlock()
+	if h := l.a.headers[d]; h != nil {
+		return h, nil
+	}
+	return nil, exchange.ErrNotHere
+}
+func (library) Have(string) ([]byte, error)       { return nil, exchange.ErrNotHere }
+func (library) Chunk(string, int) ([]byte, error) { return nil, exchange.ErrNotHere }
+
+func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node string) *simAgent {
+	t.Helper()
+	key, _, err := exchange.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := exchange.NewIdentity(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &simAgent{t: t, node: node, admin: admin, own: newClient(t, apitest.AsNode(cfg, node)), key: id.PublicKey(), headers: map[string][]byte{}, failStep: map[int32]string{}}
+	a.srv = httptest.NewUnstartedServer(exchange.Handler(library{a}, exchange.Alive{Node: node}))
+	a.srv.TLS = id.ServerTLS(a.accepts)
+	a.srv.StartTLS()
+	t.Cleanup(a.srv.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() { defer wg.Done(); a.loop(ctx) }()
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return a
+}
+
+// accepts only the keys that the controller named in the spec.
+func (a *simAgent) accepts(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.peers, func(p v1alpha1.Peer) bool { return p.PublicKey == key })
+}
+
+func (a *simAgent) set(change func(*simAgent)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(a)
+}
+
+func (a *simAgent) loop(ctx context.Context) {
+	for ctx.Err() == nil {
+		a.step(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// step does what an agent does in one round. Errors are those of an API server
+// that is just being asked too early; the next round asks again.
+func (a *simAgent) step(ctx context.Context) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kubelet(ctx)
+	var nu v1alpha1.NodeUpdate
+	if a.mute || a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: a.node}, &nu) != nil {
+		return
+	}
+	var n corev1.Node
+	if a.admin.Get(ctx, client.ObjectKey{Name: a.node}, &n) != nil {
+		return
+	}
+	a.peers = nu.Spec.Peers
+	st := nu.Status.DeepCopy()
+	now := metav1.Now()
+	if st.Agent != nil && st.Agent.Heartbeat != nil && now.Sub(st.Agent.Heartbeat.Time) < 20*time.Second {
+		now = *st.Agent.Heartbeat
+	}
+	st.Agent = &v1alpha1.AgentInfo{Version: "test", Address: a.srv.Listener.Addr().String(), PublicKey: a.key, Heartbeat: &now}
+	st.Phase = "Idle"
+	a.media(st, nu.Spec)
+	a.hold(ctx, st, nu.Spec)
+	a.run(ctx, st, nu.Spec, &n)
+	st.Observed = &v1alpha1.Observed{KubeletVersion: n.Status.NodeInfo.KubeletVersion, ControlPlane: n.Annotations["test/control-plane"], Architecture: "amd64"}
+	want, _ := json.Marshal(st)
+	have, _ := json.Marshal(nu.Status)
+	if string(want) == string(have) {
+		return
+	}
+	u := ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: a.node, UID: string(nu.UID)}
+	_ = ssa.Status(ctx, a.own, u, st)
+}
+
+func (a *simAgent) media(st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdateSpec) {
+	st.Media, st.Bundles = nil, nil
+	var approved []string
+	for _, b := range spec.Bundles {
+		approved = append(approved, b.Digest)
+	}
+	if a.stick != nil {
+		h, err := bundle.ParseHeader(a.stick)
+		if err != nil {
+			a.t.Errorf("the test's bundle: %v", err)
+			return
+		}
+		m := v1alpha1.Medium{Device: a.device, Digest: h.Digest, Name: h.Metadata.Name, Version: h.Metadata.Version, State: v1alpha1.MediumFound, SignedBy: a.signed}
+		if slices.Contains(approved, h.Digest) {
+			m.State = v1alpha1.MediumCopied
+			a.headers[h.Digest] = a.stick
+		}
+		st.Media = []v1alpha1.Medium{m}
+	}
+	for _, d := range approved {
+		if a.headers[d] != nil {
+			st.Bundles = append(st.Bundles, d)
+		}
+	}
+}
+
+func (a *simAgent) hold(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdateSpec) {
+	if spec.Hold == "" {
+		return
+	}
+	var c v1alpha1.Content
+	var l model.HoldList
+	if a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: spec.Hold}, &c) != nil || json.Unmarshal([]byte(c.Data), &l) != nil {
+		return
+	}
+	n, p := int32(len(l.Images)), int32(len(l.Payloads))
+	st.Holding = &v1alpha1.Holding{Content: spec.Hold, ImagesTotal: n, ImagesHeld: n, ImagesPinned: n, PayloadsTotal: p, PayloadsHeld: p}
+	st.FileSystems = []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 1000, TotalBytes: 2000}}
+	if a.full {
+		st.Holding.ImagesHeld, st.Holding.ImagesPinned = 0, 0
+		st.Holding.NeededBytes = map[string]int64{"state": 1234}
+	}
+}
+
+// run plays the steps: it begins, stays for one round at least, and then moves
+// what the kubelet reports.
+func (a *simAgent) run(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdateSpec, n *corev1.Node) {
+	r := spec.Run
+	if r == nil {
+		return
+	}
+	if st.Run == nil || st.Run.UID != r.UID || st.Run.Attempt != r.Attempt || st.Run.PlanDigest != r.PlanDigest {
+		a.runs++
+		st.Run = &v1alpha1.NodeRunStatus{UID: r.UID, PlanDigest: r.PlanDigest, Attempt: r.Attempt, State: v1alpha1.RunRunning, Step: r.Steps[0].ID}
+		return
+	}
+	if st.Run.State != v1alpha1.RunRunning || a.slow {
+		return
+	}
+	if step := a.failStep[r.Attempt]; step != "" {
+		st.Run.State, st.Run.Step, st.Run.Reason, st.Run.Message = v1alpha1.RunFailed, step, v1alpha1.ReasonStepFailed, "kubeadm ended with 1"
+		return
+	}
+	to := r.Steps[len(r.Steps)-1].To
+	if a.moveTo(ctx, n, to) == nil {
+		st.Run.State, st.Run.StepsDone = v1alpha1.RunSucceeded, int32(len(r.Steps))
+	}
+}
+
+// moveTo changes what the kubelet and the static pods report.
+func (a *simAgent) moveTo(ctx context.Context, n *corev1.Node, to string) error {
+	if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp {
+		for _, c := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+			var p corev1.Pod
+			if err := a.admin.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: c + "-" + a.node}, &p); err != nil {
+				return err
+			}
+			p.Spec.Containers[0].Image = "registry.k8s.io/" + c + ":" + to
+			if err := a.admin.Update(ctx, &p); err != nil {
+				return err
+			}
+		}
+		n.Annotations["test/control-plane"] = to
+		if err := a.admin.Update(ctx, n); err != nil {
+			return err
+		}
+		var cm corev1.ConfigMap
+		if err := a.admin.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "kubeadm-config"}, &cm); err != nil {
+			return err
+		}
+		cm.Data["ClusterConfiguration"] = "kubernetesVersion: " + to + "\n"
+		if err := a.admin.Update(ctx, &cm); err != nil {
+			return err
+		}
+	}
+	n.Status.NodeInfo.KubeletVersion = to
+	return a.admin.Status().Update(ctx, n)
+}
+
+// kubelet ends the pods of this node that were evicted.
+func (a *simAgent) kubelet(ctx context.Context) {
+	var pods corev1.PodList
+	if a.admin.List(ctx, &pods) != nil {
+		return
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Spec.NodeName == a.node && p.DeletionTimestamp != nil {
+			_ = a.admin.Delete(ctx, p, client.GracePeriodSeconds(0))
+		}
+	}
+}
+
+// header makes the header of a bundle of a release with some images.
+func header(t *testing.T, name, version, kubernetes string, images ...string) []byte {
+	t.Helper()
+	m := &bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: "0.0.1", Name: name, Version: version, KubernetesVersion: kubernetes,
+		Platforms: []string{"linux/amd64"}, ChunkSize: bundle.DefaultChunkSize}
+	var table []byte
+	blob := func(content string) (string, int64, int) {
+		sum := sha256.Sum256([]byte(content))
+		table = append(table, sum[:]...)
+		d := bundle.DigestOf([]byte(content))
+		m.Blobs = append(m.Blobs, bundle.Blob{Digest: d, Size: int64(len(content))})
+		return d, int64(len(content)), len(m.Blobs) - 1
+	}
+	slices.Sort(images)
+	for _, img := range images {
+		d, size, i := blob(version + " " + img)
+		m.Images = append(m.Images, bundle.Image{Name: img, Digest: d, MediaType: "application/vnd.oci.image.manifest.v1+json", Group: bundle.GroupNode, Size: size, Blobs: []int{i}})
+	}
+	if kubernetes != "" {
+		for _, p := range []string{bundle.PayloadKubeadm, bundle.PayloadKubelet} {
+			d, size, i := blob(version + " " + p)
+			m.Payloads = append(m.Payloads, bundle.Payload{Name: p, Version: kubernetes, Platform: "linux/amd64", Digest: d, Size: size, Mode: 0o755, Blob: i})
+		}
+	}
+	raw, err := bundle.Marshal(m, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func digest(t *testing.T, raw []byte) string {
+	t.Helper()
+	h, err := bundle.ParseHeader(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Digest
+}
+
+// release is the bundle that the tests move to.
+func release(t *testing.T, kubernetes string) []byte {
+	v := strings.TrimPrefix(kubernetes, "v")
+	return header(t, "refit-demo", v, kubernetes, "registry.k8s.io/kube-apiserver:"+kubernetes, "registry.k8s.io/pause:3.10.2")
+}
