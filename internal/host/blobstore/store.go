@@ -176,6 +176,17 @@ func (s *Store) Get(b Blob, n int, buf []byte) ([]byte, error) {
 	return p.get(n, buf)
 }
 
+// HasChunk reports whether chunk n of a blob is here.
+func (s *Store) HasChunk(b Blob, n int) bool {
+	p, err := s.part(b)
+	if err != nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return n >= 0 && n < len(p.have) && p.have[n]
+}
+
 // Have says which chunks of a blob are here.
 func (s *Store) Have(b Blob) ([]bool, error) {
 	p, err := s.part(b)

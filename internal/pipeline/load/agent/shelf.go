@@ -52,11 +52,7 @@ func (s *Shelf) local(n int) (blobstore.Blob, int, error) {
 // Has reports whether chunk n is here.
 func (s *Shelf) Has(n int) bool {
 	b, k, err := s.local(n)
-	if err != nil {
-		return false
-	}
-	have, err := s.store.Have(b)
-	return err == nil && have[k]
+	return err == nil && s.store.HasChunk(b, k)
 }
 
 // Put compares and keeps chunk n; kept is false if it was here.

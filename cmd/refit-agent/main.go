@@ -1,0 +1,196 @@
+// Command refit-agent is refit's host service on a node.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/install"
+	"github.com/refit-dev/refit/internal/agent/service"
+	"github.com/refit-dev/refit/internal/version"
+)
+
+// Exit codes, the same as those of refit.
+const (
+	exitInternal     = 1
+	exitUsage        = 2
+	exitVerification = 6
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "refit-agent:", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ error }
+
+func exitCode(err error) int {
+	var usage usageError
+	var wrong *install.WrongBundleError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &wrong), isCorrupt(err):
+		return exitVerification
+	}
+	return exitInternal
+}
+
+func root() *cobra.Command {
+	var conf agent.Config
+	var file string
+	c := &cobra.Command{Use: "refit-agent", Short: "refit's host service on a node", SilenceUsage: true, SilenceErrors: true}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	f := c.PersistentFlags()
+	f.StringVar(&file, "config", env("REFIT_CONFIG", agent.DefaultConfigFile), "configuration file")
+	f.StringVar(&conf.Node, "node", env("REFIT_NODE", ""), "this node's name (default: that of the kubelet's certificate)")
+	f.StringVar(&conf.Kubeconfig, "kubeconfig", env("REFIT_KUBECONFIG", ""), "kubeconfig of the node's identity (default: the kubelet's)")
+	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+agent.DefaultStateDir+")")
+	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "containerd's socket (default "+agent.DefaultRuntime+")")
+	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), "address for peers, host or host:port (default: towards the API server, port 7946)")
+	load := func() (agent.Config, error) { return merged(file, conf) }
+	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand())
+	return c
+}
+
+func env(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// merged is the file with the flags laid over it.
+func merged(file string, over agent.Config) (agent.Config, error) {
+	c, err := agent.ReadConfig(file)
+	if err != nil {
+		return c, err
+	}
+	for _, f := range []struct{ to, from *string }{
+		{&c.Node, &over.Node}, {&c.Kubeconfig, &over.Kubeconfig}, {&c.StateDir, &over.StateDir},
+		{&c.Runtime, &over.Runtime}, {&c.Address, &over.Address},
+	} {
+		if *f.from != "" {
+			*f.to = *f.from
+		}
+	}
+	return c, nil
+}
+
+func runCommand(load func() (agent.Config, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: "run", Short: "run the host service", Args: cobra.NoArgs,
+		Long: `Run the host service. systemd does this; by hand it is of use to look at it.
+
+The configuration file is YAML with the fields node, kubeconfig, stateDir,
+runtime, address, media (files and devices to look at besides what is plugged
+in) and noDevices. Flags and REFIT_... variables go before it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conf, err := load()
+			if err != nil {
+				return err
+			}
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			return service.Run(cmd.Context(), conf, log)
+		},
+	}
+}
+
+func say(w io.Writer) func(string, ...any) {
+	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+}
+
+func installCommand(conf *agent.Config) *cobra.Command {
+	o := install.Options{}
+	c := &cobra.Command{
+		Use: "install [--from FILE|DEVICE]", Short: "make this machine a member: binary, unit, and refit's image from a bundle", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Config, o.Say = *conf, say(cmd.ErrOrStderr())
+			r, err := install.Install(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return printJSON(cmd.OutOrStdout(), r)
+		},
+	}
+	c.Flags().StringVar(&o.From, "from", "", "bundle in a file or on a device")
+	c.Flags().StringVar(&o.Digest, "digest", "", "digest that the bundle must have")
+	c.Flags().BoolVar(&o.NoStart, "no-start", false, "put the files in place, leave the service alone")
+	return c
+}
+
+func uninstallCommand(load func() (agent.Config, error)) *cobra.Command {
+	o := install.Removal{}
+	c := &cobra.Command{
+		Use: "uninstall", Short: "remove the agent and its state", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conf, err := load()
+			if err != nil {
+				return err
+			}
+			o.Config, o.Say = conf, say(cmd.ErrOrStderr())
+			return install.Uninstall(cmd.Context(), o)
+		},
+	}
+	c.Flags().BoolVar(&o.Unpin, "unpin", false, "let go of the images that refit pinned")
+	c.Flags().BoolVar(&o.KeepState, "keep-state", false, "leave the state directory")
+	return c
+}
+
+func statusCommand(load func() (agent.Config, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "print what this node's agent reports, as JSON", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conf, err := load()
+			if err != nil {
+				return err
+			}
+			dir := conf.RunDir
+			if dir == "" {
+				dir = agent.RunDir
+			}
+			b, err := os.ReadFile(filepath.Join(dir, "status.json"))
+			if err != nil {
+				return fmt.Errorf("local status: %w; does the agent run? `systemctl status refit-agent` says so", err)
+			}
+			_, err = cmd.OutOrStdout().Write(append(b, '\n'))
+			return err
+		},
+	}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "refit-agent %s (%s)\n", version.Version(), version.Commit())
+			return err
+		},
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}

@@ -1,0 +1,251 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+)
+
+// API is what the agent needs of the API server; nodeapi.Client is it.
+type API interface {
+	// Watch calls got now and at every change until the context ends.
+	Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate))
+	Content(ctx context.Context, name string) (*v1alpha1.Content, error)
+	ApplyStatus(ctx context.Context, status *v1alpha1.NodeUpdateStatus) error
+}
+
+// Runtime is what the agent needs of the container runtime.
+type Runtime interface {
+	pin.Runtime
+	// Root is the directory whose file system takes the images.
+	Root(ctx context.Context) (string, error)
+	// Version is the runtime's name and version.
+	Version(ctx context.Context) (name, version string, err error)
+	// Watch calls changed when images went or the runtime came back.
+	Watch(ctx context.Context, changed func())
+}
+
+// Runner runs the steps of a run.
+type Runner interface {
+	// Run goes on with the run in the journal, or starts the one that is
+	// permitted (nil: none). It reports through report and returns when nothing
+	// is left to do.
+	Run(ctx context.Context, permitted *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus))
+}
+
+// Facts are what the agent sees of its node.
+type Facts interface {
+	Observe(ctx context.Context) v1alpha1.Observed
+}
+
+// Parts are what an agent is put together from.
+type Parts struct {
+	API     API
+	Runtime Runtime
+	Runner  Runner
+	Facts   Facts
+	Log     *slog.Logger
+}
+
+// Agent is one node's agent.
+type Agent struct {
+	conf    Config
+	log     *slog.Logger
+	api     API
+	runtime Runtime
+	runner  Runner
+	facts   Facts
+
+	id      *exchange.Identity
+	address string
+	library *load.Library
+	keeper  *pin.Keeper
+	peers   peerSet
+	media   mediaSet
+
+	mu    sync.Mutex
+	want  *want
+	state state
+
+	firstHold chan struct{}
+
+	// A kick wakes a loop; one that is not awaited yet is not doubled.
+	kickBundles, kickHold, kickRun, kickMedia, kickFacts, kickPublish chan struct{}
+}
+
+// New opens the agent's state. Run does the work.
+func New(conf Config, p Parts) (*Agent, error) {
+	if err := os.MkdirAll(conf.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	failpoint.UseFile(conf.path("failpoint"))
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, runner: p.Runner, facts: p.Facts, firstHold: make(chan struct{})}
+	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
+		*k = make(chan struct{}, 1)
+	}
+	var err error
+	if a.id, err = exchange.LoadIdentity(conf.path("key.pem")); err != nil {
+		return nil, err
+	}
+	if a.address, err = conf.address(); err != nil {
+		return nil, err
+	}
+	if a.library, err = load.OpenLibrary(conf.StateDir, p.Log); err != nil {
+		return nil, err
+	}
+	if a.keeper, err = pin.NewKeeper(p.Runtime, conf.StateDir); err != nil {
+		return nil, err
+	}
+	if a.want, err = readWant(conf.path("want.json")); err != nil {
+		// It comes from the API server again.
+		p.Log.Warn("what this node was told before is unreadable", "because", err)
+		a.want = nil
+	}
+	a.state.init(conf.path("sources.json"))
+	return a, nil
+}
+
+// Run works until the context ends.
+func (a *Agent) Run(ctx context.Context) error {
+	listener, err := a.listen(ctx)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	for _, loop := range []func(context.Context){
+		func(ctx context.Context) { a.serve(ctx, listener) },
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.publishLoop,
+		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
+	} {
+		wg.Go(func() { loop(ctx) })
+	}
+	// The kubelet starts after us (see the unit): images are looked at, and put
+	// back if they were lost, before it asks for them. It does not wait for long.
+	select {
+	case <-a.firstHold:
+	case <-ctx.Done():
+	case <-time.After(readyTime):
+	}
+	a.log.Info("the agent works", "node", a.conf.Node, "address", a.address, "key", a.id.PublicKey())
+	// Ignored: not every start is by systemd.
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+	<-ctx.Done()
+	wg.Wait()
+	return nil
+}
+
+// readyTime is the longest that the kubelet's start waits for a look at the images.
+const readyTime = 20 * time.Second
+
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// each calls f at once, at every kick and every period, until the context ends.
+func each(ctx context.Context, kicked <-chan struct{}, period time.Duration, f func(context.Context)) {
+	for {
+		f(ctx)
+		t := time.NewTimer(period)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-kicked:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// wanted is what the node was told last; nil if nothing yet.
+func (a *Agent) wanted() *want {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.want
+}
+
+func (a *Agent) watchAPI(ctx context.Context) {
+	latest := make(chan *v1alpha1.NodeUpdate, 1)
+	go func() {
+		a.api.Watch(ctx, func(nu *v1alpha1.NodeUpdate) {
+			select { // only the newest counts
+			case <-latest:
+			default:
+			}
+			latest <- nu
+		})
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case nu := <-latest:
+			a.told(ctx, nu, latest)
+		}
+	}
+}
+
+// told takes over what the node is told; Contents that cannot be read are asked
+// for again until something newer comes.
+func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v1alpha1.NodeUpdate) {
+	if nu == nil {
+		a.update(func(s *state) { s.present = false })
+		return
+	}
+	for {
+		before := a.wanted()
+		w, err := resolve(ctx, a.api, nu, before)
+		if err == nil {
+			a.take(w, before, nu)
+			return
+		}
+		a.log.Warn("what the node is told cannot be read yet", "because", err)
+		a.update(func(s *state) { s.present, s.toldErr = true, err.Error() })
+		select {
+		case <-ctx.Done():
+			return
+		case nu = <-newer:
+			if nu == nil {
+				return
+			}
+		case <-time.After(3 * time.Second):
+		}
+	}
+}
+
+func (a *Agent) take(w, before *want, nu *v1alpha1.NodeUpdate) {
+	changed := before == nil || before.Generation != w.Generation
+	if changed {
+		if err := w.save(a.conf.path("want.json")); err != nil {
+			a.log.Error("what the node is told cannot be kept", "because", err)
+		}
+	}
+	a.mu.Lock()
+	a.want = w
+	a.mu.Unlock()
+	a.update(func(s *state) {
+		s.present, s.toldErr = true, ""
+		if nu.Status.Agent == nil { // made anew: it does not know us
+			s.sent = nil
+		}
+	})
+	if changed {
+		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickMedia} {
+			kick(k)
+		}
+	}
+}

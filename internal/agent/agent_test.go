@@ -1,0 +1,460 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
+)
+
+// fakeAPI is one node's view of an API server.
+type fakeAPI struct {
+	mu       sync.Mutex
+	nu       *v1alpha1.NodeUpdate
+	contents map[string]*v1alpha1.Content
+	status   *v1alpha1.NodeUpdateStatus
+	writes   int
+	away     bool
+	changed  chan struct{}
+}
+
+func newFakeAPI() *fakeAPI {
+	return &fakeAPI{contents: map[string]*v1alpha1.Content{}, changed: make(chan struct{}, 1), nu: &v1alpha1.NodeUpdate{}}
+}
+
+func (f *fakeAPI) Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) {
+	for {
+		f.mu.Lock()
+		nu, away := f.nu.DeepCopy(), f.away
+		f.mu.Unlock()
+		if !away {
+			got(nu)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.changed:
+		}
+	}
+}
+
+func (f *fakeAPI) Content(_ context.Context, name string) (*v1alpha1.Content, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.contents[name]; c != nil && !f.away {
+		return c, nil
+	}
+	return nil, fmt.Errorf("Content %s not found", name)
+}
+
+func (f *fakeAPI) ApplyStatus(_ context.Context, s *v1alpha1.NodeUpdateStatus) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away {
+		return errors.New("connection refused")
+	}
+	f.status = s.DeepCopy()
+	f.writes++
+	return nil
+}
+
+// tell changes the spec.
+func (f *fakeAPI) tell(change func(*v1alpha1.NodeUpdateSpec)) {
+	f.mu.Lock()
+	change(&f.nu.Spec)
+	f.nu.Generation++
+	f.mu.Unlock()
+	kick(f.changed)
+}
+
+func (f *fakeAPI) content(t *testing.T, kind string, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := v1alpha1.ContentName(kind, string(b))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.contents[name] = &v1alpha1.Content{Type: kind, Data: string(b)}
+	return name
+}
+
+// fakeRuntime holds images in memory; it reads their manifests from the store.
+type fakeRuntime struct {
+	mu     sync.Mutex
+	dir    string
+	images map[string]string
+	pins   map[string]bool
+	kicks  func()
+}
+
+func (r *fakeRuntime) Present(context.Context) (out []pin.Present, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n, d := range r.images {
+		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: r.pins[n]})
+	}
+	return out, nil
+}
+
+func (r *fakeRuntime) Load(ctx context.Context, img containerd.Image, blobs containerd.Blobs) ([]string, error) {
+	b, err := blobs.Open(img.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	raw, err := io.ReadAll(b)
+	if err != nil {
+		return nil, err
+	}
+	if bundle.DigestOf(raw) != img.Digest || int64(len(raw)) != img.Size {
+		return nil, errors.New("the manifest is not what it must be")
+	}
+	r.mu.Lock()
+	r.images[img.Name] = img.Digest
+	r.mu.Unlock()
+	names, _, err := r.Pin(ctx, img)
+	return names, err
+}
+
+func (r *fakeRuntime) Pin(_ context.Context, img containerd.Image) ([]string, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.images[img.Name] != img.Digest {
+		return nil, false, nil
+	}
+	r.pins[img.Name] = true
+	return []string{img.Name}, true, nil
+}
+
+func (r *fakeRuntime) Unpin(_ context.Context, names []string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range names {
+		delete(r.pins, n)
+	}
+	return nil
+}
+
+func (r *fakeRuntime) Root(context.Context) (string, error) { return r.dir, nil }
+func (r *fakeRuntime) Version(context.Context) (string, string, error) {
+	return "memory", "1", nil
+}
+func (r *fakeRuntime) Watch(ctx context.Context, changed func()) {
+	r.mu.Lock()
+	r.kicks = changed
+	r.mu.Unlock()
+	<-ctx.Done()
+}
+
+// lose is what a prune tool does.
+func (r *fakeRuntime) lose(name string) {
+	r.mu.Lock()
+	delete(r.images, name)
+	delete(r.pins, name)
+	changed := r.kicks
+	r.mu.Unlock()
+	changed()
+}
+
+type noFacts struct{}
+
+func (noFacts) Observe(context.Context) v1alpha1.Observed { return v1alpha1.Observed{} }
+
+type noRun struct{}
+
+func (noRun) Run(context.Context, *v1alpha1.NodeRun, func(*v1alpha1.NodeRunStatus)) {}
+
+// testNode is an agent that can be stopped and started again.
+type testNode struct {
+	t       *testing.T
+	name    string
+	conf    Config
+	api     *fakeAPI
+	runtime *fakeRuntime
+	agent   *Agent
+	stop    func()
+}
+
+func newTestNode(t *testing.T, name string, port int, media ...string) *testNode {
+	dir := t.TempDir()
+	n := &testNode{t: t, name: name, api: newFakeAPI(),
+		runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
+		conf: Config{Node: name, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+			Kubeconfig: filepath.Join(dir, "none"), Address: fmt.Sprintf("127.0.0.1:%d", port), NoDevices: true, Media: media}}
+	n.start()
+	t.Cleanup(func() { n.stop() })
+	return n
+}
+
+func (n *testNode) start() {
+	n.t.Helper()
+	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: noRun{}, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	n.agent = a
+	n.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Error(err)
+		}
+	})
+}
+
+// reported waits until the status satisfies ok.
+func (n *testNode) reported(what string, ok func(*v1alpha1.NodeUpdateStatus) bool) *v1alpha1.NodeUpdateStatus {
+	n.t.Helper()
+	var last *v1alpha1.NodeUpdateStatus
+	for range 600 {
+		n.api.mu.Lock()
+		last = n.api.status
+		n.api.mu.Unlock()
+		if last != nil && ok(last) {
+			return last
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	b, _ := json.MarshalIndent(last, "", " ")
+	n.t.Fatalf("%s never reported: %s; its status:\n%s", n.name, what, b)
+	return nil
+}
+
+func condition(s *v1alpha1.NodeUpdateStatus, kind string) (status, reason string) {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return string(c.Status), c.Reason
+		}
+	}
+	return "", ""
+}
+
+func held(s *v1alpha1.NodeUpdateStatus) bool {
+	status, _ := condition(s, v1alpha1.ConditionImagesHeld)
+	return status == "True"
+}
+
+// introduce makes the nodes each other's peers.
+func introduce(nodes ...*testNode) {
+	for _, n := range nodes {
+		var peers []v1alpha1.Peer
+		for _, p := range nodes {
+			if p != n {
+				peers = append(peers, v1alpha1.Peer{Node: p.name, Address: p.conf.Address, PublicKey: p.agent.id.PublicKey()})
+			}
+		}
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = peers })
+	}
+}
+
+func stick(t *testing.T, spec bundletest.Spec, seed byte) (path string, h *bundle.Header) {
+	t.Helper()
+	raw := bundletest.Bytes(t, spec, bundletest.Key(seed))
+	path = filepath.Join(t.TempDir(), "stick")
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	size, err := bundle.HeaderSize(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err = bundle.ParseHeader(raw[:size])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, h
+}
+
+func everything(h *bundle.Header) model.HoldList {
+	var l model.HoldList
+	for _, i := range h.Metadata.Images {
+		l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: h.Digest})
+	}
+	for _, p := range h.Metadata.Payloads {
+		l.Payloads = append(l.Payloads, model.HeldPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
+	}
+	return l
+}
+
+func approve(t *testing.T, h *bundle.Header, hold model.HoldList, nodes ...*testNode) {
+	t.Helper()
+	for _, n := range nodes {
+		name := n.api.content(t, v1alpha1.ContentHold, hold)
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+			s.Bundles, s.Hold = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, name
+		})
+	}
+}
+
+// The thin line: one stick in one node, everything held on all, also by those
+// that only know their neighbours.
+func TestFromOneStickToAllNodes(t *testing.T) {
+	path, h := stick(t, bundletest.Tiny(), 1)
+	a, b, c := newTestNode(t, "n1", 17946, path), newTestNode(t, "n2", 17947), newTestNode(t, "n3", 17948)
+	introduce(a, b)
+	introduce(b, c) // b ends up with c only, a with b
+	found := a.reported("the stick is found and waits for approval", func(s *v1alpha1.NodeUpdateStatus) bool {
+		return len(s.Media) == 1 && s.Media[0].State == v1alpha1.MediumFound
+	})
+	if found.Media[0].Digest != h.Digest || found.Media[0].Name != "tiny" || found.Media[0].Version != "1.2.3" {
+		t.Fatalf("the finding is %+v", found.Media[0])
+	}
+	if l, _ := a.agent.library.Blobs().List(); len(l) != 0 || len(a.agent.library.Digests()) != 0 {
+		t.Fatalf("R0.68: something was kept before approval: %v", l)
+	}
+	introduce(a, b, c)
+	approve(t, h, everything(h), a, b, c)
+	for _, n := range []*testNode{a, b, c} {
+		s := n.reported("everything held", held)
+		if s.Holding.ImagesPinned != 2 || s.Holding.PayloadsHeld != 1 || s.Holding.BytesDone != s.Holding.BytesTotal || s.Phase != "Held" {
+			t.Errorf("%s: %+v, phase %s", n.name, s.Holding, s.Phase)
+		}
+		if fromMedia := s.Holding.BytesFromMedia > 0; fromMedia != (n == a) || s.Holding.BytesFromMedia+s.Holding.BytesFromPeers != s.Holding.BytesTotal {
+			t.Errorf("%s: %d bytes from media, %d from peers, %d in all", n.name, s.Holding.BytesFromMedia, s.Holding.BytesFromPeers, s.Holding.BytesTotal)
+		}
+	}
+	a.reported("the stick may be pulled", func(s *v1alpha1.NodeUpdateStatus) bool {
+		return len(s.Media) == 1 && s.Media[0].State == v1alpha1.MediumCopied
+	})
+	t.Run("R0.117: an image that somebody deletes is put back from the store, without the stick", func(t *testing.T) {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		a.runtime.lose("registry.k8s.io/pause:3.10.2")
+		a.reported("held again", func(s *v1alpha1.NodeUpdateStatus) bool {
+			return held(s) && a.runtime.images["registry.k8s.io/pause:3.10.2"] != ""
+		})
+	})
+	t.Run("R0.150: after a restart without API server and peers all is put back", func(t *testing.T) {
+		c.stop()
+		c.api.mu.Lock()
+		c.api.away = true
+		c.api.mu.Unlock()
+		c.runtime.mu.Lock()
+		c.runtime.images, c.runtime.pins = map[string]string{}, map[string]bool{}
+		c.runtime.mu.Unlock()
+		c.start()
+		for range 200 {
+			if p, _ := c.runtime.Present(t.Context()); len(p) == 2 {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Fatal("nothing was put back")
+	})
+	t.Run("what is held no more is unpinned, its blobs go", func(t *testing.T) {
+		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Bundles, s.Hold = nil, "" })
+		b.reported("idle", func(s *v1alpha1.NodeUpdateStatus) bool { return s.Phase == "Idle" && s.Holding == nil })
+		for range 200 {
+			l, _ := b.agent.library.Blobs().List()
+			b.runtime.mu.Lock()
+			pins := len(b.runtime.pins)
+			b.runtime.mu.Unlock()
+			if len(l) == 0 && pins == 0 {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		l, _ := b.agent.library.Blobs().List()
+		t.Fatalf("left: blobs %v, pins %v", l, b.runtime.pins)
+	})
+}
+
+// Promise 8: nothing that is not approved is kept or loaded, and the status
+// says what was found and what was expected (R0.54).
+func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
+	wanted := bundletest.Tiny()
+	wanted.Version = "2.0.0"
+	_, other := stick(t, wanted, 1)
+	t.Run("another bundle than the approved one", func(t *testing.T) {
+		path, h := stick(t, bundletest.Tiny(), 1)
+		n := newTestNode(t, "n1", 17950, path)
+		approve(t, other, everything(other), n)
+		s := n.reported("the stick is refused", func(s *v1alpha1.NodeUpdateStatus) bool {
+			return len(s.Media) == 1 && s.Media[0].State == v1alpha1.MediumRefused
+		})
+		for _, want := range []string{h.Digest, other.Digest, "1.2.3"} {
+			if !strings.Contains(s.Media[0].Message, want) {
+				t.Errorf("the message does not say %s: %s", want, s.Media[0].Message)
+			}
+		}
+		if l, _ := n.agent.library.Blobs().List(); len(l) != 0 || len(n.runtime.images) != 0 {
+			t.Errorf("something was kept: %v %v", l, n.runtime.images)
+		}
+	})
+	t.Run("a trusted key lets it be loaded; a revoked digest never", func(t *testing.T) {
+		path, h := stick(t, bundletest.Tiny(), 7)
+		n := newTestNode(t, "n1", 17951, path)
+		pem, err := bundle.PublicKeyPEM(bundletest.Key(7).Public().(ed25519.PublicKey))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := model.TrustRule{Name: "site", Keys: map[string]string{"k": string(pem)}, Threshold: 1}
+		trust := n.api.content(t, v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{rule}})
+		hold := n.api.content(t, v1alpha1.ContentHold, everything(h))
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Trust, s.Hold = trust, hold })
+		s := n.reported("held by key", held)
+		if d := cmp.Diff([]string{"k"}, s.Media[0].SignedBy); d != "" {
+			t.Error(d)
+		}
+		revoked := n.api.content(t, v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{rule}, RevokedDigests: []string{h.Digest}})
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Trust = revoked })
+		n.reported("stalled because it is revoked", func(s *v1alpha1.NodeUpdateStatus) bool {
+			st, reason := condition(s, v1alpha1.ConditionStalled)
+			return st == "True" && reason == v1alpha1.ReasonBundleRevoked && len(s.Bundles) == 0
+		})
+	})
+	t.Run("an altered stick: what is damaged is not kept, the rest comes from a peer", func(t *testing.T) {
+		path, h := stick(t, bundletest.Tiny(), 1)
+		good := newTestNode(t, "good", 17952, path)
+		raw, _ := os.ReadFile(path)
+		bad := filepath.Join(t.TempDir(), "bad")
+		raw[h.ChunkOffset(h.Chunks.Len()-1)] ^= 1
+		if err := os.WriteFile(bad, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n := newTestNode(t, "n1", 17953, bad)
+		approve(t, h, everything(h), n)
+		n.reported("the stick is unreadable", func(s *v1alpha1.NodeUpdateStatus) bool {
+			return len(s.Media) == 1 && s.Media[0].State == v1alpha1.MediumUnreadable && !held(s)
+		})
+		approve(t, h, everything(h), good)
+		introduce(good, n)
+		n.reported("held, with the help of the peer", held)
+	})
+	t.Run("a Content that was altered is not used", func(t *testing.T) {
+		path, h := stick(t, bundletest.Tiny(), 1)
+		n := newTestNode(t, "n1", 17954, path)
+		name := n.api.content(t, v1alpha1.ContentHold, everything(h))
+		n.api.contents[name].Data += " "
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+			s.Bundles, s.Hold = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, name
+		})
+		n.reported("it says so", func(s *v1alpha1.NodeUpdateStatus) bool { return strings.Contains(s.Message, "altered") })
+		if len(n.runtime.images) != 0 {
+			t.Fatal("it was used")
+		}
+	})
+}

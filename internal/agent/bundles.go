@@ -1,0 +1,305 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
+	"github.com/refit-dev/refit/internal/pipeline/load"
+	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
+)
+
+// bundlesEvery is how often headers and chunks that nobody had are asked for
+// again.
+const bundlesEvery = 5 * time.Second
+
+func platform() string { return "linux/" + runtime.GOARCH }
+
+// bundlesLoop gets headers and blobs. A kick cuts off what is under way: the
+// want or the media changed, and what was fetched is kept anyway.
+func (a *Agent) bundlesLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		pass, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.bundlesPass(pass)
+		}()
+		kicked := false
+		select {
+		case <-a.kickBundles:
+			kicked = true
+		case <-done:
+		case <-ctx.Done():
+		}
+		cancel()
+		<-done
+		if kicked {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-a.kickBundles:
+		case <-time.After(bundlesEvery):
+		}
+	}
+}
+
+// bundlesPass does everything that can be done now.
+func (a *Agent) bundlesPass(ctx context.Context) {
+	w := a.wanted()
+	if w == nil {
+		return
+	}
+	peers := a.peers.clients(a.id, w.Spec.Peers, a.conf.Node)
+	var verdicts []model.Verdict
+	var served []string
+	for _, digest := range w.bundles() {
+		shelf, v := a.shelf(ctx, w, digest, peers)
+		if v != nil {
+			verdicts = append(verdicts, *v)
+			continue
+		}
+		served = append(served, shelf.Digest())
+	}
+	a.library.Serve(served)
+	a.collect(w, served)
+	a.update(func(s *state) { s.bundles = slices.Clone(served[:min(len(served), 8)]) })
+	slices.Sort(served)
+	for _, digest := range w.bundles() {
+		if ctx.Err() != nil {
+			return
+		}
+		if slices.Contains(served, digest) {
+			verdicts = append(verdicts, a.acquire(ctx, w, a.library.Shelf(digest), peers)...)
+		}
+	}
+	if ctx.Err() == nil {
+		a.setBundleVerdicts(verdicts)
+	}
+	a.describeMedia()
+	kick(a.kickHold)
+}
+
+func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
+	// What a person must do comes first.
+	slices.SortStableFunc(vs, func(x, y model.Verdict) int {
+		switch {
+		case x.Waiting == y.Waiting:
+			return 0
+		case y.Waiting:
+			return -1
+		}
+		return 1
+	})
+	a.update(func(s *state) { s.bundleVerdicts, s.copying = vs, false })
+}
+
+// shelf is the bundle's header on this node, from disk, a medium or a peer; or
+// why it is not there or may not be used.
+func (a *Agent) shelf(ctx context.Context, w *want, digest string, peers []distribute.HeaderPeer) (*loadagent.Shelf, *model.Verdict) {
+	policy := w.policy()
+	if s := a.library.Shelf(digest); s != nil {
+		if d := policy.Decide(s.Bundle()); !d.Allowed {
+			return nil, &d.Verdict
+		}
+		return s, nil
+	}
+	var h *bundle.Header
+	var refused *model.Verdict
+	check := func(got *bundle.Header) error {
+		if got.Digest != digest {
+			return fmt.Errorf("it is that of bundle %s", got.Digest)
+		}
+		if d := policy.Decide(got); !d.Allowed {
+			refused = &d.Verdict
+			return errors.New(d.Verdict.Message)
+		}
+		h = got
+		return nil
+	}
+	err := a.findHeader(ctx, digest, peers, check)
+	if refused != nil {
+		return nil, refused
+	}
+	if err == nil {
+		var s *loadagent.Shelf
+		if s, err = a.library.Add(h); err == nil {
+			return s, nil
+		}
+	}
+	return nil, &model.Verdict{Reason: v1alpha1.ReasonBundleNotFound, Waiting: true, Object: "Bundle/" + digest,
+		Message: fmt.Sprintf("bundle %s is on no medium here and no neighbour has it yet", digest),
+		Fix:     "plug the medium into any node of the cluster"}
+}
+
+func (a *Agent) findHeader(ctx context.Context, digest string, peers []distribute.HeaderPeer, check func(*bundle.Header) error) error {
+	if m := a.media.with(digest); m != nil {
+		return check(m.opened.File.Header())
+	}
+	_, err := distribute.FetchHeader(ctx, digest, peers, func(raw []byte) error {
+		h, err := bundle.ParseHeader(raw)
+		if err != nil {
+			return err
+		}
+		return check(h)
+	})
+	return err
+}
+
+// missing is how many bytes of what a node needs of a bundle are not here.
+func (a *Agent) missing(s *loadagent.Shelf, w *want) (missing, total int64) {
+	x := load.Wanted(s.Bundle(), w.Hold, platform())
+	return x.Bytes - s.BytesHere(x.Blobs), x.Bytes
+}
+
+// acquire gets the chunks of one bundle.
+func (a *Agent) acquire(ctx context.Context, w *want, s *loadagent.Shelf, peers []distribute.HeaderPeer) []model.Verdict {
+	x := load.Wanted(s.Bundle(), w.Hold, platform())
+	verdicts := x.Missing
+	if a.missingChunks(s, x) == nil {
+		a.countProgress(w)
+		return verdicts
+	}
+	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
+		return append(verdicts, vs...)
+	}
+	a.update(func(s *state) { s.copying = true })
+	progress := a.progress()
+	if m := a.media.with(s.Digest()); m != nil {
+		err := loadagent.Copy(ctx, m.opened.File, s, a.missingChunks(s, x), func(n int64) { progress(s.Digest(), n, 0) })
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("a medium cannot be copied to the end", "medium", m.Path, "because", err)
+			a.media.fail(m, err)
+			a.describeMedia()
+		}
+	}
+	if missing := a.missingChunks(s, x); missing != nil && ctx.Err() == nil {
+		verdicts = append(verdicts, a.fetch(ctx, s, missing, peers, progress)...)
+	}
+	a.mu.Lock()
+	a.state.countBytes(s.Digest(), 0, 0) // written now
+	a.mu.Unlock()
+	a.countProgress(w)
+	return verdicts
+}
+
+// fetchTime bounds one try, so that a medium plugged in elsewhere, new peers
+// and the room left are looked at again.
+const fetchTime = 2 * time.Minute
+
+func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []distribute.HeaderPeer, progress func(string, int64, int64)) []model.Verdict {
+	noSource := []model.Verdict{{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Bundle/" + s.Digest(),
+		Message: fmt.Sprintf("%d chunks of bundle %s are on no medium here and no neighbour has sent them", len(chunks), s.Digest()),
+		Fix:     "plug the medium into any node of the cluster"}}
+	if len(peers) == 0 {
+		return noSource
+	}
+	ps := make([]distribute.Peer, 0, len(peers))
+	for _, p := range peers {
+		if full, ok := p.(distribute.Peer); ok {
+			ps = append(ps, full)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	err := distribute.Fetch(ctx, s, chunks, ps, distribute.Settings{
+		Log: a.log, Got: func(n int64) { progress(s.Digest(), 0, n) },
+	})
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return noSource
+	}
+	return []model.Verdict{{Reason: v1alpha1.ReasonCopying, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
+}
+
+func (a *Agent) missingChunks(s *loadagent.Shelf, x load.Want) []int {
+	var out []int
+	for _, n := range x.Chunks(s.Bundle().Chunks) {
+		if !s.Has(n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// progress returns a function that counts bytes as they arrive and has complete
+// images loaded meanwhile.
+func (a *Agent) progress() func(digest string, media, peers int64) {
+	var looked time.Time
+	return func(digest string, media, peers int64) {
+		a.mu.Lock()
+		a.state.countBytes(digest, media, peers)
+		a.state.holding.BytesDone += media + peers
+		look := time.Since(looked) > time.Second
+		if look {
+			looked = time.Now()
+		}
+		a.mu.Unlock()
+		if look {
+			kick(a.kickPublish)
+			kick(a.kickHold)
+		}
+	}
+}
+
+// countProgress counts anew what of the hold list is in the store.
+func (a *Agent) countProgress(w *want) {
+	var total, done int64
+	payloads := 0
+	for _, d := range w.bundles() {
+		s := a.library.Shelf(d)
+		if s == nil {
+			continue
+		}
+		x := load.Wanted(s.Bundle(), w.Hold, platform())
+		total += x.Bytes
+		done += s.BytesHere(x.Blobs)
+		for _, p := range x.Payloads {
+			if s.HasBlob(p.Blob) {
+				payloads++
+			}
+		}
+	}
+	a.update(func(s *state) {
+		h := &s.holding
+		h.BytesTotal, h.BytesDone = total, done
+		h.PayloadsTotal, h.PayloadsHeld = int32(len(w.Hold.Payloads)), int32(payloads)
+	})
+}
+
+// collect removes bundles that are neither served nor held, and their blobs.
+func (a *Agent) collect(w *want, served []string) {
+	bundles, blobs := map[string]bool{}, map[string]bool{}
+	for _, d := range append(w.bundles(), served...) {
+		bundles[d] = true
+		s := a.library.Shelf(d)
+		if s == nil {
+			continue
+		}
+		for _, i := range load.Wanted(s.Bundle(), w.Hold, platform()).Blobs {
+			blobs[s.Bundle().Metadata.Blobs[i].Digest] = true
+		}
+	}
+	for _, i := range w.Hold.Images {
+		bundles[i.Bundle] = true
+	}
+	// Without all the headers it is not known which blobs are needed.
+	for d := range bundles {
+		if a.library.Shelf(d) == nil {
+			return
+		}
+	}
+	if err := a.library.Collect(bundles, blobs); err != nil {
+		a.log.Warn("old blobs cannot be removed", "because", err)
+	}
+}

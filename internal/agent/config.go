@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/internal/host/kube"
+)
+
+// Defaults of Config.
+const (
+	DefaultConfigFile = "/etc/refit/agent.yaml"
+	DefaultStateDir   = "/var/lib/refit"
+	DefaultRuntime    = "/run/containerd/containerd.sock"
+	// DefaultPort of the chunk server.
+	DefaultPort = 7946
+	// RunDir holds what is of no use after a reboot: the local status.
+	RunDir = "/run/refit"
+)
+
+// Config of an agent. Every field has a default; the file is YAML with the
+// field names below.
+type Config struct {
+	// Node is this node's name; default: that of the kubelet's certificate.
+	Node string `json:"node,omitempty"`
+	// Kubeconfig to speak to the API server with; default the kubelet's.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// StateDir is where everything is kept.
+	StateDir string `json:"stateDir,omitempty"`
+	// RunDir is where the local status is written.
+	RunDir string `json:"runDir,omitempty"`
+	// Runtime is containerd's socket.
+	Runtime string `json:"runtime,omitempty"`
+	// Address under which peers reach the chunk server, host or host:port;
+	// default: this node's address towards the API server, port 7946.
+	Address string `json:"address,omitempty"`
+	// Media are files and devices to look at besides what is plugged in.
+	Media []string `json:"media,omitempty"`
+	// NoDevices switches off looking at plugged-in devices.
+	NoDevices bool `json:"noDevices,omitempty"`
+}
+
+// ReadConfig reads the file; one that is not there is an empty one.
+func ReadConfig(path string) (Config, error) {
+	var c Config
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, fmt.Errorf("configuration: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(b, &c); err != nil {
+		return c, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Complete fills in the defaults. The node's name needs the kubeconfig.
+func (c Config) Complete() (Config, error) {
+	for _, d := range []struct {
+		field *string
+		value string
+	}{
+		{&c.Kubeconfig, kube.Paths{}.Kubeconfig()}, {&c.StateDir, DefaultStateDir},
+		{&c.RunDir, RunDir}, {&c.Runtime, DefaultRuntime},
+	} {
+		if *d.field == "" {
+			*d.field = d.value
+		}
+	}
+	if c.Node == "" {
+		name, err := kube.NodeName(c.Kubeconfig)
+		if err != nil {
+			return c, err
+		}
+		c.Node = name
+	}
+	return c, nil
+}
+
+// address is host:port of the chunk server.
+func (c Config) address() (string, error) {
+	if host, port, err := net.SplitHostPort(c.Address); err == nil {
+		return net.JoinHostPort(host, port), nil
+	}
+	port := strconv.Itoa(DefaultPort)
+	if c.Address != "" {
+		return net.JoinHostPort(c.Address, port), nil
+	}
+	host, err := c.ownAddress()
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// ownAddress is the address that this node uses towards the API server; behind
+// a balancer on the node itself that is a loopback address, and then the first
+// other one is taken.
+func (c Config) ownAddress() (string, error) {
+	if server, err := kube.Server(c.Kubeconfig); err == nil {
+		if u, err := url.Parse(server); err == nil {
+			if host := towards(u); host != "" {
+				return host, nil
+			}
+		}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", fmt.Errorf("addresses of this node: %w", err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP.String(), nil
+		}
+	}
+	return "", errors.New("this node has no address that peers could reach; name it with --address")
+}
+
+// towards asks the routing table by a socket that sends nothing.
+func towards(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	conn, err := net.Dial("udp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	a, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok || a.IP.IsLoopback() {
+		return ""
+	}
+	return a.IP.String()
+}
+
+func (c Config) path(elem ...string) string {
+	return filepath.Join(append([]string{c.StateDir}, elem...)...)
+}

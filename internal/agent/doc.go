@@ -1,0 +1,22 @@
+// Package agent wires the node halves into one host service: it watches one
+// NodeUpdate, sees media, keeps, copies, fetches and serves chunks, loads and
+// pins images, runs permitted steps, and reports in the NodeUpdate's status.
+//
+// Promise: what it was told last is on disk, so that it works on while the API
+// server is away and after a restart: media, pins and a run that has started
+// need no API server. Nothing that is not approved is copied, served or loaded.
+// It writes its status at once when a state changes, progress at most every
+// 10 s, and a heartbeat at most once a minute.
+//
+// Loops, each woken by a kick and by a timer of its own:
+//
+//	watch    NodeUpdate and Contents -> want (on disk)
+//	media    devices and files -> findings
+//	bundles  headers, garbage, copy from a medium or fetch from peers
+//	hold     load and pin, read back over CRI, again every minute
+//	run      the steps of spec.run, by package run
+//	facts    versions, file systems
+//	publish  state -> status
+//
+// Inputs: Config. Outputs: the node and the status. Caller: cmd/refit-agent.
+package agent

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/model"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+)
+
+// holdEvery is how often pins are looked at without any event (R0.117: pins
+// vanish by other tools' doing, without a word).
+const holdEvery = time.Minute
+
+func (a *Agent) holdLoop(ctx context.Context) {
+	first := sync.OnceFunc(func() { close(a.firstHold) })
+	each(ctx, a.kickHold, holdEvery, func(ctx context.Context) {
+		a.holdPass(ctx)
+		first()
+	})
+}
+
+// holdPass loads and pins what is complete in the store.
+func (a *Agent) holdPass(ctx context.Context) {
+	w := a.wanted()
+	if w == nil {
+		return
+	}
+	var verdicts []model.Verdict
+	src := source{lib: a.library, policy: w.policy()}
+	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
+		verdicts, src.closed = vs, true
+	}
+	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
+		a.update(func(s *state) { s.countHeld(r.Total, r.Held, r.Pinned) })
+	})
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		a.log.Warn("the container runtime does not answer", "because", err)
+		a.update(func(s *state) {
+			s.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
+		})
+		return
+	}
+	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
+	// The want may have moved on meanwhile; then these counts are not about it.
+	now := a.wanted()
+	a.update(func(s *state) {
+		s.countHeld(r.Total, r.Held, r.Pinned)
+		s.holdVerdicts = verdicts
+		if now.Spec.Hold == w.Spec.Hold {
+			s.holding.Content = w.Spec.Hold
+		}
+	})
+	a.countProgress(w)
+	a.measure(ctx, w)
+	if len(r.Failed) > 0 {
+		time.AfterFunc(5*time.Second, func() { kick(a.kickHold) })
+	}
+}
+
+// holdVerdicts says why images are not held. Nothing is said while their blobs
+// are on the way: that is the bundles' affair.
+func holdVerdicts(node string, r pinagent.Result) []model.Verdict {
+	var out []model.Verdict
+	names := make([]string, 0, len(r.Failed))
+	for n := range r.Failed {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		out = append(out, model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + node,
+			Message: r.Failed[n].Error(), Fix: "it is tried again; if it stays, look at the container runtime's log"})
+	}
+	if missing := r.Held - r.Pinned; missing > 0 {
+		out = append(out, model.Verdict{Reason: v1alpha1.ReasonPinsIgnored, Object: "Node/" + node,
+			Message: fmt.Sprintf("%d images of node %s are labelled as pinned, and the runtime does not report them so over CRI", missing, node),
+			Fix:     "use containerd 1.7.3 or later: earlier ones ignore pins"})
+	}
+	return out
+}
+
+// source is the library as package pin sees it.
+type source struct {
+	lib    *load.Library
+	policy load.Policy
+	// closed: nothing may be loaded now.
+	closed bool
+}
+
+// Image is a held image whose blobs are all here, of a bundle that is allowed.
+func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
+	shelf := s.lib.Shelf(img.Bundle)
+	if s.closed || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
+		return containerd.Image{}, false
+	}
+	have := shelf.Bundle().ImageByName(img.Name)
+	if have == nil || have.Digest != img.Digest {
+		return containerd.Image{}, false
+	}
+	out := containerd.Image{Name: have.Name, Digest: have.Digest, MediaType: have.MediaType}
+	for _, b := range have.Blobs {
+		if !shelf.HasBlob(b) {
+			return containerd.Image{}, false
+		}
+		if blob := shelf.Bundle().Metadata.Blobs[b]; blob.Digest == have.Digest {
+			out.Size = blob.Size
+		}
+	}
+	return out, true
+}
+
+func (s source) Open(digest string) (io.ReadCloser, error) { return s.lib.Open(digest) }

@@ -1,0 +1,414 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+)
+
+// Unit is the agent's service.
+const Unit = "refit-agent.service"
+
+// Places that Install writes to; the zero value is a node's own root.
+type Places struct{ Root string }
+
+func (p Places) at(path string) string { return filepath.Join("/", p.Root, path) }
+
+// Binary is where the agent is put.
+func (p Places) Binary() string { return p.at("/usr/local/bin/refit-agent") }
+func (p Places) unit() string   { return p.at("/etc/systemd/system/" + Unit) }
+func (p Places) config() string { return p.at(agent.DefaultConfigFile) }
+
+// Options of Install.
+type Options struct {
+	Places Places
+	// Config is added to what the configuration file has.
+	Config agent.Config
+	// From is a bundle in a file or on a device; empty for none.
+	From string
+	// Digest that the bundle must have, empty for any: whoever names the medium
+	// by hand answers for it.
+	Digest string
+	// NoStart leaves the service alone.
+	NoStart bool
+	// Say is told what happens.
+	Say func(format string, args ...any)
+}
+
+// Report is what Install did.
+type Report struct {
+	// Bundle is the digest of the bundle, empty without one.
+	Bundle  string `json:"bundle,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Images that were loaded.
+	Images []string `json:"images,omitempty"`
+	// Changed names the files that were written.
+	Changed []string `json:"changed,omitempty"`
+	Started bool     `json:"started"`
+}
+
+// firstContact is remembered for uninstall.
+type firstContact struct {
+	Bundle string   `json:"bundle"`
+	Names  []string `json:"names"`
+}
+
+// unitText orders the agent before the kubelet without tying them: an agent
+// that fails must never keep a node from coming up.
+func unitText(binary string) string {
+	return `[Unit]
+Description=refit node agent
+Documentation=https://github.com/refit-dev/refit
+Wants=network-online.target
+After=network-online.target local-fs.target containerd.service crio.service
+Before=kubelet.service
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+ExecStart=` + binary + ` run
+Restart=always
+RestartSec=2
+KillMode=process
+TimeoutStartSec=60
+TimeoutStopSec=20
+
+[Install]
+WantedBy=multi-user.target
+`
+}
+
+// Install does what is missing.
+func Install(ctx context.Context, o Options) (Report, error) {
+	var r Report
+	if os.Geteuid() != 0 {
+		return r, errors.New("the agent is installed by root: run this with sudo")
+	}
+	conf := o.Config
+	if o.From != "" {
+		path, err := filepath.Abs(o.From)
+		if err != nil {
+			return r, fmt.Errorf("bundle: %w", err)
+		}
+		if err := loadOwnImages(ctx, o, path, &r); err != nil {
+			return r, err
+		}
+		conf.Media = append(conf.Media, path)
+	}
+	if err := putFiles(o, conf, &r); err != nil {
+		return r, err
+	}
+	if o.NoStart {
+		return r, nil
+	}
+	return r, start(ctx, o, &r)
+}
+
+// loadOwnImages loads the images of group refit, nothing else.
+func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error {
+	f, err := read.OpenPath(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.CheckSize(); err != nil {
+		return err
+	}
+	h := f.Header()
+	r.Bundle, r.Name, r.Version = h.Digest, h.Metadata.Name, h.Metadata.Version
+	if o.Digest != "" && o.Digest != h.Digest {
+		return &WrongBundleError{Path: path, Found: h.Digest, Name: h.Metadata.Name + " " + h.Metadata.Version, Expected: o.Digest}
+	}
+	o.Say("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
+	socket := o.Config.Runtime
+	if socket == "" {
+		socket = agent.DefaultRuntime
+	}
+	c, err := containerd.Open(socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	contact := firstContact{Bundle: h.Digest}
+	for _, img := range h.Metadata.Images {
+		if img.Group != bundle.GroupRefit {
+			continue
+		}
+		names, err := c.Load(ctx, containerd.Image{Name: img.Name, Digest: img.Digest, MediaType: img.MediaType, Size: sizeOf(h, img.Digest)}, bundleBlobs{f})
+		if err != nil {
+			return err
+		}
+		o.Say("image %s is loaded and pinned", img.Name)
+		r.Images = append(r.Images, img.Name)
+		contact.Names = append(contact.Names, names...)
+	}
+	if len(r.Images) == 0 {
+		o.Say("the bundle brings no image of refit: the controller needs one that can be pulled")
+	}
+	b, err := json.Marshal(contact)
+	if err != nil {
+		return fmt.Errorf("record of first contact: %w", err)
+	}
+	return disk.WriteFile(contactFile(o), b, 0o600)
+}
+
+func contactFile(o Options) string {
+	dir := o.Config.StateDir
+	if dir == "" {
+		dir = o.Places.at(agent.DefaultStateDir)
+	}
+	return filepath.Join(dir, "first-contact.json")
+}
+
+func sizeOf(h *bundle.Header, digest string) int64 {
+	for _, b := range h.Metadata.Blobs {
+		if b.Digest == digest {
+			return b.Size
+		}
+	}
+	return 0
+}
+
+// bundleBlobs reads blobs straight from the bundle; every chunk is compared as
+// it is read, and the runtime compares the whole.
+type bundleBlobs struct{ f *read.File }
+
+func (b bundleBlobs) Open(digest string) (io.ReadCloser, error) {
+	for i, have := range b.f.Header().Metadata.Blobs {
+		if have.Digest == digest {
+			return io.NopCloser(b.f.Blob(i)), nil
+		}
+	}
+	return nil, fmt.Errorf("blob %s is not in the bundle: %w", digest, fs.ErrNotExist)
+}
+
+// WrongBundleError says that another bundle is on the medium than was named.
+type WrongBundleError struct{ Path, Found, Name, Expected string }
+
+func (e *WrongBundleError) Error() string {
+	return fmt.Sprintf("%s holds bundle %s, digest %s; expected was %s. Nothing was loaded or installed", e.Path, e.Name, e.Found, e.Expected)
+}
+
+func putFiles(o Options, conf agent.Config, r *Report) error {
+	if err := putBinary(o, r); err != nil {
+		return err
+	}
+	text, err := mergeConfig(o.Places.config(), conf)
+	if err != nil {
+		return err
+	}
+	if err := put(o.Places.config(), text, 0o644, r); err != nil {
+		return err
+	}
+	return put(o.Places.unit(), []byte(unitText(o.Places.Binary())), 0o644, r)
+}
+
+func putBinary(o Options, r *Report) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("the agent's own program: %w", err)
+	}
+	digest, err := disk.Digest(self)
+	if err != nil {
+		return fmt.Errorf("the agent's own program: %w", err)
+	}
+	if have, err := disk.Digest(o.Places.Binary()); err == nil && have == digest {
+		return nil
+	}
+	f, err := os.Open(self)
+	if err != nil {
+		return fmt.Errorf("the agent's own program: %w", err)
+	}
+	defer f.Close()
+	if err := os.MkdirAll(filepath.Dir(o.Places.Binary()), 0o755); err != nil {
+		return fmt.Errorf("the agent's binary: %w", err)
+	}
+	if err := disk.Replace(o.Places.Binary(), f, digest, 0o755); err != nil {
+		return err
+	}
+	r.Changed = append(r.Changed, o.Places.Binary())
+	return nil
+}
+
+// mergeConfig keeps what an administrator wrote; what is given now wins, media
+// are added. A medium that is gone is forgotten.
+func mergeConfig(path string, add agent.Config) ([]byte, error) {
+	have, err := agent.ReadConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct{ to, from *string }{
+		{&have.Node, &add.Node}, {&have.Kubeconfig, &add.Kubeconfig}, {&have.StateDir, &add.StateDir},
+		{&have.Runtime, &add.Runtime}, {&have.Address, &add.Address},
+	} {
+		if *f.from != "" {
+			*f.to = *f.from
+		}
+	}
+	var media []string
+	for _, m := range slices.Concat(have.Media, add.Media) {
+		if _, err := os.Stat(m); err == nil && !slices.Contains(media, m) {
+			media = append(media, m)
+		}
+	}
+	have.Media = media
+	out, err := yaml.Marshal(have)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return append([]byte("# refit's agent; `refit-agent help run` explains the fields\n"), out...), nil
+}
+
+func put(path string, text []byte, mode fs.FileMode, r *Report) error {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, text) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := disk.WriteFile(path, text, mode); err != nil {
+		return err
+	}
+	r.Changed = append(r.Changed, path)
+	return nil
+}
+
+// startTime is how long the service may take to say that it works.
+const startTime = 90 * time.Second
+
+func start(ctx context.Context, o Options, r *Report) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	m, err := systemd.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := m.Reload(ctx); err != nil {
+		return err
+	}
+	if err := m.Enable(ctx, Unit); err != nil {
+		return err
+	}
+	state, err := m.Active(ctx, Unit)
+	if err != nil {
+		return err
+	}
+	if state == "active" && len(r.Changed) == 0 {
+		r.Started = true
+		return nil
+	}
+	if err := m.Restart(ctx, Unit); err != nil {
+		return err
+	}
+	r.Started = true
+	o.Say("%s runs", Unit)
+	return nil
+}
+
+// Removal is what Uninstall is told.
+type Removal struct {
+	Places Places
+	Config agent.Config
+	// Unpin lets go of the images that refit pinned; otherwise they stay pinned.
+	Unpin bool
+	// KeepState leaves the state directory.
+	KeepState bool
+	Say       func(format string, args ...any)
+}
+
+// Uninstall removes what Install made.
+func Uninstall(ctx context.Context, o Removal) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the agent is removed by root: run this with sudo")
+	}
+	if o.Config.StateDir == "" {
+		o.Config.StateDir = o.Places.at(agent.DefaultStateDir)
+	}
+	if err := stop(ctx, o); err != nil {
+		return err
+	}
+	if o.Unpin {
+		if err := unpin(ctx, o); err != nil {
+			return err
+		}
+	}
+	for _, f := range []string{o.Places.unit(), o.Places.Binary(), o.Places.config()} {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("uninstall: %w", err)
+		}
+	}
+	_ = os.Remove(filepath.Dir(o.Places.config())) // only if nothing else is in it
+	if !o.KeepState {
+		if err := os.RemoveAll(o.Config.StateDir); err != nil {
+			return fmt.Errorf("uninstall: %w", err)
+		}
+	}
+	o.Say("the agent is removed")
+	return nil
+}
+
+func stop(ctx context.Context, o Removal) error {
+	if _, err := os.Stat(o.Places.unit()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	m, err := systemd.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := m.Stop(ctx, Unit); err != nil {
+		return err
+	}
+	return m.Disable(ctx, Unit)
+}
+
+func unpin(ctx context.Context, o Removal) error {
+	socket := o.Config.Runtime
+	if socket == "" {
+		socket = agent.DefaultRuntime
+	}
+	c, err := containerd.Open(socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	k, err := pin.NewKeeper(pin.Containerd{Client: c}, o.Config.StateDir)
+	if err != nil {
+		return err
+	}
+	if err := k.ReleaseAll(ctx); err != nil {
+		return err
+	}
+	b, err := os.ReadFile(contactFile(Options{Places: o.Places, Config: o.Config}))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var contact firstContact
+	if err == nil {
+		err = json.Unmarshal(b, &contact)
+	}
+	if err != nil {
+		return fmt.Errorf("record of first contact: %w", err)
+	}
+	return c.Unpin(ctx, contact.Names)
+}

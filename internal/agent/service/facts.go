@@ -1,0 +1,57 @@
+package service
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/systemd"
+)
+
+// nodeFacts asks the node's own programs.
+type nodeFacts struct {
+	paths    kube.Paths
+	binaries kube.Binaries
+}
+
+// Observe says what it could learn; what it could not is empty.
+func (f *nodeFacts) Observe(ctx context.Context) v1alpha1.Observed {
+	o := v1alpha1.Observed{Architecture: runtime.GOARCH}
+	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		o.BootID = strings.TrimSpace(string(b))
+	}
+	o.KubeletVersion = f.kubelet(ctx)
+	if path, err := exec.LookPath("kubeadm"); err == nil {
+		o.KubeadmVersion, _ = f.binaries.Version(ctx, path, "version", "-o", "short")
+	}
+	if pods, err := kube.StaticPods(f.paths.Manifests()); err == nil {
+		if p := kube.Find(pods, kube.APIServer); p != nil {
+			o.ControlPlane = kube.Tag(p.Containers[0].Image)
+		}
+	}
+	return o
+}
+
+// kubelet is the version of the process that runs, not of the file that is
+// there now.
+func (f *nodeFacts) kubelet(ctx context.Context) string {
+	m, err := systemd.Connect(ctx)
+	if err != nil {
+		return ""
+	}
+	defer m.Close()
+	pid, err := m.MainPID(ctx, "kubelet.service")
+	if err != nil || pid == 0 {
+		return ""
+	}
+	p, err := kube.ProcessOf(pid)
+	if err != nil {
+		return ""
+	}
+	v, _ := f.binaries.Version(ctx, p.Path(), "--version")
+	return v
+}

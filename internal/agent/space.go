@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
+)
+
+// rooms are the node's file systems, less what the kubelet wants left free.
+func (a *Agent) rooms(ctx context.Context) []load.Room {
+	ev := kube.ReadEviction(kube.Paths{}.KubeletConfig())
+	var out []load.Room
+	add := func(name, path, threshold string) {
+		r, err := disk.RoomAt(path)
+		if err != nil {
+			a.log.Warn("the room on a file system is unknown", "path", path, "because", err)
+			return
+		}
+		reserve, err := kube.Bytes(threshold, r.Total)
+		if err != nil {
+			reserve = r.Total / 10
+		}
+		out = append(out, load.Room{Name: name, ID: r.ID, Free: r.Free - reserve, Total: r.Total})
+	}
+	add(load.StateFS, a.conf.StateDir, ev.NodeFS)
+	if root, err := a.runtime.Root(ctx); err == nil {
+		add(load.ImagesFS, root, ev.ImageFS)
+	}
+	return out
+}
+
+// needs is how much room what is still missing takes, by file system.
+func (a *Agent) needs(ctx context.Context, w *want) (map[string]int64, error) {
+	have, err := a.runtime.Present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	toLoad := map[string]bool{}
+	for _, i := range pin.Decide(w.Hold.Images, have, nil).Load {
+		toLoad[pin.Key(i)] = true
+	}
+	out := map[string]int64{load.StateFS: 0, load.ImagesFS: 0}
+	for _, d := range w.bundles() {
+		s := a.library.Shelf(d)
+		if s == nil {
+			continue
+		}
+		x := load.Wanted(s.Bundle(), w.Hold, platform())
+		out[load.StateFS] += x.Bytes - s.BytesHere(x.Blobs)
+		blobs := map[int]bool{}
+		for _, img := range x.Images {
+			if !toLoad[img.Name+"@"+img.Digest] {
+				continue
+			}
+			// The runtime keeps the blobs and their unpacked files; layers that
+			// two images share are unpacked once, so this is at most too much.
+			out[load.ImagesFS] += img.UnpackedSize
+			for _, b := range img.Blobs {
+				if !blobs[b] {
+					blobs[b] = true
+					out[load.ImagesFS] += s.Bundle().Metadata.Blobs[b].Size
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// checkSpace says whether what is missing fits. It is asked before anything is
+// copied or loaded; if the runtime is away nothing can be said yet.
+func (a *Agent) checkSpace(ctx context.Context, w *want) []model.Verdict {
+	need, err := a.needs(ctx, w)
+	if err != nil {
+		return []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
+	}
+	rooms := a.rooms(ctx)
+	a.setSpace(need, rooms)
+	return load.CheckSpace(a.conf.Node, need, rooms)
+}
+
+func (a *Agent) setSpace(need map[string]int64, rooms []load.Room) {
+	fs := make([]v1alpha1.FileSystem, 0, len(rooms))
+	for _, r := range rooms {
+		fs = append(fs, v1alpha1.FileSystem{Name: r.Name, ID: r.ID, FreeBytes: max(0, r.Free), TotalBytes: r.Total})
+	}
+	a.update(func(s *state) {
+		s.rooms = fs
+		s.holding.NeededBytes = need
+	})
+}
+
+// measure refreshes what the status says of the room.
+func (a *Agent) measure(ctx context.Context, w *want) {
+	if need, err := a.needs(ctx, w); err == nil {
+		a.setSpace(need, a.rooms(ctx))
+	}
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"sort"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// state is what the loops know; guarded by Agent.mu. The status is made of it.
+type state struct {
+	// present: there is a NodeUpdate to report in. toldErr: it cannot be read.
+	present bool
+	toldErr string
+	// sent is the status that was written last.
+	sent *v1alpha1.NodeUpdateStatus
+
+	media    map[string]v1alpha1.Medium
+	holding  v1alpha1.Holding
+	rooms    []v1alpha1.FileSystem
+	observed *v1alpha1.Observed
+	run      *v1alpha1.NodeRunStatus
+
+	// Why the bundles or the images are not complete; the first counts.
+	bundleVerdicts, holdVerdicts []model.Verdict
+	// copying and loading are under way.
+	copying, loading bool
+	// bundles whose header is here and served.
+	bundles []string
+
+	sources     map[string]*sourceBytes
+	sourcesPath string
+	sourcesAt   time.Time
+}
+
+// sourceBytes says where the bytes of a bundle came from.
+type sourceBytes struct {
+	Media int64 `json:"media"`
+	Peers int64 `json:"peers"`
+}
+
+func (s *state) init(sourcesPath string) {
+	s.media = map[string]v1alpha1.Medium{}
+	s.sources = map[string]*sourceBytes{}
+	s.sourcesPath = sourcesPath
+	if b, err := os.ReadFile(sourcesPath); err == nil {
+		// Only a statistic: unreadable means counted anew.
+		_ = json.Unmarshal(b, &s.sources)
+	}
+}
+
+// countBytes adds to the statistic, and writes it now and then.
+func (s *state) countBytes(bundle string, media, peers int64) {
+	c := s.sources[bundle]
+	if c == nil {
+		c = &sourceBytes{}
+		s.sources[bundle] = c
+	}
+	c.Media += media
+	c.Peers += peers
+	if time.Since(s.sourcesAt) > time.Second || media+peers == 0 {
+		s.sourcesAt = time.Now()
+		if b, err := json.Marshal(s.sources); err == nil {
+			_ = disk.WriteFile(s.sourcesPath, b, 0o600) // a statistic
+		}
+	}
+}
+
+// update changes the state and has it published.
+func (a *Agent) update(f func(*state)) {
+	a.mu.Lock()
+	f(&a.state)
+	a.mu.Unlock()
+	kick(a.kickPublish)
+}
+
+// countHeld takes over what a pass over the images found.
+func (s *state) countHeld(total, held, pinned int) {
+	s.holding.ImagesTotal, s.holding.ImagesHeld, s.holding.ImagesPinned = int32(total), int32(held), int32(pinned)
+}
+
+// status makes the NodeUpdate's status of the state.
+func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &a.state
+	out := &v1alpha1.NodeUpdateStatus{
+		Agent:       &v1alpha1.AgentInfo{Version: agentVersion(), Address: a.address, PublicKey: a.id.PublicKey()},
+		Observed:    s.observed,
+		FileSystems: s.rooms,
+		Bundles:     s.bundles,
+	}
+	if s.run != nil {
+		run := *s.run
+		out.Run = &run
+	}
+	for _, m := range s.media {
+		out.Media = append(out.Media, m)
+	}
+	sort.Slice(out.Media, func(i, j int) bool { return out.Media[i].Device < out.Media[j].Device })
+	out.Media = out.Media[:min(len(out.Media), 8)]
+	if a.want != nil {
+		out.ObservedGeneration = a.want.Generation
+		if a.want.Spec.Hold != "" {
+			h := s.holding
+			h.Content = a.want.Spec.Hold
+			h.BytesFromMedia, h.BytesFromPeers = s.sourcesOf(a.want)
+			out.Holding = &h
+		}
+	}
+	v := a.view()
+	out.Phase, out.Message = v.phase, cutText(v.message, 1024)
+	out.Conditions = conditions(v, s.sent, now)
+	return out
+}
+
+func (s *state) sourcesOf(w *want) (media, peers int64) {
+	for _, d := range w.bundles() {
+		if c := s.sources[d]; c != nil {
+			media += c.Media
+			peers += c.Peers
+		}
+	}
+	return media, peers
+}
+
+func cutText(s string, most int) string {
+	if len(s) > most {
+		return s[:most-3] + "..."
+	}
+	return s
+}

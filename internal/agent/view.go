@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/version"
+)
+
+func agentVersion() string { return version.Version() }
+
+// Phases of a NodeUpdate.
+const (
+	phaseIdle     = "Idle"
+	phaseWaiting  = "Waiting"
+	phaseCopying  = "Copying"
+	phaseLoading  = "Loading"
+	phaseHeld     = "Held"
+	phaseUpdating = "Updating"
+	phaseFailed   = "Failed"
+)
+
+// view is the state in one word and one sentence.
+type view struct {
+	phase, reason, message string
+	// stalled: a person must act. busy: it goes on by itself.
+	stalled, busy bool
+	held          bool
+	generation    int64
+}
+
+// view is called with the mutex held.
+func (a *Agent) view() view {
+	v := a.holdView()
+	if a.want != nil {
+		v.generation = a.want.Generation
+	}
+	s := &a.state
+	if s.toldErr != "" {
+		v.phase, v.reason, v.message, v.busy = phaseWaiting, v1alpha1.ReasonLoading, s.toldErr, true
+	}
+	if r := s.run; r != nil && a.want != nil && a.want.Spec.Run != nil && r.UID == a.want.Spec.Run.UID {
+		switch r.State {
+		case v1alpha1.RunRunning:
+			v.phase, v.message, v.busy = phaseUpdating, fmt.Sprintf("step %s: %s", r.Step, r.Message), true
+			v.reason = orWord(r.Reason, v1alpha1.ReasonUpdating)
+		case v1alpha1.RunFailed:
+			v.phase, v.message, v.stalled = phaseFailed, fmt.Sprintf("step %s failed: %s", r.Step, r.Message), true
+			v.reason = orWord(r.Reason, v1alpha1.ReasonStepFailed)
+		}
+	}
+	return v
+}
+
+func orWord(word, otherwise string) string {
+	if word == "" {
+		return otherwise
+	}
+	return word
+}
+
+func (a *Agent) holdView() view {
+	s := &a.state
+	if a.want == nil || a.want.Spec.Hold == "" && len(a.want.Spec.Bundles) == 0 {
+		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "nothing is asked of this node"}
+	}
+	h := s.holding
+	all := h.ImagesPinned == h.ImagesTotal && h.ImagesHeld == h.ImagesTotal && h.PayloadsHeld == h.PayloadsTotal
+	for _, vs := range [][]model.Verdict{s.bundleVerdicts, s.holdVerdicts} {
+		for _, w := range vs {
+			v := view{phase: phaseWaiting, reason: w.Reason, message: w.Message, stalled: !w.Waiting, busy: w.Waiting}
+			if s.copying {
+				v.phase = phaseCopying
+			}
+			return v
+		}
+	}
+	switch {
+	case a.want.Spec.Hold == "":
+		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "an approved bundle is known, nothing of it is to be held yet"}
+	case all && h.Content == a.want.Spec.Hold:
+		return view{phase: phaseHeld, reason: v1alpha1.ReasonAsExpected, held: true,
+			message: fmt.Sprintf("%d images and %d payloads are held and pinned", h.ImagesHeld, h.PayloadsHeld)}
+	case s.copying:
+		return view{phase: phaseCopying, reason: v1alpha1.ReasonCopying, busy: true, message: "copying what the hold list wants"}
+	}
+	return view{phase: phaseLoading, reason: v1alpha1.ReasonLoading, busy: true, message: "loading and pinning images"}
+}
+
+// conditions are Ready, Reconciling, Stalled and ImagesHeld; times of earlier
+// ones are kept while their status is the same.
+func conditions(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) []metav1.Condition {
+	set := func(kind string, is bool) metav1.Condition {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v.reason, Message: cutText(v.message, 1024),
+			ObservedGeneration: v.generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+		if is {
+			c.Status = metav1.ConditionTrue
+		}
+		if before != nil {
+			for _, b := range before.Conditions {
+				if b.Type == kind && b.Status == c.Status {
+					c.LastTransitionTime = b.LastTransitionTime
+				}
+			}
+		}
+		return c
+	}
+	return []metav1.Condition{
+		set(v1alpha1.ConditionReady, !v.stalled && !v.busy),
+		set(v1alpha1.ConditionReconciling, v.busy && !v.stalled),
+		set(v1alpha1.ConditionStalled, v.stalled),
+		set(v1alpha1.ConditionImagesHeld, v.held),
+	}
+}

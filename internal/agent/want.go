@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/model"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	"github.com/refit-dev/refit/internal/version"
+)
+
+// want is what this node was told, with the Contents it names. It is immutable.
+type want struct {
+	Generation int64                   `json:"generation"`
+	Spec       v1alpha1.NodeUpdateSpec `json:"spec"`
+	Hold       model.HoldList          `json:"hold"`
+	Trust      model.Trust             `json:"trust"`
+}
+
+// policy is what may be loaded.
+func (w *want) policy() load.Policy {
+	// A build before a release counts as that release.
+	release, _, _ := strings.Cut(version.Version(), "-")
+	p := load.Policy{Trust: w.Trust, Refit: release}
+	for _, b := range w.Spec.Bundles {
+		p.Approved = append(p.Approved, b.Digest)
+	}
+	return p
+}
+
+// bundles are the digests that matter to this node: approved, held, run.
+func (w *want) bundles() []string {
+	var out []string
+	add := func(d string) {
+		if d != "" && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	for _, b := range w.Spec.Bundles {
+		add(b.Digest)
+	}
+	for _, i := range w.Hold.Images {
+		add(i.Bundle)
+	}
+	for _, p := range w.Hold.Payloads {
+		add(p.Bundle)
+	}
+	if w.Spec.Run != nil {
+		add(w.Spec.Run.Bundle)
+	}
+	return out
+}
+
+// readWant is what the agent knew before it was restarted; nil if nothing.
+func readWant(path string) (*want, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what this node was told: %w", err)
+	}
+	w := &want{}
+	if err := json.Unmarshal(b, w); err != nil {
+		return nil, fmt.Errorf("what this node was told, %s: %w", path, err)
+	}
+	return w, nil
+}
+
+func (w *want) save(path string) error {
+	b, err := json.Marshal(w)
+	if err != nil {
+		return fmt.Errorf("what this node was told: %w", err)
+	}
+	return disk.WriteFile(path, b, 0o600)
+}
+
+// resolve reads the Contents that a NodeUpdate names, taking over from before
+// what has the same name.
+func resolve(ctx context.Context, api API, nu *v1alpha1.NodeUpdate, before *want) (*want, error) {
+	w := &want{Generation: nu.Generation, Spec: nu.Spec}
+	if before != nil && before.Spec.Hold == w.Spec.Hold {
+		w.Hold = before.Hold
+	} else if err := readContent(ctx, api, v1alpha1.ContentHold, w.Spec.Hold, &w.Hold); err != nil {
+		return nil, err
+	}
+	if before != nil && before.Spec.Trust == w.Spec.Trust {
+		w.Trust = before.Trust
+	} else if err := readContent(ctx, api, v1alpha1.ContentTrust, w.Spec.Trust, &w.Trust); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func readContent(ctx context.Context, api API, kind, name string, into any) error {
+	if name == "" {
+		return nil
+	}
+	c, err := api.Content(ctx, name)
+	if err != nil {
+		return err
+	}
+	if got := v1alpha1.ContentName(kind, c.Data); got != name || c.Type != kind {
+		return fmt.Errorf("Content %s is of type %s and its data makes the name %s: it was altered and is not used", name, c.Type, got)
+	}
+	if err := json.Unmarshal([]byte(c.Data), into); err != nil {
+		return fmt.Errorf("Content %s: %w", name, err)
+	}
+	return nil
+}

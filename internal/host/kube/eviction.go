@@ -1,0 +1,56 @@
+package kube
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+)
+
+// Eviction says how much room the kubelet wants left before it evicts pods.
+type Eviction struct {
+	// NodeFS and ImageFS are thresholds such as "10%" or "1Gi", empty for none.
+	NodeFS, ImageFS string
+}
+
+// defaults of the kubelet when its configuration has no evictionHard.
+var evictionDefaults = Eviction{NodeFS: "10%", ImageFS: "15%"}
+
+// ReadEviction reads the kubelet's configuration. Without one, or without
+// evictionHard in it, the kubelet's defaults hold; with evictionHard, a signal
+// that is not in it has no threshold.
+func ReadEviction(path string) Eviction {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return evictionDefaults
+	}
+	var c struct {
+		EvictionHard map[string]string `json:"evictionHard"`
+	}
+	if yaml.Unmarshal(b, &c) != nil || len(c.EvictionHard) == 0 {
+		return evictionDefaults
+	}
+	return Eviction{NodeFS: c.EvictionHard["nodefs.available"], ImageFS: c.EvictionHard["imagefs.available"]}
+}
+
+// Bytes is a threshold for a file system of total bytes.
+func Bytes(threshold string, total int64) (int64, error) {
+	if threshold == "" {
+		return 0, nil
+	}
+	if p, ok := strings.CutSuffix(threshold, "%"); ok {
+		f, err := strconv.ParseFloat(p, 64)
+		if err != nil {
+			return 0, fmt.Errorf("eviction threshold %q: %w", threshold, err)
+		}
+		return int64(f / 100 * float64(total)), nil
+	}
+	q, err := resource.ParseQuantity(threshold)
+	if err != nil {
+		return 0, fmt.Errorf("eviction threshold %q: %w", threshold, err)
+	}
+	return q.Value(), nil
+}
