@@ -183,7 +183,7 @@ func newKubeconfig(s *settings) *cobra.Command {
 
 func newExec(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use:     "exec NODE -- COMMAND [ARGUMENT...]",
+		Use:     "exec NODE COMMAND [ARGUMENT...]",
 		Short:   "Run a command in a node",
 		Example: "  refit lab exec n2 -- systemctl status kubelet",
 		Args:    cobra.MinimumNArgs(2),

@@ -1,0 +1,231 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab"
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+// machineState is what a lab could change on the machine.
+type machineState struct {
+	links, mounts []string
+	settings      map[string]string
+	loops         map[string]string // device by file
+}
+
+func look() machineState {
+	s := machineState{settings: map[string]string{}, loops: map[string]string{}}
+	links, _ := net.Interfaces()
+	for _, l := range links {
+		s.links = append(s.links, l.Name)
+	}
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	s.mounts = strings.Split(strings.TrimSpace(string(mounts)), "\n")
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
+		"kernel/hostname", "net/ipv4/ip_forward", "net/ipv4/icmp_ratelimit", "kernel/core_pattern", "kernel/printk", "fs/file-max"} {
+		value, _ := os.ReadFile("/proc/sys/" + name)
+		s.settings[name] = string(value)
+	}
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range files {
+		backing, err := os.ReadFile(f)
+		if err == nil {
+			s.loops[strings.TrimSpace(string(backing))] = strings.Split(f, "/")[3]
+		}
+	}
+	return s
+}
+
+var namespaceKinds = []string{"net", "mnt", "pid", "uts", "ipc", "cgroup"}
+
+// namespaces are those of a lab's supervisor and nodes that are not the machine's.
+func namespaces(ctx context.Context, l *lab.Lab) ([]string, error) {
+	status, err := l.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	supervisor, err := mains.LoadProcess(l.Dir)
+	if err != nil {
+		return nil, err
+	}
+	pids := []int{supervisor.PID}
+	for _, n := range status.Nodes {
+		pids = append(pids, n.PID)
+	}
+	own := namespacesOf("self")
+	var found []string
+	for _, pid := range pids {
+		for _, n := range namespacesOf(strconv.Itoa(pid)) {
+			if !slices.Contains(own, n) {
+				found = append(found, n)
+			}
+		}
+	}
+	if len(found) < len(status.Nodes)*len(namespaceKinds) {
+		return nil, fmt.Errorf("only %d namespaces found: %v", len(found), found)
+	}
+	return found, nil
+}
+
+func namespacesOf(pid string) []string {
+	var found []string
+	for _, kind := range namespaceKinds {
+		if name, err := os.Readlink("/proc/" + pid + "/ns/" + kind); err == nil {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// leftBehind says what is still there of a lab that was taken down, "" if nothing.
+func leftBehind(name, dir string, before machineState, inside []string) string {
+	var left []string
+	after := look()
+	for what, diff := range map[string]string{"links": cmp.Diff(before.links, after.links), "mounts": cmp.Diff(before.mounts, after.mounts),
+		"kernel settings": cmp.Diff(before.settings, after.settings)} {
+		if diff != "" {
+			left = append(left, what+" (-before +after): "+diff)
+		}
+	}
+	for file, device := range after.loops {
+		if strings.HasPrefix(file, dir+"/") {
+			left = append(left, device+" on "+file)
+		}
+	}
+	if hierarchies, err := cgroups.Mounted(); err == nil {
+		for _, h := range hierarchies {
+			if _, err := os.Stat(filepath.Join(h.Mount, "refit-lab-"+name)); !errors.Is(err, os.ErrNotExist) {
+				left = append(left, "control group in "+h.Mount)
+			}
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		left = append(left, dir)
+	}
+	return strings.Join(append(left, processesIn(inside, dir)...), "; ")
+}
+
+// processesIn finds processes in one of the namespaces, or with the lab's directory in their command line.
+func processesIn(inside []string, dir string) []string {
+	var left []string
+	all, _ := os.ReadDir("/proc")
+	for _, p := range all {
+		if _, err := strconv.Atoi(p.Name()); err != nil || p.Name() == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		command, _ := os.ReadFile("/proc/" + p.Name() + "/cmdline")
+		if ended(p.Name()) {
+			continue // what is left is for the machine's init to collect
+		}
+		strange := slices.ContainsFunc(namespacesOf(p.Name()), func(n string) bool { return slices.Contains(inside, n) })
+		if strange || strings.Contains(string(command), dir) {
+			left = append(left, "process "+p.Name()+" "+strings.ReplaceAll(string(command), "\x00", " "))
+		}
+	}
+	return left
+}
+
+func ended(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err != nil || strings.HasPrefix(string(stat[strings.LastIndex(string(stat), ")")+1:]), " Z")
+}
+
+// Two labs at once, with the same addresses; nodes without a cluster are enough.
+func TestDownLeavesNothing(t *testing.T) {
+	needsRoot(t)
+	base := t.TempDir()
+	before := look()
+	ctx := timeLimit(t, 5*time.Minute)
+	inside := map[string][]string{}
+	labs := map[string]*lab.Lab{}
+	for _, name := range []string{"down-a", "down-b"} {
+		t.Cleanup(func() { _ = lab.DownIn(context.Background(), name, base) })
+		l, err := lab.Up(ctx, lab.Options{Name: name, StateDir: base, Nodes: 2, Bare: true, DiskSize: map[string]int64{"n2": 600 << 20}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		labs[name] = l
+		if inside[name], err = namespaces(ctx, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := lab.Up(ctx, lab.Options{Name: "down-a", StateDir: base, Bare: true}); !errors.As(err, &lab.ErrUp{}) {
+		t.Errorf("a second lab of the same name: %v", err)
+	}
+	size := output(t, labs["down-a"], "n2", "df", "--output=size", "-BM", "/")
+	if megabytes, err := strconv.Atoi(strings.Trim(strings.Fields(size)[1], "M")); err != nil || megabytes > 600 {
+		t.Errorf("the small disk of n2 has size %q", size)
+	}
+	stick := filepath.Join(t.TempDir(), "stick.img")
+	if err := os.WriteFile(stick, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := labs["down-b"].Insert(ctx, "n1", stick); err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.DownIn(ctx, "down-a", base); err != nil {
+		t.Fatal(err)
+	}
+	if left := leftBehind("down-a", filepath.Join(base, "down-a"), before, inside["down-a"]); left != "" {
+		t.Error("left behind:", left)
+	}
+	output(t, labs["down-b"], "n1", "systemctl", "is-active", "containerd") // the other one is not touched
+	killSupervisor(t, labs["down-b"])
+	for range 2 { // the second time there is nothing to do
+		if err := lab.DownIn(ctx, "down-b", base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := leftBehind("down-b", filepath.Join(base, "down-b"), before, inside["down-b"]); left != "" {
+		t.Error("left behind after the supervisor was killed:", left)
+	}
+	if device := look().loops[stick]; device != "" {
+		t.Errorf("the stick is still attached to %s", device)
+	}
+}
+
+func killSupervisor(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	p, err := mains.LoadProcess(l.Dir)
+	if err != nil || !p.Alive() {
+		t.Fatalf("no supervisor: %v", err)
+	}
+	if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOptionsThatCannotBeAreRefusedWithTheCure(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		options lab.Options
+		want    string
+	}{
+		"a name with a slash":             {lab.Options{Name: "a/b"}, "lower-case letters"},
+		"more control planes than nodes":  {lab.Options{Nodes: 2, ControlPlanes: 3}, "use 1 to 2"},
+		"a release that is not published": {lab.Options{Version: "v1.2.3"}, "can build v1.35.4, v1.36.3"},
+		"a state directory below /usr":    {lab.Options{StateDir: "/usr/share/labs"}, "choose another"},
+		"a disk nothing fits on":          {lab.Options{DiskSize: map[string]int64{"n2": 1 << 20}}, "too small"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			_, err := lab.Up(t.Context(), c.options)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want something with %q", err, c.want)
+			}
+		})
+	}
+}
