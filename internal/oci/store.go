@@ -40,12 +40,11 @@ func Fetch(ctx context.Context, s Store, d ocispec.Descriptor) ([]byte, error) {
 	if d.Size > maxManifest || d.Size < 0 {
 		return nil, fmt.Errorf("%s: blob %s has %d bytes, more than the %d allowed for a manifest", s, d.Digest, d.Size, maxManifest)
 	}
-	r, err := s.Open(ctx, d)
-	if err != nil {
-		return nil, fmt.Errorf("%s: blob %s: %w", s, d.Digest, err)
-	}
-	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, d.Size+1))
+	var b []byte
+	err := Retry(ctx, s, func() (err error) {
+		b, err = readBlob(ctx, s, d)
+		return Passing(err)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: blob %s: %w", s, d.Digest, err)
 	}
@@ -54,4 +53,13 @@ func Fetch(ctx context.Context, s Store, d ocispec.Descriptor) ([]byte, error) {
 		return nil, fmt.Errorf("%s: blob %s (%d bytes): the source has other bytes, digest %s, at least %d bytes", s, d.Digest, d.Size, got, len(b))
 	}
 	return b, nil
+}
+
+func readBlob(ctx context.Context, s Store, d ocispec.Descriptor) ([]byte, error) {
+	r, err := s.Open(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(io.LimitReader(r, d.Size+1))
 }

@@ -9,7 +9,6 @@ import (
 	"hash"
 	"io"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,22 +16,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-const (
-	bufferSize = 1 << 20
-	// remoteTries is how often a blob of a registry is tried; the waits between
-	// grow from remoteWait.
-	remoteTries = 4
-	remoteWait  = time.Second
-)
+const bufferSize = 1 << 20
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
-
-// sourceError is a failure of the source that may pass by itself.
-type sourceError struct{ err error }
-
-func (e *sourceError) Error() string { return e.err.Error() }
-
-func (e *sourceError) Unwrap() error { return e.err }
 
 // copyBlob brings blob i to its place: from what an earlier run left there, or
 // from its source.
@@ -41,38 +27,13 @@ func (w *writer) copyBlob(ctx context.Context, i int) error {
 	if err := w.reuse(ctx, i); err == nil || !errors.Is(err, errNotThere) {
 		return err
 	}
-	tries := 1
-	if oci.IsRemote(b.store) {
-		tries = remoteTries
-	}
-	var err error
-	for try := range tries {
-		if try > 0 && !sleep(ctx, remoteWait<<(try-1)) {
-			return ctx.Err()
-		}
-		err = w.fetch(ctx, i)
-		var passing *sourceError
-		if err == nil || !errors.As(err, &passing) || ctx.Err() != nil {
-			break
-		}
-	}
+	err := oci.Retry(ctx, b.store, func() error { return w.fetch(ctx, i) })
 	if err != nil {
 		return fmt.Errorf("blob %s of %s from %s: %w", b.desc.Digest, b.user, b.store, err)
 	}
 	header := bundle.TarHeader(bundle.BlobPath(b.desc.Digest.String()), b.desc.Size)
 	_, err = w.f.WriteAt(header[:], w.offsets[i]-bundle.BlockSize)
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // reuse takes a blob that an earlier run has finished: its tar header is
@@ -108,7 +69,7 @@ func (w *writer) fetch(ctx context.Context, i int) error {
 	b := w.p.blobs[i]
 	r, err := b.store.Open(ctx, b.desc)
 	if err != nil {
-		return &sourceError{err}
+		return oci.Passing(err)
 	}
 	defer r.Close()
 	if err := w.clearPadding(i); err != nil {
@@ -148,7 +109,7 @@ func (w *writer) stream(ctx context.Context, i int, r io.Reader, out io.Writer) 
 		}
 		n, err := io.ReadFull(r, (*buf)[:min(left, bufferSize)])
 		if err != nil {
-			return &sourceError{fmt.Errorf("ends after %d of %d bytes: %w", b.desc.Size-left+int64(n), b.desc.Size, err)}
+			return oci.Passing(fmt.Errorf("ends after %d of %d bytes: %w", b.desc.Size-left+int64(n), b.desc.Size, err))
 		}
 		for _, s := range sinks {
 			if _, err := s.Write((*buf)[:n]); err != nil {

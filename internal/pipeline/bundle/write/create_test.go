@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -135,7 +136,7 @@ func testRegistry(t *testing.T, dir string) (host string, blobs *atomic.Int64, f
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/sha256:") {
 			blobs.Add(1)
 			if fail.Add(-1) >= 0 {
-				panic(http.ErrAbortHandler) // the connection breaks
+				breakOff(w, r, handler)
 			}
 		}
 		handler.ServeHTTP(w, r)
@@ -178,13 +179,24 @@ func testRegistry(t *testing.T, dir string) (host string, blobs *atomic.Int64, f
 	return host, blobs, fail
 }
 
+// breakOff sends half of an answer and then breaks the connection.
+func breakOff(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+	rec := httptest.NewRecorder()
+	handler.ServeHTTP(rec, r)
+	w.Header().Set("Content-Length", strconv.Itoa(rec.Body.Len()))
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(rec.Body.Bytes()[:rec.Body.Len()/2])
+	w.(http.Flusher).Flush()
+	panic(http.ErrAbortHandler)
+}
+
 // R0.23, R0.24: images come from a registry by tag, digest or both, and are
 // the same bytes as from a layout.
 func TestImagesFromARegistry(t *testing.T) {
 	dir := twoImages(t)
 	host, _, fail := testRegistry(t, dir)
-	fail.Store(1) // the first transfer breaks and is tried again
 	_, want := create(t, Options{Sources: []string{"oci:" + dir}})
+	fail.Store(6) // transfers of configs and layers break off in the middle
 	app := want.ImageByName(appName)
 	list := writeFile(t, "list", "# images\n"+host+"/pause:3.10.2 # trailing\n\ndocker://"+host+"/team/app@"+app.Digest+"\n"+host+"/team/app:v1@"+app.Digest+"\n", 0o644)
 	_, h := create(t, Options{Sources: []string{"list:" + list, "registry.example/renamed:1=docker://" + host + "/team/app:v1"}})
