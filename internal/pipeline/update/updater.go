@@ -64,7 +64,7 @@ func kubeadmUpdater() updater {
 			if q.first {
 				s.Verb, s.From = "apply", q.in.KubeadmVersion
 			}
-			if q.node.ControlPlane && minorsBetween(s.From, s.To) > 0 {
+			if q.node.ControlPlane && minorsBetween(q.node.Kubelet, s.To) > 0 {
 				s.NotReversible = "kubeadm does not take a control plane back to an earlier minor version, and what the new API server stored may be unreadable to the old one"
 			}
 			return []model.Step{s}

@@ -1,0 +1,162 @@
+package gate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+var now = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
+
+func ready(name string, cp bool) Node {
+	return Node{Name: name, ControlPlane: cp, InPlan: true, Ready: true, AgentKnown: true, Heartbeat: now.Add(-time.Minute),
+		WantHold: "hold-1", HoldsBundle: true,
+		Holding:     &Holding{Content: "hold-1", ImagesTotal: 9, ImagesHeld: 9, ImagesPinned: 9, PayloadsTotal: 2, PayloadsHeld: 2},
+		FileSystems: []FileSystem{{Name: "state", ID: "a", Free: 1000}, {Name: "images", ID: "a", Free: 1000}}}
+}
+
+func open() Input {
+	return Input{Now: now, Bundle: "sha256:1", Approved: true, PlanDigest: "sha256:p", Nodes: []Node{ready("n1", true), ready("n2", false)}}
+}
+
+// Every check, alone: what closes it and what it says.
+func TestChecks(t *testing.T) {
+	cases := map[string]struct {
+		change  func(*Input)
+		closed  string
+		message string
+		waiting bool
+		warning bool
+	}{
+		"everything in order":                {change: func(*Input) {}},
+		"nobody approved the bundle":         {change: func(in *Input) { in.Approved = false }, closed: "bundle-approved", message: "nobody approved bundle sha256:1"},
+		"the planner's verdict is passed on": {change: func(in *Input) { in.PlanVerdicts = []model.Verdict{{Message: "skew"}} }, closed: "plan", message: "skew"},
+		"another plan was approved":          {change: func(in *Input) { in.ApprovedPlan = "sha256:q" }, closed: "plan-unchanged", message: "plan sha256:q was approved, but the plan is now sha256:p"},
+		"this plan was approved":             {change: func(in *Input) { in.ApprovedPlan = "sha256:p" }},
+		"another update moves nodes":         {change: func(in *Input) { in.Running = "u" }, closed: "no-other-update", message: "ClusterUpdate u has started", waiting: true},
+		"a node without agent":               {change: func(in *Input) { in.Nodes[1] = Node{Name: "n2", Ready: true, InPlan: true} }, closed: "agents", message: "node n2 has no refit agent"},
+		"an agent that was just heard":       {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter) }},
+		"an agent that is silent":            {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter - time.Second) }, closed: "agents", message: "node n2 has not been heard"},
+		"a worker is not Ready":              {change: func(in *Input) { in.Nodes[1].Ready = false }, closed: "nodes-ready", message: "node n2 is not Ready"},
+		"a control plane is not Ready":       {change: func(in *Input) { in.Nodes[0].Ready = false }, closed: "nodes-ready,control-plane", message: "0 of 1 control-plane nodes are Ready"},
+		"the hold list lacks the bundle":     {change: func(in *Input) { in.Nodes[1].HoldsBundle = false }, closed: "images-held", message: "was not told yet", waiting: true},
+		"a node reports on an older list":    {change: func(in *Input) { in.Nodes[1].Holding.Content = "hold-0" }, closed: "images-held", message: "has not begun to load", waiting: true},
+		"an image is held but not pinned":    {change: func(in *Input) { in.Nodes[1].Holding.ImagesPinned = 8 }, closed: "images-held", message: "node n2 does not hold and pin all of its 9 images", waiting: true},
+		"an image is missing":                {change: func(in *Input) { in.Nodes[1].Holding.ImagesHeld = 8 }, closed: "images-held", message: "does not hold", waiting: true},
+		"a node cannot go on loading": {change: func(in *Input) {
+			in.Nodes[1].Holding.ImagesHeld = 8
+			in.Nodes[1].Stalled = &model.Verdict{Reason: "PinsIgnored", Message: "node n2: pins are ignored"}
+		}, closed: "images-held", message: "pins are ignored"},
+		"an old trouble of a node that holds": {change: func(in *Input) { in.Nodes[1].Stalled = &model.Verdict{Reason: "StepFailed"} }},
+		"a payload is missing":                {change: func(in *Input) { in.Nodes[1].Holding.PayloadsHeld = 1 }, closed: "payloads-held", message: "all of its 2 payloads", waiting: true},
+		"one file system is too small":        {change: func(in *Input) { in.Nodes[1].Holding.Needed = map[string]int64{"state": 1234} }, closed: "space", message: "node n2 needs 1234 bytes, 1000 are free"},
+		"two places share the room":           {change: func(in *Input) { in.Nodes[1].Holding.Needed = map[string]int64{"state": 600, "images": 600} }, closed: "space", message: "node n2 needs 1200 bytes, 1000 are free (file system of state and images)"},
+		"two places on two file systems": {change: func(in *Input) {
+			in.Nodes[1].Holding.Needed = map[string]int64{"state": 600, "images": 600}
+			in.Nodes[1].FileSystems[1].ID = "b"
+		}},
+		"a node outside the plan warns":      {change: func(in *Input) { in.Nodes[1] = Node{Name: "n2", Ready: true} }, message: "node n2 has no refit agent", warning: true},
+		"a budget that can never be met":     {change: func(in *Input) { in.Budgets = []Budget{{"default", "web", 2, 2}} }, message: "default/web wants 2 of 2 pods", warning: true},
+		"a budget with room says nothing":    {change: func(in *Input) { in.Budgets = []Budget{{"default", "web", 1, 2}} }},
+		"a budget without pods says nothing": {change: func(in *Input) { in.Budgets = []Budget{{"default", "web", 1, 0}} }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := open()
+			tc.change(&in)
+			r := Decide(in)
+			if got := strings.Join(r.Closed, ","); got != tc.closed {
+				t.Errorf("closed by %q, want %q: %+v", got, tc.closed, r.Verdicts)
+			}
+			said := r.Verdicts
+			if tc.warning {
+				said = r.Warnings
+			}
+			if tc.message == "" {
+				if len(r.Verdicts)+len(r.Warnings) > 0 {
+					t.Errorf("nothing to say, but: %+v %+v", r.Verdicts, r.Warnings)
+				}
+				return
+			}
+			if !has(said, tc.message) {
+				t.Errorf("want %q in %+v", tc.message, said)
+			}
+			if r.Open() != (tc.closed == "") || len(r.Verdicts) > 0 && model.Blocked(r.Verdicts) == tc.waiting {
+				t.Errorf("open %v, blocked %v: %+v", r.Open(), model.Blocked(r.Verdicts), r.Verdicts)
+			}
+		})
+	}
+}
+
+func has(vs []model.Verdict, part string) bool {
+	for _, v := range vs {
+		if strings.Contains(v.Message, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// All that is wrong is said at once, on every node (R0.143), in an order that
+// does not depend on the input's.
+func TestEverythingIsSaid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := open()
+		in.Nodes = nil
+		bad := 0
+		for i := range rapid.IntRange(1, 10).Draw(t, "nodes") {
+			n := ready(fmt.Sprintf("n%d", i), false)
+			if rapid.Bool().Draw(t, "missing") {
+				n.Holding.ImagesHeld, n.Holding.Needed = 3, map[string]int64{"state": 5000}
+				bad++
+			}
+			in.Nodes = append(in.Nodes, n)
+		}
+		r := Decide(in)
+		if len(r.Verdicts) != 2*bad {
+			t.Fatalf("%d nodes lack space and images, %d verdicts", bad, len(r.Verdicts))
+		}
+		in.Nodes = rapid.Permutation(in.Nodes).Draw(t, "order")
+		if fmt.Sprint(Decide(in)) != fmt.Sprint(r) {
+			t.Fatal("another order, another answer")
+		}
+		for _, v := range r.Verdicts {
+			if v.Reason == "" || v.Object == "" {
+				t.Fatalf("a verdict names reason and object: %+v", v)
+			}
+		}
+	})
+}
+
+func TestCovers(t *testing.T) {
+	h := &bundle.Header{Digest: "sha256:b", Metadata: &bundle.Metadata{
+		Images: []bundle.Image{{Name: "a:1", Digest: "sha256:1"}, {Name: "b:1", Digest: "sha256:2"}},
+		Payloads: []bundle.Payload{{Name: "kubelet", Platform: "linux/amd64", Digest: "sha256:3"}, {Name: "kubelet", Platform: "linux/arm64", Digest: "sha256:4"},
+			{Name: "manual.pdf", Digest: "sha256:5"}}}}
+	full := Wanted(h, "linux/amd64")
+	if len(full.Images) != 2 || len(full.Payloads) != 1 || full.Payloads[0].Digest != "sha256:3" {
+		t.Fatalf("a node wants every image and its own platform's payloads, not files nobody runs: %+v", full)
+	}
+	if !Covers(full, h, "linux/amd64") {
+		t.Error("what is wanted covers")
+	}
+	if Covers(full, h, "linux/arm64") {
+		t.Error("another platform's kubelet does not")
+	}
+	other := full
+	other.Images = []model.HeldImage{{Name: "a:1", Digest: "sha256:1", Bundle: "another"}, full.Images[1]}
+	if !Covers(other, h, "linux/amd64") {
+		t.Error("the same image from another bundle does")
+	}
+	other.Images = []model.HeldImage{{Name: "a:1", Digest: "sha256:9"}, full.Images[1]}
+	if Covers(other, h, "linux/amd64") {
+		t.Error("another image of the same name does not")
+	}
+}

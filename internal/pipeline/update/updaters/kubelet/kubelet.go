@@ -1,0 +1,158 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// Host is what the updater asks of the node.
+type Host interface {
+	// Paths of the programs; kubectl is "" if the node has none.
+	Kubelet(ctx context.Context) (string, error)
+	Kubectl() string
+	// Start and Stop the kubelet's unit and wait.
+	StartKubelet(ctx context.Context) error
+	StopKubelet(ctx context.Context) error
+	// Running describes the kubelet's process: the version it says itself, and
+	// whether its file was replaced since it was started. version is "" if it
+	// does not run.
+	Running(ctx context.Context) (version string, replaced bool, err error)
+	KubeletHealthy(ctx context.Context) error
+	// Log is the end of the kubelet's log.
+	Log(ctx context.Context) string
+}
+
+// limit is after how long a kubelet that does not become healthy has failed.
+const limit = 5 * time.Minute
+
+// Updater is the step "kubelet".
+type Updater struct {
+	host Host
+	now  func() time.Time
+}
+
+// New makes the updater.
+func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
+
+// Name is kubelet.
+func (u *Updater) Name() string { return "kubelet" }
+
+// Observe: the new file is there, runs, and is healthy.
+func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+	path, err := u.host.Kubelet(ctx)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	p, err := t.Payload("kubelet")
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	if have, err := disk.Digest(path); err != nil || have != p.Digest {
+		return updaters.Observation{Detail: fmt.Sprintf("%s is not the kubelet of the bundle", path)}, nil
+	}
+	version, replaced, err := u.host.Running(ctx)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	switch {
+	case version == "":
+		return updaters.Observation{Detail: "the kubelet does not run"}, nil
+	case replaced || version != t.Step.To:
+		return updaters.Observation{Detail: fmt.Sprintf("the running kubelet is %s, %s is wanted", version, t.Step.To)}, nil
+	}
+	if err := u.host.KubeletHealthy(ctx); err != nil {
+		return updaters.Observation{Detail: err.Error()}, nil
+	}
+	return updaters.Observation{Done: true}, nil
+}
+
+// Update does the next thing that is missing.
+func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	o, err := u.Observe(ctx, t)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if o.Done {
+		return updaters.Result{Done: true}, nil
+	}
+	if u.now().Sub(t.Started) > limit {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet is not healthy within %s: %s\n%s", limit, o.Detail, u.host.Log(ctx)), nil
+	}
+	if err := u.replace(ctx, t); err != nil {
+		return updaters.Result{}, err
+	}
+	version, replaced, err := u.host.Running(ctx)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if version != "" && replaced { // the old process, by whatever means
+		if err := u.host.StopKubelet(ctx); err != nil {
+			return updaters.Result{}, err
+		}
+		version = ""
+	}
+	if version == "" {
+		if err := u.host.StartKubelet(ctx); err != nil {
+			return updaters.Result{}, err
+		}
+	}
+	r := updaters.Going(v1alpha1.ReasonUpdating, "%s", o.Detail)
+	r.After = 250 * time.Millisecond
+	return r, nil
+}
+
+func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
+	path, err := u.host.Kubelet(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := t.Payload("kubelet")
+	if err != nil {
+		return err
+	}
+	if have, err := disk.Digest(path); err != nil || have != p.Digest {
+		if err := u.host.StopKubelet(ctx); err != nil {
+			return err
+		}
+		failpoint.Here(failpoint.KubeletStopped)
+		if _, err := updaters.Swap(t, "kubelet", path); err != nil {
+			return err
+		}
+		failpoint.Here(failpoint.KubeletReplaced)
+	}
+	kubectl := u.host.Kubectl()
+	if _, err := t.Payload("kubectl"); err != nil || kubectl == "" {
+		return nil // the bundle or the node has none: nothing depends on it
+	}
+	_, err = updaters.Swap(t, "kubectl", kubectl)
+	return err
+}
+
+// Undo puts the old files back.
+func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	path, err := u.host.Kubelet(ctx)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if err := u.host.StopKubelet(ctx); err != nil {
+		return updaters.Result{}, err
+	}
+	if _, err := updaters.Restore(t, "kubelet", path); err != nil {
+		return updaters.Result{}, err
+	}
+	if kubectl := u.host.Kubectl(); kubectl != "" {
+		if _, err := updaters.Restore(t, "kubectl", kubectl); err != nil {
+			return updaters.Result{}, err
+		}
+	}
+	if err := u.host.StartKubelet(ctx); err != nil {
+		return updaters.Result{}, err
+	}
+	return updaters.Result{Done: true}, nil
+}

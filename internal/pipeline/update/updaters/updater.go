@@ -1,0 +1,143 @@
+package updaters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/disk"
+)
+
+// Updater changes one part of this node.
+type Updater interface {
+	// Name as steps say it.
+	Name() string
+	// Observe says whether the node is as the step wants it. An error means
+	// that it could not be seen.
+	Observe(ctx context.Context, t Task) (Observation, error)
+	// Update drives the node on and returns soon; it is called again until the
+	// Result is final. An error means: try again.
+	Update(ctx context.Context, t Task) (Result, error)
+	// Undo takes the step back. ErrNotReversible if it cannot.
+	Undo(ctx context.Context, t Task) (Result, error)
+}
+
+// ErrNotReversible says that a step cannot be taken back.
+var ErrNotReversible = errors.New("this step cannot be taken back")
+
+// Payload is a file of the bundle.
+type Payload struct {
+	// Path to read it; Digest is compared while it is read.
+	Path, Digest string
+}
+
+// Task is one step of one run on this node.
+type Task struct {
+	// UID of the ClusterUpdate and the attempt.
+	UID     string
+	Attempt int32
+	Step    v1alpha1.UpdateStep
+	// Started is when the step was begun first.
+	Started time.Time
+	// Dir is the run's own directory; Rollback keeps what was replaced.
+	Dir, Rollback string
+	// Payload finds a file of the run's bundle.
+	Payload func(name string) (Payload, error)
+}
+
+// Observation is what was seen.
+type Observation struct {
+	// Done: the node is as the step wants it.
+	Done bool
+	// Detail says what is not so yet.
+	Detail string
+}
+
+// Result of one call of Update.
+type Result struct {
+	// Done and Failed are final; neither means that it is still going on.
+	Done, Failed bool
+	// Reason word of the catalogue, for what fails or waits.
+	Reason string
+	// Message for people, without secrets.
+	Message string
+	// After is when to call again; 0 leaves it to the caller.
+	After time.Duration
+}
+
+// Going is a Result that goes on.
+func Going(reason, format string, args ...any) Result {
+	return Result{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Fail is a final Result.
+func Fail(reason, format string, args ...any) Result {
+	return Result{Failed: true, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Swap puts a payload in the place of a program, once, keeping the old one in
+// the run's rollback directory. swapped is false if it was in place already.
+func Swap(t Task, name, path string) (swapped bool, err error) {
+	p, err := t.Payload(name)
+	if err != nil {
+		return false, err
+	}
+	have, err := disk.Digest(path)
+	if err == nil && have == p.Digest {
+		return false, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err == nil {
+		if err := keep(path, have, filepath.Join(t.Rollback, name)); err != nil {
+			return false, err
+		}
+	}
+	f, err := os.Open(p.Path)
+	if err != nil {
+		return false, fmt.Errorf("payload %s: %w", name, err)
+	}
+	defer f.Close()
+	return true, disk.Replace(path, f, p.Digest, 0o755)
+}
+
+// keep copies the old program away; what an earlier try kept is the older one
+// and stays.
+func keep(path, digest, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("copy of the old %s: %w", path, err)
+	}
+	defer f.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return fmt.Errorf("copy of the old %s: %w", path, err)
+	}
+	return disk.Replace(to, f, digest, 0o755)
+}
+
+// Restore puts the kept program back. ok is false if none was kept.
+func Restore(t Task, name, path string) (ok bool, err error) {
+	kept := filepath.Join(t.Rollback, name)
+	digest, err := disk.Digest(kept)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	f, err := os.Open(kept)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return true, disk.Replace(path, f, digest, 0o755)
+}
