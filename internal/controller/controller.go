@@ -34,6 +34,9 @@ const (
 	retryPeriod   = 5 * time.Second
 )
 
+// lookTimeout bounds one look at everything.
+const lookTimeout = 2 * time.Minute
+
 // askAgain is how long to wait before an API server that does not answer is
 // asked again at the start.
 const askAgain = 2 * time.Second
@@ -135,8 +138,8 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 		HealthProbeBindAddress:        orNone(o.HealthAddress),
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
-		// Tests run several in one process.
-		Controller: config.Controller{SkipNameValidation: &again, Logger: o.Log},
+		// Tests run several in one process; a look that hangs on a dead connection ends.
+		Controller: config.Controller{SkipNameValidation: &again, ReconciliationTimeout: lookTimeout, Logger: o.Log},
 	}
 	if o.Identity != "" {
 		lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, v1alpha1.SystemNamespace, "refit-controller",

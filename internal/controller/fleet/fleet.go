@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -42,7 +43,7 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager, again source.Source) error {
-	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").
+	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: Backoff()}).
 		Watches(&corev1.Node{}, whole(), nodeChanges()).
 		Watches(&v1alpha1.NodeUpdate{}, whole()).
 		WatchesRawSource(again)
@@ -50,6 +51,12 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, again source.Source) error {
 		b = b.Watches(o, whole())
 	}
 	return b.Complete(r)
+}
+
+// Backoff rests at most some seconds after an error: the usual error is an API
+// server that is being moved, and nobody should wait long after it is back.
+func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 10*time.Second)
 }
 
 // whole maps every event to the one request, a moment later so that many

@@ -11,8 +11,10 @@ import (
 // controllerPeer is the name of the controller among the peers.
 const controllerPeer = "refit-controller"
 
-// order lists the approved digests, the wanted ones first, then the newest
-// Bundle objects first.
+// order lists the approved digests: what moves nodes now, what is to move them
+// next, what runs, then the newest Bundle objects. The order decides whose image
+// keeps a tag that moved between releases, so a bundle that is refused because
+// it is older comes after what runs.
 func (w *world) order(approvals map[string]approval) []string {
 	var out []string
 	add := func(d string) {
@@ -23,11 +25,14 @@ func (w *world) order(approvals map[string]approval) []string {
 	moves := slices.Clone(w.moves)
 	sort.SliceStable(moves, func(i, j int) bool { return moves[j].CreationTimestamp.Before(&moves[i].CreationTimestamp) })
 	for _, started := range []bool{true, false} {
-		for _, m := range moves {
-			if m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started {
+		for i := range moves {
+			if m := &moves[i]; m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started && !refused(m) {
 				add(m.Spec.Bundle)
 			}
 		}
+	}
+	if last := w.lastDone(); last != nil {
+		add(last.Spec.Bundle)
 	}
 	bundles := slices.Clone(w.bundles)
 	sort.SliceStable(bundles, func(i, j int) bool { return bundles[j].CreationTimestamp.Before(&bundles[i].CreationTimestamp) })
@@ -35,6 +40,13 @@ func (w *world) order(approvals map[string]approval) []string {
 		add(digestOf(&bundles[i]))
 	}
 	return out
+}
+
+// refused updates are older than what runs.
+func refused(m *v1alpha1.ClusterUpdate) bool {
+	return m.Status.StartedAt == nil && slices.ContainsFunc(m.Status.Blockers, func(b v1alpha1.Blocker) bool {
+		return b.Reason == v1alpha1.ReasonOlderThanRunning
+	})
 }
 
 // specs makes the spec of every node's NodeUpdate; spec.run is not part of it.

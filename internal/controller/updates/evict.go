@@ -53,7 +53,7 @@ func podFacts(p *corev1.Pod) drain.Pod {
 func (r *Reconciler) evict(ctx context.Context, u *v1alpha1.ClusterUpdate, node string, d drain.Decision) ([]model.Verdict, error) {
 	var verdicts []model.Verdict
 	var errs []error
-	if lost := d.DataLoss(); len(lost) > 0 && len(d.Leaving) == 0 {
+	if lost := d.DataLoss(); len(lost) > 0 && r.once(string(u.UID)+" "+node) {
 		r.event(u, nil, corev1.EventTypeNormal, v1alpha1.ReasonDraining, "Evict", "node "+node+": emptyDir data goes with "+strings.Join(lost, ", "))
 	}
 	for _, p := range d.Evict {

@@ -15,7 +15,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout"
 )
@@ -92,7 +91,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.Clu
 		if n == nil {
 			continue // it has left the cluster
 		}
-		rn := w.rolloutNode(u, np, n)
+		rn := r.rolloutNode(w, u, np, n)
 		if err := r.lookCloser(ctx, np, &rn, drains); err != nil {
 			return in, nil, err
 		}
@@ -102,7 +101,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.Clu
 }
 
 // rolloutNode gathers what is seen of a node without asking the API server.
-func (w *world) rolloutNode(u *v1alpha1.ClusterUpdate, np model.NodePlan, n *corev1.Node) rollout.Node {
+func (r *Reconciler) rolloutNode(w *world, u *v1alpha1.ClusterUpdate, np model.NodePlan, n *corev1.Node) rollout.Node {
 	rn := rollout.Node{Name: n.Name, Ready: ready(n), Unschedulable: n.Spec.Unschedulable}
 	if m := markOf(n); m != nil && m.uid == string(u.UID) {
 		rn.Started, rn.StartedAt, rn.StartedAttempt = true, m.at, m.attempt
@@ -110,12 +109,10 @@ func (w *world) rolloutNode(u *v1alpha1.ClusterUpdate, np model.NodePlan, n *cor
 	rn.NotYet = w.notYet(np, n)
 	rn.AtTarget = rn.NotYet == ""
 	nu := w.updates[n.Name]
+	rn.AgentSilent = r.silent(nu, w.now)
 	if nu == nil {
-		rn.AgentSilent = true
 		return rn
 	}
-	a := nu.Status.Agent
-	rn.AgentSilent = a == nil || a.Heartbeat == nil || w.now.Sub(a.Heartbeat.Time) > gate.SilentAfter
 	if run := nu.Spec.Run; run != nil && run.UID == string(u.UID) && run.PlanDigest == u.Status.PlanDigest {
 		rn.Run = &rollout.Run{Attempt: run.Attempt}
 		if s := nu.Status.Run; s != nil && s.UID == run.UID && s.PlanDigest == run.PlanDigest && s.Attempt == run.Attempt {

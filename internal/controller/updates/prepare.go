@@ -178,12 +178,8 @@ func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *
 	if nu == nil {
 		return g, nil
 	}
-	if a := nu.Status.Agent; a != nil {
-		g.AgentKnown = true
-		if a.Heartbeat != nil {
-			g.Heartbeat = a.Heartbeat.Time
-		}
-	}
+	g.AgentKnown = nu.Status.Agent != nil
+	g.Heartbeat = r.heard(nu, w.now)
 	g.WantHold = nu.Spec.Hold
 	key := nu.Spec.Hold + " " + platform(n)
 	if _, ok := covers[key]; !ok {

@@ -14,12 +14,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
 )
 
@@ -50,11 +52,16 @@ type Reconciler struct {
 	// started remembers what was written and may not be in the cache yet; it is
 	// only ever a reason to wait.
 	started map[types.UID]bool
+	// told remembers which events were sent, so that a drain that is tried again
+	// does not repeat itself.
+	told map[string]bool
+	// pulse remembers when each agent's heartbeat was seen to change.
+	pulse map[string]beat
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	b := ctrl.NewControllerManagedBy(mgr).Named("updates").
+	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
 		Watches(&corev1.Node{}, whole(), nodeChanges()).
 		Watches(&v1alpha1.NodeUpdate{}, whole(), nodeUpdateChanges())
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}} {
