@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
+	"github.com/refit-dev/refit/internal/host/detached"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -66,7 +67,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "containerd's socket (default "+agent.DefaultRuntime+")")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), "address for peers, host or host:port (default: towards the API server, port 7946)")
 	load := func() (agent.Config, error) { return merged(file, conf) }
-	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand())
+	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand())
 	return c
 }
 
@@ -174,6 +175,21 @@ func statusCommand(load func() (agent.Config, error)) *cobra.Command {
 			return err
 		},
 	}
+}
+
+// keepCommand is what a command runs under that must outlive the agent.
+func keepCommand() *cobra.Command {
+	var log, result string
+	c := &cobra.Command{
+		Use: "keep --log FILE --result FILE -- COMMAND...", Short: "run a command, keep its output and its end", Hidden: true, Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, argv []string) error {
+			// Not cut off by a signal to us: the command is to come to its own end.
+			return detached.Keep(context.Background(), log, result, argv)
+		},
+	}
+	c.Flags().StringVar(&log, "log", "", "file for the output")
+	c.Flags().StringVar(&result, "result", "", "file for the end")
+	return c
 }
 
 func versionCommand() *cobra.Command {

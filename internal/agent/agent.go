@@ -12,9 +12,11 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // API is what the agent needs of the API server; nodeapi.Client is it.
@@ -41,8 +43,13 @@ type Runner interface {
 	// Run goes on with the run in the journal, or starts the one that is
 	// permitted (nil: none). It reports through report and returns when nothing
 	// is left to do.
-	Run(ctx context.Context, permitted *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus))
+	Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus))
+	// Busy: a run has begun and not finished.
+	Busy() bool
 }
+
+// FindPayload finds a file of a bundle in this node's store.
+type FindPayload func(bundle, name string) (updaters.Payload, error)
 
 // Facts are what the agent sees of its node.
 type Facts interface {
@@ -53,9 +60,10 @@ type Facts interface {
 type Parts struct {
 	API     API
 	Runtime Runtime
-	Runner  Runner
-	Facts   Facts
-	Log     *slog.Logger
+	// Runner is made with the agent's store.
+	Runner func(FindPayload) Runner
+	Facts  Facts
+	Log    *slog.Logger
 }
 
 // Agent is one node's agent.
@@ -79,6 +87,7 @@ type Agent struct {
 	state state
 
 	firstHold chan struct{}
+	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
 	kickBundles, kickHold, kickRun, kickMedia, kickFacts, kickPublish chan struct{}
@@ -90,11 +99,14 @@ func New(conf Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, runner: p.Runner, facts: p.Facts, firstHold: make(chan struct{})}
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{})}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
 		*k = make(chan struct{}, 1)
 	}
 	var err error
+	if a.unlock, err = disk.Lock(conf.path("lock")); err != nil {
+		return nil, fmt.Errorf("another agent works on %s: %w", conf.StateDir, err)
+	}
 	if a.id, err = exchange.LoadIdentity(conf.path("key.pem")); err != nil {
 		return nil, err
 	}
@@ -112,12 +124,14 @@ func New(conf Config, p Parts) (*Agent, error) {
 		p.Log.Warn("what this node was told before is unreadable", "because", err)
 		a.want = nil
 	}
+	a.runner = p.Runner(a.payload)
 	a.state.init(conf.path("sources.json"))
 	return a, nil
 }
 
 // Run works until the context ends.
 func (a *Agent) Run(ctx context.Context) error {
+	defer a.unlock()
 	listener, err := a.listen(ctx)
 	if err != nil {
 		return err

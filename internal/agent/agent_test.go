@@ -182,7 +182,8 @@ func (noFacts) Observe(context.Context) v1alpha1.Observed { return v1alpha1.Obse
 
 type noRun struct{}
 
-func (noRun) Run(context.Context, *v1alpha1.NodeRun, func(*v1alpha1.NodeRunStatus)) {}
+func (noRun) Run(context.Context, func() *v1alpha1.NodeRun, func(*v1alpha1.NodeRunStatus)) {}
+func (noRun) Busy() bool                                                                   { return false }
 
 // testNode is an agent that can be stopped and started again.
 type testNode struct {
@@ -208,7 +209,7 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 
 func (n *testNode) start() {
 	n.t.Helper()
-	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: noRun{}, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(FindPayload) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // bundlesEvery is how often headers and chunks that nobody had are asked for
 // again.
-const bundlesEvery = 5 * time.Second
+const bundlesEvery = 3 * time.Second
 
 func platform() string { return "linux/" + runtime.GOARCH }
 
@@ -279,6 +279,9 @@ func (a *Agent) countProgress(w *want) {
 
 // collect removes bundles that are neither served nor held, and their blobs.
 func (a *Agent) collect(w *want, served []string) {
+	if a.runner.Busy() {
+		return // a run may need what nobody else does
+	}
 	bundles, blobs := map[string]bool{}, map[string]bool{}
 	for _, d := range append(w.bundles(), served...) {
 		bundles[d] = true

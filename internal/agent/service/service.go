@@ -2,13 +2,19 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 
-	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeadm"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubelet"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
 
 // containerRuntime is containerd as the agent uses it.
@@ -33,9 +39,16 @@ func Run(ctx context.Context, conf agent.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("the agent's own program: %w", err)
+	}
+	host := &nodeHost{node: conf.Node, kubeconfig: conf.Kubeconfig, cri: ctd.CRI(), self: self}
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}},
-		Runner: noRunner{}, Facts: &nodeFacts{}, Log: log,
+		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{}, Log: log,
+		Runner: func(find agent.FindPayload) agent.Runner {
+			return &run.Engine{Dir: conf.StateDir, Updaters: nodeUpdaters(host), Payload: find, Log: log}
+		},
 	})
 	if err != nil {
 		return err
@@ -43,6 +56,12 @@ func Run(ctx context.Context, conf agent.Config, log *slog.Logger) error {
 	return a.Run(ctx)
 }
 
-type noRunner struct{}
-
-func (noRunner) Run(context.Context, *v1alpha1.NodeRun, func(*v1alpha1.NodeRunStatus)) {}
+// nodeUpdaters is what this agent can change on its node. An updater is one
+// package, one line here, and a pass of updatertest.
+func nodeUpdaters(h *nodeHost) []updaters.Updater {
+	return []updaters.Updater{
+		kubeadm.New(h),
+		kubelet.New(h),
+		settle.New(h),
+	}
+}

@@ -120,3 +120,15 @@ func SyncDir(dir string) error {
 	}
 	return nil
 }
+
+// Lock takes a lock that ends with the process. unlock lets go of it.
+func Lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}

@@ -30,6 +30,10 @@ type Updater interface {
 // ErrNotReversible says that a step cannot be taken back.
 var ErrNotReversible = errors.New("this step cannot be taken back")
 
+// ErrNoPayload says that the run's bundle has no such file for this node, or
+// that the node does not hold it. A run with it fails: waiting does not help.
+var ErrNoPayload = errors.New("the payload is not on this node")
+
 // Payload is a file of the bundle.
 type Payload struct {
 	// Path to read it; Digest is compared while it is read.

@@ -1,0 +1,236 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/refit-dev/refit/internal/host/cri"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
+)
+
+// kubeletUnit is the kubelet's unit on kubeadm nodes.
+const kubeletUnit = "kubelet.service"
+
+// apiTime bounds a question to the API server or the kubelet.
+const apiTime = 3 * time.Second
+
+// nodeHost is the node as the updaters see it.
+type nodeHost struct {
+	node       string
+	kubeconfig string
+	paths      kube.Paths
+	binaries   kube.Binaries
+	cri        *cri.Client
+	// self is this program, for commands that outlive it.
+	self string
+}
+
+func (h *nodeHost) Node() string { return h.node }
+
+func (h *nodeHost) StaticPods() ([]kube.StaticPod, error) {
+	return kube.StaticPods(h.paths.Manifests())
+}
+
+func (h *nodeHost) Containers(ctx context.Context) ([]cri.Container, error) {
+	return h.cri.Containers(ctx)
+}
+
+func (h *nodeHost) ImageID(ctx context.Context, name string) (string, error) {
+	return h.cri.ImageID(ctx, name)
+}
+
+func (h *nodeHost) KubeletHealthy(ctx context.Context) error { return kube.KubeletHealthy(ctx) }
+
+// get asks an API server with the node's identity. own asks the one on this
+// node, if there is one.
+func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, error) {
+	conf, err := clientcmd.BuildConfigFromFlags("", h.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's kubeconfig: %w", err)
+	}
+	if own {
+		pods, err := h.StaticPods()
+		if err != nil {
+			return nil, err
+		}
+		if local := kube.LocalAPIServer(pods); local != "" {
+			conf.Host = local
+		}
+	}
+	client, err := rest.HTTPClientFor(conf)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's kubeconfig: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(conf.Host, "/")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, errors.New("the API server does not answer")
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, errors.New("the API server does not answer")
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the API server answers %s", resp.Status)
+	}
+	return body, nil
+}
+
+func (h *nodeHost) APIReady(ctx context.Context) error {
+	_, err := h.get(ctx, true, "/readyz")
+	return err
+}
+
+func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, err error) {
+	b, err := h.get(ctx, true, "/api/v1/nodes/"+h.node)
+	if err != nil {
+		return false, "", err
+	}
+	var n struct {
+		Status struct {
+			Conditions []struct{ Type, Status string }
+			NodeInfo   struct {
+				KubeletVersion string `json:"kubeletVersion"`
+			} `json:"nodeInfo"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(b, &n); err != nil {
+		return false, "", fmt.Errorf("this node's Node object: %w", err)
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == "Ready" {
+			ready = c.Status == "True"
+		}
+	}
+	return ready, n.Status.NodeInfo.KubeletVersion, nil
+}
+
+// Unsettled is what keeps kubeadm from being started.
+func (h *nodeHost) Unsettled(ctx context.Context) ([]string, error) {
+	if err := h.APIReady(ctx); err != nil {
+		return []string{err.Error()}, nil
+	}
+	problems, _, err := settle.StaticPods(ctx, h)
+	return problems, err
+}
+
+func (h *nodeHost) CgroupV1() bool {
+	var st unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type != unix.CGROUP2_SUPER_MAGIC
+}
+
+// program finds a program where it is, or says where it is to be put.
+func program(name, beside string) string {
+	if p, err := exec.LookPath(name); err == nil {
+		return p
+	}
+	return filepath.Join(beside, name)
+}
+
+func (h *nodeHost) Kubelet(ctx context.Context) (string, error) {
+	m, err := systemd.Connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	path, err := m.ExecPath(ctx, kubeletUnit)
+	if err == nil && !filepath.IsAbs(path) {
+		err = fmt.Errorf("%s starts no program", kubeletUnit)
+	}
+	return path, err
+}
+
+func (h *nodeHost) Kubeadm(ctx context.Context) (string, error) {
+	kubelet, err := h.Kubelet(ctx)
+	if err != nil {
+		return "", err
+	}
+	return program("kubeadm", filepath.Dir(kubelet)), nil
+}
+
+func (h *nodeHost) Kubectl() string {
+	p, err := exec.LookPath("kubectl")
+	if err != nil {
+		return ""
+	}
+	return p
+}
+
+func (h *nodeHost) unit(ctx context.Context, do func(*systemd.Manager) error) error {
+	m, err := systemd.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return do(m)
+}
+
+func (h *nodeHost) StartKubelet(ctx context.Context) error {
+	return h.unit(ctx, func(m *systemd.Manager) error { return m.Start(ctx, kubeletUnit) })
+}
+
+func (h *nodeHost) StopKubelet(ctx context.Context) error {
+	return h.unit(ctx, func(m *systemd.Manager) error { return m.Stop(ctx, kubeletUnit) })
+}
+
+func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, err error) {
+	var pid int
+	err = h.unit(ctx, func(m *systemd.Manager) (err error) {
+		pid, err = m.MainPID(ctx, kubeletUnit)
+		return err
+	})
+	if err != nil || pid == 0 {
+		return "", false, err
+	}
+	p, err := kube.ProcessOf(pid)
+	if err != nil {
+		return "", false, nil // it ended just now
+	}
+	version, err = h.binaries.Version(ctx, p.Path(), "--version")
+	return version, p.Replaced, err
+}
+
+func (h *nodeHost) Log(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "journalctl", "-u", kubeletUnit, "-n", "12", "--no-pager", "-o", "cat").Output()
+	if err != nil {
+		return "the kubelet's log cannot be read"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (h *nodeHost) RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error {
+	command := append([]string{h.self, "keep", "--log", log, "--result", result, "--"}, argv...)
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8"}
+	return h.unit(ctx, func(m *systemd.Manager) error { return m.Run(ctx, unit, description, command, env) })
+}
+
+func (h *nodeHost) DetachedRuns(ctx context.Context, unit string) (runs bool, err error) {
+	err = h.unit(ctx, func(m *systemd.Manager) (err error) {
+		runs, err = m.Runs(ctx, unit)
+		return err
+	})
+	return runs, err
+}

@@ -1,0 +1,107 @@
+package detached
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/internal/host/disk"
+)
+
+// Result is how a command ended.
+type Result struct {
+	// Exit is its exit status; 128 and the signal if it was killed.
+	Exit int `json:"exit"`
+	// Error is why it could not even be started.
+	Error string `json:"error,omitempty"`
+	// At is when it ended.
+	At time.Time `json:"at"`
+}
+
+// Keep runs a command to its end, its output to the log (and to ours), its
+// result to the result file.
+func Keep(ctx context.Context, log, result string, argv []string) error {
+	if len(argv) == 0 {
+		return errors.New("no command was given")
+	}
+	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+		return fmt.Errorf("log of the command: %w", err)
+	}
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("log of the command: %w", err)
+	}
+	defer f.Close()
+	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	c.Stdout = io.MultiWriter(f, os.Stdout)
+	c.Stderr = c.Stdout
+	err = c.Run()
+	r := Result{At: time.Now().UTC()}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		if r.Exit = exit.ExitCode(); r.Exit < 0 {
+			r.Exit, r.Error = 137, exit.Error()
+		}
+	case err != nil:
+		r.Exit, r.Error = 127, err.Error()
+	}
+	_ = f.Sync() // the result counts, the log is for people
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("result of the command: %w", err)
+	}
+	return disk.WriteFile(result, b, 0o600)
+}
+
+// ReadResult is the result of a command, nil if it has not ended.
+func ReadResult(path string) (*Result, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("result of the command: %w", err)
+	}
+	r := &Result{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("result of the command %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// tailBytes is how much of a log's end is looked at.
+const tailBytes = 16 << 10
+
+// Tail is the last lines of a log that say something, "" if there is none.
+func Tail(path string, lines int) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	off := max(0, st.Size()-tailBytes)
+	b, err := io.ReadAll(io.NewSectionReader(f, off, st.Size()-off))
+	if err != nil {
+		return ""
+	}
+	var all []string
+	for _, l := range strings.Split(string(b), "\n") {
+		if l = strings.TrimSpace(l); l != "" {
+			all = append(all, l)
+		}
+	}
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,270 @@
+package kubeadm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/detached"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// Verbs.
+const (
+	// VerbApply moves the cluster's own configuration: first control plane.
+	VerbApply = "apply"
+	// VerbNode moves this node only.
+	VerbNode = "node"
+)
+
+// Host is what the updater asks of the node.
+type Host interface {
+	// Kubeadm is where the program is, or is to be put.
+	Kubeadm(ctx context.Context) (string, error)
+	StaticPods() ([]kube.StaticPod, error)
+	// Unsettled says what keeps kubeadm from being started, nothing if it may.
+	Unsettled(ctx context.Context) ([]string, error)
+	// CgroupV1 reports the old cgroup hierarchy.
+	CgroupV1() bool
+	// RunDetached starts a command in a unit of its own, with its output in log
+	// and its end in result; DetachedRuns reports whether the unit runs.
+	RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error
+	DetachedRuns(ctx context.Context, unit string) (bool, error)
+}
+
+const (
+	// manifestsTime is how long kubeadm waits for a static pod; less makes it
+	// roll back an etcd that is merely slow.
+	manifestsTime = "5m0s"
+	// starts is how often kubeadm is started again when it was cut off.
+	starts = 5
+	// lines of its output go into a failure.
+	lines = 12
+)
+
+// Updater is the step "kubeadm".
+type Updater struct{ host Host }
+
+// New makes the updater.
+func New(h Host) *Updater { return &Updater{host: h} }
+
+// Name is kubeadm.
+func (u *Updater) Name() string { return "kubeadm" }
+
+// files of a task. The marker outlives an attempt: what succeeded once is not
+// run again when a later step has to be tried anew.
+type files struct{ dir, config, log, result, marker, count string }
+
+func filesOf(t updaters.Task) files {
+	dir := filepath.Join(t.Dir, fmt.Sprintf("%s-%d", t.Step.ID, t.Attempt))
+	return files{dir: dir, config: filepath.Join(dir, "upgrade.yaml"), log: filepath.Join(dir, "log"), result: filepath.Join(dir, "result.json"),
+		count: filepath.Join(dir, "starts"), marker: filepath.Join(t.Dir, t.Step.ID+".done")}
+}
+
+func unit(t updaters.Task) string { return "refit-run-" + t.Step.ID + ".service" }
+
+// Observe: kubeadm succeeded in this run, and the manifests are the target's.
+func (u *Updater) Observe(_ context.Context, t updaters.Task) (updaters.Observation, error) {
+	version, err := os.ReadFile(filesOf(t).marker)
+	if err != nil || string(version) != t.Step.To {
+		return updaters.Observation{Detail: "kubeadm has not succeeded in this run"}, nil
+	}
+	pods, err := u.host.StaticPods()
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	for _, name := range []string{kube.APIServer, "kube-controller-manager", "kube-scheduler"} {
+		p := kube.Find(pods, name)
+		if p == nil {
+			continue // a worker
+		}
+		if tag := kube.Tag(p.Containers[0].Image); tag != t.Step.To {
+			return updaters.Observation{Detail: fmt.Sprintf("the manifest of %s says %s", name, tag)}, nil
+		}
+	}
+	return updaters.Observation{Done: true}, nil
+}
+
+// Update starts kubeadm when the node is settled, and looks after it.
+func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	f := filesOf(t)
+	o, err := u.Observe(ctx, t)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if o.Done {
+		return updaters.Result{Done: true}, nil
+	}
+	runs, err := u.host.DetachedRuns(ctx, unit(t))
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if runs {
+		return updaters.Going(v1alpha1.ReasonUpdating, "kubeadm runs: %s", lastWords(f.log)), nil
+	}
+	// The result is read after the unit was seen to have ended.
+	result, err := detached.ReadResult(f.result)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if result != nil {
+		return u.ended(ctx, t, result)
+	}
+	return u.begin(ctx, t)
+}
+
+// lastWords is the last line of kubeadm's output, without its prefix.
+func lastWords(log string) string {
+	line := detached.Tail(log, 1)
+	if i := strings.Index(line, "] "); i >= 0 && strings.HasPrefix(line, "[") {
+		line = line[i+2:]
+	}
+	if line == "" {
+		return "no output yet"
+	}
+	return line
+}
+
+func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result) (updaters.Result, error) {
+	f := filesOf(t)
+	if r.Exit != 0 {
+		why := detached.Tail(f.log, lines)
+		if r.Error != "" {
+			why = r.Error + "\n" + why
+		}
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm upgrade %s ended with status %d (its output is in %s):\n%s", t.Step.Verb, r.Exit, f.log, why), nil
+	}
+	if err := disk.WriteFile(f.marker, []byte(t.Step.To), 0o600); err != nil {
+		return updaters.Result{}, err
+	}
+	o, err := u.Observe(ctx, t)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if !o.Done {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm says that it succeeded, and %s", o.Detail), nil
+	}
+	return updaters.Result{Done: true}, nil
+}
+
+func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	f := filesOf(t)
+	problems, err := u.host.Unsettled(ctx)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if len(problems) > 0 {
+		return updaters.Going(v1alpha1.ReasonControlPlaneUnhealthy, "kubeadm starts when the node is settled: %s", strings.Join(problems, "; ")), nil
+	}
+	n := count(f.count) + 1
+	if n > starts {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm was cut off %d times without an end; its output is in %s:\n%s", starts, f.log, detached.Tail(f.log, lines)), nil
+	}
+	path, err := u.host.Kubeadm(ctx)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if _, err := updaters.Swap(t, "kubeadm", path); err != nil {
+		return updaters.Result{}, err
+	}
+	failpoint.Here(failpoint.KubeadmBinary)
+	argv, err := u.command(t, path)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if err := disk.WriteFile(f.count, []byte(fmt.Sprint(n)), 0o600); err != nil {
+		return updaters.Result{}, err
+	}
+	err = u.host.RunDetached(ctx, unit(t), "refit: kubeadm upgrade "+t.Step.Verb+" to "+t.Step.To, f.log, f.result, argv)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	failpoint.Here(failpoint.KubeadmStarted)
+	return updaters.Going(v1alpha1.ReasonUpdating, "kubeadm was started"), nil
+}
+
+func count(path string) int {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	var n int
+	if _, err := fmt.Sscan(string(b), &n); err != nil {
+		return 0
+	}
+	return n
+}
+
+// command writes kubeadm's configuration and returns what to run.
+func (u *Updater) command(t updaters.Task, path string) ([]string, error) {
+	f := filesOf(t)
+	config, err := u.config(t.Step)
+	if err != nil {
+		return nil, err
+	}
+	if err := disk.WriteFile(f.config, config, 0o600); err != nil {
+		return nil, err
+	}
+	switch t.Step.Verb {
+	case VerbApply:
+		// --yes answers the one question; it forces nothing.
+		return []string{path, "upgrade", "apply", "--config", f.config, "--yes"}, nil
+	case VerbNode:
+		return []string{path, "upgrade", "node", "--config", f.config}, nil
+	}
+	return nil, fmt.Errorf("updater kubeadm has no verb %q", t.Step.Verb)
+}
+
+// config is an UpgradeConfiguration. imagePullPolicy must not be Never: that
+// would switch off the check that the images are there.
+func (u *Updater) config(s v1alpha1.UpdateStep) ([]byte, error) {
+	common := func() map[string]any {
+		m := map[string]any{"imagePullPolicy": "IfNotPresent"}
+		if u.host.CgroupV1() {
+			m["ignorePreflightErrors"] = []string{"SystemVerification"}
+		}
+		return m
+	}
+	apply := common()
+	apply["kubernetesVersion"] = s.To
+	out, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "UpgradeConfiguration",
+		"apply": apply, "node": common(), "timeouts": map[string]any{"upgradeManifests": manifestsTime},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("kubeadm's configuration: %w", err)
+	}
+	return out, nil
+}
+
+// Undo takes nothing back on a control plane; on a worker kubeadm changed the
+// kubelet's configuration only, which the old kubelet reads as well.
+func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	pods, err := u.host.StaticPods()
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if kube.Find(pods, kube.APIServer) != nil {
+		return updaters.Result{}, fmt.Errorf("kubeadm does not take a control plane back: %w", updaters.ErrNotReversible)
+	}
+	path, err := u.host.Kubeadm(ctx)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if _, err := updaters.Restore(t, "kubeadm", path); err != nil {
+		return updaters.Result{}, err
+	}
+	if err := os.Remove(filesOf(t).marker); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return updaters.Result{}, err
+	}
+	return updaters.Result{Done: true}, nil
+}

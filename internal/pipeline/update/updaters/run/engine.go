@@ -1,0 +1,305 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// Engine runs the runs of one node. One Run at a time.
+type Engine struct {
+	// Dir is the agent's state directory: journal/, runs/ and rollback/ in it.
+	Dir string
+	// Updaters this node has.
+	Updaters []updaters.Updater
+	// Payload finds a file of a bundle on this node.
+	Payload func(bundle, name string) (updaters.Payload, error)
+	Log     *slog.Logger
+	// Now and Sleep are for tests; nil means the real ones.
+	Now   func() time.Time
+	Sleep func(ctx context.Context, d time.Duration)
+}
+
+// pause between two calls of an updater that asks for no other.
+const pause = time.Second
+
+// journals that are kept; older runs are forgotten.
+const keepJournals = 10
+
+// Run goes on with the run in the journal, or begins the permitted one, and
+// returns when nothing is left to do or the context ends. permitted is asked
+// again before every step. report is told every change.
+func (e *Engine) Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
+	js, err := readJournals(filepath.Join(e.Dir, "journal"))
+	if err != nil {
+		e.Log.Error("the journal of runs cannot be read; nothing is run", "because", err)
+		return
+	}
+	j := open(js)
+	if j == nil {
+		if j = e.begin(js, permitted(), report); j == nil {
+			return
+		}
+	}
+	e.drive(ctx, j, permitted, report)
+}
+
+// Busy reports whether a run has begun and not finished; what it needs must not
+// be removed.
+func (e *Engine) Busy() bool {
+	js, err := readJournals(filepath.Join(e.Dir, "journal"))
+	return err != nil || open(js) != nil
+}
+
+// open is the run that has not finished; there is at most one.
+func open(js []*journal) *journal {
+	for _, j := range js {
+		if j.finish == nil {
+			return j
+		}
+	}
+	return nil
+}
+
+// begin starts the permitted run if it never ran; otherwise it reports what
+// came of it, or of the last run.
+func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+	for _, j := range js {
+		if r != nil && j.run.UID == r.UID && j.run.Attempt >= r.Attempt {
+			report(e.status(j, "", "", ""))
+			return nil
+		}
+	}
+	if r == nil {
+		if len(js) > 0 {
+			report(e.status(js[len(js)-1], "", "", ""))
+		}
+		return nil
+	}
+	e.forget(js)
+	j, err := createJournal(filepath.Join(e.Dir, "journal"), *r, e.now())
+	if err != nil {
+		e.Log.Error("a run cannot be begun", "because", err)
+		return nil
+	}
+	failpoint.Here(failpoint.JournalRun)
+	return j
+}
+
+// forget removes old journals and what belonged to them.
+func (e *Engine) forget(js []*journal) {
+	for len(js) >= keepJournals {
+		old := js[0]
+		js = js[1:]
+		_ = os.Remove(old.path)
+		used := false
+		for _, j := range js {
+			used = used || j.run.UID == old.run.UID
+		}
+		if !used {
+			_ = os.RemoveAll(filepath.Join(e.Dir, "runs", old.run.UID))
+			_ = os.RemoveAll(filepath.Join(e.Dir, "rollback", old.run.UID))
+		}
+	}
+}
+
+func (e *Engine) now() time.Time {
+	if e.Now != nil {
+		return e.Now()
+	}
+	return time.Now().UTC()
+}
+
+func (e *Engine) sleep(ctx context.Context, d time.Duration) {
+	if e.Sleep != nil {
+		e.Sleep(ctx, d)
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// drive runs the steps that are not done.
+func (e *Engine) drive(ctx context.Context, j *journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
+	for _, s := range j.run.Steps {
+		if j.ended[s.ID] {
+			continue
+		}
+		if changed(j, permitted()) && j.started[s.ID].IsZero() {
+			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, v1alpha1.ReasonPlanChanged, "the plan or its steps were changed while the node ran them: nothing more was started", report)
+			return
+		}
+		r := e.step(ctx, j, s, report)
+		switch {
+		case ctx.Err() != nil && !r.Done:
+			return // the journal knows where to go on
+		case r.Failed:
+			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, r.Message, report)
+			return
+		}
+		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}) {
+			return
+		}
+		failpoint.Here(failpoint.JournalStep)
+	}
+	if why := e.observeAll(ctx, j); why != "" {
+		if ctx.Err() == nil {
+			e.finish(ctx, j, v1alpha1.RunFailed, "", v1alpha1.ReasonStepFailed, why, report)
+		}
+		return
+	}
+	e.finish(ctx, j, v1alpha1.RunSucceeded, "", v1alpha1.ReasonUpdated, "every step was observed done", report)
+}
+
+// changed: the same run is permitted with other content. A permission that was
+// taken away does not stop a node half way.
+func changed(j *journal, now *v1alpha1.NodeRun) bool {
+	return now != nil && now.UID == j.run.UID && now.Attempt == j.run.Attempt &&
+		(now.PlanDigest != j.run.PlanDigest || now.Bundle != j.run.Bundle || !reflect.DeepEqual(now.Steps, j.run.Steps))
+}
+
+func (e *Engine) updater(name string) updaters.Updater {
+	for _, u := range e.Updaters {
+		if u.Name() == name {
+			return u
+		}
+	}
+	return nil
+}
+
+func (e *Engine) task(j *journal, s v1alpha1.UpdateStep) updaters.Task {
+	return updaters.Task{
+		UID: j.run.UID, Attempt: j.run.Attempt, Step: s, Started: j.started[s.ID],
+		Dir: filepath.Join(e.Dir, "runs", j.run.UID), Rollback: filepath.Join(e.Dir, "rollback", j.run.UID),
+		Payload: func(name string) (updaters.Payload, error) { return e.Payload(j.run.Bundle, name) },
+	}
+}
+
+// step drives one step until its Result is final.
+func (e *Engine) step(ctx context.Context, j *journal, s v1alpha1.UpdateStep, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
+	u := e.updater(s.Updater)
+	if u == nil {
+		return updaters.Fail(v1alpha1.ReasonNoUpdater, "this agent has no updater %q", s.Updater)
+	}
+	if j.started[s.ID].IsZero() && !e.write(ctx, j, entry{Event: eventStart, Step: s.ID}) {
+		return updaters.Result{}
+	}
+	failpoint.Here(failpoint.StepBefore)
+	t := e.task(j, s)
+	report(e.status(j, s.ID, v1alpha1.ReasonUpdating, "begun"))
+	last := ""
+	for ctx.Err() == nil {
+		r, err := u.Update(ctx, t)
+		if errors.Is(err, updaters.ErrNoPayload) {
+			r, err = updaters.Fail(v1alpha1.ReasonPayloadMissing, "%v", err), nil
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			r = updaters.Going(v1alpha1.ReasonUpdating, "it is tried again: %v", err)
+		}
+		if r.Done || r.Failed {
+			failpoint.Here(failpoint.StepAfter)
+			return r
+		}
+		if says := r.Reason + r.Message; says != last {
+			last = says
+			report(e.status(j, s.ID, r.Reason, r.Message))
+		}
+		if r.After <= 0 {
+			r.After = pause
+		}
+		e.sleep(ctx, r.After)
+	}
+	return updaters.Result{}
+}
+
+// observeAll looks at every step once more; why is "" if all are done.
+func (e *Engine) observeAll(ctx context.Context, j *journal) (why string) {
+	for _, s := range j.run.Steps {
+		u := e.updater(s.Updater)
+		if u == nil {
+			return fmt.Sprintf("this agent has no updater %q", s.Updater)
+		}
+		o, err := u.Observe(ctx, e.task(j, s))
+		for try := 0; (err != nil || !o.Done) && try < observeTries && ctx.Err() == nil; try++ {
+			e.sleep(ctx, pause)
+			o, err = u.Observe(ctx, e.task(j, s))
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err().Error()
+		case err != nil:
+			return fmt.Sprintf("step %s was done and cannot be observed: %v", s.ID, err)
+		case !o.Done:
+			return fmt.Sprintf("step %s was done and is not any more: %s", s.ID, o.Detail)
+		}
+	}
+	return ""
+}
+
+// observeTries is how long a node may take to look well again at the end: a
+// restart of one of its parts by somebody else is no failure.
+const observeTries = 60
+
+// write adds to the journal; without a journal nothing may go on.
+func (e *Engine) write(ctx context.Context, j *journal, en entry) bool {
+	for {
+		en.At = e.now()
+		err := j.add(en)
+		if err == nil {
+			return true
+		}
+		e.Log.Error("the run waits: its journal cannot be written", "because", err)
+		e.sleep(ctx, 5*time.Second)
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
+func (e *Engine) finish(ctx context.Context, j *journal, state v1alpha1.RunState, step, reason, message string, report func(*v1alpha1.NodeRunStatus)) {
+	// A run that cannot be closed in the journal is not reported as over.
+	if !e.write(ctx, j, entry{Event: eventFinish, State: state, Step: step, Reason: reason, Message: cut(message)}) {
+		return
+	}
+	failpoint.Here(failpoint.JournalFinish)
+	e.Log.Info("a run is over", "update", j.run.Name, "state", state, "step", step, "because", message)
+	report(e.status(j, "", "", ""))
+}
+
+// cut keeps what is at the end of a message: a failure's last lines say most.
+func cut(s string) string {
+	const most = 2000
+	if len(s) <= most {
+		return s
+	}
+	return s[:400] + "\n...\n" + s[len(s)-(most-405):]
+}
+
+func (e *Engine) status(j *journal, step, reason, message string) *v1alpha1.NodeRunStatus {
+	began := metav1.NewTime(j.began.Truncate(time.Second))
+	s := &v1alpha1.NodeRunStatus{UID: j.run.UID, PlanDigest: j.run.PlanDigest, Attempt: j.run.Attempt,
+		State: v1alpha1.RunRunning, Step: step, StepsDone: int32(len(j.ended)), Reason: reason, Message: cut(message), StartedAt: &began}
+	if f := j.finish; f != nil {
+		at := metav1.NewTime(f.At.Truncate(time.Second))
+		s.State, s.Step, s.Reason, s.Message, s.FinishedAt = f.State, f.Step, f.Reason, f.Message, &at
+	}
+	return s
+}

@@ -1,0 +1,158 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/disk"
+)
+
+// Events of a journal.
+const (
+	eventRun    = "run"    // the run begins
+	eventStart  = "start"  // a step begins
+	eventEnd    = "end"    // a step was observed done
+	eventFinish = "finish" // the run is over
+)
+
+// entry is one line of a journal.
+type entry struct {
+	Event string            `json:"event"`
+	At    time.Time         `json:"at"`
+	Run   *v1alpha1.NodeRun `json:"run,omitempty"`
+	Step  string            `json:"step,omitempty"`
+	// State, Reason and Message of the end.
+	State   v1alpha1.RunState `json:"state,omitempty"`
+	Reason  string            `json:"reason,omitempty"`
+	Message string            `json:"message,omitempty"`
+}
+
+// journal is one run's file. What it says was synced.
+type journal struct {
+	path    string
+	run     v1alpha1.NodeRun
+	began   time.Time
+	started map[string]time.Time
+	ended   map[string]bool
+	finish  *entry
+}
+
+func fileOf(dir string, r *v1alpha1.NodeRun) string {
+	return filepath.Join(dir, fmt.Sprintf("%s.%d.jsonl", r.UID, r.Attempt))
+}
+
+// createJournal begins a run; the file must not exist.
+func createJournal(dir string, r v1alpha1.NodeRun, now time.Time) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	j := &journal{path: fileOf(dir, &r), started: map[string]time.Time{}, ended: map[string]bool{}}
+	if err := j.add(entry{Event: eventRun, At: now, Run: &r}); err != nil {
+		return nil, err
+	}
+	return j, disk.SyncDir(dir)
+}
+
+// readJournal reads a file up to the last whole line: a torn one was not synced,
+// so nothing followed from it. It is nil if not even the first line is whole.
+func readJournal(path string) (*journal, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	j := &journal{path: path, started: map[string]time.Time{}, ended: map[string]bool{}}
+	whole := 0
+	for {
+		n := bytes.IndexByte(b[whole:], '\n')
+		if n < 0 {
+			break
+		}
+		var e entry
+		if json.Unmarshal(b[whole:whole+n], &e) != nil {
+			break
+		}
+		j.note(e)
+		whole += n + 1
+	}
+	if whole < len(b) {
+		if err := os.Truncate(path, int64(whole)); err != nil {
+			return nil, fmt.Errorf("journal: %w", err)
+		}
+	}
+	if j.began.IsZero() {
+		return nil, os.Remove(path)
+	}
+	return j, nil
+}
+
+func (j *journal) note(e entry) {
+	switch e.Event {
+	case eventRun:
+		if e.Run != nil {
+			j.run, j.began = *e.Run, e.At
+		}
+	case eventStart:
+		if j.started[e.Step].IsZero() {
+			j.started[e.Step] = e.At
+		}
+	case eventEnd:
+		j.ended[e.Step] = true
+	case eventFinish:
+		j.finish = &e
+	}
+}
+
+// add appends a line and syncs it.
+func (j *journal) add(e entry) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer f.Close()
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.note(e)
+	return nil
+}
+
+// readJournals reads all of a directory, oldest first.
+func readJournals(dir string) ([]*journal, error) {
+	es, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	var out []*journal
+	for _, e := range es {
+		if filepath.Ext(e.Name()) != ".jsonl" {
+			continue
+		}
+		j, err := readJournal(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if j != nil {
+			out = append(out, j)
+		}
+	}
+	sort.SliceStable(out, func(a, b int) bool { return out[a].began.Before(out[b].began) })
+	return out, nil
+}
