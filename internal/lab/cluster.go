@@ -162,10 +162,17 @@ func (l *Lab) join(ctx context.Context, v kubeadmValues, discovery []byte) error
 	return l.kubeadm(ctx, v.Name, "kubeadm", "join", "--config", "/root/join.yaml")
 }
 
+// heartbeat is how often a wait that goes on says what it waits for.
+const heartbeat = 10 * time.Second
+
 // waitFor asks again and again until done says "" instead of what is missing.
-func waitFor(ctx context.Context, what string, done func(context.Context) (missing string)) error {
-	missing := "not asked yet"
+func waitFor(ctx context.Context, what string, say func(string, ...any), done func(context.Context) (missing string)) error {
+	missing, told := "not asked yet", time.Now()
 	for {
+		if time.Since(told) > heartbeat {
+			say("waiting for %s: %s ...", what, missing)
+			told = time.Now()
+		}
 		ask, cancel := context.WithTimeout(ctx, 5*time.Second)
 		now := done(ask)
 		cancel()
@@ -183,11 +190,15 @@ func waitFor(ctx context.Context, what string, done func(context.Context) (missi
 
 // WaitReady waits until every node is Ready.
 func (l *Lab) WaitReady(ctx context.Context) error {
+	return l.waitReady(ctx, func(string, ...any) {})
+}
+
+func (l *Lab) waitReady(ctx context.Context, say func(string, ...any)) error {
 	client, err := l.client()
 	if err != nil {
 		return err
 	}
-	return waitFor(ctx, "the nodes", func(ctx context.Context) string {
+	return waitFor(ctx, "the nodes", say, func(ctx context.Context) string {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -215,12 +226,12 @@ func isReady(n corev1.Node) bool {
 }
 
 // waitAddons waits for kube-proxy on every node and for CoreDNS.
-func (l *Lab) waitAddons(ctx context.Context) error {
+func (l *Lab) waitAddons(ctx context.Context, say func(string, ...any)) error {
 	client, err := l.client()
 	if err != nil {
 		return err
 	}
-	return waitFor(ctx, "kube-proxy and CoreDNS", func(ctx context.Context) string {
+	return waitFor(ctx, "kube-proxy and CoreDNS", say, func(ctx context.Context) string {
 		proxy, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "kube-proxy", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

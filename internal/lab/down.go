@@ -80,6 +80,9 @@ func takeDown(ctx context.Context, dir, group string) error {
 	if err := cgroups.Remove(group, patience); err != nil {
 		return err
 	}
+	if err := restoreLimits(ctx); err != nil {
+		return fmt.Errorf("setting a limit of the machine back: %w", err)
+	}
 	return os.RemoveAll(dir)
 }
 

@@ -197,6 +197,20 @@ func TestDownLeavesNothing(t *testing.T) {
 	if device := look().loops[stick]; device != "" {
 		t.Errorf("the stick is still attached to %s", device)
 	}
+	if _, err := os.Stat("/run/refit-lab-inotify-instances"); err == nil && len(otherLabs()) == 0 {
+		t.Error("the limit of inotify instances was not set back")
+	}
+}
+
+// otherLabs are the control groups of labs on this machine.
+func otherLabs() []string {
+	var found []string
+	hierarchies, _ := cgroups.Mounted()
+	for _, h := range hierarchies {
+		labs, _ := filepath.Glob(filepath.Join(h.Mount, "refit-lab-*"))
+		found = append(found, labs...)
+	}
+	return found
 }
 
 func killSupervisor(t *testing.T, l *lab.Lab) {

@@ -3,6 +3,7 @@ package lab_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -288,7 +289,7 @@ func TestExecRunsInsideTheNode(t *testing.T) {
 	ctx := timeLimit(t, time.Minute)
 	var out, complaint bytes.Buffer
 	err := l.Exec(ctx, "n3", strings.NewReader("hello"), &out, &complaint, "sh", "-c", "cat; hostname; echo oh >&2; exit 7")
-	exit, ok := err.(*exec.ExitError)
+	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.ExitCode() != 7 {
 		t.Errorf("exit status 7 came back as %v", err)
 	}

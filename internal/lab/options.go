@@ -77,7 +77,7 @@ func (o Options) complete() (Options, error) {
 	case o.ControlPlanes < 1 || o.ControlPlanes > o.Nodes:
 		return o, fmt.Errorf("%d control planes among %d nodes: use 1 to %d", o.ControlPlanes, o.Nodes, o.Nodes)
 	case !slices.Contains(components.Versions(), o.Version):
-		return o, fmt.Errorf("Kubernetes %q: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
+		return o, fmt.Errorf("version %q of Kubernetes: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
 	}
 	for node, size := range o.DiskSize {
 		if size < minimalDisk {

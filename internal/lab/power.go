@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -15,7 +16,7 @@ func (l *Lab) Reboot(ctx context.Context, node string) error {
 	return l.again(ctx, node, func() error {
 		err := l.Exec(ctx, node, nil, nil, nil, "systemctl", "reboot")
 		// The command may be killed by the reboot it asked for.
-		if exit, ok := err.(*exec.ExitError); ok && exitStatus(exit) >= 128 {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exitStatus(exit) >= 128 {
 			return nil
 		}
 		return err

@@ -25,6 +25,10 @@ import (
 // completeName is the file that says a lab was made to the end.
 const completeName = "complete"
 
+// bringUpLimit bounds how long a lab may take to come up once everything is
+// built. It takes half a minute on two free cores.
+const bringUpLimit = 20 * time.Minute
+
 // ErrUp says that the lab is already there.
 type ErrUp struct{ Name string }
 
@@ -73,6 +77,9 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	l, err := prepare(ctx, o, dir, p)
 	if err != nil {
 		return nil, err
+	}
+	if err := raiseLimits(ctx); err != nil {
+		return nil, fmt.Errorf("raising a limit of the machine: %w", err)
 	}
 	say("disks of %d nodes made", o.Nodes)
 	if err := l.bringUp(ctx, o, p, say); err != nil {
@@ -208,6 +215,8 @@ func makeDisk(ctx context.Context, path string, size int64) error {
 
 // bringUp starts the supervisor and the nodes, and makes the cluster.
 func (l *Lab) bringUp(ctx context.Context, o Options, p parts, say func(string, ...any)) error {
+	ctx, cancel := context.WithTimeout(ctx, bringUpLimit)
+	defer cancel()
 	if err := l.startSupervisor(); err != nil {
 		return err
 	}
@@ -238,11 +247,11 @@ func (l *Lab) bringUp(ctx context.Context, o Options, p parts, say func(string, 
 		return err
 	}
 	say("%d nodes joined", o.Nodes-1)
-	if err := l.WaitReady(ctx); err != nil {
+	if err := l.waitReady(ctx, say); err != nil {
 		return err
 	}
 	say("all nodes Ready")
-	if err := l.waitAddons(ctx); err != nil {
+	if err := l.waitAddons(ctx, say); err != nil {
 		return err
 	}
 	say("kube-proxy and CoreDNS ready; KUBECONFIG=%s", l.Kubeconfig())

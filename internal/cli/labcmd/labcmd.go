@@ -39,7 +39,7 @@ from source and kept in the user's cache directory.`,
 	c.PersistentFlags().StringVar(&s.name, "name", defaultName(), "name of the lab ($REFIT_LAB)")
 	c.PersistentFlags().StringVar(&s.stateDir, "state-dir", "", "directory of all labs (default "+lab.DefaultStateDir()+")")
 	c.AddCommand(newUp(s), newDown(s), newStatus(s), newKubeconfig(s), newExec(s), newRsh(s), newLogs(s),
-		newReboot(s), newCrash(s), newInsert(s), newEject(s), newOutside(s))
+		newReboot(s), newCrash(s), newOn(s), newInsert(s), newEject(s), newOutside(s))
 	return c
 }
 
@@ -252,6 +252,10 @@ func newReboot(s *settings) *cobra.Command {
 
 func newCrash(s *settings) *cobra.Command {
 	return powerCommand(s, "crash NODE", "Cut the power of a node for a moment, and wait for it", (*lab.Lab).Crash)
+}
+
+func newOn(s *settings) *cobra.Command {
+	return powerCommand(s, "on NODE", "Switch a node on that was shut down, and wait for it", (*lab.Lab).PowerOn)
 }
 
 func powerCommand(s *settings, use, short string, do func(*lab.Lab, context.Context, string) error) *cobra.Command {

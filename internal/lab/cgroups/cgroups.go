@@ -142,11 +142,21 @@ func Join(group string) error {
 		return err
 	}
 	for _, h := range all {
-		if err := os.WriteFile(filepath.Join(h.Mount, group, "cgroup.procs"), []byte("0"), 0); err != nil {
+		if err := h.join(group); err != nil {
 			return fmt.Errorf("joining control group %s in %s: %w", group, h.Mount, err)
 		}
 	}
 	return nil
+}
+
+func (h Hierarchy) join(group string) error {
+	err := os.WriteFile(filepath.Join(h.Mount, group, "cgroup.procs"), []byte("0"), 0)
+	if h.Unified && errors.Is(err, unix.EBUSY) {
+		// A unified group that hands controllers down holds no processes itself:
+		// the node's systemd has put its own into this one.
+		return os.WriteFile(filepath.Join(h.Mount, group, "init.scope", "cgroup.procs"), []byte("0"), 0)
+	}
+	return err
 }
 
 // Processes lists who is in group or below it, in any hierarchy.

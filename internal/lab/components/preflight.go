@@ -23,7 +23,6 @@ var DebianPackages = []Package{
 	{"util-linux", "/usr/bin/nsenter"},
 	{"e2fsprogs", "/sbin/mkfs.ext4"},
 	{"procps", "/sbin/sysctl"},
-	{"kmod", "/sbin/modprobe"},
 }
 
 // MissingPackages are those of DebianPackages that this machine lacks.
@@ -41,7 +40,7 @@ func MissingPackages() []string {
 func Preflight() error {
 	if missing := MissingPackages(); len(missing) > 0 {
 		names := strings.Join(missing, " ")
-		return fmt.Errorf("Debian packages are missing: %s; install them: apt-get install -y --no-install-recommends %s", names, names)
+		return fmt.Errorf("missing Debian packages: %s; install them: apt-get install -y --no-install-recommends %s", names, names)
 	}
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("the Go toolchain is missing: %w; the lab's components are built from source, install Go and put it into PATH", err)

@@ -55,7 +55,7 @@ func find(version string) (kubernetes, error) {
 			return r, nil
 		}
 	}
-	return kubernetes{}, fmt.Errorf("Kubernetes %q is not among the releases this lab can build: choose one of %s", version, strings.Join(Versions(), ", "))
+	return kubernetes{}, fmt.Errorf("version %q of Kubernetes is not among the releases this lab can build: choose one of %s", version, strings.Join(Versions(), ", "))
 }
 
 func (k kubernetes) minor() string { return strings.Split(k.version, ".")[1] }

@@ -115,7 +115,7 @@ func (m *Machine) mountDisk(at string) error {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return err
 	}
-	device := ""
+	var device string
 	if numbers := loop.Attached(m.Disk); len(numbers) > 0 {
 		device = fmt.Sprintf("/dev/loop%d", numbers[0])
 	} else {

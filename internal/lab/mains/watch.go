@@ -77,8 +77,8 @@ func newWatch(imageHosts []string) *watch {
 // no node has a route for, everything but multicast and link-local counts.
 func outsideFilter(inside []string) ([]unix.SockFilter, error) {
 	drop, keep := bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: 128}
-	unless := func(cond bpf.JumpTest, value uint32) []bpf.Instruction {
-		return []bpf.Instruction{bpf.JumpIf{Cond: cond, Val: value, SkipTrue: 1}, drop}
+	dropIf := func(value uint32) []bpf.Instruction {
+		return []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: value, SkipTrue: 1}, drop}
 	}
 	var v4 []bpf.Instruction
 	for _, text := range inside {
@@ -92,14 +92,14 @@ func outsideFilter(inside []string) ([]unix.SockFilter, error) {
 		mask := ^uint32(0) << (32 - prefix.Bits())
 		network := prefix.Masked().Addr().As4()
 		v4 = append(v4, bpf.LoadAbsolute{Off: 16, Size: 4}, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: mask})
-		v4 = append(v4, unless(bpf.JumpNotEqual, binary.BigEndian.Uint32(network[:]))...)
+		v4 = append(v4, dropIf(binary.BigEndian.Uint32(network[:]))...)
 	}
 	v4 = append(v4, keep)
-	v6 := append([]bpf.Instruction{bpf.LoadAbsolute{Off: 24, Size: 1}}, unless(bpf.JumpNotEqual, 0xff)...)
+	v6 := append([]bpf.Instruction{bpf.LoadAbsolute{Off: 24, Size: 1}}, dropIf(0xff)...)
 	v6 = append(v6, bpf.LoadAbsolute{Off: 24, Size: 2}, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xffc0})
-	v6 = append(append(v6, unless(bpf.JumpNotEqual, 0xfe80)...), keep)
+	v6 = append(append(v6, dropIf(0xfe80)...), keep)
 
-	program := append([]bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}, unless(bpf.JumpNotEqual, unix.PACKET_OUTGOING)...)
+	program := append([]bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtType}}, dropIf(unix.PACKET_OUTGOING)...)
 	program = append(program, bpf.LoadExtension{Num: bpf.ExtProto}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: uint8(len(v4))})
 	program = append(program, v4...)
 	program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IPV6, SkipTrue: uint8(len(v6))})
