@@ -10,6 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 	"github.com/refit-dev/refit/internal/render"
@@ -58,7 +59,7 @@ func coded(err error) error {
 	var (
 		input   *write.InputError
 		space   *write.SpaceError
-		busy    *write.BusyError
+		busy    *media.BusyError
 		corrupt *bundle.CorruptError
 		tooNew  *bundle.TooNewError
 		already *exit.Error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 	"github.com/refit-dev/refit/internal/render"
@@ -112,7 +113,7 @@ func newWrite() *cobra.Command {
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			bar := newProgress(c.ErrOrStderr(), "writing and reading back")
-			h, err := write.ToMedium(c.Context(), a[0], a[1], bar.set)
+			h, err := media.Write(c.Context(), a[0], a[1], bar.set)
 			bar.finish(err == nil)
 			var corrupt *bundle.CorruptError
 			if errors.As(err, &corrupt) {

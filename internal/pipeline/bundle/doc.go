@@ -9,7 +9,7 @@
 //	index.json                   a function of the top manifest
 //	blobs/sha256/<top>           the top manifest, an OCI image index; its digest names the bundle
 //	refit-signatures.json        fixed size slot: DSSE envelopes over the digest of the top manifest
-//	blobs/sha256/<meta manifest> OCI artifact manifest: config = metadata, layers = chunk table, payloads, resources
+//	blobs/sha256/<meta manifest> OCI artifact manifest: config = metadata, layers = chunk table, payloads
 //	blobs/sha256/<metadata>      Metadata as JSON
 //	blobs/sha256/<chunk table>   32 bytes (SHA-256) per chunk of every following blob
 //	blobs/sha256/...             all other blobs, in the order of Metadata.Blobs
@@ -20,8 +20,11 @@
 // approves every byte of the file, and knows the offset of every blob after
 // reading the header.
 //
-// Inputs: bytes and values. Outputs: Header, Metadata, Layout (offsets), errors
+// Inputs: bytes and values. Outputs: Header, Metadata, offsets, Decision, errors
 // that name the part, the digest and the offset. Callers: bundle/read,
 // bundle/write, load and distribute (chunks), the controller (images of a
 // bundle), the CLI.
+//
+// Size: one format is one package; what is above the limit are the checks of
+// hostile input and the trust decision, which share its unexported values.
 package bundle

@@ -1,4 +1,4 @@
-package write
+package media
 
 import (
 	"bytes"
@@ -11,15 +11,44 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 )
+
+// source is a bundle of some megabytes in a file.
+func source(t *testing.T) (string, *bundle.Header) {
+	t.Helper()
+	s := bundletest.Tiny()
+	s.ChunkSize = 1 << 20
+	s.Payloads = append(s.Payloads, bundletest.Payload{Name: "large", Content: bytes.Repeat([]byte("some bytes"), 1<<20)})
+	path := filepath.Join(t.TempDir(), "bundle")
+	if err := os.WriteFile(path, bundletest.Bytes(t, s, bundletest.Key(1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := read.OpenPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return path, f.Header()
+}
+
+func contents(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
 
 // R0.38: a bundle is written and read back.
 func TestABundleIsWrittenToAFile(t *testing.T) {
-	src, h := create(t, Options{Sources: []string{"oci:" + twoImages(t)}})
+	src, h := source(t)
 	dst := filepath.Join(t.TempDir(), "copy")
 	var last, total int64
-	got, err := ToMedium(t.Context(), src, dst, func(d, n int64) { last, total = d, n })
+	got, err := Write(t.Context(), src, dst, func(d, n int64) { last, total = d, n })
 	if err != nil || got.Digest != h.Digest {
 		t.Fatal(err)
 	}
@@ -29,14 +58,14 @@ func TestABundleIsWrittenToAFile(t *testing.T) {
 	if last != total || total != 2*h.FileSize() {
 		t.Errorf("progress ended at %d of %d", last, total)
 	}
-	if _, err := ToMedium(t.Context(), src, src, nil); err == nil || !strings.Contains(err.Error(), "same file") {
+	if _, err := Write(t.Context(), src, src, nil); err == nil || !strings.Contains(err.Error(), "same file") {
 		t.Errorf("onto itself: %v", err)
 	}
 	if !bytes.Equal(contents(t, src), contents(t, dst)) {
 		t.Error("the source was damaged")
 	}
 	for target, want := range map[string]string{"/dev/null": "neither a block device", "/dev/refit-test-no-device": "no such file", t.TempDir(): "neither"} {
-		if _, err := ToMedium(t.Context(), src, target, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Write(t.Context(), src, target, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
@@ -44,14 +73,14 @@ func TestABundleIsWrittenToAFile(t *testing.T) {
 
 // An interrupted copy does not pass for a bundle, also where one was before.
 func TestAnInterruptedCopyIsNoBundle(t *testing.T) {
-	src, _ := create(t, Options{Sources: []string{"oci:" + twoImages(t)}})
+	src, _ := source(t)
 	dst := filepath.Join(t.TempDir(), "copy")
 	if err := os.WriteFile(dst, contents(t, src), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ToMedium(ctx, src, dst, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Write(ctx, src, dst, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := read.OpenPath(dst); !errors.Is(err, bundle.ErrNotBundle) {
@@ -86,27 +115,34 @@ func loopDevice(t *testing.T, size int64) string {
 }
 
 func TestABundleIsWrittenToADevice(t *testing.T) {
-	src, h := create(t, Options{Sources: []string{"oci:" + twoImages(t)}})
+	src, h := source(t)
 	dev := loopDevice(t, h.FileSize()/bundle.BlockSize*bundle.BlockSize+1<<20)
-	if _, err := ToMedium(t.Context(), src, dev, nil); err != nil {
+	if _, err := Write(t.Context(), src, dev, nil); err != nil {
 		t.Fatal(err)
 	}
-	verify(t, dev, h.Digest)
-	if _, err := Sign(dev, make([]byte, 64)); err != nil {
+	f, err := read.OpenPath(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := read.Verify(t.Context(), f, nil); err != nil || f.Header().Digest != h.Digest {
+		t.Errorf("the device holds %s: %v", f.Header().Digest, err)
+	}
+	if _, err := write.Sign(dev, bundletest.Key(2)); err != nil {
 		t.Errorf("signing on the device: %v", err)
 	}
 	// and a bundle on a device is a source and can be copied on
-	if got, err := ToMedium(t.Context(), dev, filepath.Join(t.TempDir(), "back"), nil); err != nil || got.Digest != h.Digest {
+	if got, err := Write(t.Context(), dev, filepath.Join(t.TempDir(), "back"), nil); err != nil || got.Digest != h.Digest {
 		t.Errorf("from the device: %v", err)
 	}
 }
 
 func TestADeviceThatIsTooSmallIsRefused(t *testing.T) {
-	src, h := create(t, Options{Sources: []string{"oci:" + twoImages(t)}})
+	src, h := source(t)
 	dev := loopDevice(t, h.FileSize()/2/bundle.BlockSize*bundle.BlockSize)
 	before := contents(t, dev)
-	_, err := ToMedium(t.Context(), src, dev, nil)
-	var space *SpaceError
+	_, err := Write(t.Context(), src, dev, nil)
+	var space *write.SpaceError
 	if !errors.As(err, &space) || space.Needed != h.FileSize() {
 		t.Errorf("got %v", err)
 	}
@@ -116,7 +152,7 @@ func TestADeviceThatIsTooSmallIsRefused(t *testing.T) {
 }
 
 func TestAMountedDeviceIsRefused(t *testing.T) {
-	src, _ := create(t, Options{Sources: []string{"oci:" + twoImages(t)}})
+	src, _ := source(t)
 	dev := loopDevice(t, 16<<20)
 	if out, err := exec.Command("mkfs.ext4", "-q", dev).CombinedOutput(); err != nil {
 		t.Skipf("no ext4 here: %v: %s", err, out)
@@ -130,7 +166,7 @@ func TestAMountedDeviceIsRefused(t *testing.T) {
 			t.Errorf("umount: %v: %s", err, out)
 		}
 	}()
-	_, err := ToMedium(t.Context(), src, dev, nil)
+	_, err := Write(t.Context(), src, dev, nil)
 	var busy *BusyError
 	if !errors.As(err, &busy) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v, want the mount point %s", err, dir)

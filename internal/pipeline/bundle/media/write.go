@@ -1,4 +1,4 @@
-package write
+package media
 
 import (
 	"bufio"
@@ -15,7 +15,15 @@ import (
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 )
+
+// copySize is how much is copied at a time; reads and writes are aligned to it.
+const copySize = 4 << 20
+
+func inputf(format string, args ...any) error {
+	return &write.InputError{Err: fmt.Errorf(format, args...)}
+}
 
 // BusyError says that a device is in use and was not touched.
 type BusyError struct{ Device, By string }
@@ -24,11 +32,11 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("device %s is in use (%s): nothing was written; unmount it, or name the right device", e.Device, e.By)
 }
 
-// ToMedium writes a bundle raw to a block device (or to a file) and reads it
+// Write writes a bundle raw to a block device (or to a file) and reads it
 // back from there. The first block is written last, so that an interrupted
 // copy does not pass for a bundle. It refuses devices that are in use or too
 // small before anything is written. progress gets bytes of both passes.
-func ToMedium(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
+func Write(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
@@ -93,7 +101,7 @@ func openMedium(dst string, size int64) (*os.File, error) {
 	}
 	room, err := f.Seek(0, io.SeekEnd)
 	if err == nil && room < size {
-		err = &SpaceError{Path: dst, Needed: size, Free: room}
+		err = &write.SpaceError{Path: dst, Needed: size, Free: room}
 	}
 	if err != nil {
 		f.Close()
@@ -135,7 +143,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 	if _, err := to.WriteAt(make([]byte, bundle.BlockSize), 0); err != nil {
 		return err
 	}
-	buf := make([]byte, 4*bufferSize)
+	buf := make([]byte, copySize)
 	for at := int64(bundle.BlockSize); at < size; {
 		if ctx.Err() != nil {
 			return ctx.Err()
