@@ -24,6 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/updates"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -99,6 +100,14 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := register(mgr, id, o); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// register adds what does the work.
+func register(mgr ctrl.Manager, id *exchange.Identity, o Options) error {
 	hs := headers.New(id)
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
 		return err
@@ -109,10 +118,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Events: mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
-	if err := u.Setup(mgr); err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
+	return u.Setup(mgr)
 }
 
 // leaderOnly fetches headers while this process leads.

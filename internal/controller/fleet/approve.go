@@ -103,22 +103,10 @@ func (w *world) approve(digest string, people []string, trust model.Trust, f *fo
 		return approval{reason: v1alpha1.ReasonBundleRevoked, message: "bundle " + digest + " is revoked by a TrustPolicy",
 			fix: "bring another bundle, or remove the digest from revokedDigests"}
 	}
-	byPerson := slices.Contains(people, digest)
-	h, err := w.header(digest)
-	if err == nil {
-		d := bundle.Decide(h, people, trust, w.refit)
-		a := approval{ok: d.Allowed, reason: d.Verdict.Reason, message: d.Verdict.Message, fix: d.Verdict.Fix, signedBy: d.SignedBy}
-		switch {
-		case d.Allowed && d.By == bundle.ByDigest:
-			a.reason = v1alpha1.ReasonApprovedByDigest
-		case d.Allowed:
-			a.reason = v1alpha1.ReasonApprovedByKey
-		case d.Verdict.Reason == v1alpha1.ReasonDigestMismatch || d.Verdict.Reason == v1alpha1.ReasonBundleNotApproved:
-			a = w.awaiting(digest, f)
-		}
-		return a
+	if h, err := w.header(digest); err == nil {
+		return w.judge(h, people, trust, f)
 	}
-	if byPerson {
+	if slices.Contains(people, digest) {
 		return approval{ok: true, reason: v1alpha1.ReasonApprovedByDigest}
 	}
 	a := w.awaiting(digest, f)
@@ -130,6 +118,23 @@ func (w *world) approve(digest string, people []string, trust model.Trust, f *fo
 		a.fix = ""
 	}
 	return a
+}
+
+// judge decides over a bundle whose header is here: its signatures count, not
+// what an agent says of them.
+func (w *world) judge(h *bundle.Header, people []string, trust model.Trust, f *found) approval {
+	d := bundle.Decide(h, people, trust, w.refit)
+	switch {
+	case d.Allowed && d.By == bundle.ByDigest:
+		return approval{ok: true, reason: v1alpha1.ReasonApprovedByDigest, signedBy: d.SignedBy}
+	case d.Allowed:
+		return approval{ok: true, reason: v1alpha1.ReasonApprovedByKey, signedBy: d.SignedBy}
+	case d.Verdict.Reason == v1alpha1.ReasonDigestMismatch || d.Verdict.Reason == v1alpha1.ReasonBundleNotApproved:
+		a := w.awaiting(h.Digest, f)
+		a.signedBy = d.SignedBy
+		return a
+	}
+	return approval{reason: d.Verdict.Reason, message: d.Verdict.Message, fix: d.Verdict.Fix, signedBy: d.SignedBy}
 }
 
 func (w *world) awaiting(digest string, f *found) approval {

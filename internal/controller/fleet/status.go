@@ -119,9 +119,8 @@ func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[s
 func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*found) v1alpha1.BundleStatus {
 	d := digestOf(b)
 	a, f := approvals[d], media[d]
-	st := v1alpha1.BundleStatus{ObservedGeneration: b.Generation, Conditions: append([]metav1.Condition(nil), b.Status.Conditions...),
-		Name: b.Status.Name, Version: b.Status.Version, KubernetesVersion: b.Status.KubernetesVersion, Platforms: b.Status.Platforms,
-		Images: b.Status.Images, SizeBytes: b.Status.SizeBytes, SignedBy: a.signedBy, Digest: b.Status.Digest}
+	st := *b.Status.DeepCopy()
+	st.ObservedGeneration, st.SignedBy, st.Found, st.Loaded = b.Generation, a.signedBy, nil, ""
 	if f != nil {
 		st.Digest, st.Name, st.Version = d, f.name, f.version
 		st.Found = f.at[:min(len(f.at), 16)]
@@ -134,22 +133,31 @@ func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, 
 	if a.ok {
 		st.Loaded = fmt.Sprintf("%d/%d", p.loaded, p.want)
 	}
-	set := func(kind string, ok bool, reason, message string) {
-		setCondition(&st.Conditions, b.Generation, kind, ok, reason, message)
-	}
 	loaded := a.ok && p.want > 0 && p.loaded == p.want && err == nil
 	reason, message := w.bundleReason(b, a, f, p, loaded)
-	approvedMessage := a.message
-	if a.ok {
-		approvedMessage = "every byte under " + d + " may be copied, loaded and held"
-	}
-	set(v1alpha1.ConditionApproved, a.ok, word(a.reason), withFix(approvedMessage, a.fix))
-	set(v1alpha1.ConditionLoaded, loaded, reason, message)
-	set(v1alpha1.ConditionReady, loaded, reason, message)
-	waits := a.ok && !loaded && (reason == v1alpha1.ReasonCopying || reason == v1alpha1.ReasonLoading)
-	set(v1alpha1.ConditionReconciling, waits, reason, message)
-	set(v1alpha1.ConditionStalled, !loaded && !waits, reason, message)
+	bundleConditions(&st, b.Generation, a, loaded, reason, message)
 	return st
+}
+
+func bundleConditions(st *v1alpha1.BundleStatus, generation int64, a approval, loaded bool, reason, message string) {
+	approved := withFix(a.message, a.fix)
+	if a.ok {
+		approved = "every byte under the digest may be copied, loaded and held"
+	}
+	waits := a.ok && !loaded && (reason == v1alpha1.ReasonCopying || reason == v1alpha1.ReasonLoading)
+	for _, c := range []struct {
+		kind            string
+		ok              bool
+		reason, message string
+	}{
+		{v1alpha1.ConditionApproved, a.ok, word(a.reason), approved},
+		{v1alpha1.ConditionLoaded, loaded, reason, message},
+		{v1alpha1.ConditionReady, loaded, reason, message},
+		{v1alpha1.ConditionReconciling, waits, reason, message},
+		{v1alpha1.ConditionStalled, !loaded && !waits, reason, message},
+	} {
+		setCondition(&st.Conditions, generation, c.kind, c.ok, c.reason, c.message)
+	}
 }
 
 func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
@@ -163,25 +171,30 @@ func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
 // is busy with.
 func (w *world) bundleReason(b *v1alpha1.Bundle, a approval, f *found, p progress, loaded bool) (reason, message string) {
 	d := digestOf(b)
+	refused := f != nil && len(f.refusals) > 0
 	switch {
 	case d == "":
 		return v1alpha1.ReasonAwaitingApproval, "this Bundle names no digest; set spec.digest to approve one"
-	case !a.ok && f != nil && len(f.refusals) > 0 && a.reason == v1alpha1.ReasonAwaitingApproval:
+	case !a.ok && a.reason == v1alpha1.ReasonAwaitingApproval && f != nil && len(a.candidate) == 0:
 		return w.mismatch(b, f)
 	case !a.ok:
 		return word(a.reason), withFix(a.message, a.fix)
 	case loaded:
 		return v1alpha1.ReasonAsExpected, fmt.Sprintf("all %d nodes hold and pin it", p.want)
-	case f != nil && len(f.refusals) > 0:
+	case refused:
 		return v1alpha1.ReasonBundleCorrupt, f.refusals[0]
 	case p.reason != "":
-		message = p.message
-		if p.more > 0 {
-			message += fmt.Sprintf(" (and %d more nodes)", p.more)
-		}
-		return word(p.reason), message
+		return word(p.reason), p.sentence()
 	}
 	return w.underWay(d, f, p)
+}
+
+// sentence about the node that is stopped, and how many others are.
+func (p progress) sentence() string {
+	if p.more == 0 {
+		return p.message
+	}
+	return fmt.Sprintf("%s (and %d more nodes)", p.message, p.more)
 }
 
 // mismatch of a found bundle that nobody approved: says what was expected.
@@ -292,26 +305,16 @@ func (r *Reconciler) writeSets(ctx context.Context, w *world) error {
 
 func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetStatus {
 	st := v1alpha1.PinnedImageSetStatus{ObservedGeneration: s.Generation, Conditions: append([]metav1.Condition(nil), s.Status.Conditions...)}
-	for _, g := range s.Spec.Groups {
-		st.Images += int32(len(g.Images))
-	}
-	known := true
-	if s.Spec.AllOfBundle {
-		h, err := w.header(s.Spec.Bundle)
-		known = err == nil
-		if known {
-			st.Images += int32(len(h.Metadata.Images))
-		} else {
-			st.Images = s.Status.Images
-		}
-	}
+	var known bool
+	st.Images, known = w.imagesOf(s)
 	want, done := 0, 0
 	for _, n := range w.nodes {
-		if selects(s.Spec.NodeSelector, n.Labels) {
-			want++
-			if nu := w.updates[n.Name]; nu != nil && known && Complete(nu) && nu.Spec.Hold != "" {
-				done++
-			}
+		if !selects(s.Spec.NodeSelector, n.Labels) {
+			continue
+		}
+		want++
+		if nu := w.updates[n.Name]; nu != nil && known && nu.Spec.Hold != "" && Complete(nu) {
+			done++
 		}
 	}
 	st.Nodes = fmt.Sprintf("%d/%d", done, want)
@@ -323,6 +326,22 @@ func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetSta
 	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReady, ready, reason, message)
 	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReconciling, !ready, reason, message)
 	return st
+}
+
+// imagesOf counts a set's images; known is false while its bundle's header is
+// not here.
+func (w *world) imagesOf(s *v1alpha1.PinnedImageSet) (n int32, known bool) {
+	for _, g := range s.Spec.Groups {
+		n += int32(len(g.Images))
+	}
+	if !s.Spec.AllOfBundle {
+		return n, true
+	}
+	h, err := w.header(s.Spec.Bundle)
+	if err != nil {
+		return s.Status.Images, false
+	}
+	return n + int32(len(h.Metadata.Images)), true
 }
 
 func (r *Reconciler) writePolicies(ctx context.Context, w *world) error {

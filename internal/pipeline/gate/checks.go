@@ -135,27 +135,30 @@ func controlPlane(in *Input) (verdicts, verdicts) {
 
 func imagesHeld(in *Input) (verdicts, verdicts) {
 	return perNode(in, func(n Node) *model.Verdict {
-		h := n.Holding
-		loading := &model.Verdict{Reason: reasonLoading, Waiting: true}
 		switch {
-		case !n.AgentKnown:
-			return nil // said by agents
+		case !n.AgentKnown || n.HoldsBundle && holdsAll(n):
+			return nil // a missing agent is said by agents
 		case !n.HoldsBundle:
-			loading.Message = "node " + n.Name + " was not told yet which images of the bundle to hold"
-			return loading
-		case h != nil && h.Content == n.WantHold && h.ImagesHeld >= h.ImagesTotal && h.ImagesPinned >= h.ImagesTotal:
-			return nil
+			return loading("node " + n.Name + " was not told yet which images of the bundle to hold")
 		case n.Stalled != nil && n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0:
 			return nil // said by space, in bytes
 		case n.Stalled != nil:
 			return n.Stalled
-		case h == nil || h.Content != n.WantHold:
-			loading.Message = "node " + n.Name + " has not begun to load the images"
-			return loading
+		case n.Holding == nil || n.Holding.Content != n.WantHold:
+			return loading("node " + n.Name + " has not begun to load the images")
 		}
 		return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
-			Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, h.ImagesTotal)}
+			Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.Holding.ImagesTotal)}
 	})
+}
+
+func holdsAll(n Node) bool {
+	h := n.Holding
+	return h != nil && h.Content == n.WantHold && h.ImagesHeld >= h.ImagesTotal && h.ImagesPinned >= h.ImagesTotal
+}
+
+func loading(message string) *model.Verdict {
+	return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: message}
 }
 
 func payloadsHeld(in *Input) (verdicts, verdicts) {

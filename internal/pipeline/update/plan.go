@@ -175,26 +175,30 @@ func (p *planner) checkEnd() {
 		planned[np.Node] = true
 	}
 	oldest := p.oldestAPIServer(planned)
+	if oldest == "" {
+		return
+	}
 	for _, n := range p.in.Nodes {
-		kubelet := n.Kubelet
-		if planned[n.Name] {
-			kubelet = p.in.Target.Kubernetes
-		}
 		v := model.Verdict{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
+		to := p.in.Target.Kubernetes
 		switch {
-		case oldest == "":
-			continue
-		case planned[n.Name] && less(oldest, kubelet) && minorsBetween(oldest, kubelet) > 0:
-			v.Message = fmt.Sprintf("node %s would run kubelet %s under an API server that stays at %s", n.Name, kubelet, oldest)
+		case planned[n.Name] && less(oldest, to) && minorsBetween(oldest, to) > 0:
+			v.Message = fmt.Sprintf("node %s would run kubelet %s under an API server that stays at %s", n.Name, to, oldest)
 			v.Fix = "put the control-plane nodes into an UpdatePool, so that they move first"
-		case !planned[n.Name] && p.moves() && less(kubelet, oldest) && minorsBetween(kubelet, oldest) > 3:
-			v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, kubelet, oldest)
+		case !planned[n.Name] && p.moves() && tooFarBehind(n.Kubelet, oldest):
+			v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, n.Kubelet, oldest)
 			v.Fix = "put the node into an UpdatePool or remove it from the cluster"
 		default:
 			continue
 		}
 		p.out.Verdicts = append(p.out.Verdicts, v)
 	}
+}
+
+// tooFarBehind: Kubernetes supports a kubelet up to three minors older than
+// the API server.
+func tooFarBehind(kubelet, apiServer string) bool {
+	return less(kubelet, apiServer) && minorsBetween(kubelet, apiServer) > 3
 }
 
 func (p *planner) moves() bool { return len(p.out.Plan.Nodes) > 0 }
