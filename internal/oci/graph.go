@@ -23,6 +23,7 @@ const (
 // Kind says what a blob is.
 type Kind int
 
+// The kinds of blobs.
 const (
 	KindManifest Kind = iota // an index or a manifest
 	KindConfig

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,33 +68,39 @@ func rootsOf(s Store, indexJSON []byte, tag string) ([]Root, error) {
 	var roots []Root
 	var names []string
 	for _, d := range idx.Manifests {
-		called := d.Annotations[annotationImageName]
-		if called == "" {
-			called = d.Annotations[annotationRefName]
-		}
+		called := cmp.Or(d.Annotations[annotationImageName], d.Annotations[annotationRefName])
 		names = append(names, called)
-		if tag != "" && !isCalled(d, tag) || tag == "" && d.ArtifactType == bundleType {
+		if !isWanted(d, tag) {
 			continue
 		}
-		root := Root{Desc: d, Store: s}
-		var err error
-		if called == "" && tag == "" {
-			return nil, fmt.Errorf("%s: image %s has no name in its annotations: say which name it shall have, NAME=oci:DIR:TAG, after giving it a tag", s, d.Digest)
+		name, bare, err := annotationName(called)
+		if err != nil {
+			return nil, fmt.Errorf("%s: image %s: %w", s, d.Digest, err)
 		}
-		if root.Name, root.Bare, err = annotationName(called); err != nil {
-			return nil, fmt.Errorf("%s: %w", s, err)
-		}
-		roots = append(roots, root)
+		roots = append(roots, Root{Name: name, Bare: bare, Desc: d, Store: s})
 	}
+	return roots, checkCount(s, roots, names, tag)
+}
+
+// isWanted reports whether tag asks for an image of a layout; none asks for
+// all, but a bundle's own top manifest is no image.
+func isWanted(d ocispec.Descriptor, tag string) bool {
+	if tag == "" {
+		return d.ArtifactType != bundleType
+	}
+	return isCalled(d, tag)
+}
+
+func checkCount(s Store, roots []Root, names []string, tag string) error {
 	switch {
 	case len(roots) == 0 && tag != "":
-		return nil, fmt.Errorf("%s has no image called %q; it has %s", s, tag, strings.Join(names, ", "))
+		return fmt.Errorf("%s has no image called %q; it has %s", s, tag, strings.Join(names, ", "))
 	case len(roots) == 0:
-		return nil, fmt.Errorf("%s has no images", s)
+		return fmt.Errorf("%s has no images", s)
 	case len(roots) > 1 && tag != "":
-		return nil, fmt.Errorf("%s has %d images called %q: give the full name", s, len(roots), tag)
+		return fmt.Errorf("%s has %d images called %q: give the full name", s, len(roots), tag)
 	}
-	return roots, nil
+	return nil
 }
 
 // bundleType marks the top manifest in a bundle's index.json: not an image.
@@ -176,28 +183,49 @@ func (s *archiveStore) scan() (index []byte, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("read tar: %w (compressed archives have to be decompressed first)", err)
 		}
-		name := path.Clean(h.Name)
 		if h.Typeflag != tar.TypeReg || isSparse(h) {
 			continue
 		}
+		name := path.Clean(h.Name)
 		if name == ocispec.ImageIndexFile {
-			if h.Size > maxManifest {
-				return nil, fmt.Errorf("index.json has %d bytes, more than the %d allowed", h.Size, maxManifest)
-			}
-			if index, err = io.ReadAll(tr); err != nil {
-				return nil, fmt.Errorf("index.json: %w", err)
-			}
-			continue
+			index, err = readIndex(tr, h.Size)
+		} else {
+			err = s.note(name, h.Size)
 		}
-		if hex, ok := strings.CutPrefix(name, "blobs/sha256/"); ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil {
-			at, err := s.f.Seek(0, io.SeekCurrent)
-			if err != nil {
-				return nil, fmt.Errorf("read tar: %w", err)
-			}
-			s.blobs[hex] = extent{at, h.Size}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("more than %d entries", maxArchiveEntries)
+}
+
+func readIndex(r io.Reader, size int64) ([]byte, error) {
+	if size > maxManifest {
+		return nil, fmt.Errorf("index.json has %d bytes, more than the %d allowed", size, maxManifest)
+	}
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("index.json: %w", err)
+	}
+	return b, nil
+}
+
+func isHash(hex string) bool {
+	return digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
+}
+
+// note remembers where the entry that was just reached lies, if it is a blob.
+func (s *archiveStore) note(name string, size int64) error {
+	hex, ok := strings.CutPrefix(name, "blobs/sha256/")
+	if !ok || !isHash(hex) {
+		return nil
+	}
+	at, err := s.f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return fmt.Errorf("read tar: %w", err)
+	}
+	s.blobs[hex] = extent{at, size}
+	return nil
 }
 
 // isSparse finds GNU sparse files, whose bytes do not lie as they read.

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -35,7 +36,7 @@ func ParseName(s string) (name, digest string, err error) {
 // kept as it is: a layout may use any, but no pod can ask for it.
 func annotationName(s string) (name string, bare bool, err error) {
 	if s == "" {
-		return "", false, fmt.Errorf("an image has no name in its annotations")
+		return "", false, errors.New("it has no name in its annotations: give it one with NAME=oci:DIR:TAG, or annotate it with org.opencontainers.image.ref.name")
 	}
 	if !strings.ContainsAny(s, "/:@") {
 		return s, true, nil

@@ -94,6 +94,11 @@ func (f *createFlags) check() error {
 	if err := checkOutput(f.format); err != nil {
 		return err
 	}
+	return f.read()
+}
+
+// read turns flags into options.
+func (f *createFlags) read() (err error) {
 	for _, g := range f.groups {
 		group, pattern, ok := strings.Cut(g, "=")
 		if !ok {
@@ -101,10 +106,8 @@ func (f *createFlags) check() error {
 		}
 		f.opts.Groups = append(f.opts.Groups, write.GroupRule{Pattern: pattern, Group: group})
 	}
-	if f.key == "" {
-		return nil
+	if f.key != "" {
+		f.opts.Key, err = readPrivateKey(f.key)
 	}
-	var err error
-	f.opts.Key, err = readPrivateKey(f.key)
 	return err
 }

@@ -53,6 +53,11 @@ func (h *Header) parse(e []entry) error {
 	if err := h.parseMetadata(e[entryMetadata]); err != nil {
 		return err
 	}
+	return h.match(e, top, mm)
+}
+
+// match compares the parts, each sound in itself, with each other.
+func (h *Header) match(e []entry, top *topManifest, mm *metaManifest) (err error) {
 	bad := func(kind int, found string) error {
 		return &CorruptError{Part: entryRules[kind].part, Offset: e[kind].at + BlockSize, Found: found}
 	}
@@ -184,11 +189,18 @@ func (m *Metadata) checkScalars() string {
 		return fmt.Sprintf("bundle version %.80q is not a semantic version", m.Version)
 	case !ValidVersion(m.MinRefit):
 		return fmt.Sprintf("minRefit %.80q is not a semantic version", m.MinRefit)
-	case m.KubernetesVersion != "" && !ValidVersion(m.KubernetesVersion):
+	case !emptyOr(m.KubernetesVersion, ValidVersion):
 		return fmt.Sprintf("Kubernetes version %.80q is not a semantic version", m.KubernetesVersion)
 	case m.ChunkSize < MinChunkSize || m.ChunkSize > MaxChunkSize:
 		return fmt.Sprintf("chunk size %d is not in %d..%d", m.ChunkSize, MinChunkSize, MaxChunkSize)
-	case !sort.StringsAreSorted(m.Platforms):
+	}
+	return m.checkPlatforms()
+}
+
+func emptyOr(s string, valid func(string) bool) bool { return s == "" || valid(s) }
+
+func (m *Metadata) checkPlatforms() string {
+	if !sort.StringsAreSorted(m.Platforms) {
 		return "platforms are not sorted"
 	}
 	for _, p := range m.Platforms {
@@ -275,18 +287,25 @@ func (m *Metadata) checkPayloads() string {
 		if i > 0 && !payloadBefore(m.Payloads[i-1], p) {
 			return fmt.Sprintf("payload %s is not in order", p.Name)
 		}
-		switch {
-		case p.Version != "" && !ValidVersion(p.Version):
-			return fmt.Sprintf("payload %s: version %.80q is not a semantic version", p.Name, p.Version)
-		case p.Platform != "" && !platformForm.MatchString(p.Platform):
-			return fmt.Sprintf("payload %s: bad platform %.80q", p.Name, p.Platform)
-		case p.Mode > 0o777:
-			return fmt.Sprintf("payload %s: mode %o", p.Name, p.Mode)
-		case p.Blob < 0 || p.Blob >= len(m.Blobs):
-			return fmt.Sprintf("payload %s: there is no blob %d", p.Name, p.Blob)
-		case m.Blobs[p.Blob].Digest != p.Digest || m.Blobs[p.Blob].Size != p.Size:
-			return fmt.Sprintf("payload %s: digest or size is not that of blob %d", p.Name, p.Blob)
+		if found := m.checkPayload(p); found != "" {
+			return fmt.Sprintf("payload %s: %s", p.Name, found)
 		}
+	}
+	return ""
+}
+
+func (m *Metadata) checkPayload(p Payload) string {
+	switch {
+	case !emptyOr(p.Version, ValidVersion):
+		return fmt.Sprintf("version %.80q is not a semantic version", p.Version)
+	case !emptyOr(p.Platform, platformForm.MatchString):
+		return fmt.Sprintf("bad platform %.80q", p.Platform)
+	case p.Mode > 0o777:
+		return fmt.Sprintf("mode %o", p.Mode)
+	case p.Blob < 0 || p.Blob >= len(m.Blobs):
+		return fmt.Sprintf("there is no blob %d", p.Blob)
+	case m.Blobs[p.Blob].Digest != p.Digest || m.Blobs[p.Blob].Size != p.Size:
+		return fmt.Sprintf("digest or size is not that of blob %d", p.Blob)
 	}
 	return ""
 }

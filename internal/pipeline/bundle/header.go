@@ -85,40 +85,45 @@ func HeaderSize(prefix []byte) (int64, error) {
 // walkHeader follows the tar headers in raw; it stops at the first entry that
 // raw does not hold fully and says how many bytes it needs.
 func walkHeader(raw []byte) (int64, []entry, error) {
+	if !couldBegin(raw[:min(len(raw), BlockSize)]) {
+		return 0, nil, ErrNotBundle
+	}
 	var at int64
 	entries := make([]entry, 0, entryCount)
 	for kind := range entryCount {
 		if int64(len(raw)) < at+BlockSize {
-			if kind == 0 && !couldBegin(raw) {
-				return 0, nil, ErrNotBundle
-			}
 			return at + BlockSize, entries, nil
 		}
-		if kind == 0 && !couldBegin(raw[:BlockSize]) {
-			return 0, nil, ErrNotBundle
-		}
-		name, size, err := tarEntry(raw[at:at+BlockSize], at)
+		name, size, err := headerEntry(kind, raw[at:at+BlockSize], at)
 		if err != nil {
 			return 0, nil, err
 		}
-		if err := checkRule(kind, name, size, at); err != nil {
-			return 0, nil, err
-		}
-		end := at + BlockSize + PaddedSize(size)
-		if end > MaxHeaderSize {
-			return 0, nil, &CorruptError{Part: entryRules[kind].part, Offset: at, Found: fmt.Sprintf("the header would be larger than %d bytes", MaxHeaderSize)}
-		}
+		begin, end := at+BlockSize, at+BlockSize+PaddedSize(size)
 		if int64(len(raw)) < end {
 			return end, entries, nil
 		}
-		content := raw[at+BlockSize : at+BlockSize+size]
-		if i := firstNonZero(raw[at+BlockSize+size : end]); i >= 0 {
-			return 0, nil, &CorruptError{Part: "padding after " + entryRules[kind].part, Offset: at + BlockSize + size + int64(i), Found: "is not zero"}
+		if i := firstNonZero(raw[begin+size : end]); i >= 0 {
+			return 0, nil, &CorruptError{Part: "padding after " + entryRules[kind].part, Offset: begin + size + int64(i), Found: "is not zero"}
 		}
-		entries = append(entries, entry{name, at, content})
+		entries = append(entries, entry{name, at, raw[begin : begin+size]})
 		at = end
 	}
 	return at, entries, nil
+}
+
+// headerEntry reads the tar header of an entry of the header and checks that
+// it may stand there.
+func headerEntry(kind int, block []byte, at int64) (name string, size int64, err error) {
+	if name, size, err = tarEntry(block, at); err != nil {
+		return "", 0, err
+	}
+	if err := checkRule(kind, name, size, at); err != nil {
+		return "", 0, err
+	}
+	if at+BlockSize+PaddedSize(size) > MaxHeaderSize {
+		return "", 0, &CorruptError{Part: entryRules[kind].part, Offset: at, Found: fmt.Sprintf("the header would be larger than %d bytes", MaxHeaderSize)}
+	}
+	return name, size, nil
 }
 
 // couldBegin reports whether b may be the beginning of a bundle.

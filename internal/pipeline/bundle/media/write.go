@@ -87,6 +87,10 @@ func openMedium(dst string, size int64) (*os.File, error) {
 	if st.Mode()&os.ModeDevice == 0 || st.Mode()&os.ModeCharDevice != 0 {
 		return nil, inputf("target %s is neither a block device nor a file", dst)
 	}
+	return openDevice(dst, st, size)
+}
+
+func openDevice(dst string, st os.FileInfo, size int64) (*os.File, error) {
 	if by := usedBy(st); by != "" {
 		return nil, &BusyError{dst, by}
 	}

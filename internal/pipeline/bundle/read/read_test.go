@@ -57,7 +57,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 	for i := range file {
 		flip := []byte{0x01, 0x20, 0x80, 0xff}[i%4]
 		file[i] ^= flip
-		err := error(nil)
+		var err error
 		if i < header {
 			err = check(file)
 		} else { // Open reads the header only, so it need not be done again

@@ -1,6 +1,7 @@
 package write
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -63,17 +64,17 @@ func (e *SpaceError) Error() string {
 const defaultMinRefit = "0.1.0"
 
 func (o *Options) fill() error {
-	if len(o.Sources) == 0 {
-		return inputf("no source given: what shall the bundle hold?")
-	}
-	if o.ChunkSize == 0 {
-		o.ChunkSize = bundle.DefaultChunkSize
-	}
-	if o.MinRefit == "" {
-		o.MinRefit = defaultMinRefit
-	}
+	o.ChunkSize = cmp.Or(o.ChunkSize, bundle.DefaultChunkSize)
+	o.MinRefit = cmp.Or(o.MinRefit, defaultMinRefit)
 	if o.Warn == nil {
 		o.Warn = func(string) {}
+	}
+	return o.check()
+}
+
+func (o *Options) check() error {
+	if len(o.Sources) == 0 {
+		return inputf("no source given: what shall the bundle hold?")
 	}
 	if o.Name != "" && !bundle.ValidName(o.Name) {
 		return inputf("bundle name %q: use lower-case letters, digits, dots, dashes and underscores, at most 63", o.Name)

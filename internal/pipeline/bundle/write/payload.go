@@ -26,17 +26,27 @@ func inspectPayload(src Source) (payloadRoot, error) {
 	if p.version != "" && !bundle.ValidVersion(p.version) {
 		return p, inputf("payload %s: version %q is not a semantic version, for example v1.36.3", p.name, p.version)
 	}
-	f, err := os.Open(src.Path)
+	if err := p.readFile(src.Path); err != nil {
+		return p, err
+	}
+	if p.version == "" && needsVersion(p.name) {
+		return p, inputf("payload %s: %s does not say its version: write payload:%s@vX.Y.Z=%s", p.name, src.Path, p.name, src.Path)
+	}
+	return p, nil
+}
+
+func (p *payloadRoot) readFile(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
-		return p, inputf("payload %s: %w", p.name, err)
+		return inputf("payload %s: %w", p.name, err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return p, inputf("payload %s: %w", p.name, err)
+		return inputf("payload %s: %w", p.name, err)
 	}
 	if !st.Mode().IsRegular() {
-		return p, inputf("payload %s: %s is not a regular file", p.name, src.Path)
+		return inputf("payload %s: %s is not a regular file", p.name, path)
 	}
 	p.mode = 0o644
 	if st.Mode()&0o111 != 0 {
@@ -44,17 +54,14 @@ func inspectPayload(src Source) (payloadRoot, error) {
 	}
 	h := sha256.New()
 	if p.size, err = io.Copy(h, f); err != nil {
-		return p, inputf("payload %s: %w", p.name, err)
+		return inputf("payload %s: %w", p.name, err)
 	}
 	p.digest = bundle.FormatDigest([bundle.HashSize]byte(h.Sum(nil)))
 	p.platform = elfPlatform(f)
 	if p.version == "" {
 		p.version = goVersion(f)
 	}
-	if p.version == "" && needsVersion(p.name) {
-		return p, inputf("payload %s: %s does not say its version: write payload:%s@vX.Y.Z=%s", p.name, src.Path, p.name, src.Path)
-	}
-	return p, nil
+	return nil
 }
 
 // needsVersion lists the payloads whose version decides what Kubernetes

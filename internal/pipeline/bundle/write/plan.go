@@ -143,7 +143,7 @@ func uniquePayloads(all []payloadRoot, o *Options) ([]payloadRoot, error) {
 	})
 	var out []payloadRoot
 	for _, p := range all {
-		if p.platform != "" && len(o.Platforms) > 0 && !slices.Contains(o.Platforms, p.platform) {
+		if !p.wanted(o.Platforms) {
 			if p.explicit {
 				return nil, inputf("payload %s of %s is for %s, --platform asks for %s", p.name, p.store, p.platform, strings.Join(o.Platforms, ", "))
 			}
@@ -158,6 +158,11 @@ func uniquePayloads(all []payloadRoot, o *Options) ([]payloadRoot, error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// wanted reports whether a payload is for one of the platforms asked for.
+func (p *payloadRoot) wanted(platforms []string) bool {
+	return p.platform == "" || len(platforms) == 0 || slices.Contains(platforms, p.platform)
 }
 
 func walkAll(ctx context.Context, images []oci.Root, platforms []string) ([]oci.Graph, error) {

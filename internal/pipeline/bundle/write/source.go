@@ -55,33 +55,35 @@ func ParseSource(s string) (Source, error) {
 		return parseNamed(s, as, kind, s[len(as)+len(kind)+2:])
 	}
 	kind, rest, ok := strings.Cut(s, ":")
-	if !ok || notYet[kind] {
-		if notYet[kind] {
-			return Source{}, inputf("source %q: %s: is not available yet; use %s", s, kind, sourceHelp)
-		}
-		return Source{}, inputf("source %q: no kind of source; use %s", s, sourceHelp)
+	if notYet[kind] {
+		return Source{}, inputf("source %q: %s: is not available yet; use %s", s, kind, sourceHelp)
 	}
 	src := Source{Kind: kind, Path: rest}
-	switch kind {
+	if !ok || !src.split(rest) {
+		return Source{}, inputf("source %q: no kind of source; use %s", s, sourceHelp)
+	}
+	if src.Path == "" {
+		return Source{}, inputf("source %q is not complete; use %s", s, sourceHelp)
+	}
+	return src, nil
+}
+
+// split reads what follows the kind; it is false for a kind that is unknown.
+func (src *Source) split(rest string) bool {
+	switch src.Kind {
 	case sourceLayout, sourceArchive:
 		src.Path, src.Tag = cutTag(rest)
 	case sourceRegistry:
 		src.Path = strings.TrimPrefix(rest, "//")
 	case sourcePayload:
-		name, file, found := strings.Cut(rest, "=")
-		if !found {
-			return Source{}, inputf("source %q: write payload:NAME=FILE or payload:NAME@VERSION=FILE", s)
-		}
+		var name string
+		name, src.Path, _ = strings.Cut(rest, "=")
 		src.As, src.Version, _ = strings.Cut(name, "@")
-		src.Path = file
 	case sourceList, sourceBundle:
 	default:
-		return Source{}, inputf("source %q: no kind of source; use %s", s, sourceHelp)
+		return false
 	}
-	if src.Path == "" {
-		return Source{}, inputf("source %q: nothing after %s:", s, kind)
-	}
-	return src, nil
+	return true
 }
 
 // cutName splits NAME=KIND:... where the image name holds colons itself.
