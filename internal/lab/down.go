@@ -8,15 +8,15 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/filelock"
+	"github.com/refit-dev/refit/internal/lab/limits"
 	"github.com/refit-dev/refit/internal/lab/loop"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/mains"
 )
 
-func groupOf(name string) string { return "refit-lab-" + name }
+func groupOf(name string) string { return limits.GroupPrefix + name }
 
 // patience is how long the kernel may take to let go of something that ended.
 const patience = 20 * time.Second
@@ -80,7 +80,7 @@ func takeDown(ctx context.Context, dir, group string) error {
 	if err := cgroups.Remove(group, patience); err != nil {
 		return err
 	}
-	if err := restoreLimits(ctx); err != nil {
+	if err := limits.Restore(ctx); err != nil {
 		return fmt.Errorf("setting a limit of the machine back: %w", err)
 	}
 	return os.RemoveAll(dir)
@@ -116,25 +116,9 @@ func waitDetached(ctx context.Context, sticks []machine.Stick) error {
 
 // lock makes up and down of one lab wait for each other.
 func lock(ctx context.Context, base, name string) (unlock func(), err error) {
-	if err := os.MkdirAll(base, 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(base, "."+name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	unlock, err = filelock.Acquire(ctx, filepath.Join(base, "."+name+".lock"), nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lab %s is being made or taken down: %w", name, err)
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if err != unix.EWOULDBLOCK {
-			f.Close()
-			return nil, err
-		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("lab %s is being made or taken down by another process: %w", name, err)
-		}
-	}
+	return unlock, nil
 }

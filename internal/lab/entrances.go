@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/lab/inside"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/mains"
 )
@@ -32,7 +33,7 @@ func init() {
 		fmt.Fprintln(os.NewFile(machine.Fault, "fault"), err)
 		leave(err)
 	case execProcess:
-		leave(runInside(os.Args[1], os.Args[2:]))
+		leave(inside.Run(os.Args[1], os.Args[2:]))
 	}
 }
 
@@ -42,7 +43,7 @@ func leave(err error) {
 		os.Exit(0)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(exitStatus(exit))
+		os.Exit(inside.ExitStatus(exit))
 	}
 	fmt.Fprintln(os.Stderr, "refit lab:", err)
 	os.Exit(125)

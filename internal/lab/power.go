@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/lab/inside"
 	"github.com/refit-dev/refit/internal/lab/mains"
 )
 
@@ -16,7 +17,7 @@ func (l *Lab) Reboot(ctx context.Context, node string) error {
 	return l.again(ctx, node, func() error {
 		err := l.Exec(ctx, node, nil, nil, nil, "systemctl", "reboot")
 		// The command may be killed by the reboot it asked for.
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exitStatus(exit) >= 128 {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && inside.ExitStatus(exit) >= 128 {
 			return nil
 		}
 		return err

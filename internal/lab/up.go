@@ -18,6 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/lab/cgroups"
 	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/limits"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/mains"
 )
@@ -78,7 +79,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := raiseLimits(ctx); err != nil {
+	if err := limits.Raise(ctx); err != nil {
 		return nil, fmt.Errorf("raising a limit of the machine: %w", err)
 	}
 	say("disks of %d nodes made", o.Nodes)

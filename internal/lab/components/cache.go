@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/refit-dev/refit/internal/lab/filelock"
 )
 
 // Progress is told, in one line each, what is being waited for. It may be nil.
@@ -42,31 +41,14 @@ func key(parts ...string) string {
 
 // locked runs do while no other process does the same for path.
 func locked(ctx context.Context, path string, progress Progress, do func() error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	release, err := filelock.Acquire(ctx, path, func() {
+		progress.say("waiting for another build of the same components (%s)", path)
+	})
 	if err != nil {
 		return err
 	}
-	defer f.Close() // closing gives the lock back
-	for told := false; ; told = true {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return do()
-		}
-		if err != unix.EWOULDBLOCK {
-			return fmt.Errorf("locking %s: %w", path, err)
-		}
-		if !told {
-			progress.say("waiting for another build of the same components (%s)", path)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	defer release()
+	return do()
 }
 
 func exists(path string) bool {

@@ -1,0 +1,103 @@
+// Package limits lets many nodes share one machine.
+//
+// All nodes of all labs draw on limits that Linux keeps per user for the whole
+// machine. Debian's limit of 128 inotify instances is enough for six nodes: the
+// seventh kubelet ends at its start.
+//
+// Promise: the limit is raised while there are labs, and set back when the last
+// one is taken down, if nobody else changed it meanwhile.
+//
+// Called by internal/lab.
+package limits
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/filelock"
+)
+
+// GroupPrefix begins the name of every lab's control group: by those it is known
+// whether there are labs.
+const GroupPrefix = "refit-lab-"
+
+const (
+	inotifyInstances = "/proc/sys/fs/inotify/max_user_instances"
+	wantedInstances  = 4096
+	lockFile         = "/run/refit-lab-limits.lock"
+	// record holds what the limit was; /run is forgotten with the limit itself.
+	record = "/run/refit-lab-inotify-instances"
+)
+
+// Raise must be called when the lab's control group exists.
+func Raise(ctx context.Context) error {
+	unlock, err := filelock.Acquire(ctx, lockFile, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, err := readLimit(inotifyInstances)
+	if err != nil || now >= wantedInstances {
+		return err
+	}
+	if err := renameio.WriteFile(record, []byte(strconv.Itoa(now)), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(inotifyInstances, []byte(strconv.Itoa(wantedInstances)), 0)
+}
+
+// Restore must be called when the lab's control group is gone. It does
+// nothing while there are other labs, or if someone else changed the limit since.
+func Restore(ctx context.Context) error {
+	unlock, err := filelock.Acquire(ctx, lockFile, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	before, err := readLimit(record)
+	if os.IsNotExist(err) || anyLab() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now, err := readLimit(inotifyInstances)
+	if err != nil {
+		return err
+	}
+	if now == wantedInstances {
+		if err := os.WriteFile(inotifyInstances, []byte(strconv.Itoa(before)), 0); err != nil {
+			return err
+		}
+	}
+	return os.Remove(record)
+}
+
+func anyLab() bool {
+	all, _ := cgroups.Mounted()
+	for _, h := range all {
+		if found, _ := filepath.Glob(filepath.Join(h.Mount, GroupPrefix+"*")); len(found) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func readLimit(path string) (int, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, nil
+}
