@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -56,7 +57,7 @@ Exit codes: 0 done, 3 blocked, 4 still in progress after --timeout, 5 halted.`,
 }
 
 func (o *options) apply(ctx context.Context, args []string, f applyFlags) error {
-	c, err := o.client()
+	c, err := o.Client()
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 		return fmt.Errorf("cannot start ClusterUpdate %s: %w", u.Name, err)
 	}
-	o.note("started %s with plan %s; this command only watches, ending it stops nothing", u.Name, render.Short(digest))
+	o.Note("started %s with plan %s; this command only watches, ending it stops nothing", u.Name, render.Short(digest))
 	if f.noWait {
 		return nil
 	}
@@ -117,10 +118,10 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err != nil {
 		return err
 	}
-	if err := render.Plan(o.err, render.Table, v); err != nil {
+	if err := render.Plan(o.Err, render.Table, v); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.err, "Start this update? [y/N] ")
+	fmt.Fprintf(o.Err, "Start this update? [y/N] ")
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	if err != nil || !strings.EqualFold(strings.TrimSpace(line), "y") {
 		return exit.With(exit.Blocked, errors.New("not started"))
@@ -132,7 +133,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 func updateArg(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return nil, listError(err)
+		return nil, cluster.ListError(err)
 	}
 	if len(args) == 0 {
 		if u := choose(list.Items); u != nil {
@@ -180,7 +181,7 @@ func newRetry(o *options) *cobra.Command {
 }
 
 func (o *options) change(ctx context.Context, args []string, edit func(*v1alpha1.ClusterUpdate) string) error {
-	c, err := o.client()
+	c, err := o.Client()
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (o *options) change(ctx context.Context, args []string, edit func(*v1alpha1
 	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 		return fmt.Errorf("cannot change ClusterUpdate %s: %w", u.Name, err)
 	}
-	fmt.Fprintf(o.out, "%s %s\n", u.Name, said)
+	fmt.Fprintf(o.Out, "%s %s\n", u.Name, said)
 	return nil
 }
 
@@ -212,7 +213,7 @@ was found and which was expected.`,
 }
 
 func (o *options) approve(ctx context.Context, arg string) error {
-	c, err := o.client()
+	c, err := o.Client()
 	if err != nil {
 		return err
 	}
@@ -222,7 +223,7 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	}
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
-		return listError(err)
+		return cluster.ListError(err)
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
@@ -234,13 +235,13 @@ func (o *options) approve(ctx context.Context, arg string) error {
 		if err := c.Patch(ctx, b, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 			return fmt.Errorf("cannot approve Bundle %s: %w", b.Name, err)
 		}
-		fmt.Fprintf(o.out, "approved %s %s\n", b.Name, digest)
+		fmt.Fprintf(o.Out, "approved %s %s\n", b.Name, digest)
 		return nil
 	}
 	b := &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "sha256-" + digest[len("sha256:"):][:12]}, Spec: v1alpha1.BundleSpec{Digest: digest}}
 	if err := c.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 		return fmt.Errorf("cannot approve bundle %s: %w", digest, err)
 	}
-	fmt.Fprintf(o.out, "approved %s %s (not seen on any medium yet)\n", b.Name, digest)
+	fmt.Fprintf(o.Out, "approved %s %s (not seen on any medium yet)\n", b.Name, digest)
 	return nil
 }

@@ -63,19 +63,6 @@ func TestPickBundle(t *testing.T) {
 	}
 }
 
-func TestParseHosts(t *testing.T) {
-	t.Parallel()
-	got, err := parseHosts([]string{"n1", "n2:/dev/sdb"})
-	if err != nil || len(got) != 2 || got[1] != (host{"n2", "/dev/sdb"}) {
-		t.Fatalf("%v, %v", got, err)
-	}
-	for _, bad := range []string{"", ":/dev/sdb", "n1:sdb", "-oProxyCommand=x"} {
-		if _, err := parseHosts([]string{bad}); exit.Code(err) != exit.UsageCode {
-			t.Errorf("%q is taken: %v", bad, err)
-		}
-	}
-}
-
 func TestExitCodeOfAView(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[string]int{"Idle": 0, "Done": 0, "Halted": 5, "Blocked": 3, "Ready": 3, "Updating": 4, "Preparing": 4} {

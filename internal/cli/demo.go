@@ -50,7 +50,7 @@ func (o *options) demo(ctx context.Context, f demoFlags) (err error) {
 	if err := lab.Preflight(); err != nil {
 		return exit.With(exit.Blocked, err)
 	}
-	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: o.err})
+	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: o.Err})
 	if err != nil {
 		return exit.With(exit.Blocked, err)
 	}
@@ -81,7 +81,7 @@ func (o *options) demoResult(file string, r scenario.Result, err error) error {
 			return werr
 		}
 	}
-	if _, werr := o.out.Write(text); werr != nil {
+	if _, werr := o.Out.Write(text); werr != nil {
 		return werr
 	}
 	if err != nil {

@@ -19,7 +19,7 @@ func newExplain(o *options) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, w := range words {
-					fmt.Fprintln(o.out, w)
+					fmt.Fprintln(o.Out, w)
 				}
 				return nil
 			}
@@ -27,7 +27,7 @@ func newExplain(o *options) *cobra.Command {
 			if !ok {
 				return exit.Usage(fmt.Errorf("%q is not a reason word; refit explain lists them", args[0]))
 			}
-			_, err := fmt.Fprintf(o.out, "%s\n  %s\nCure\n  %s\n", r.Word, r.Means, r.Cure)
+			_, err := fmt.Fprintf(o.Out, "%s\n  %s\nCure\n  %s\n", r.Word, r.Means, r.Cure)
 			return err
 		},
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -25,7 +24,7 @@ func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 	var updates v1alpha1.ClusterUpdateList
 	for _, l := range []client.ObjectList{&nodes, &nus, &bundles, &updates} {
 		if err := c.List(ctx, l); err != nil {
-			return f, listError(err)
+			return f, cluster.ListError(err)
 		}
 	}
 	byName := map[string]*v1alpha1.NodeUpdate{}
@@ -43,13 +42,6 @@ func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 		f.Update = updateFacts(u)
 	}
 	return f, nil
-}
-
-func listError(err error) error {
-	if meta.IsNoMatchError(err) {
-		return exit.With(exit.Blocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
-	}
-	return fmt.Errorf("the API server did not answer: %w", err)
 }
 
 func nodeFacts(n *corev1.Node, nu *v1alpha1.NodeUpdate) explain.Node {

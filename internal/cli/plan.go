@@ -13,7 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/progress"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -59,7 +61,7 @@ do (with --fail-if-noop).`,
 }
 
 func (o *options) plan(ctx context.Context, f planFlags) error {
-	c, err := o.client()
+	c, err := o.Client()
 	if err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := render.Plan(o.out, o.output, v); err != nil {
+	if err := render.Plan(o.Out, o.output, v); err != nil {
 		return err
 	}
 	switch {
@@ -91,7 +93,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return nil, listError(err)
+		return nil, cluster.ListError(err)
 	}
 	if f.to == "" {
 		u := choose(list.Items)
@@ -130,7 +132,7 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, digest stri
 		if err != nil {
 			return nil, fmt.Errorf("cannot create ClusterUpdate %s: %w", u.Name, err)
 		}
-		o.note("created ClusterUpdate %s (Manual: nothing moves until `refit apply`)", u.Name)
+		o.Note("created ClusterUpdate %s (Manual: nothing moves until `refit apply`)", u.Name)
 		return u, nil
 	}
 	return nil, fmt.Errorf("a hundred ClusterUpdates for bundle %s exist: delete old ones with kubectl delete clusterupdates NAME", digest)
@@ -139,17 +141,17 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, digest stri
 // waitPlanned waits until the controller has planned, or said why not.
 func (o *options) waitPlanned(ctx context.Context, c client.Client, name string, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	deadline := time.Now().Add(f.timeout)
-	p := &watchPrinter{o: o, live: isTerminal(o)}
+	p := progress.New(o.Err)
 	for {
 		u := &v1alpha1.ClusterUpdate{}
 		err := c.Get(ctx, client.ObjectKey{Name: name}, u)
 		if err == nil && planned(u, f.wait) {
-			p.end()
+			p.End()
 			return u, nil
 		}
-		p.line(planWait(u, err))
+		p.Line(planWait(u, err))
 		if time.Now().After(deadline) {
-			p.end()
+			p.End()
 			return nil, exit.With(exit.InProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
 		}
 		select {

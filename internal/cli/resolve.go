@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -32,7 +33,7 @@ func resolveBundle(ctx context.Context, c client.Client, arg string) (string, er
 	}
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
-		return "", listError(err)
+		return "", cluster.ListError(err)
 	}
 	return pickBundle(list.Items, arg)
 }

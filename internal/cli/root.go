@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,24 +13,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/bundlecmd"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/installcmd"
 	"github.com/refit-dev/refit/internal/cli/labcmd"
 	"github.com/refit-dev/refit/internal/render"
 )
 
 // options that every command shares.
 type options struct {
-	kubeconfig string
-	context    string
-	output     string
-	out        io.Writer
-	err        io.Writer
+	cluster.Access
+	output string
 }
 
 // New is the root command. name is the name it is called by: refit, or
 // "kubectl refit" as a plug-in.
 func New(name string) *cobra.Command {
-	o := &options{out: os.Stdout, err: os.Stderr}
+	o := &options{Access: cluster.Access{Out: os.Stdout, Err: os.Stderr}}
 	root := &cobra.Command{
 		Use:           name,
 		Short:         "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",
@@ -41,10 +39,10 @@ func New(name string) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	pf := root.PersistentFlags()
-	pf.StringVar(&o.kubeconfig, "kubeconfig", "", "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
-	pf.StringVar(&o.context, "context", "", "context of the kubeconfig")
+	pf.StringVar(&o.Kubeconfig, "kubeconfig", "", "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
+	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
 	root.AddCommand(
-		newInstall(o), newUninstall(o), newApprove(o), newPlan(o), newApply(o), newStatus(o),
+		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
 		newPause(o, true), newPause(o, false), newRetry(o), newExplain(o), newVersion(o), newSelfImage(o),
 		bundlecmd.New(), bundlecmd.NewKeys(),
 	)
@@ -107,9 +105,4 @@ func (o *options) checkOutput() error {
 		return exit.Usage(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", o.output))
 	}
 	return nil
-}
-
-// note prints a hint for people.
-func (o *options) note(format string, a ...any) {
-	fmt.Fprintf(o.err, format+"\n", a...)
 }

@@ -12,6 +12,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/progress"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -33,7 +34,7 @@ Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 hal
 			if err := o.checkOutput(); err != nil {
 				return err
 			}
-			cl, err := o.client()
+			cl, err := o.Client()
 			if err != nil {
 				return err
 			}
@@ -45,7 +46,7 @@ Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 hal
 				return err
 			}
 			v := explain.Make(f)
-			if err := render.Status(o.out, o.output, v); err != nil {
+			if err := render.Status(o.Out, o.output, v); err != nil {
 				return err
 			}
 			return codeOf(v)
@@ -84,9 +85,6 @@ func final(v explain.View) bool {
 	return false
 }
 
-// heartbeat is the longest silence of a watch that is not on a terminal.
-const heartbeat = 5 * time.Second
-
 // watch follows the update until it ends. While the API server is away, which
 // is expected when a control-plane node moves, it says so and goes on.
 func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Duration) error {
@@ -95,12 +93,12 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	p := &watchPrinter{o: o, live: isTerminal(o)}
+	p := progress.New(o.Err)
 	for {
 		v, err := o.look(ctx, cl, p)
 		if err == nil && final(v) {
-			p.end()
-			if err := render.Status(o.out, o.output, v); err != nil {
+			p.End()
+			if err := render.Status(o.Out, o.output, v); err != nil {
 				return err
 			}
 			return codeOf(v)
@@ -116,66 +114,13 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 	}
 }
 
-func (o *options) look(ctx context.Context, cl client.Client, p *watchPrinter) (explain.View, error) {
+func (o *options) look(ctx context.Context, cl client.Client, p *progress.Printer) (explain.View, error) {
 	f, err := gather(ctx, cl)
 	if err != nil {
-		p.line("the API server does not answer; the nodes go on by themselves")
+		p.Line("the API server does not answer; the nodes go on by themselves")
 		return explain.View{}, err
 	}
 	v := explain.Make(f)
-	p.view(v)
+	p.View(v)
 	return v, nil
-}
-
-func isTerminal(o *options) bool {
-	f, ok := o.err.(interface{ Fd() uintptr })
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// watchPrinter shows progress on standard error: redrawn on a terminal, else a
-// line at every change and at least every five seconds.
-type watchPrinter struct {
-	o     *options
-	live  bool
-	lines int
-	last  string
-	at    time.Time
-}
-
-func (p *watchPrinter) view(v explain.View) {
-	if !p.live {
-		p.line(v.Headline)
-		return
-	}
-	var b bytes.Buffer
-	if err := render.Status(&b, render.Table, v); err != nil {
-		return
-	}
-	p.redraw(b.String())
-}
-
-func (p *watchPrinter) line(s string) {
-	if s == p.last && time.Since(p.at) < heartbeat {
-		return
-	}
-	p.last, p.at = s, time.Now()
-	if p.live {
-		p.redraw(s + "\n")
-		return
-	}
-	fmt.Fprintf(p.o.err, "%s %s\n", p.at.UTC().Format("15:04:05Z"), s)
-}
-
-func (p *watchPrinter) redraw(s string) {
-	p.end()
-	fmt.Fprint(p.o.err, s)
-	p.lines = bytes.Count([]byte(s), []byte("\n"))
-}
-
-// end takes the last drawing away.
-func (p *watchPrinter) end() {
-	if p.lines > 0 {
-		fmt.Fprintf(p.o.err, "\x1b[%dA\x1b[J", p.lines)
-	}
-	p.lines = 0
 }

@@ -30,9 +30,9 @@ func newVersion(o *options) *cobra.Command {
 			}
 			v := versionView{"refit.dev/version/v1", "Version", version.Version(), version.Commit(), bundle.FormatVersion, []int{bundle.FormatVersion}}
 			if o.output == render.JSON || o.output == render.YAML {
-				return render.Value(o.out, o.output, v)
+				return render.Value(o.Out, o.output, v)
 			}
-			_, err := fmt.Fprintf(o.out, "refit %s (bundle format %d, commit %s)\n", v.Version, v.BundleFormat, v.Commit)
+			_, err := fmt.Fprintf(o.Out, "refit %s (bundle format %d, commit %s)\n", v.Version, v.BundleFormat, v.Commit)
 			return err
 		},
 	}
@@ -49,7 +49,7 @@ func newSelfImage(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(o.out, "%s %s\n", name, digest)
+			_, err = fmt.Fprintf(o.Out, "%s %s\n", name, digest)
 			return err
 		},
 	}

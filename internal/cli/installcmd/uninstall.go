@@ -1,4 +1,4 @@
-package cli
+package installcmd
 
 import (
 	"context"
@@ -12,10 +12,12 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-func newUninstall(o *options) *cobra.Command {
+// NewUninstall is the command `refit uninstall`.
+func NewUninstall(a *cluster.Access) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "uninstall --yes",
@@ -28,15 +30,15 @@ uninstall on a node removes the host service.`,
 			if !yes {
 				return exit.Usage(errors.New("this deletes every refit object of the cluster: say --yes"))
 			}
-			return o.uninstall(cmd.Context())
+			return installer{a}.uninstall(cmd.Context())
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "really")
 	return c
 }
 
-func (o *options) uninstall(ctx context.Context) error {
-	c, err := o.client()
+func (o installer) uninstall(ctx context.Context) error {
+	c, err := o.Client()
 	if err != nil {
 		return err
 	}
@@ -58,6 +60,6 @@ func (o *options) uninstall(ctx context.Context) error {
 			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
-	fmt.Fprintln(o.out, "removed; on each node refit-agent uninstall removes the host service")
+	fmt.Fprintln(o.Out, "removed; on each node refit-agent uninstall removes the host service")
 	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package installcmd
 
 import (
 	"context"
@@ -10,10 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
+
+// installer does the work with access to a cluster.
+type installer struct{ *cluster.Access }
 
 type installFlags struct {
 	from    string
@@ -22,7 +26,8 @@ type installFlags struct {
 	timeout time.Duration
 }
 
-func newInstall(o *options) *cobra.Command {
+// New is the command `refit install`.
+func New(a *cluster.Access) *cobra.Command {
 	var f installFlags
 	c := &cobra.Command{
 		Use:   "install --from BUNDLE [--ssh HOST[:DEVICE],...]",
@@ -37,7 +42,7 @@ has the stick, and refit-agent install on the others.
 
 It ends by naming the nodes that still lack the agent.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.install(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return installer{a}.install(cmd.Context(), f) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.from, "from", "", "bundle file or device that carries refit's image and agent")
@@ -48,7 +53,7 @@ It ends by naming the nodes that still lack the agent.`,
 	return c
 }
 
-func (o *options) install(ctx context.Context, f installFlags) error {
+func (o installer) install(ctx context.Context, f installFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	file, err := os.Open(f.from)
@@ -64,7 +69,7 @@ func (o *options) install(ctx context.Context, f installFlags) error {
 	if err != nil {
 		return err
 	}
-	o.note("bundle %s %s (%s) carries %s", b.Header().Metadata.Name, b.Header().Metadata.Version, b.Header().Digest, image.Name)
+	o.Note("bundle %s %s (%s) carries %s", b.Header().Metadata.Name, b.Header().Metadata.Version, b.Header().Digest, image.Name)
 	hosts, err := parseHosts(f.ssh)
 	if err != nil {
 		return err
@@ -114,7 +119,7 @@ const remoteAgent = "/var/tmp/refit-agent.install"
 // installHost copies the agent out of the bundle to a host and lets it install
 // itself. Every byte is checked against the bundle while it is read, and once
 // more on the host.
-func (o *options) installHost(ctx context.Context, b *read.File, rsh string, h host) error {
+func (o installer) installHost(ctx context.Context, b *read.File, rsh string, h host) error {
 	sh := remote{program: rsh, host: h.name}
 	machine, err := sh.output(ctx, nil, "uname -m")
 	if err != nil {
@@ -144,7 +149,7 @@ func (o *options) installHost(ctx context.Context, b *read.File, rsh string, h h
 	if err != nil {
 		return fmt.Errorf("host %s: installing the agent: %w", h.name, err)
 	}
-	o.note("%s: agent installed%s", h.name, lastLine(said))
+	o.Note("%s: agent installed%s", h.name, lastLine(said))
 	return nil
 }
 

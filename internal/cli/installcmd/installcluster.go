@@ -1,4 +1,4 @@
-package cli
+package installcmd
 
 import (
 	"context"
@@ -16,7 +16,9 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/progress"
 )
 
 // labelFirstContact marks nodes that got refit's image before there was a
@@ -25,8 +27,8 @@ const labelFirstContact = "refit.dev/first-contact"
 
 // installCluster applies kinds, permissions and the controller, and waits
 // until it runs and every node has an agent.
-func (o *options) installCluster(ctx context.Context, image string) error {
-	c, err := o.client()
+func (o installer) installCluster(ctx context.Context, image string) error {
+	c, err := o.Client()
 	if err != nil {
 		return err
 	}
@@ -42,7 +44,7 @@ func (o *options) installCluster(ctx context.Context, image string) error {
 			return err
 		}
 	}
-	o.note("applied %d objects", len(objects))
+	o.Note("applied %d objects", len(objects))
 	if err := o.waitController(ctx, c); err != nil {
 		return err
 	}
@@ -50,19 +52,19 @@ func (o *options) installCluster(ctx context.Context, image string) error {
 }
 
 // labelHolders labels the nodes whose kubelet reports refit's image.
-func (o *options) labelHolders(ctx context.Context, c client.Client, image string) error {
-	p := &watchPrinter{o: o}
+func (o installer) labelHolders(ctx context.Context, c client.Client, image string) error {
+	p := progress.New(o.Err)
 	for {
 		var nodes corev1.NodeList
 		err := c.List(ctx, &nodes)
 		if err == nil {
 			var holders []string
 			if holders, err = labelNodes(ctx, c, nodes.Items, image); err == nil && len(holders) > 0 {
-				o.note("refit's image is on %s", strings.Join(holders, ", "))
+				o.Note("refit's image is on %s", strings.Join(holders, ", "))
 				return nil
 			}
 		}
-		p.line("waiting for a node to report refit's image " + image)
+		p.Line("waiting for a node to report refit's image " + image)
 		if !pause(ctx, time.Second) {
 			return exit.With(exit.Blocked, errNoImage)
 		}
@@ -130,16 +132,16 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (o *options) waitController(ctx context.Context, c client.Client) error {
-	p := &watchPrinter{o: o}
+func (o installer) waitController(ctx context.Context, c client.Client) error {
+	p := progress.New(o.Err)
 	key := client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}
 	for {
 		var d appsv1.Deployment
 		if err := c.Get(ctx, key, &d); err == nil && d.Status.ReadyReplicas > 0 && d.Status.ObservedGeneration >= d.Generation {
-			o.note("the controller runs")
+			o.Note("the controller runs")
 			return nil
 		}
-		p.line("waiting for the controller to become ready")
+		p.Line("waiting for the controller to become ready")
 		if !pause(ctx, time.Second) {
 			return exit.With(exit.InProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
 		}
@@ -148,7 +150,7 @@ func (o *options) waitController(ctx context.Context, c client.Client) error {
 
 // whyNotReady says what the controller's pod waits for.
 func whyNotReady(c client.Client) string {
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), cluster.RequestTimeout)
 	defer cancel()
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
@@ -170,20 +172,20 @@ func whyNotReady(c client.Client) string {
 }
 
 // waitAgents waits until every node has an agent, or names those that lack it.
-func (o *options) waitAgents(ctx context.Context, c client.Client) error {
-	p := &watchPrinter{o: o}
+func (o installer) waitAgents(ctx context.Context, c client.Client) error {
+	p := progress.New(o.Err)
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
 		lacking, err := lackingAgents(ctx, c)
 		if err == nil && len(lacking) == 0 {
-			fmt.Fprintln(o.out, "installed: every node has an agent")
+			fmt.Fprintln(o.Out, "installed: every node has an agent")
 			return nil
 		}
-		p.line("waiting for the agents of " + strings.Join(lacking, ", "))
+		p.Line("waiting for the agents of " + strings.Join(lacking, ", "))
 		if !pause(wait, time.Second) {
 			if err != nil {
-				return listError(err)
+				return cluster.ListError(err)
 			}
 			return exit.With(exit.Blocked, fmt.Errorf("these nodes lack the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(lacking, ", ")))
 		}

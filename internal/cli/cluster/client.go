@@ -1,0 +1,84 @@
+// Package cluster is how the command line reaches an API server, and where its
+// answers and hints go.
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+)
+
+// RequestTimeout bounds one call: an API server that hangs while its etcd is
+// replaced must not hang the command.
+const RequestTimeout = 10 * time.Second
+
+// Access says which API server is meant, and where words go: Out takes answers,
+// Err takes progress and hints.
+type Access struct {
+	Kubeconfig string
+	Context    string
+	Out        io.Writer
+	Err        io.Writer
+}
+
+// Note prints a hint for people.
+func (o *Access) Note(format string, a ...any) {
+	fmt.Fprintf(o.Err, format+"\n", a...)
+}
+
+func (o *Access) rest() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no cluster to talk to: %w; give --kubeconfig FILE or set KUBECONFIG", err)
+	}
+	cfg.Timeout = RequestTimeout
+	cfg.QPS, cfg.Burst = 50, 100
+	return cfg, nil
+}
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			fmt.Fprintln(os.Stderr, "internal: "+err.Error())
+			os.Exit(1)
+		}
+	}
+	return s
+}
+
+// Client reaches the API server that the flags or the environment name.
+func (o *Access) Client() (client.Client, error) {
+	cfg, err := o.rest()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach the API server %s: %w", cfg.Host, err)
+	}
+	return c, nil
+}
+
+// ListError says what a failed list means: refit is not installed, or the API
+// server is away.
+func ListError(err error) error {
+	if meta.IsNoMatchError(err) {
+		return exit.With(exit.Blocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
+	}
+	return fmt.Errorf("the API server did not answer: %w", err)
+}
