@@ -2,6 +2,7 @@ package bundlecmd
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,9 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	h, err := write.Create(c.Context(), f.output, f.opts, bar.set)
 	bar.finish(err == nil)
 	if err != nil {
+		if _, e := os.Stat(f.output + write.PartialSuffix); e == nil {
+			fmt.Fprintf(c.ErrOrStderr(), "what was copied so far is in %s; the next run with the same sources goes on with it\n", f.output+write.PartialSuffix)
+		}
 		return coded(err)
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %d images, %d payloads, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,

@@ -14,9 +14,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// partialSuffix marks an output that is not complete. A second run with the
+// PartialSuffix marks an output that is not complete. A second run with the
 // same inputs goes on with it.
-const partialSuffix = ".partial"
+const PartialSuffix = ".partial"
 
 // parallelCopies bounds how many blobs are copied at a time.
 const parallelCopies = 4
@@ -62,7 +62,7 @@ func Create(ctx context.Context, out string, o Options, progress func(done, tota
 
 // openPartial opens the unfinished output for us alone, if there is room.
 func openPartial(out string, size int64) (*os.File, error) {
-	f, err := os.OpenFile(out+partialSuffix, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(out+PartialSuffix, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, inputf("output: %w", err)
 	}

@@ -394,7 +394,7 @@ func TestAnInterruptedBuildIsTakenUp(t *testing.T) {
 	if _, err := os.Stat(out); err == nil {
 		t.Fatal("an interrupted build has an output")
 	}
-	if _, err := read.OpenPath(out + partialSuffix); err == nil {
+	if _, err := read.OpenPath(out + PartialSuffix); err == nil {
 		t.Fatal("an unfinished output passes for a bundle")
 	}
 	blobs.Store(0)
@@ -427,7 +427,7 @@ func TestLeftoversOfAnotherBuildDoNoHarm(t *testing.T) {
 		"the same and more after it": append(bytes.Clone(want), "more"...),
 	} {
 		out := filepath.Join(t.TempDir(), "out")
-		if err := os.WriteFile(out+partialSuffix, left, 0o644); err != nil {
+		if err := os.WriteFile(out+PartialSuffix, left, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Create(t.Context(), out, o, nil); err != nil {

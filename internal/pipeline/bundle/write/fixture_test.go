@@ -194,7 +194,7 @@ func verify(t testing.TB, path, digest string) {
 			t.Fatalf("blob %s: %v", b.Digest, err)
 		}
 	}
-	if _, err := os.Stat(path + partialSuffix); err == nil {
+	if _, err := os.Stat(path + PartialSuffix); err == nil {
 		t.Error("an unfinished output was left beside the finished one")
 	}
 }
