@@ -46,5 +46,8 @@ func leave(err error) {
 		os.Exit(inside.ExitStatus(exit))
 	}
 	fmt.Fprintln(os.Stderr, "refit lab:", err)
+	if errors.Is(err, exec.ErrNotFound) {
+		os.Exit(127) // as a shell would
+	}
 	os.Exit(125)
 }

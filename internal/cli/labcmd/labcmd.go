@@ -16,14 +16,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/inside"
 )
 
 // settings are the flags all lab commands share.
 type settings struct{ name, stateDir string }
 
-func (s *settings) open() (*lab.Lab, error) { return lab.Open(s.name, s.stateDir) }
+func (s *settings) open() (*lab.Lab, error) {
+	l, err := lab.Open(s.name, s.stateDir)
+	return l, exit.With(exit.Blocked, err)
+}
 
 // New is the command `refit lab`.
 func New() *cobra.Command {
@@ -60,19 +65,27 @@ func newUp(s *settings) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if runtime != "containerd" {
-				return fmt.Errorf("--runtime %s: this lab knows containerd only", runtime)
+				return exit.Usagef("--runtime %s: this lab knows containerd only", runtime)
 			}
 			var err error
 			if o.DiskSize, err = parseSizes(disks); err != nil {
-				return err
+				return exit.Usage(err)
+			}
+			if err := lab.Preflight(); err != nil {
+				return exit.With(exit.Blocked, err)
 			}
 			o.Name, o.StateDir = s.name, s.stateDir
 			o.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 			l, err := lab.Up(cmd.Context(), o)
+			if _, already := errors.AsType[lab.ErrUp](err); already {
+				return exit.With(exit.Blocked, err)
+			}
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), l.Kubeconfig())
+			if !o.Bare {
+				fmt.Fprintln(cmd.OutOrStdout(), l.Kubeconfig())
+			}
 			return nil
 		},
 	}
@@ -201,8 +214,8 @@ func newExec(s *settings) *cobra.Command {
 // no error of ours: it is passed on without a word.
 func run(cmd *cobra.Command, l *lab.Lab, node string, argv ...string) error {
 	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), argv...)
-	if _, ok := errors.AsType[*exec.ExitError](err); ok {
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	if status, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.Silent(inside.ExitStatus(status))
 	}
 	return err
 }
