@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/refit-dev/refit/internal/cli/bundlecmd"
 	"github.com/refit-dev/refit/internal/cli/cluster"
@@ -56,6 +58,8 @@ func New(name string) *cobra.Command {
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	klog.LogToStderr(false) // the client library's own log is no answer and no progress
+	klog.SetOutput(io.Discard)
 	name := "refit"
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {
 		name = "kubectl refit"
