@@ -45,8 +45,9 @@ func TestAGoodBundleVerifies(t *testing.T) {
 
 // R0.52: there is no byte in the file, blob or not, whose change goes
 // unnoticed. A change inside a signature is no change of the bundle: there
-// the signature does not hold any more, everywhere else reading fails. No byte
-// is left out, the padding of the signature slot included.
+// the signature does not hold any more, everywhere else reading fails. Of the
+// thousands of equal spaces that fill the signature slot every 16th is tried,
+// of all else every byte.
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	file := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 	opened, err := read.Open(bytes.NewReader(file), int64(len(file)))
@@ -55,7 +56,10 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 	}
 	header := len(opened.Header().Raw)
 	for i := range file {
-		flip := []byte{0x01, 0x20, 0x80, 0xff}[i%4]
+		if at := int64(i) - opened.Header().SlotOffset(); at > 0 && at < bundle.SignatureSlotSize-1 && file[i-1] == ' ' && file[i+1] == ' ' && i%16 != 3 {
+			continue
+		}
+		flip := []byte{0x01, 0x20, 0x80, 0xff}[(i+i/16)%4]
 		file[i] ^= flip
 		var err error
 		if i < header {
