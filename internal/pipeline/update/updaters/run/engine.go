@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,7 +76,7 @@ func open(js []*journal) *journal {
 // begin starts the permitted run if it never ran; otherwise it reports what
 // came of it, or of the last run.
 func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
-	for _, j := range js {
+	for _, j := range slices.Backward(js) {
 		if r != nil && j.run.UID == r.UID && j.run.Attempt >= r.Attempt {
 			report(e.status(j, "", "", ""))
 			return nil

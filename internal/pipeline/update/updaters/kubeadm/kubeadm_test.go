@@ -1,0 +1,245 @@
+package kubeadm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/detached"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/pipeline/update/updatertest"
+)
+
+// simNode is a control-plane node on which kubeadm takes five ticks.
+type simNode struct {
+	t         *testing.T
+	path      string
+	manifest  string
+	settling  int // ticks until it is settled
+	left      int // ticks until kubeadm ends, 0: it does not run
+	log       string
+	result    string
+	argv      []string
+	fails     bool
+	cutOff    int // that many runs vanish without a result
+	runs      int
+	unsettled bool // never settles
+}
+
+func (n *simNode) Kubeadm(context.Context) (string, error) { return n.path, nil }
+func (n *simNode) CgroupV1() bool                          { return true }
+func (n *simNode) StaticPods() ([]kube.StaticPod, error) {
+	var out []kube.StaticPod
+	for _, name := range []string{"etcd", kube.APIServer, "kube-controller-manager", "kube-scheduler"} {
+		tag := n.manifest
+		if name == "etcd" {
+			tag = "3.6.8-0"
+		}
+		out = append(out, kube.StaticPod{Name: name, Containers: []kube.StaticContainer{{Name: name, Image: "registry.k8s.io/" + name + ":" + tag}}})
+	}
+	return out, nil
+}
+func (n *simNode) Unsettled(context.Context) ([]string, error) {
+	if n.settling > 0 || n.unsettled {
+		return []string{"the API server does not answer"}, nil
+	}
+	return nil, nil
+}
+func (n *simNode) RunDetached(_ context.Context, _, _, log, result string, argv []string) error {
+	if n.left > 0 {
+		return errors.New("it runs already")
+	}
+	if n.settling > 0 {
+		n.t.Error("kubeadm was started on a node that is not settled")
+	}
+	if b, _ := os.ReadFile(n.path); string(b) != "kubeadm v1.36.3" {
+		n.t.Errorf("the old kubeadm was started: %s", b)
+	}
+	n.runs++
+	n.left, n.log, n.result, n.argv = 5, log, result, argv
+	return nil
+}
+func (n *simNode) DetachedRuns(context.Context, string) (bool, error) { return n.left > 0, nil }
+
+func (n *simNode) tick() {
+	n.settling = max(0, n.settling-1)
+	if n.left == 0 {
+		return
+	}
+	n.left--
+	switch {
+	case n.left == 2 && n.cutOff > 0: // a power cut
+		n.cutOff--
+		n.left, n.settling = 0, 4
+	case n.left == 2:
+		_ = disk.WriteFile(n.log, []byte("[upgrade] Running pre-flight checks\n[upgrade/apply] nearly there\n"), 0o600)
+	case n.left == 0 && n.fails:
+		_ = disk.WriteFile(n.log, []byte("[upgrade] x\n\terror execution phase preflight: [ERROR ImagePull]\n"), 0o600)
+		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
+	case n.left == 0:
+		n.manifest = "v1.36.3"
+		_ = disk.WriteFile(n.result, []byte(`{"exit":0}`), 0o600)
+	}
+}
+
+func fixture(t *testing.T) (*updatertest.Fixture, *simNode) {
+	dir := t.TempDir()
+	n := &simNode{t: t, path: filepath.Join(dir, "usr", "kubeadm"), manifest: "v1.35.4", settling: 3}
+	payload := filepath.Join(dir, "payload")
+	for path, text := range map[string]string{n.path: "kubeadm v1.35.4", payload: "kubeadm v1.36.3"} {
+		if err := disk.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	digest, err := disk.Digest(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &updatertest.Fixture{
+		Make: func() updaters.Updater { return New(n) },
+		Task: updaters.Task{UID: "u", Attempt: 1, Step: v1alpha1.UpdateStep{ID: "kubeadm", Updater: "kubeadm", Verb: VerbApply, From: "v1.35.4", To: "v1.36.3"},
+			Started: time.Now(), Dir: filepath.Join(dir, "runs"), Rollback: filepath.Join(dir, "rollback"),
+			Payload: func(string) (updaters.Payload, error) { return updaters.Payload{Path: payload, Digest: digest}, nil }},
+		Tick:  n.tick,
+		State: func() string { return n.manifest }, From: "v1.35.4", To: "v1.36.3",
+		Break: func() { n.fails = true },
+	}, n
+}
+
+func TestConformance(t *testing.T) {
+	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture { f, _ := fixture(t); return f })
+}
+
+func end(t *testing.T, f *updatertest.Fixture) updaters.Result {
+	t.Helper()
+	u := f.Make()
+	for range 500 {
+		r, err := u.Update(t.Context(), f.Task)
+		if err == nil && (r.Done || r.Failed) {
+			return r
+		}
+		f.Tick()
+	}
+	t.Fatal("no end")
+	return updaters.Result{}
+}
+
+func TestKubeadm(t *testing.T) {
+	t.Run("it is asked once, with a configuration that forces nothing", func(t *testing.T) {
+		f, n := fixture(t)
+		if r := end(t, f); !r.Done || n.runs != 1 {
+			t.Fatalf("%+v after %d runs", r, n.runs)
+		}
+		if got := strings.Join(n.argv[1:3], " "); got != "upgrade apply" {
+			t.Fatalf("kubeadm %s", got)
+		}
+		b, err := os.ReadFile(n.argv[4])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c struct {
+			Kind  string `json:"kind"`
+			Apply struct {
+				KubernetesVersion, ImagePullPolicy string
+				ForceUpgrade                       bool
+				IgnorePreflightErrors              []string
+			} `json:"apply"`
+			Node struct{ ImagePullPolicy string } `json:"node"`
+		}
+		if err := yaml.UnmarshalStrict(b, &c); err != nil && !strings.Contains(err.Error(), "unknown field") {
+			t.Fatal(err)
+		}
+		if c.Kind != "UpgradeConfiguration" || c.Apply.KubernetesVersion != "v1.36.3" || c.Apply.ForceUpgrade ||
+			c.Apply.ImagePullPolicy != "IfNotPresent" || c.Node.ImagePullPolicy != "IfNotPresent" ||
+			len(c.Apply.IgnorePreflightErrors) != 1 || c.Apply.IgnorePreflightErrors[0] != "SystemVerification" {
+			t.Fatalf("configuration:\n%s", b)
+		}
+	})
+	t.Run("cut off by a power cut it waits until the node is settled and begins again", func(t *testing.T) {
+		f, n := fixture(t)
+		n.cutOff = 2
+		if r := end(t, f); !r.Done || n.runs != 3 {
+			t.Fatalf("%+v after %d runs", r, n.runs)
+		}
+	})
+	t.Run("cut off again and again it fails", func(t *testing.T) {
+		f, n := fixture(t)
+		n.cutOff = 100
+		if r := end(t, f); !r.Failed || n.runs != starts {
+			t.Fatalf("%+v after %d runs", r, n.runs)
+		}
+	})
+	t.Run("a failure has its last words, and a new attempt runs it again", func(t *testing.T) {
+		f, n := fixture(t)
+		n.fails = true
+		r := end(t, f)
+		if !r.Failed || r.Reason != v1alpha1.ReasonStepFailed || !strings.Contains(r.Message, "[ERROR ImagePull]") {
+			t.Fatalf("%+v", r)
+		}
+		if r := end(t, f); !r.Failed || n.runs != 1 {
+			t.Fatalf("the same attempt ran it again: %+v after %d runs", r, n.runs)
+		}
+		n.fails, n.settling = false, 5
+		f.Task.Attempt = 2
+		if r := end(t, f); !r.Done || n.runs != 2 {
+			t.Fatalf("%+v after %d runs", r, n.runs)
+		}
+		f.Task.Attempt = 3
+		if r := end(t, f); !r.Done || n.runs != 2 {
+			t.Fatalf("what succeeded in this update was run again: %+v after %d runs", r, n.runs)
+		}
+	})
+	t.Run("kubeadm says yes and the manifests say no: that is a failure", func(t *testing.T) {
+		f, n := fixture(t)
+		f.Task.Step.To = "v1.36.9"
+		if r := end(t, f); !r.Failed || !strings.Contains(r.Message, "the manifest of") {
+			t.Fatalf("%+v, manifest %s", r, n.manifest)
+		}
+	})
+	t.Run("a node that does not settle is waited for, with the reason", func(t *testing.T) {
+		f, n := fixture(t)
+		n.unsettled = true
+		u := f.Make()
+		r, err := u.Update(t.Context(), f.Task)
+		if err != nil || r.Done || r.Failed || r.Reason != v1alpha1.ReasonControlPlaneUnhealthy || n.runs != 0 {
+			t.Fatalf("%+v %v, %d runs", r, err, n.runs)
+		}
+	})
+}
+
+// The keeper is a real process: what it writes is what the updater reads.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	log, result := filepath.Join(dir, "sub", "log"), filepath.Join(dir, "sub", "result")
+	if r, err := detached.ReadResult(result); r != nil || err != nil {
+		t.Fatalf("before the end: %v %v", r, err)
+	}
+	if err := detached.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "echo one; echo two >&2; exit 3"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := detached.ReadResult(result)
+	if err != nil || r.Exit != 3 || detached.Tail(log, 2) != "one\ntwo" {
+		t.Fatalf("%+v %v, log %q", r, err, detached.Tail(log, 9))
+	}
+	if err := detached.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "kill -9 $$"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := detached.ReadResult(result); r.Exit != 137 {
+		t.Fatalf("killed: %+v", r)
+	}
+	if err := detached.Keep(t.Context(), log, result, []string{filepath.Join(dir, "absent")}); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := detached.ReadResult(result); r.Exit != 127 || r.Error == "" {
+		t.Fatalf("not there: %+v", r)
+	}
+}
