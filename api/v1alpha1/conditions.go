@@ -57,6 +57,7 @@ const (
 	ReasonInvalidKey            = "InvalidKey"
 	ReasonNodeInNoPool          = "NodeInNoPool"
 	ReasonBudgetSpent           = "BudgetSpent"
+	ReasonTagConflict           = "TagConflict"
 )
 
 // Labels and annotations that refit puts on objects that are not its own.

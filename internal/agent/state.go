@@ -106,8 +106,9 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	if a.want != nil {
 		out.ObservedGeneration = a.want.Generation
 		if a.want.Spec.Hold != "" {
+			// Content stays what the counts are about: after a new list has come they
+			// are still those of the one before.
 			h := s.holding
-			h.Content = a.want.Spec.Hold
 			h.BytesFromMedia, h.BytesFromPeers = s.sourcesOf(a.want)
 			out.Holding = &h
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -112,7 +113,8 @@ func register(mgr ctrl.Manager, id *exchange.Identity, o Options) error {
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
 		return err
 	}
-	f := &fleet.Reconciler{Client: mgr.GetClient(), Headers: hs, PublicKey: id.PublicKey(), Refit: version.Version(), Now: o.Now}
+	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
+	f := &fleet.Reconciler{Client: mgr.GetClient(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Now: o.Now}
 	if err := f.Setup(mgr, fleet.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}

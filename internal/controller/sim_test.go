@@ -274,7 +274,7 @@ func header(t *testing.T, name, version, kubernetes string, images ...string) []
 	}
 	slices.Sort(images)
 	for _, img := range images {
-		d, size, i := blob(version + " " + img)
+		d, size, i := blob(img)
 		m.Images = append(m.Images, bundle.Image{Name: img, Digest: d, MediaType: "application/vnd.oci.image.manifest.v1+json", Group: bundle.GroupNode, Size: size, Blobs: []int{i}})
 	}
 	if kubernetes != "" {

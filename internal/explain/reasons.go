@@ -51,6 +51,7 @@ var Reasons = []Reason{
 	{"PlanChanged", "The plan is not the one that was approved, so nothing starts.", "Look at the new one with refit plan, then refit apply."},
 	{"Settling", "The node was changed and is watched until its components run at the target without a restart.", "Wait."},
 	{"StepFailed", "A step failed on a node. The message has its last lines.", "Mend the cause on that node, then refit retry."},
+	{"TagConflict", "A tag names one image in this bundle and another in a bundle that runs or comes first; a node can hold one of them.", "Wait until it is this bundle's turn, or give the image another tag; the message names both."},
 	{"Updated", "The node was observed at the target.", "Nothing to do."},
 	{"Updating", "The node's steps run.", "Wait."},
 	{"VersionSkew", "The step between the versions is not supported: kubeadm moves one minor version at a time and never back.", "Use a bundle of the next minor version first; the message names both versions."},

@@ -35,7 +35,7 @@ type Reconciler struct {
 	Headers *headers.Cache
 	// PublicKey of the controller, base64 of PKIX DER.
 	PublicKey string
-	// Refit is the version of this refit.
+	// Refit is the release of this refit; a build before a release counts as it.
 	Refit string
 	// Now is the clock.
 	Now func() time.Time

@@ -25,6 +25,7 @@ type world struct {
 	sets     []v1alpha1.PinnedImageSet
 	moves    []v1alpha1.ClusterUpdate
 	contents map[string]*v1alpha1.Content
+	lists    map[string]model.HoldList // of contents, as they were read
 	// header answers for a bundle: the header, or why there is none.
 	header func(digest string) (*bundle.Header, error)
 	refit  string
@@ -80,6 +81,18 @@ func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []exchange.
 
 // hold reads a hold list that was written before; empty if there is none.
 func (w *world) hold(name string) model.HoldList {
+	if h, ok := w.lists[name]; ok {
+		return h
+	}
+	h := w.readHold(name)
+	if w.lists == nil {
+		w.lists = map[string]model.HoldList{}
+	}
+	w.lists[name] = h
+	return h
+}
+
+func (w *world) readHold(name string) model.HoldList {
 	var h model.HoldList
 	c := w.contents[name]
 	if c == nil || v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) != name {

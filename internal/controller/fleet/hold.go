@@ -3,7 +3,6 @@ package fleet
 import (
 	"encoding/json"
 	"sort"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -67,7 +66,7 @@ func (h *holding) of(n *corev1.Node) string {
 
 func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, old model.HoldList) string {
 	sort.SliceStable(sets, func(i, j int) bool { return h.rankOf(sets[i]) < h.rankOf(sets[j]) })
-	u := union{names: map[string]string{}, payloads: map[model.HeldPayload]bool{}}
+	u := union{names: map[string]bool{}, payloads: map[model.HeldPayload]bool{}}
 	for _, s := range sets {
 		u.add(h.w.wantedBy(s, platform, old))
 	}
@@ -124,20 +123,18 @@ func (w *world) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.
 	return l
 }
 
-// union adds up what several sets want (R0.120).
+// union adds up what several sets want (R0.120). A tag can name one image on a
+// node: where two bundles give it to different images, the first in rank has it.
 type union struct {
 	list     model.HoldList
-	names    map[string]string // digest by name
+	names    map[string]bool
 	payloads map[model.HeldPayload]bool
 }
 
 func (u *union) add(l model.HoldList) {
 	for _, i := range l.Images {
-		if d, ok := u.names[i.Name]; ok && d != i.Digest {
-			i.Name = byDigest(i.Name, i.Digest) // a tag that moved between releases: the older image stays, by its digest
-		}
-		if _, ok := u.names[i.Name]; !ok {
-			u.names[i.Name] = i.Digest
+		if !u.names[i.Name] {
+			u.names[i.Name] = true
 			u.list.Images = append(u.list.Images, i)
 		}
 	}
@@ -147,14 +144,6 @@ func (u *union) add(l model.HoldList) {
 			u.list.Payloads = append(u.list.Payloads, p)
 		}
 	}
-}
-
-// byDigest turns repository:tag into repository@digest.
-func byDigest(name, digest string) string {
-	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
-		name = name[:i]
-	}
-	return name + "@" + digest
 }
 
 func (u *union) sorted() model.HoldList {

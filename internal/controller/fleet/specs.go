@@ -22,17 +22,14 @@ func (w *world) order(approvals map[string]approval) []string {
 			out = append(out, d)
 		}
 	}
-	moves := slices.Clone(w.moves)
-	sort.SliceStable(moves, func(i, j int) bool { return moves[j].CreationTimestamp.Before(&moves[i].CreationTimestamp) })
-	for _, started := range []bool{true, false} {
-		for i := range moves {
-			if m := &moves[i]; m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started && !refused(m) {
-				add(m.Spec.Bundle)
-			}
-		}
+	for _, d := range w.wantedByMoves() {
+		add(d)
 	}
 	if last := w.lastDone(); last != nil {
 		add(last.Spec.Bundle)
+		if w.runsUnapproved(last.Spec.Bundle, approvals) && !slices.Contains(out, last.Spec.Bundle) {
+			out = append(out, last.Spec.Bundle)
+		}
 	}
 	bundles := slices.Clone(w.bundles)
 	sort.SliceStable(bundles, func(i, j int) bool { return bundles[j].CreationTimestamp.Before(&bundles[i].CreationTimestamp) })
@@ -42,9 +39,32 @@ func (w *world) order(approvals map[string]approval) []string {
 	return out
 }
 
-// refused updates are older than what runs.
-func refused(m *v1alpha1.ClusterUpdate) bool {
-	return m.Status.StartedAt == nil && slices.ContainsFunc(m.Status.Blockers, func(b v1alpha1.Blocker) bool {
+// wantedByMoves: what moves nodes now, then what is to move them, the newest first.
+func (w *world) wantedByMoves() []string {
+	moves := slices.Clone(w.moves)
+	sort.SliceStable(moves, func(i, j int) bool { return moves[j].CreationTimestamp.Before(&moves[i].CreationTimestamp) })
+	var out []string
+	for _, started := range []bool{true, false} {
+		for i := range moves {
+			if m := &moves[i]; m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started && wanted(m) {
+				out = append(out, m.Spec.Bundle)
+			}
+		}
+	}
+	return out
+}
+
+// runsUnapproved: what the last update brought runs, and is held until a later
+// one is done, also when somebody deleted the Bundle that approved it. A revoked
+// one is not.
+func (w *world) runsUnapproved(digest string, approvals map[string]approval) bool {
+	a, known := approvals[digest]
+	return (!known || a.reason == v1alpha1.ReasonAwaitingApproval) && !slices.Contains(w.trust().RevokedDigests, digest)
+}
+
+// wanted updates were planned and are not refused as older than what runs.
+func wanted(m *v1alpha1.ClusterUpdate) bool {
+	return m.Status.StartedAt != nil || m.Status.PlanDigest != "" && !slices.ContainsFunc(m.Status.Blockers, func(b v1alpha1.Blocker) bool {
 		return b.Reason == v1alpha1.ReasonOlderThanRunning
 	})
 }

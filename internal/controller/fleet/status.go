@@ -17,7 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-var notDNS = regexp.MustCompile(`[^a-z0-9.-]+`)
+var notDNS = regexp.MustCompile(`[^a-z0-9.]+`)
 
 // objectName of a found bundle: its name and version, with the beginning of
 // the digest if that name is taken.
@@ -42,6 +42,8 @@ type progress struct {
 	reason, message string
 	more            int
 	copying         bool
+	// conflict names an image whose tag another bundle gives to another image.
+	conflict string
 }
 
 func (w *world) progress(digest string) progress {
@@ -61,14 +63,25 @@ func (w *world) progress(digest string) progress {
 		key := nu.Spec.Hold + " " + platform(n)
 		if _, ok := covers[key]; !ok {
 			covers[key] = gate.Covers(w.hold(nu.Spec.Hold), h, platform(n))
+			p.conflict = w.conflict(nu.Spec.Hold, h)
 		}
-		if covers[key] && Complete(nu) {
+		if covers[key] && w.complete(nu) {
 			p.loaded++
 			continue
 		}
 		p.note(nu)
 	}
 	return p
+}
+
+// conflict finds an image of a bundle whose tag names another image in a hold list.
+func (w *world) conflict(hold string, h *bundle.Header) string {
+	for _, i := range w.hold(hold).Images {
+		if img := h.ImageByName(i.Name); img != nil && img.Digest != i.Digest {
+			return fmt.Sprintf("image %s is %s in this bundle and %s in bundle %s, whose turn it is", i.Name, img.Digest, i.Digest, i.Bundle)
+		}
+	}
+	return ""
 }
 
 func (p *progress) note(nu *v1alpha1.NodeUpdate) {
@@ -97,10 +110,11 @@ func (w *world) wants(nodeLabels map[string]string, digest string) bool {
 	return false
 }
 
-// Complete reports whether a node holds and pins all that its hold list says.
-func Complete(nu *v1alpha1.NodeUpdate) bool {
-	h := nu.Status.Holding
-	return h != nil && h.Content == nu.Spec.Hold && h.ImagesHeld >= h.ImagesTotal && h.ImagesPinned >= h.ImagesTotal && h.PayloadsHeld >= h.PayloadsTotal
+// complete reports whether a node holds and pins all that its hold list says.
+func (w *world) complete(nu *v1alpha1.NodeUpdate) bool {
+	h, list := nu.Status.Holding, w.hold(nu.Spec.Hold)
+	images, payloads := int32(len(list.Images)), int32(len(list.Payloads))
+	return h != nil && w.contents[nu.Spec.Hold] != nil && h.Content == nu.Spec.Hold && h.ImagesHeld >= images && h.ImagesPinned >= images && h.PayloadsHeld >= payloads
 }
 
 func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[string]approval, media map[string]*found) error {
@@ -224,6 +238,8 @@ func (w *world) underWay(d string, f *found, p progress) (string, string) {
 	_, err := w.header(d)
 	bad := w.unreadable()
 	switch {
+	case p.conflict != "":
+		return v1alpha1.ReasonTagConflict, p.conflict
 	case err == nil && p.copying:
 		return v1alpha1.ReasonCopying, fmt.Sprintf("%d of %d nodes hold and pin it, others copy", p.loaded, p.want)
 	case err == nil:
@@ -313,7 +329,7 @@ func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetSta
 			continue
 		}
 		want++
-		if nu := w.updates[n.Name]; nu != nil && known && nu.Spec.Hold != "" && Complete(nu) {
+		if nu := w.updates[n.Name]; nu != nil && known && nu.Spec.Hold != "" && w.complete(nu) {
 			done++
 		}
 	}

@@ -152,10 +152,10 @@ func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	for _, np := range out.Plan.Nodes {
 		planned[np.Node] = true
 	}
-	covers := map[string]bool{}
+	lists := map[string]*heldList{}
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		g, err := r.gateNode(ctx, w, n, h, covers)
+		g, err := r.gateNode(ctx, w, n, h, lists)
 		if err != nil {
 			return in, err
 		}
@@ -172,7 +172,7 @@ func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	return in, nil
 }
 
-func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *bundle.Header, covers map[string]bool) (gate.Node, error) {
+func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *bundle.Header, lists map[string]*heldList) (gate.Node, error) {
 	g := gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n)}
 	nu := w.updates[n.Name]
 	if nu == nil {
@@ -182,14 +182,14 @@ func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *
 	g.Heartbeat = r.heard(nu, w.now)
 	g.WantHold = nu.Spec.Hold
 	key := nu.Spec.Hold + " " + platform(n)
-	if _, ok := covers[key]; !ok {
+	if lists[key] == nil {
 		list, err := r.holdList(ctx, nu.Spec.Hold)
 		if err != nil {
 			return g, err
 		}
-		covers[key] = gate.Covers(list, h, platform(n))
+		lists[key] = &heldList{gate.Covers(list, h, platform(n)), len(list.Images), len(list.Payloads)}
 	}
-	g.HoldsBundle = covers[key]
+	g.HoldsBundle, g.WantImages, g.WantPayloads = lists[key].covers, lists[key].images, lists[key].payloads
 	if x := nu.Status.Holding; x != nil {
 		g.Holding = &gate.Holding{Content: x.Content, ImagesTotal: x.ImagesTotal, ImagesHeld: x.ImagesHeld, ImagesPinned: x.ImagesPinned,
 			PayloadsTotal: x.PayloadsTotal, PayloadsHeld: x.PayloadsHeld, Needed: x.NeededBytes}
@@ -201,6 +201,12 @@ func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *
 		g.Stalled = &model.Verdict{Reason: c.Reason, Message: "node " + n.Name + ": " + c.Message}
 	}
 	return g, nil
+}
+
+// heldList is what the gate needs of a hold list.
+type heldList struct {
+	covers           bool
+	images, payloads int
 }
 
 // holdList reads a hold list; one that is not there is empty.

@@ -148,13 +148,13 @@ func imagesHeld(in *Input) (verdicts, verdicts) {
 			return loading("node " + n.Name + " has not begun to load the images")
 		}
 		return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
-			Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.Holding.ImagesTotal)}
+			Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.WantImages)}
 	})
 }
 
 func holdsAll(n Node) bool {
 	h := n.Holding
-	return h != nil && h.Content == n.WantHold && h.ImagesHeld >= h.ImagesTotal && h.ImagesPinned >= h.ImagesTotal
+	return h != nil && h.Content == n.WantHold && int(h.ImagesHeld) >= n.WantImages && int(h.ImagesPinned) >= n.WantImages
 }
 
 func loading(message string) *model.Verdict {
@@ -164,11 +164,11 @@ func loading(message string) *model.Verdict {
 func payloadsHeld(in *Input) (verdicts, verdicts) {
 	return perNode(in, func(n Node) *model.Verdict {
 		h := n.Holding
-		if !n.AgentKnown || !n.HoldsBundle || h == nil || h.Content != n.WantHold || h.PayloadsHeld >= h.PayloadsTotal {
+		if !n.AgentKnown || !n.HoldsBundle || h == nil || h.Content != n.WantHold || int(h.PayloadsHeld) >= n.WantPayloads {
 			return nil
 		}
 		return &model.Verdict{Reason: reasonPayloadMissing, Waiting: true,
-			Message: fmt.Sprintf("node %s does not have all of its %d payloads yet", n.Name, h.PayloadsTotal)}
+			Message: fmt.Sprintf("node %s does not have all of its %d payloads yet", n.Name, n.WantPayloads)}
 	})
 }
 

@@ -40,8 +40,10 @@ type Node struct {
 	// list has everything of the update's bundle.
 	WantHold    string
 	HoldsBundle bool
-	Holding     *Holding
-	FileSystems []FileSystem
+	// WantImages and WantPayloads are the lengths of that list.
+	WantImages, WantPayloads int
+	Holding                  *Holding
+	FileSystems              []FileSystem
 	// Stalled is what the agent says stops it, nil if nothing.
 	Stalled *model.Verdict
 }

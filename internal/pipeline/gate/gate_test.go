@@ -16,7 +16,7 @@ var now = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 
 func ready(name string, cp bool) Node {
 	return Node{Name: name, ControlPlane: cp, InPlan: true, Ready: true, AgentKnown: true, Heartbeat: now.Add(-time.Minute),
-		WantHold: "hold-1", HoldsBundle: true,
+		WantHold: "hold-1", HoldsBundle: true, WantImages: 9, WantPayloads: 2,
 		Holding:     &Holding{Content: "hold-1", ImagesTotal: 9, ImagesHeld: 9, ImagesPinned: 9, PayloadsTotal: 2, PayloadsHeld: 2},
 		FileSystems: []FileSystem{{Name: "state", ID: "a", Free: 1000}, {Name: "images", ID: "a", Free: 1000}}}
 }
@@ -54,9 +54,13 @@ func TestChecks(t *testing.T) {
 			in.Nodes[1].Stalled = &model.Verdict{Reason: "PinsIgnored", Message: "node n2: pins are ignored"}
 		}, closed: "images-held", message: "pins are ignored"},
 		"an old trouble of a node that holds": {change: func(in *Input) { in.Nodes[1].Stalled = &model.Verdict{Reason: "StepFailed"} }},
-		"a payload is missing":                {change: func(in *Input) { in.Nodes[1].Holding.PayloadsHeld = 1 }, closed: "payloads-held", message: "all of its 2 payloads", waiting: true},
-		"one file system is too small":        {change: func(in *Input) { in.Nodes[1].Holding.Needed = map[string]int64{"state": 1234} }, closed: "space", message: "node n2 needs 1234 bytes, 1000 are free"},
-		"two places share the room":           {change: func(in *Input) { in.Nodes[1].Holding.Needed = map[string]int64{"state": 600, "images": 600} }, closed: "space", message: "node n2 needs 1200 bytes, 1000 are free (file system of state and images)"},
+		"counts of a shorter list do not pass": {change: func(in *Input) {
+			h := in.Nodes[1].Holding
+			h.ImagesTotal, h.ImagesHeld, h.ImagesPinned = 8, 8, 8
+		}, closed: "images-held", message: "does not hold", waiting: true},
+		"a payload is missing":         {change: func(in *Input) { in.Nodes[1].Holding.PayloadsHeld = 1 }, closed: "payloads-held", message: "all of its 2 payloads", waiting: true},
+		"one file system is too small": {change: func(in *Input) { in.Nodes[1].Holding.Needed = map[string]int64{"state": 1234} }, closed: "space", message: "node n2 needs 1234 bytes, 1000 are free"},
+		"two places share the room":    {change: func(in *Input) { in.Nodes[1].Holding.Needed = map[string]int64{"state": 600, "images": 600} }, closed: "space", message: "node n2 needs 1200 bytes, 1000 are free (file system of state and images)"},
 		"two places on two file systems": {change: func(in *Input) {
 			in.Nodes[1].Holding.Needed = map[string]int64{"state": 600, "images": 600}
 			in.Nodes[1].FileSystems[1].ID = "b"
