@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/host/detached"
@@ -55,18 +55,18 @@ func exitCode(err error) int {
 }
 
 func root() *cobra.Command {
-	var conf agent.Config
+	var conf config.Config
 	var file string
 	c := &cobra.Command{Use: "refit-agent", Short: "refit's host service on a node", SilenceUsage: true, SilenceErrors: true}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := c.PersistentFlags()
-	f.StringVar(&file, "config", env("REFIT_CONFIG", agent.DefaultConfigFile), "configuration file")
+	f.StringVar(&file, "config", env("REFIT_CONFIG", config.DefaultFile), "configuration file")
 	f.StringVar(&conf.Node, "node", env("REFIT_NODE", ""), "this node's name (default: that of the kubelet's certificate)")
 	f.StringVar(&conf.Kubeconfig, "kubeconfig", env("REFIT_KUBECONFIG", ""), "kubeconfig of the node's identity (default: the kubelet's)")
-	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+agent.DefaultStateDir+")")
-	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "containerd's socket (default "+agent.DefaultRuntime+")")
+	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+config.DefaultStateDir+")")
+	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "containerd's socket (default "+config.DefaultRuntime+")")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), "address for peers, host or host:port (default: towards the API server, port 7946)")
-	load := func() (agent.Config, error) { return merged(file, conf) }
+	load := func() (config.Config, error) { return merged(file, conf) }
 	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand())
 	return c
 }
@@ -79,8 +79,8 @@ func env(name, otherwise string) string {
 }
 
 // merged is the file with the flags laid over it.
-func merged(file string, over agent.Config) (agent.Config, error) {
-	c, err := agent.ReadConfig(file)
+func merged(file string, over config.Config) (config.Config, error) {
+	c, err := config.Read(file)
 	if err != nil {
 		return c, err
 	}
@@ -95,7 +95,7 @@ func merged(file string, over agent.Config) (agent.Config, error) {
 	return c, nil
 }
 
-func runCommand(load func() (agent.Config, error)) *cobra.Command {
+func runCommand(load func() (config.Config, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "run the host service", Args: cobra.NoArgs,
 		Long: `Run the host service. systemd does this; by hand it is of use to look at it.
@@ -118,7 +118,7 @@ func say(w io.Writer) func(string, ...any) {
 	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 }
 
-func installCommand(conf *agent.Config) *cobra.Command {
+func installCommand(conf *config.Config) *cobra.Command {
 	o := install.Options{}
 	c := &cobra.Command{
 		Use: "install [--from FILE|DEVICE]", Short: "make this machine a member: binary, unit, and refit's image from a bundle", Args: cobra.NoArgs,
@@ -137,7 +137,7 @@ func installCommand(conf *agent.Config) *cobra.Command {
 	return c
 }
 
-func uninstallCommand(load func() (agent.Config, error)) *cobra.Command {
+func uninstallCommand(load func() (config.Config, error)) *cobra.Command {
 	o := install.Removal{}
 	c := &cobra.Command{
 		Use: "uninstall", Short: "remove the agent and its state", Args: cobra.NoArgs,
@@ -155,7 +155,7 @@ func uninstallCommand(load func() (agent.Config, error)) *cobra.Command {
 	return c
 }
 
-func statusCommand(load func() (agent.Config, error)) *cobra.Command {
+func statusCommand(load func() (config.Config, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "print what this node's agent reports, as JSON", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -165,7 +165,7 @@ func statusCommand(load func() (agent.Config, error)) *cobra.Command {
 			}
 			dir := conf.RunDir
 			if dir == "" {
-				dir = agent.RunDir
+				dir = config.RunDir
 			}
 			b, err := os.ReadFile(filepath.Join(dir, "status.json"))
 			if err != nil {

@@ -11,8 +11,10 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
+	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -68,7 +70,7 @@ type Parts struct {
 
 // Agent is one node's agent.
 type Agent struct {
-	conf    Config
+	conf    config.Config
 	log     *slog.Logger
 	api     API
 	runtime Runtime
@@ -79,8 +81,8 @@ type Agent struct {
 	address string
 	library *load.Library
 	keeper  *pin.Keeper
-	peers   peerSet
-	media   mediaSet
+	peers   distribute.Peers
+	media   load.MediaSet
 
 	mu    sync.Mutex
 	want  *want
@@ -94,23 +96,23 @@ type Agent struct {
 }
 
 // New opens the agent's state. Run does the work.
-func New(conf Config, p Parts) (*Agent, error) {
+func New(conf config.Config, p Parts) (*Agent, error) {
 	if err := os.MkdirAll(conf.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	failpoint.UseFile(conf.path("failpoint"))
+	failpoint.UseFile(conf.Path("failpoint"))
 	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{})}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
 		*k = make(chan struct{}, 1)
 	}
 	var err error
-	if a.unlock, err = disk.Lock(conf.path("lock")); err != nil {
+	if a.unlock, err = disk.Lock(conf.Path("lock")); err != nil {
 		return nil, fmt.Errorf("another agent works on %s: %w", conf.StateDir, err)
 	}
-	if a.id, err = exchange.LoadIdentity(conf.path("key.pem")); err != nil {
+	if a.id, err = exchange.LoadIdentity(conf.Path("key.pem")); err != nil {
 		return nil, err
 	}
-	if a.address, err = conf.address(); err != nil {
+	if a.address, err = conf.PeerAddress(); err != nil {
 		return nil, err
 	}
 	if a.library, err = load.OpenLibrary(conf.StateDir, p.Log); err != nil {
@@ -119,13 +121,13 @@ func New(conf Config, p Parts) (*Agent, error) {
 	if a.keeper, err = pin.NewKeeper(p.Runtime, conf.StateDir); err != nil {
 		return nil, err
 	}
-	if a.want, err = readWant(conf.path("want.json")); err != nil {
+	if a.want, err = readWant(conf.Path("want.json")); err != nil {
 		// It comes from the API server again.
 		p.Log.Warn("what this node was told before is unreadable", "because", err)
 		a.want = nil
 	}
 	a.runner = p.Runner(a.payload)
-	a.state.init(conf.path("sources.json"))
+	a.state.init(conf.Path("sources.json"))
 	return a, nil
 }
 
@@ -244,7 +246,7 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 func (a *Agent) take(w, before *want, nu *v1alpha1.NodeUpdate) {
 	changed := before == nil || before.Generation != w.Generation
 	if changed {
-		if err := w.save(a.conf.path("want.json")); err != nil {
+		if err := w.save(a.conf.Path("want.json")); err != nil {
 			a.log.Error("what the node is told cannot be kept", "because", err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -166,6 +167,18 @@ func (r *fakeRuntime) Watch(ctx context.Context, changed func()) {
 	<-ctx.Done()
 }
 
+func (r *fakeRuntime) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.images[name] != ""
+}
+
+func (r *fakeRuntime) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.images)
+}
+
 // lose is what a prune tool does.
 func (r *fakeRuntime) lose(name string) {
 	r.mu.Lock()
@@ -189,7 +202,7 @@ func (noRun) Busy() bool                                                        
 type testNode struct {
 	t       *testing.T
 	name    string
-	conf    Config
+	conf    config.Config
 	api     *fakeAPI
 	runtime *fakeRuntime
 	agent   *Agent
@@ -200,7 +213,7 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 	dir := t.TempDir()
 	n := &testNode{t: t, name: name, api: newFakeAPI(),
 		runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
-		conf: Config{Node: name, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+		conf: config.Config{Node: name, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
 			Kubeconfig: filepath.Join(dir, "none"), Address: fmt.Sprintf("127.0.0.1:%d", port), NoDevices: true, Media: media}}
 	n.start()
 	t.Cleanup(func() { n.stop() })
@@ -345,7 +358,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 		}
 		a.runtime.lose("registry.k8s.io/pause:3.10.2")
 		a.reported("held again", func(s *v1alpha1.NodeUpdateStatus) bool {
-			return held(s) && a.runtime.images["registry.k8s.io/pause:3.10.2"] != ""
+			return held(s) && a.runtime.has("registry.k8s.io/pause:3.10.2")
 		})
 	})
 	t.Run("R0.150: after a restart without API server and peers all is put back", func(t *testing.T) {
@@ -401,8 +414,8 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 				t.Errorf("the message does not say %s: %s", want, s.Media[0].Message)
 			}
 		}
-		if l, _ := n.agent.library.Blobs().List(); len(l) != 0 || len(n.runtime.images) != 0 {
-			t.Errorf("something was kept: %v %v", l, n.runtime.images)
+		if l, _ := n.agent.library.Blobs().List(); len(l) != 0 || n.runtime.count() != 0 {
+			t.Errorf("something was kept: %v, %d images", l, n.runtime.count())
 		}
 	})
 	t.Run("a trusted key lets it be loaded; a revoked digest never", func(t *testing.T) {
@@ -449,12 +462,14 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 		path, h := stick(t, bundletest.Tiny(), 1)
 		n := newTestNode(t, "n1", 17954, path)
 		name := n.api.content(t, v1alpha1.ContentHold, everything(h))
+		n.api.mu.Lock()
 		n.api.contents[name].Data += " "
+		n.api.mu.Unlock()
 		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
 			s.Bundles, s.Hold = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, name
 		})
 		n.reported("it says so", func(s *v1alpha1.NodeUpdateStatus) bool { return strings.Contains(s.Message, "altered") })
-		if len(n.runtime.images) != 0 {
+		if n.runtime.count() != 0 {
 			t.Fatal("it was used")
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
@@ -58,7 +59,7 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 	if w == nil {
 		return
 	}
-	peers := a.peers.clients(a.id, w.Spec.Peers, a.conf.Node)
+	peers := a.peers.Clients(a.id, w.Spec.Peers, a.conf.Node)
 	var verdicts []model.Verdict
 	var served []string
 	for _, digest := range w.bundles() {
@@ -104,7 +105,7 @@ func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
 
 // shelf is the bundle's header on this node, from disk, a medium or a peer; or
 // why it is not there or may not be used.
-func (a *Agent) shelf(ctx context.Context, w *want, digest string, peers []distribute.HeaderPeer) (*loadagent.Shelf, *model.Verdict) {
+func (a *Agent) shelf(ctx context.Context, w *want, digest string, peers []*exchange.Client) (*loadagent.Shelf, *model.Verdict) {
 	policy := w.policy()
 	if s := a.library.Shelf(digest); s != nil {
 		if d := policy.Decide(s.Bundle()); !d.Allowed {
@@ -140,11 +141,15 @@ func (a *Agent) shelf(ctx context.Context, w *want, digest string, peers []distr
 		Fix:     "plug the medium into any node of the cluster"}
 }
 
-func (a *Agent) findHeader(ctx context.Context, digest string, peers []distribute.HeaderPeer, check func(*bundle.Header) error) error {
-	if m := a.media.with(digest); m != nil {
-		return check(m.opened.File.Header())
+func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange.Client, check func(*bundle.Header) error) error {
+	if m := a.media.With(digest); m != nil {
+		return check(m.Header())
 	}
-	_, err := distribute.FetchHeader(ctx, digest, peers, func(raw []byte) error {
+	ps := make([]distribute.HeaderPeer, 0, len(peers))
+	for _, p := range peers {
+		ps = append(ps, p)
+	}
+	_, err := distribute.FetchHeader(ctx, digest, ps, func(raw []byte) error {
 		h, err := bundle.ParseHeader(raw)
 		if err != nil {
 			return err
@@ -161,7 +166,7 @@ func (a *Agent) missing(s *loadagent.Shelf, w *want) (missing, total int64) {
 }
 
 // acquire gets the chunks of one bundle.
-func (a *Agent) acquire(ctx context.Context, w *want, s *loadagent.Shelf, peers []distribute.HeaderPeer) []model.Verdict {
+func (a *Agent) acquire(ctx context.Context, w *want, s *loadagent.Shelf, peers []*exchange.Client) []model.Verdict {
 	x := load.Wanted(s.Bundle(), w.Hold, platform())
 	verdicts := x.Missing
 	if a.missingChunks(s, x) == nil {
@@ -173,11 +178,11 @@ func (a *Agent) acquire(ctx context.Context, w *want, s *loadagent.Shelf, peers 
 	}
 	a.update(func(s *state) { s.copying = true })
 	progress := a.progress()
-	if m := a.media.with(s.Digest()); m != nil {
-		err := loadagent.Copy(ctx, m.opened.File, s, a.missingChunks(s, x), func(n int64) { progress(s.Digest(), n, 0) })
+	if m := a.media.With(s.Digest()); m != nil {
+		err := loadagent.Copy(ctx, m.Reader(), s, a.missingChunks(s, x), func(n int64) { progress(s.Digest(), n, 0) })
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("a medium cannot be copied to the end", "medium", m.Path, "because", err)
-			a.media.fail(m, err)
+			a.media.Fail(m, err)
 			a.describeMedia()
 		}
 	}
@@ -195,7 +200,7 @@ func (a *Agent) acquire(ctx context.Context, w *want, s *loadagent.Shelf, peers 
 // and the room left are looked at again.
 const fetchTime = 2 * time.Minute
 
-func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []distribute.HeaderPeer, progress func(string, int64, int64)) []model.Verdict {
+func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*exchange.Client, progress func(string, int64, int64)) []model.Verdict {
 	noSource := []model.Verdict{{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Bundle/" + s.Digest(),
 		Message: fmt.Sprintf("%d chunks of bundle %s are on no medium here and no neighbour has sent them", len(chunks), s.Digest()),
 		Fix:     "plug the medium into any node of the cluster"}}
@@ -204,9 +209,7 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	}
 	ps := make([]distribute.Peer, 0, len(peers))
 	for _, p := range peers {
-		if full, ok := p.(distribute.Peer); ok {
-			ps = append(ps, full)
-		}
+		ps = append(ps, p)
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()

@@ -18,5 +18,5 @@
 //	facts    versions, file systems
 //	publish  state -> status
 //
-// Inputs: Config. Outputs: the node and the status. Caller: cmd/refit-agent.
+// Inputs: config.Config. Outputs: the node and the status. Caller: cmd/refit-agent.
 package agent

@@ -30,6 +30,7 @@ func (a *Agent) publishLoop(ctx context.Context) {
 	var last time.Time
 	beat := heartbeatEvery - rand.N(10*time.Second)
 	wait := time.Duration(0)
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,11 +50,15 @@ func (a *Agent) publishLoop(ctx context.Context) {
 			continue
 		}
 		if err := a.publish(ctx, status, now); err != nil {
-			a.log.Info("the status is written later", "because", err)
+			if !failing { // once: an API server may be away for minutes
+				a.log.Info("the status cannot be written, it is tried until it can", "because", err)
+			}
+			failing = true
 			wait = 2*time.Second + rand.N(2*time.Second)
 			sleep(ctx, wait)
 			continue
 		}
+		failing = false
 		last, wait = now, beat
 		beat = heartbeatEvery - rand.N(10*time.Second)
 	}

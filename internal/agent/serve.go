@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 
-	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/blobstore"
-	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
@@ -83,36 +80,4 @@ func (s shelves) Chunk(digest string, n int) ([]byte, error) {
 		return nil, exchange.ErrNotHere
 	}
 	return b, err
-}
-
-// peerSet keeps one client, and so its connections, for every peer.
-type peerSet struct {
-	mu  sync.Mutex
-	all map[exchange.Peer]*exchange.Client
-}
-
-func (s *peerSet) clients(id *exchange.Identity, peers []v1alpha1.Peer, self string) []distribute.HeaderPeer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := map[exchange.Peer]*exchange.Client{}
-	var out []distribute.HeaderPeer
-	for _, p := range peers {
-		if p.Address == "" || p.Node == self {
-			continue
-		}
-		key := exchange.Peer{Name: p.Node, Address: p.Address, PublicKey: p.PublicKey}
-		c := s.all[key]
-		if c == nil {
-			c = exchange.NewClient(id, key)
-		}
-		now[key] = c
-		out = append(out, c)
-	}
-	for k, c := range s.all {
-		if now[k] == nil {
-			c.Close()
-		}
-	}
-	s.all = now
-	return out
 }

@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/systemd"
@@ -35,13 +35,13 @@ func (p Places) at(path string) string { return filepath.Join("/", p.Root, path)
 // Binary is where the agent is put.
 func (p Places) Binary() string { return p.at("/usr/local/bin/refit-agent") }
 func (p Places) unit() string   { return p.at("/etc/systemd/system/" + Unit) }
-func (p Places) config() string { return p.at(agent.DefaultConfigFile) }
+func (p Places) config() string { return p.at(config.DefaultFile) }
 
 // Options of Install.
 type Options struct {
 	Places Places
 	// Config is added to what the configuration file has.
-	Config agent.Config
+	Config config.Config
 	// From is a bundle in a file or on a device; empty for none.
 	From string
 	// Digest that the bundle must have, empty for any: whoever names the medium
@@ -141,7 +141,7 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 	o.Say("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
 	socket := o.Config.Runtime
 	if socket == "" {
-		socket = agent.DefaultRuntime
+		socket = config.DefaultRuntime
 	}
 	c, err := containerd.Open(socket)
 	if err != nil {
@@ -174,7 +174,7 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 func contactFile(o Options) string {
 	dir := o.Config.StateDir
 	if dir == "" {
-		dir = o.Places.at(agent.DefaultStateDir)
+		dir = o.Places.at(config.DefaultStateDir)
 	}
 	return filepath.Join(dir, "first-contact.json")
 }
@@ -208,7 +208,7 @@ func (e *WrongBundleError) Error() string {
 	return fmt.Sprintf("%s holds bundle %s, digest %s; expected was %s. Nothing was loaded or installed", e.Path, e.Name, e.Found, e.Expected)
 }
 
-func putFiles(o Options, conf agent.Config, r *Report) error {
+func putFiles(o Options, conf config.Config, r *Report) error {
 	if err := putBinary(o, r); err != nil {
 		return err
 	}
@@ -251,8 +251,8 @@ func putBinary(o Options, r *Report) error {
 
 // mergeConfig keeps what an administrator wrote; what is given now wins, media
 // are added. A medium that is gone is forgotten.
-func mergeConfig(path string, add agent.Config) ([]byte, error) {
-	have, err := agent.ReadConfig(path)
+func mergeConfig(path string, add config.Config) ([]byte, error) {
+	have, err := config.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func start(ctx context.Context, o Options, r *Report) error {
 // Removal is what Uninstall is told.
 type Removal struct {
 	Places Places
-	Config agent.Config
+	Config config.Config
 	// Unpin lets go of the images that refit pinned; otherwise they stay pinned.
 	Unpin bool
 	// KeepState leaves the state directory.
@@ -342,7 +342,7 @@ func Uninstall(ctx context.Context, o Removal) error {
 		return errors.New("the agent is removed by root: run this with sudo")
 	}
 	if o.Config.StateDir == "" {
-		o.Config.StateDir = o.Places.at(agent.DefaultStateDir)
+		o.Config.StateDir = o.Places.at(config.DefaultStateDir)
 	}
 	if err := stop(ctx, o); err != nil {
 		return err
@@ -385,7 +385,7 @@ func stop(ctx context.Context, o Removal) error {
 func unpin(ctx context.Context, o Removal) error {
 	socket := o.Config.Runtime
 	if socket == "" {
-		socket = agent.DefaultRuntime
+		socket = config.DefaultRuntime
 	}
 	c, err := containerd.Open(socket)
 	if err != nil {

@@ -84,7 +84,7 @@ func (c *Client) client() (*rest.RESTClient, error) {
 
 // Watch calls got with the node's NodeUpdate now and at every change; nil means
 // that there is none. It returns only when the context ends; an API server that
-// is away is asked again, ever more slowly (up to 15 s).
+// is away is asked again, ever more slowly (up to 8 s).
 func (c *Client) Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) {
 	wait := time.Second
 	for {
@@ -96,15 +96,15 @@ func (c *Client) Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) {
 		if time.Since(began) > time.Minute || err == nil {
 			wait = time.Second
 		}
-		if err != nil {
-			c.log.Info("the API server is asked again later", "in", wait, "because", err)
+		if err != nil && wait == time.Second { // once, not for every try
+			c.log.Info("the API server is asked until it answers", "because", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait/2 + rand.N(wait)):
 		}
-		wait = min(wait*2, 15*time.Second)
+		wait = min(wait*2, 8*time.Second)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -25,7 +26,7 @@ func (c containerRuntime) Version(ctx context.Context) (string, string, error) {
 }
 
 // Run is the host service: it works until the context ends.
-func Run(ctx context.Context, conf agent.Config, log *slog.Logger) error {
+func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	conf, err := conf.Complete()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"errors"
@@ -17,9 +17,9 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultConfigFile = "/etc/refit/agent.yaml"
-	DefaultStateDir   = "/var/lib/refit"
-	DefaultRuntime    = "/run/containerd/containerd.sock"
+	DefaultFile     = "/etc/refit/agent.yaml"
+	DefaultStateDir = "/var/lib/refit"
+	DefaultRuntime  = "/run/containerd/containerd.sock"
 	// DefaultPort of the chunk server.
 	DefaultPort = 7946
 	// RunDir holds what is of no use after a reboot: the local status.
@@ -48,8 +48,8 @@ type Config struct {
 	NoDevices bool `json:"noDevices,omitempty"`
 }
 
-// ReadConfig reads the file; one that is not there is an empty one.
-func ReadConfig(path string) (Config, error) {
+// Read reads the file; one that is not there is an empty one.
+func Read(path string) (Config, error) {
 	var c Config
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,8 +87,8 @@ func (c Config) Complete() (Config, error) {
 	return c, nil
 }
 
-// address is host:port of the chunk server.
-func (c Config) address() (string, error) {
+// PeerAddress is host:port of the chunk server.
+func (c Config) PeerAddress() (string, error) {
 	if host, port, err := net.SplitHostPort(c.Address); err == nil {
 		return net.JoinHostPort(host, port), nil
 	}
@@ -144,6 +144,7 @@ func towards(u *url.URL) string {
 	return a.IP.String()
 }
 
-func (c Config) path(elem ...string) string {
+// Path of a file in the state directory.
+func (c Config) Path(elem ...string) string {
 	return filepath.Join(append([]string{c.StateDir}, elem...)...)
 }

@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+)
+
+// Peers keeps one client, and so its connections, for every neighbour.
+type Peers struct {
+	mu  sync.Mutex
+	all map[exchange.Peer]*exchange.Client
+}
+
+// Clients are those of the neighbours that can be asked: they have an address
+// and are not this node itself. Clients of earlier neighbours are let go.
+func (s *Peers) Clients(id *exchange.Identity, peers []v1alpha1.Peer, self string) []*exchange.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := map[exchange.Peer]*exchange.Client{}
+	var out []*exchange.Client
+	for _, p := range peers {
+		if p.Address == "" || p.Node == self {
+			continue
+		}
+		key := exchange.Peer{Name: p.Node, Address: p.Address, PublicKey: p.PublicKey}
+		c := s.all[key]
+		if c == nil {
+			c = exchange.NewClient(id, key)
+		}
+		now[key] = c
+		out = append(out, c)
+	}
+	for k, c := range s.all {
+		if now[k] == nil {
+			c.Close()
+		}
+	}
+	s.all = now
+	return out
+}

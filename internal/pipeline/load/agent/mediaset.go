@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/media"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// MediaSet is what is plugged into this node. Safe for concurrent use.
+type MediaSet struct {
+	mu  sync.Mutex
+	all map[string]*Plugged
+}
+
+// Plugged is a medium that is plugged in.
+type Plugged struct {
+	media.Medium
+	// opened is nil if no bundle is on it, or it cannot be read (err).
+	opened *Opened
+	err    error
+	// failed is why its bundle could not be copied to the end.
+	failed error
+}
+
+// Reader reads the medium's chunks.
+func (p *Plugged) Reader() ChunkReader { return p.opened.File }
+
+// Header of its bundle.
+func (p *Plugged) Header() *bundle.Header { return p.opened.File.Header() }
+
+func (p *Plugged) close() {
+	if p.opened != nil {
+		_ = p.opened.Close() // opened for reading only
+	}
+}
+
+// With finds a medium that has the bundle and has not failed; nil if none.
+func (s *MediaSet) With(digest string) *Plugged {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.all {
+		if p.opened != nil && p.failed == nil && p.Header().Digest == digest {
+			return p
+		}
+	}
+	return nil
+}
+
+// Fail notes that a medium could not be copied to the end; it is not used again
+// until it is plugged in anew.
+func (s *MediaSet) Fail(p *Plugged, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.failed = err
+}
+
+// Close lets go of all media.
+func (s *MediaSet) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.all {
+		p.close()
+	}
+	s.all = nil
+}
+
+// Scan takes over what is plugged in now. changed says that a bundle came or
+// went.
+func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]*Plugged{}
+	}
+	seen := map[string]bool{}
+	for _, m := range now {
+		seen[m.Path] = true
+		have := s.all[m.Path]
+		if have != nil && have.Key == m.Key && have.same() {
+			continue
+		}
+		fresh := probe(m)
+		if have != nil {
+			changed = changed || have.opened != nil
+			have.close()
+		}
+		changed = changed || fresh.opened != nil
+		s.all[m.Path] = fresh
+	}
+	for path, p := range s.all {
+		if !seen[path] {
+			changed = changed || p.opened != nil
+			p.close()
+			delete(s.all, path)
+		}
+	}
+	return changed
+}
+
+// probe reads the header of what is on a medium.
+func probe(m media.Medium) *Plugged {
+	p := &Plugged{Medium: m}
+	o, err := OpenMedium(m)
+	switch {
+	case err == nil:
+		p.opened = o
+	case !errors.Is(err, bundle.ErrNotBundle):
+		p.err = err
+	}
+	return p
+}
+
+// sameBytes is how much of a header is read again at every scan.
+const sameBytes = 64 << 10
+
+// same reports whether a medium with a bundle still has that bundle. One
+// without is probed again if it is a device: it may have been written
+// meanwhile; a file that changes has another key.
+func (p *Plugged) same() bool {
+	if p.opened == nil {
+		return !p.Device
+	}
+	f, _, err := media.Open(p.Medium)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	want := p.Header().Raw
+	want = want[:min(len(want), sameBytes)]
+	got := make([]byte, len(want))
+	_, err = f.ReadAt(got, 0)
+	return err == nil && bytes.Equal(got, want)
+}
+
+// Describe says what the node's status says of all media. missing tells how
+// many bytes of what this node needs of a bundle are not here yet, and how many
+// it needs; total 0 if the bundle's header is not kept or nothing is needed.
+func (s *MediaSet) Describe(policy Policy, missing func(digest string) (missing, total int64)) map[string]v1alpha1.Medium {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]v1alpha1.Medium{}
+	for path, p := range s.all {
+		switch {
+		case p.opened != nil:
+			out[path] = p.describe(policy, missing)
+		case p.err != nil && mayBeBundle(p.err):
+			out[path] = Unreadable(p.Medium, p.err)
+		}
+	}
+	return out
+}
+
+// mayBeBundle: a disk that cannot be read at all is no business of ours, one
+// that begins like a bundle is.
+func mayBeBundle(err error) bool {
+	var c *bundle.CorruptError
+	var n *bundle.TooNewError
+	return errors.As(err, &n) || errors.As(err, &c) && c.Offset > 0
+}
+
+func (p *Plugged) describe(policy Policy, missing func(string) (int64, int64)) v1alpha1.Medium {
+	d := policy.Decide(p.Header())
+	f := Finding(p.Medium, p.Header(), d)
+	if !d.Allowed {
+		return f
+	}
+	if p.failed != nil {
+		f.State, f.Message = v1alpha1.MediumUnreadable, p.failed.Error()
+		return cut(f)
+	}
+	switch left, total := missing(f.Digest); {
+	case total == 0:
+		f.Message = fmt.Sprintf("allowed by %s; nothing of it is to be held yet", d.By)
+	case left > 0:
+		f.State, f.Message = v1alpha1.MediumCopying, "do not pull it yet"
+	default:
+		f.State, f.Message = v1alpha1.MediumCopied, "this node has all it needs of it; the medium may be pulled"
+	}
+	return f
+}
