@@ -26,7 +26,8 @@ func (l *Lab) importOne(ctx context.Context, node string, i components.Image) er
 	}
 	defer f.Close()
 	var said strings.Builder
-	if err := l.Exec(ctx, node, f, &said, &said, "ctr", "-n", "k8s.io", "images", "import", "-"); err != nil {
+	// --local: through containerd's transfer service the same takes twice as long (1.7 s for 95 MB, not 0.8 s).
+	if err := l.Exec(ctx, node, f, &said, &said, "ctr", "-n", "k8s.io", "images", "import", "--local", "-"); err != nil {
 		return fmt.Errorf("%w: %s", err, lastLines(said.String(), 5))
 	}
 	return nil

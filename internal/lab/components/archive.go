@@ -41,7 +41,8 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 // writeArchive writes the image as an OCI archive with one uncompressed layer.
 // Uncompressed, since a lab imports it several times and never sends it over a
-// slow line. Every byte is decided by the spec: same files, same digest.
+// slow line: 95 MB of controller manager take 0.8 s to import as they are and
+// 1.0 s as 29 MB of gzip, which takes 1.8 s to make. Every byte is decided by the spec: same files, same digest.
 func writeArchive(path string, spec imageSpec) error {
 	hash, size := sha256.New(), counter(0)
 	if err := writeLayer(io.MultiWriter(hash, &size), spec.files); err != nil {
