@@ -23,6 +23,9 @@ func main() {
 }
 
 func run() error {
+	if err := noticeDeadConnections(); err != nil {
+		return err
+	}
 	var o controller.Options
 	flag.StringVar(&o.HealthAddress, "health-address", "127.0.0.1:7947", "host:port of /healthz and /readyz, 0 for none")
 	flag.StringVar(&o.MetricsAddress, "metrics-address", "127.0.0.1:7948", "host:port of /metrics, 0 for none")
@@ -47,6 +50,21 @@ func run() error {
 	}
 	o.Config = cfg
 	return controller.Run(ctrl.SetupSignalHandler(), o)
+}
+
+// noticeDeadConnections makes the client library ask after 5 silent seconds
+// whether the API server's connection still lives, instead of after 30: behind a
+// service address, an API server that was replaced is not told from a silent one.
+func noticeDeadConnections() error {
+	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "5"} {
+		if os.Getenv(name) != "" {
+			continue
+		}
+		if err := os.Setenv(name, seconds); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func identity() string {

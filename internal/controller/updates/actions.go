@@ -50,6 +50,10 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 // without its mark. A node that a person cordoned keeps that cordon, also at
 // the end.
 func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m mark, u *v1alpha1.ClusterUpdate) error {
+	n, err := r.live(ctx, n.Name)
+	if err != nil {
+		return err
+	}
 	p := n.DeepCopy()
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
@@ -71,6 +75,10 @@ func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m mark, u *v1al
 
 // uncordon takes our mark away, and our cordon with it, in one write.
 func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
+	n, err := r.live(ctx, n.Name)
+	if err != nil {
+		return err
+	}
 	p := n.DeepCopy()
 	if _, ours := p.Annotations[v1alpha1.AnnotationCordonedBy]; ours {
 		p.Spec.Unschedulable = false
@@ -78,6 +86,14 @@ func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
 	delete(p.Annotations, v1alpha1.AnnotationCordonedBy)
 	delete(p.Annotations, v1alpha1.AnnotationUpdating)
 	return r.patchNode(ctx, n, p)
+}
+
+// live is the node as the API server has it: after a control-plane node moved,
+// the cache may lag by as long as it takes to notice a dead connection, and a
+// write that is based on it would be refused until then.
+func (r *Reconciler) live(ctx context.Context, name string) (*corev1.Node, error) {
+	n := &corev1.Node{}
+	return n, r.Live.Get(ctx, client.ObjectKey{Name: name}, n)
 }
 
 // patchNode fails if the node is not as it was seen: then it is looked at again.
