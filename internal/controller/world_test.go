@@ -51,6 +51,7 @@ type site struct {
 // and the controller with the rights that it has when installed.
 func newSite(t *testing.T, from string) *site {
 	t.Helper()
+	t.Parallel()
 	cfg := apitest.Start(t)
 	s := &site{t: t, cfg: cfg, admin: newClient(t, cfg), agents: map[string]*simAgent{}}
 	s.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"},

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/drain"
@@ -27,6 +28,9 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 		st.verdicts = []model.Verdict{{Reason: v1alpha1.ReasonPlanChanged, Message: err.Error(), Fix: "delete this ClusterUpdate and make another: it is planned anew from what runs"}}
 		st.phase(v1alpha1.PhaseHalted)
 		return whileActive, errors.Join(r.write(ctx, st), err)
+	}
+	if err := r.refresh(ctx, w, u); err != nil {
+		return 0, err
 	}
 	in, drains, err := r.rolloutInput(ctx, w, u, plan)
 	if err != nil {
@@ -45,10 +49,37 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 		st.phase(v1alpha1.PhaseUpdating)
 	}
 	again := whileActive
+	if len(d.Current) > 0 {
+		again = whileMoving
+	}
 	if len(d.Actions) > 0 || len(drains) > 0 {
 		again = whileDraining
 	}
 	return again, errors.Join(r.write(ctx, st), actErr)
+}
+
+// refresh reads the nodes that have started from the API server: after a
+// control plane was away the cache may be half a minute behind.
+func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) error {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if m := markOf(n); m == nil || m.uid != string(u.UID) {
+			continue
+		}
+		var node corev1.Node
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), &node); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read node %s: %w", n.Name, err)
+		} else if err == nil {
+			*n = node
+		}
+		var nu v1alpha1.NodeUpdate
+		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: n.Name}, &nu); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read NodeUpdate %s: %w", n.Name, err)
+		} else if err == nil {
+			w.updates[n.Name] = &nu
+		}
+	}
+	return nil
 }
 
 // mark is what a node carries while an update is at work on it.

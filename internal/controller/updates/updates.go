@@ -34,6 +34,8 @@ const (
 	// whileDraining is how often pods that leave are looked at and evictions
 	// are tried again.
 	whileDraining = 3 * time.Second
+	// whileMoving is how often nodes that run their steps are looked at.
+	whileMoving = 5 * time.Second
 	// whileActive is how often an update that waits is looked at without an event.
 	whileActive = 15 * time.Second
 )

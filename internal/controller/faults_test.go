@@ -1,0 +1,167 @@
+package controller_test
+
+import (
+	"io"
+	"math/rand"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// The controller is killed again and again, at any line: the update goes on, no
+// node runs twice, none is called done that is not.
+func TestKilledAgainAndAgain(t *testing.T) {
+	s := newSite(t, from)
+	raw := release(t, to)
+	d := digest(t, raw)
+	s.plugIn("n2", raw)
+	s.approve("expected", d)
+	for _, n := range []string{"n1", "n2", "n3"} {
+		s.create(owned(pod("default", "web-"+n, n, "web"), map[string]string{"app": "web"}))
+	}
+	s.update("u", d, nil)
+	r := rand.New(rand.NewSource(20261120))
+	var last *v1alpha1.ClusterUpdate
+	for kills := 0; ; kills++ {
+		if kills > 60 {
+			t.Fatalf("no end: %+v", last.Status)
+		}
+		time.Sleep(time.Duration(300+r.Intn(1200)) * time.Millisecond)
+		last = s.waitUpdate("u", "it is there", func(*v1alpha1.ClusterUpdate) bool { return true })
+		for _, name := range []string{"n1", "n2", "n3"} {
+			if n := s.node(name); n.Status.NodeInfo.KubeletVersion == to && len(markings(n)) == 0 && n.Spec.Unschedulable {
+				t.Errorf("%s is left cordoned without a mark", name)
+			}
+		}
+		if last.Status.Phase == v1alpha1.PhaseDone {
+			t.Logf("done after %d kills", kills)
+			break
+		}
+		s.restartController()
+	}
+	for name, a := range s.agents {
+		if n := s.node(name); n.Status.NodeInfo.KubeletVersion != to || n.Spec.Unschedulable || len(markings(n)) > 0 {
+			t.Errorf("%s is not done: %v", name, n.Annotations)
+		}
+		a.set(func(a *simAgent) {
+			if a.runs != 1 {
+				t.Errorf("%s ran %d times", name, a.runs)
+			}
+		})
+	}
+}
+
+// door is a way to the API server that can be shut.
+type door struct {
+	t    *testing.T
+	to   string
+	addr string
+
+	mu    sync.Mutex
+	l     net.Listener
+	conns map[net.Conn]bool
+	wg    sync.WaitGroup
+}
+
+func newDoor(t *testing.T, cfg *rest.Config) (*door, *rest.Config) {
+	t.Helper()
+	u, err := url.Parse(cfg.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := u.Host
+	if host == "" {
+		host = cfg.Host
+	}
+	d := &door{t: t, to: host, addr: "127.0.0.1:0", conns: map[net.Conn]bool{}}
+	d.open()
+	t.Cleanup(func() { d.shut(); d.wg.Wait() })
+	out := rest.CopyConfig(cfg)
+	out.Host = "https://" + d.addr
+	return d, out
+}
+
+func (d *door) open() {
+	d.t.Helper()
+	l, err := net.Listen("tcp", d.addr)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.mu.Lock()
+	d.l, d.addr = l, l.Addr().String()
+	d.mu.Unlock()
+	d.wg.Add(1)
+	go func() {
+		defer d.wg.Done()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d.pass(c)
+		}
+	}()
+}
+
+func (d *door) pass(c net.Conn) {
+	up, err := net.Dial("tcp", d.to)
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	d.mu.Lock()
+	d.conns[c], d.conns[up] = true, true
+	d.mu.Unlock()
+	for _, pair := range [][2]net.Conn{{c, up}, {up, c}} {
+		d.wg.Add(1)
+		go func() {
+			defer d.wg.Done()
+			_, _ = io.Copy(pair[0], pair[1])
+			_ = pair[0].Close()
+			_ = pair[1].Close()
+		}()
+	}
+}
+
+func (d *door) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.l.Close()
+	for c := range d.conns {
+		_ = c.Close()
+	}
+	d.conns = map[net.Conn]bool{}
+}
+
+// The API server is away for the controller while nodes work on: it goes on
+// when it is back, without having been started again.
+func TestAPIServerAway(t *testing.T) {
+	s := newSite(t, from)
+	s.stop()
+	d, cfg := newDoor(t, s.cfg)
+	s.cfg = cfg
+	s.startController()
+	raw := release(t, to)
+	s.plugIn("n1", raw)
+	s.approve("expected", digest(t, raw))
+	s.agents["n1"].set(func(a *simAgent) { a.slow = true })
+	s.update("u", digest(t, raw), nil)
+	s.waitUpdate("u", "n1 runs", blocked(v1alpha1.ReasonUpdating))
+	d.shut()
+	s.agents["n1"].set(func(a *simAgent) { a.slow = false })
+	s.wait("n1 moves meanwhile", func() string {
+		if n := s.node("n1"); n.Status.NodeInfo.KubeletVersion != to {
+			return n.Status.NodeInfo.KubeletVersion
+		}
+		return ""
+	})
+	time.Sleep(3 * time.Second)
+	d.open()
+	s.waitUpdate("u", "it goes on", phase(v1alpha1.PhaseDone))
+}
