@@ -305,7 +305,7 @@ func (d *Decision) tryStart(in *Input, np model.NodePlan, taken map[string][]str
 		d.say(model.Verdict{Reason: reasonUnhealthy, Message: fmt.Sprintf("control-plane node %s does not start while %s is not Ready", np.Node, strings.Join(others, ", ")),
 			Object: "Node/" + others[0], Waiting: true})
 	case !slices.Contains(used, np.Node) && len(used) >= max(1, pool.Budget):
-		d.overBudget(in, np, pool)
+		d.overBudget(in, pool)
 	default:
 		if !slices.Contains(used, np.Node) {
 			taken[np.Pool] = append(taken[np.Pool], np.Node)
@@ -318,7 +318,7 @@ func (d *Decision) tryStart(in *Input, np model.NodePlan, taken map[string][]str
 
 // overBudget says so only when the budget is spent on nodes that this update
 // did not take: waiting for one's turn is no news.
-func (d *Decision) overBudget(in *Input, np model.NodePlan, pool Pool) {
+func (d *Decision) overBudget(in *Input, pool Pool) {
 	var foreign []string
 	for _, name := range pool.Unavailable {
 		if n, ok := in.Nodes[name]; !ok || !n.Started {
