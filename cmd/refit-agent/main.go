@@ -203,7 +203,7 @@ func versionCommand() *cobra.Command {
 }
 
 func printJSON(w io.Writer, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := json.Marshal(v) // one line: who runs this over ssh shows the last one
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,125 @@
+package install
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+)
+
+func root(t *testing.T) Places {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: refit-agent install refuses anybody else")
+	}
+	return Places{Root: t.TempDir()}
+}
+
+func say(t *testing.T) func(string, ...any) { return func(f string, a ...any) { t.Logf(f, a...) } }
+
+func TestInstall(t *testing.T) {
+	t.Run("twice is once, and what an administrator wrote stays", func(t *testing.T) {
+		p := root(t)
+		stick := filepath.Join(t.TempDir(), "stick")
+		if err := os.WriteFile(stick, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Dir(p.config()), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p.config(), []byte("address: 10.1.1.1\nmedia: [/gone]\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Places: p, NoStart: true, Say: say(t), Config: config.Config{Node: "n1", Media: []string{stick}}}
+		r, err := Install(t.Context(), o)
+		if err != nil || len(r.Changed) != 3 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		got, err := config.Read(p.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(config.Config{Node: "n1", Address: "10.1.1.1", Media: []string{stick}}, got); d != "" {
+			t.Fatal(d)
+		}
+		if r, err = Install(t.Context(), o); err != nil || len(r.Changed) != 0 {
+			t.Fatalf("the second time %v was changed, %v", r.Changed, err)
+		}
+		unit, err := os.ReadFile(p.unit())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"Before=kubelet.service", "After=network-online.target local-fs.target containerd.service", "KillMode=process", "Restart=always"} {
+			if !strings.Contains(string(unit), want) {
+				t.Errorf("the unit lacks %s", want)
+			}
+		}
+		if strings.Contains(string(unit), "Requires=") || strings.Contains(string(unit), "RequiredBy=") {
+			t.Error("the unit ties the kubelet to the agent")
+		}
+	})
+	t.Run("another bundle than the named one: nothing is installed", func(t *testing.T) {
+		p := root(t)
+		stick := filepath.Join(t.TempDir(), "stick")
+		if err := os.WriteFile(stick, bundletest.Bytes(t, bundletest.Tiny()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Install(t.Context(), Options{Places: p, NoStart: true, Say: say(t), From: stick, Digest: "sha256:other"})
+		var wrong *WrongBundleError
+		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), "sha256:other") || !strings.Contains(err.Error(), wrong.Found) {
+			t.Fatalf("got %v", err)
+		}
+		if _, err := os.Stat(p.Binary()); err == nil {
+			t.Fatal("the binary was installed all the same")
+		}
+	})
+	t.Run("a stick without a bundle is refused", func(t *testing.T) {
+		p := root(t)
+		stick := filepath.Join(t.TempDir(), "stick")
+		if err := os.WriteFile(stick, []byte("holiday pictures"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Say: say(t), From: stick}); !errors.Is(err, bundle.ErrNotBundle) {
+			t.Fatalf("got %v", err)
+		}
+	})
+}
+
+func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
+	p := root(t)
+	if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Say: say(t)}); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(filepath.Dir(p.config()), "notes")
+	state := filepath.Join(t.TempDir(), "state")
+	for _, f := range []string{foreign, filepath.Join(state, "key.pem")} {
+		if err := os.MkdirAll(filepath.Dir(f), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The unit was never started; without its file nothing is stopped either.
+	if err := os.Remove(p.unit()); err != nil {
+		t.Fatal(err)
+	}
+	o := Removal{Places: p, Config: config.Config{StateDir: state}, Say: say(t)}
+	for range 2 {
+		if err := Uninstall(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{p.Binary(): false, p.config(): false, state: false, foreign: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: there: %v, want %v", path, err == nil, want)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package kube
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func certificate(t *testing.T, name string) string {
+	t.Helper()
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, pub, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("key first, as in the kubelet's file")})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func TestNodeName(t *testing.T) {
+	dir := t.TempDir()
+	config := func(user string) string {
+		return write(t, filepath.Join(dir, "kubelet.conf"), "clusters: [{name: c, cluster: {server: 'https://10.0.0.1:6443'}}]\nusers: [{name: u, user: {"+user+"}}]\n")
+	}
+	file := write(t, filepath.Join(dir, "current.pem"), certificate(t, "system:node:n7.site"))
+	inline := base64.StdEncoding.EncodeToString([]byte(certificate(t, "system:node:n8")))
+	other := write(t, filepath.Join(dir, "other.pem"), certificate(t, "admin"))
+	for name, c := range map[string]struct{ user, want, says string }{
+		"a certificate in a file, as after its renewal": {"client-certificate: " + file, "n7.site", ""},
+		"a certificate in the kubeconfig, as at first":  {"client-certificate-data: " + inline, "n8", ""},
+		"a certificate that is not a node's":            {"client-certificate: " + other, "", "--node"},
+		"no certificate":                                {"token: x", "", "--node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := NodeName(config(c.user))
+			if got != c.want || c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Fatalf("got %q, %v", got, err)
+			}
+		})
+	}
+	if s, err := Server(config("token: x")); err != nil || s != "https://10.0.0.1:6443" {
+		t.Fatalf("server %q, %v", s, err)
+	}
+}
+
+func TestEviction(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		text string
+		want Eviction
+	}{
+		"no evictionHard: the kubelet's defaults":     {"kind: KubeletConfiguration\n", Eviction{"10%", "15%"}},
+		"what is set holds":                           {"evictionHard: {nodefs.available: 1%, imagefs.available: 2Gi}\n", Eviction{"1%", "2Gi"}},
+		"a signal that is not in it has no threshold": {"evictionHard: {memory.available: 100Mi}\n", Eviction{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := cmp.Diff(c.want, ReadEviction(write(t, filepath.Join(dir, "config.yaml"), c.text))); d != "" {
+				t.Fatal(d)
+			}
+		})
+	}
+	if d := cmp.Diff(Eviction{"10%", "15%"}, ReadEviction(filepath.Join(dir, "none"))); d != "" {
+		t.Fatal(d)
+	}
+	for text, want := range map[string]int64{"10%": 100, "1Ki": 1024, "": 0} {
+		if got, err := Bytes(text, 1000); err != nil || got != want {
+			t.Errorf("%q of 1000 bytes is %d, %v; want %d", text, got, err, want)
+		}
+	}
+	if _, err := Bytes("much", 1000); err == nil {
+		t.Error("nonsense was taken for a threshold")
+	}
+}
+
+func TestStaticPods(t *testing.T) {
+	dir := t.TempDir()
+	pod := func(name, image string, command ...string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: kube-system}\nspec: {containers: [{name: %s, image: %q, command: [%s]}]}\n", name, name, image, strings.Join(command, ", "))
+	}
+	write(t, filepath.Join(dir, "kube-apiserver.yaml"), pod("kube-apiserver", "registry:5000/kube-apiserver:v1.36.3", "kube-apiserver", "--advertise-address=10.0.0.1", "--secure-port=6444"))
+	write(t, filepath.Join(dir, "etcd.yaml"), pod("etcd", "registry.k8s.io/etcd:3.6.8-0"))
+	write(t, filepath.Join(dir, ".etcd.yaml.swp"), "half")
+	write(t, filepath.Join(dir, "notes.txt"), "not a manifest")
+	pods, err := StaticPods(dir)
+	if err != nil || len(pods) != 2 || pods[0].Name != "etcd" {
+		t.Fatalf("%+v, %v", pods, err)
+	}
+	if got := LocalAPIServer(pods); got != "https://10.0.0.1:6444" {
+		t.Fatalf("API server at %q", got)
+	}
+	if got := Tag(Find(pods, APIServer).Containers[0].Image); got != "v1.36.3" {
+		t.Fatalf("tag %q", got)
+	}
+	if LocalAPIServer(nil) != "" || Find(pods, "kube-scheduler") != nil || Tag("registry:5000/x") != "" || Tag("x:1@sha256:0") != "1" {
+		t.Fatal("something is there that is not")
+	}
+	if none, err := StaticPods(filepath.Join(dir, "absent")); err != nil || none != nil {
+		t.Fatalf("a worker: %v, %v", none, err)
+	}
+}
+
+// The version is that of the process that runs, not of the file that is there.
+func TestVersionOfAReplacedProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubelet")
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip("no sleep here")
+	}
+	raw, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(raw))
+	c := exec.Command(path, "60")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	p, err := ProcessOf(c.Process.Pid)
+	if err != nil || p.Replaced || p.Exe != path {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	write(t, path+".new", "#!/bin/sh\necho Kubernetes v1.36.3\n")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = ProcessOf(c.Process.Pid); err != nil || !p.Replaced {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	var b Binaries
+	if v, err := b.Version(t.Context(), path); err != nil || v != "v1.36.3" {
+		t.Fatalf("%q, %v", v, err)
+	}
+	write(t, path+".new", "#!/bin/sh\necho v1.36.4\n")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := b.Version(t.Context(), path); err != nil || v != "v1.36.4" {
+		t.Fatalf("after a replacement %q, %v", v, err)
+	}
+}
