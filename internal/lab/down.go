@@ -2,10 +2,13 @@ package lab
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/internal/lab/cgroups"
@@ -16,7 +19,12 @@ import (
 	"github.com/refit-dev/refit/internal/lab/mains"
 )
 
-func groupOf(name string) string { return limits.GroupPrefix + name }
+// groupOf names the control group of the lab in dir. Labs of one name in
+// different places are different labs.
+func groupOf(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return limits.GroupPrefix + filepath.Base(dir) + "-" + hex.EncodeToString(sum[:3])
+}
 
 // patience is how long the kernel may take to let go of something that ended.
 const patience = 20 * time.Second
@@ -48,11 +56,15 @@ func DownIn(ctx context.Context, name, stateDirectory string) error {
 		return err
 	}
 	defer unlock()
-	return takeDown(ctx, dir, groupOf(name))
+	return takeDown(ctx, dir)
 }
 
 // takeDown removes what is there, in the order in which one holds the other.
-func takeDown(ctx context.Context, dir, group string) error {
+func takeDown(ctx context.Context, dir string) error {
+	group := groupOf(dir)
+	if c, err := mains.LoadConfig(dir); err == nil && strings.HasPrefix(c.Group, limits.GroupPrefix) {
+		group = c.Group // as it was called by the version that made the lab
+	}
 	quit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if supervisor, err := mains.LoadProcess(dir); err == nil && supervisor.Alive() {

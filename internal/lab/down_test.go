@@ -93,7 +93,7 @@ func namespacesOf(pid string) []string {
 }
 
 // leftBehind says what is still there of a lab that was taken down, "" if nothing.
-func leftBehind(name, dir string, before machineState, inside []string) string {
+func leftBehind(dir string, before machineState, inside []string) string {
 	var left []string
 	after := look()
 	for what, diff := range map[string]string{"links": cmp.Diff(before.links, after.links), "mounts": cmp.Diff(before.mounts, after.mounts),
@@ -107,11 +107,9 @@ func leftBehind(name, dir string, before machineState, inside []string) string {
 			left = append(left, device+" on "+file)
 		}
 	}
-	if hierarchies, err := cgroups.Mounted(); err == nil {
-		for _, h := range hierarchies {
-			if _, err := os.Stat(filepath.Join(h.Mount, "refit-lab-"+name)); !errors.Is(err, os.ErrNotExist) {
-				left = append(left, "control group in "+h.Mount)
-			}
+	for _, group := range controlGroups() {
+		if strings.HasPrefix(filepath.Base(group), "refit-lab-"+filepath.Base(dir)+"-") {
+			left = append(left, group)
 		}
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -148,12 +146,12 @@ func ended(pid string) bool {
 // Two labs at once, with the same addresses; nodes without a cluster are enough.
 func TestDownLeavesNothing(t *testing.T) {
 	needsRoot(t)
-	base := t.TempDir()
+	base, a, b := t.TempDir(), fmt.Sprintf("a-%d", os.Getpid()), fmt.Sprintf("b-%d", os.Getpid())
 	before := look()
 	ctx := timeLimit(t, 5*time.Minute)
 	inside := map[string][]string{}
 	labs := map[string]*lab.Lab{}
-	for _, name := range []string{"down-a", "down-b"} {
+	for _, name := range []string{a, b} {
 		t.Cleanup(func() { _ = lab.DownIn(context.Background(), name, base) })
 		l, err := lab.Up(ctx, lab.Options{Name: name, StateDir: base, Nodes: 2, Bare: true, DiskSize: map[string]int64{"n2": 600 << 20}})
 		if err != nil {
@@ -164,10 +162,10 @@ func TestDownLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := lab.Up(ctx, lab.Options{Name: "down-a", StateDir: base, Bare: true}); !errors.As(err, &lab.ErrUp{}) {
+	if _, err := lab.Up(ctx, lab.Options{Name: a, StateDir: base, Bare: true}); !errors.As(err, &lab.ErrUp{}) {
 		t.Errorf("a second lab of the same name: %v", err)
 	}
-	size := output(t, labs["down-a"], "n2", "df", "--output=size", "-BM", "/")
+	size := output(t, labs[a], "n2", "df", "--output=size", "-BM", "/")
 	if megabytes, err := strconv.Atoi(strings.Trim(strings.Fields(size)[1], "M")); err != nil || megabytes > 600 {
 		t.Errorf("the small disk of n2 has size %q", size)
 	}
@@ -175,35 +173,35 @@ func TestDownLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(stick, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := labs["down-b"].Insert(ctx, "n1", stick); err != nil {
+	if _, err := labs[b].Insert(ctx, "n1", stick); err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.DownIn(ctx, "down-a", base); err != nil {
+	if err := lab.DownIn(ctx, a, base); err != nil {
 		t.Fatal(err)
 	}
-	if left := leftBehind("down-a", filepath.Join(base, "down-a"), before, inside["down-a"]); left != "" {
+	if left := leftBehind(filepath.Join(base, a), before, inside[a]); left != "" {
 		t.Error("left behind:", left)
 	}
-	output(t, labs["down-b"], "n1", "systemctl", "is-active", "containerd") // the other one is not touched
-	killSupervisor(t, labs["down-b"])
+	output(t, labs[b], "n1", "systemctl", "is-active", "containerd") // the other one is not touched
+	killSupervisor(t, labs[b])
 	for range 2 { // the second time there is nothing to do
-		if err := lab.DownIn(ctx, "down-b", base); err != nil {
+		if err := lab.DownIn(ctx, b, base); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if left := leftBehind("down-b", filepath.Join(base, "down-b"), before, inside["down-b"]); left != "" {
+	if left := leftBehind(filepath.Join(base, b), before, inside[b]); left != "" {
 		t.Error("left behind after the supervisor was killed:", left)
 	}
 	if device := look().loops[stick]; device != "" {
 		t.Errorf("the stick is still attached to %s", device)
 	}
-	if _, err := os.Stat("/run/refit-lab-inotify-instances"); err == nil && len(otherLabs()) == 0 {
+	if _, err := os.Stat("/run/refit-lab-inotify-instances"); err == nil && len(controlGroups()) == 0 {
 		t.Error("the limit of inotify instances was not set back")
 	}
 }
 
-// otherLabs are the control groups of labs on this machine.
-func otherLabs() []string {
+// controlGroups are those of all labs on this machine.
+func controlGroups() []string {
 	var found []string
 	hierarchies, _ := cgroups.Mounted()
 	for _, h := range hierarchies {

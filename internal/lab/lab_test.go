@@ -40,7 +40,8 @@ var shared struct {
 	inside   []string // namespaces of the lab
 }
 
-const sharedName = "package-test"
+// sharedName differs between two runs of these tests at once.
+var sharedName = fmt.Sprintf("test-%d", os.Getpid())
 
 func TestMain(m *testing.M) {
 	status := m.Run()
@@ -66,7 +67,7 @@ func endShared() error {
 	if err := lab.DownIn(ctx, sharedName, shared.stateDir); err != nil {
 		return err
 	}
-	if left := leftBehind(sharedName, dir, shared.before, shared.inside); left != "" {
+	if left := leftBehind(dir, shared.before, shared.inside); left != "" {
 		return fmt.Errorf("left behind: %s", left)
 	}
 	return os.RemoveAll(shared.stateDir)

@@ -72,7 +72,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	say := func(format string, args ...any) {
 		o.Progress(fmt.Sprintf("%5.1f s  ", time.Since(start).Seconds()) + fmt.Sprintf(format, args...))
 	}
-	if err := takeDown(ctx, dir, groupOf(o.Name)); err != nil {
+	if err := takeDown(ctx, dir); err != nil {
 		return nil, fmt.Errorf("taking away what is left of an earlier lab: %w", err)
 	}
 	l, err := prepare(ctx, o, dir, p)
@@ -118,7 +118,7 @@ func gatherParts(ctx context.Context, o Options) (parts, error) {
 
 // prepare writes everything a supervisor needs: settings, disks, programs, control groups.
 func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) {
-	config := &mains.Config{Name: o.Name, Version: o.Version, Group: groupOf(o.Name), Gateway: gateway + "/24",
+	config := &mains.Config{Name: o.Name, Version: o.Version, Group: groupOf(dir), Gateway: gateway + "/24",
 		Endpoint: nodeAddress(1) + ":6443", Inside: []string{nodeNetwork, podNetwork, ServiceNetwork}, ImageHosts: o.ImageHosts}
 	for number := 1; number <= o.Nodes; number++ {
 		config.Nodes = append(config.Nodes, nodeName(number))
