@@ -144,15 +144,17 @@ func (f *fetch) follow(ctx context.Context, src *source) {
 	}
 }
 
-func (f *fetch) refresh(ctx context.Context, src *source) {
-	ctx, cancel := context.WithTimeout(ctx, f.s.ChunkTime)
+func (f *fetch) refresh(parent context.Context, src *source) {
+	ctx, cancel := context.WithTimeout(parent, f.s.ChunkTime)
 	defer cancel()
 	have, err := src.peer.Have(ctx, f.shelf.Digest(), f.shelf.Chunks())
 	switch {
 	case errors.Is(err, exchange.ErrNotHere):
 		have = nil // it will have the bundle later
 	case err != nil:
-		f.failed(src, 1, err)
+		if parent.Err() == nil { // not merely because all is here
+			f.failed(src, 1, err)
+		}
 		return
 	}
 	f.mu.Lock()
