@@ -65,28 +65,10 @@ func takeDown(ctx context.Context, dir string) error {
 	if c, err := mains.LoadConfig(dir); err == nil && strings.HasPrefix(c.Group, limits.GroupPrefix) {
 		group = c.Group // as it was called by the version that made the lab
 	}
-	quit, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if supervisor, err := mains.LoadProcess(dir); err == nil && supervisor.Alive() {
-		_, _ = mains.Call(quit, dir, mains.Request{Op: mains.OpQuit}) // if it does not answer, it is killed
-	}
-	// The supervisor first, else it starts nodes again.
-	if err := cgroups.Kill(filepath.Join(group, "switch"), patience); err != nil {
+	if err := endProcesses(ctx, dir, group); err != nil {
 		return err
 	}
-	if err := cgroups.Kill(group, patience); err != nil {
-		return err
-	}
-	sticks := recordedSticks(dir)
-	for number, file := range loop.AttachedBelow(dir) {
-		sticks = append(sticks, machine.Stick{Loop: number, File: file})
-	}
-	for _, s := range sticks {
-		if err := loop.Detach(s.Loop, s.File); err != nil {
-			return err
-		}
-	}
-	if err := waitDetached(ctx, sticks); err != nil {
+	if err := detachAll(ctx, dir); err != nil {
 		return err
 	}
 	if err := cgroups.Remove(group, patience); err != nil {
@@ -96,6 +78,33 @@ func takeDown(ctx context.Context, dir string) error {
 		return fmt.Errorf("setting a limit of the machine back: %w", err)
 	}
 	return os.RemoveAll(dir)
+}
+
+// endProcesses ends the supervisor first, else it would start nodes again.
+func endProcesses(ctx context.Context, dir, group string) error {
+	quit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if supervisor, err := mains.LoadProcess(dir); err == nil && supervisor.Alive() {
+		_, _ = mains.Call(quit, dir, mains.Request{Op: mains.OpQuit}) // if it does not answer, it is killed
+	}
+	if err := cgroups.Kill(filepath.Join(group, "switch"), patience); err != nil {
+		return err
+	}
+	return cgroups.Kill(group, patience)
+}
+
+// detachAll detaches disks and sticks.
+func detachAll(ctx context.Context, dir string) error {
+	sticks := recordedSticks(dir)
+	for number, file := range loop.AttachedBelow(dir) {
+		sticks = append(sticks, machine.Stick{Loop: number, File: file})
+	}
+	for _, s := range sticks {
+		if err := loop.Detach(s.Loop, s.File); err != nil {
+			return err
+		}
+	}
+	return waitDetached(ctx, sticks)
 }
 
 // recordedSticks are the files plugged into nodes, wherever they are kept.
