@@ -12,6 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
@@ -85,7 +86,7 @@ type Agent struct {
 	media   load.MediaSet
 
 	mu    sync.Mutex
-	want  *want
+	want  *told.Want
 	state state
 
 	firstHold chan struct{}
@@ -121,7 +122,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	if a.keeper, err = pin.NewKeeper(p.Runtime, conf.StateDir); err != nil {
 		return nil, err
 	}
-	if a.want, err = readWant(conf.Path("want.json")); err != nil {
+	if a.want, err = told.Read(conf.Path("want.json")); err != nil {
 		// It comes from the API server again.
 		p.Log.Warn("what this node was told before is unreadable", "because", err)
 		a.want = nil
@@ -188,7 +189,7 @@ func each(ctx context.Context, kicked <-chan struct{}, period time.Duration, f f
 }
 
 // wanted is what the node was told last; nil if nothing yet.
-func (a *Agent) wanted() *want {
+func (a *Agent) wanted() *told.Want {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.want
@@ -224,7 +225,7 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 	}
 	for {
 		before := a.wanted()
-		w, err := resolve(ctx, a.api, nu, before)
+		w, err := told.Resolve(ctx, a.api, nu, before)
 		if err == nil {
 			a.take(w, before, nu)
 			return
@@ -243,10 +244,10 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 	}
 }
 
-func (a *Agent) take(w, before *want, nu *v1alpha1.NodeUpdate) {
+func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 	changed := before == nil || before.Generation != w.Generation
 	if changed {
-		if err := w.save(a.conf.Path("want.json")); err != nil {
+		if err := w.Save(a.conf.Path("want.json")); err != nil {
 			a.log.Error("what the node is told cannot be kept", "because", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
@@ -62,7 +63,7 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 	peers := a.peers.Clients(a.id, w.Spec.Peers, a.conf.Node)
 	var verdicts []model.Verdict
 	var served []string
-	for _, digest := range w.bundles() {
+	for _, digest := range w.Bundles() {
 		shelf, v := a.shelf(ctx, w, digest, peers)
 		if v != nil {
 			verdicts = append(verdicts, *v)
@@ -74,7 +75,7 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 	a.collect(w, served)
 	a.update(func(s *state) { s.bundles = slices.Clone(served[:min(len(served), 8)]) })
 	slices.Sort(served)
-	for _, digest := range w.bundles() {
+	for _, digest := range w.Bundles() {
 		if ctx.Err() != nil {
 			return
 		}
@@ -105,8 +106,8 @@ func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
 
 // shelf is the bundle's header on this node, from disk, a medium or a peer; or
 // why it is not there or may not be used.
-func (a *Agent) shelf(ctx context.Context, w *want, digest string, peers []*exchange.Client) (*loadagent.Shelf, *model.Verdict) {
-	policy := w.policy()
+func (a *Agent) shelf(ctx context.Context, w *told.Want, digest string, peers []*exchange.Client) (*loadagent.Shelf, *model.Verdict) {
+	policy := w.Policy()
 	if s := a.library.Shelf(digest); s != nil {
 		if d := policy.Decide(s.Bundle()); !d.Allowed {
 			return nil, &d.Verdict
@@ -160,13 +161,13 @@ func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange
 }
 
 // missing is how many bytes of what a node needs of a bundle are not here.
-func (a *Agent) missing(s *loadagent.Shelf, w *want) (missing, total int64) {
+func (a *Agent) missing(s *loadagent.Shelf, w *told.Want) (missing, total int64) {
 	x := load.Wanted(s.Bundle(), w.Hold, platform())
 	return x.Bytes - s.BytesHere(x.Blobs), x.Bytes
 }
 
 // acquire gets the chunks of one bundle.
-func (a *Agent) acquire(ctx context.Context, w *want, s *loadagent.Shelf, peers []*exchange.Client) []model.Verdict {
+func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, peers []*exchange.Client) []model.Verdict {
 	x := load.Wanted(s.Bundle(), w.Hold, platform())
 	verdicts := x.Missing
 	if a.missingChunks(s, x) == nil {
@@ -256,10 +257,10 @@ func (a *Agent) progress() func(digest string, media, peers int64) {
 }
 
 // countProgress counts anew what of the hold list is in the store.
-func (a *Agent) countProgress(w *want) {
+func (a *Agent) countProgress(w *told.Want) {
 	var total, done int64
 	payloads := 0
-	for _, d := range w.bundles() {
+	for _, d := range w.Bundles() {
 		s := a.library.Shelf(d)
 		if s == nil {
 			continue
@@ -281,12 +282,12 @@ func (a *Agent) countProgress(w *want) {
 }
 
 // collect removes bundles that are neither served nor held, and their blobs.
-func (a *Agent) collect(w *want, served []string) {
+func (a *Agent) collect(w *told.Want, served []string) {
 	if a.runner.Busy() {
 		return // a run may need what nobody else does
 	}
 	bundles, blobs := map[string]bool{}, map[string]bool{}
-	for _, d := range append(w.bundles(), served...) {
+	for _, d := range append(w.Bundles(), served...) {
 		bundles[d] = true
 		s := a.library.Shelf(d)
 		if s == nil {

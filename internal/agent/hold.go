@@ -34,7 +34,7 @@ func (a *Agent) holdPass(ctx context.Context) {
 		return
 	}
 	var verdicts []model.Verdict
-	src := source{lib: a.library, policy: w.policy()}
+	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w)}
 	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
 		verdicts, src.closed = vs, true
 	}
@@ -89,18 +89,34 @@ func holdVerdicts(node string, r pinagent.Result) []model.Verdict {
 	return out
 }
 
+// partial says of which bundles something that this node wants has not arrived.
+// None of their images is loaded yet: what is found altered on a stick leaves
+// the runtime as it was.
+func (a *Agent) partial(w *told.Want) map[string]bool {
+	out := map[string]bool{}
+	for _, d := range w.Bundles() {
+		if s := a.library.Shelf(d); s != nil {
+			x := load.Wanted(s.Bundle(), w.Hold, platform())
+			out[d] = s.BytesHere(x.Blobs) < x.Bytes
+		}
+	}
+	return out
+}
+
 // source is the library as package pin sees it.
 type source struct {
 	lib    *load.Library
 	policy load.Policy
 	// closed: nothing may be loaded now.
 	closed bool
+	// partial are bundles of which something this node wants is not here yet.
+	partial map[string]bool
 }
 
 // Image is a held image whose blobs are all here, of a bundle that is allowed.
 func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
 	shelf := s.lib.Shelf(img.Bundle)
-	if s.closed || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
+	if s.closed || s.partial[img.Bundle] || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
 		return containerd.Image{}, false
 	}
 	have := shelf.Bundle().ImageByName(img.Name)

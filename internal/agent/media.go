@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/media"
 )
 
@@ -48,9 +49,9 @@ func (a *Agent) scan() {
 func (a *Agent) describeMedia() {
 	w := a.wanted()
 	if w == nil {
-		w = &want{}
+		w = &told.Want{}
 	}
-	out := a.media.Describe(w.policy(), func(digest string) (missing, total int64) {
+	out := a.media.Describe(w.Policy(), func(digest string) (missing, total int64) {
 		if s := a.library.Shelf(digest); s != nil {
 			return a.missing(s, w)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
@@ -35,7 +36,7 @@ func (a *Agent) rooms(ctx context.Context) []load.Room {
 }
 
 // needs is how much room what is still missing takes, by file system.
-func (a *Agent) needs(ctx context.Context, w *want) (map[string]int64, error) {
+func (a *Agent) needs(ctx context.Context, w *told.Want) (map[string]int64, error) {
 	have, err := a.runtime.Present(ctx)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (a *Agent) needs(ctx context.Context, w *want) (map[string]int64, error) {
 		toLoad[pin.Key(i)] = true
 	}
 	out := map[string]int64{load.StateFS: 0, load.ImagesFS: 0}
-	for _, d := range w.bundles() {
+	for _, d := range w.Bundles() {
 		s := a.library.Shelf(d)
 		if s == nil {
 			continue
@@ -73,7 +74,7 @@ func (a *Agent) needs(ctx context.Context, w *want) (map[string]int64, error) {
 
 // checkSpace says whether what is missing fits. It is asked before anything is
 // copied or loaded; if the runtime is away nothing can be said yet.
-func (a *Agent) checkSpace(ctx context.Context, w *want) []model.Verdict {
+func (a *Agent) checkSpace(ctx context.Context, w *told.Want) []model.Verdict {
 	need, err := a.needs(ctx, w)
 	if err != nil {
 		return []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
@@ -95,7 +96,7 @@ func (a *Agent) setSpace(need map[string]int64, rooms []load.Room) {
 }
 
 // measure refreshes what the status says of the room.
-func (a *Agent) measure(ctx context.Context, w *want) {
+func (a *Agent) measure(ctx context.Context, w *told.Want) {
 	if need, err := a.needs(ctx, w); err == nil {
 		a.setSpace(need, a.rooms(ctx))
 	}

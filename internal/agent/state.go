@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -119,8 +120,8 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	return out
 }
 
-func (s *state) sourcesOf(w *want) (media, peers int64) {
-	for _, d := range w.bundles() {
+func (s *state) sourcesOf(w *told.Want) (media, peers int64) {
+	for _, d := range w.Bundles() {
 		if c := s.sources[d]; c != nil {
 			media += c.Media
 			peers += c.Peers

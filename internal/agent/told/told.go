@@ -1,4 +1,4 @@
-package agent
+package told
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 	"github.com/refit-dev/refit/internal/version"
 )
 
-// want is what this node was told, with the Contents it names. It is immutable.
-type want struct {
+// Want is what this node was told, with the Contents it names. It is immutable.
+type Want struct {
 	Generation int64                   `json:"generation"`
 	Spec       v1alpha1.NodeUpdateSpec `json:"spec"`
 	Hold       model.HoldList          `json:"hold"`
 	Trust      model.Trust             `json:"trust"`
 }
 
-// policy is what may be loaded.
-func (w *want) policy() load.Policy {
+// Policy is what may be loaded.
+func (w *Want) Policy() load.Policy {
 	// A build before a release counts as that release.
 	release, _, _ := strings.Cut(version.Version(), "-")
 	p := load.Policy{Trust: w.Trust, Refit: release}
@@ -36,8 +36,8 @@ func (w *want) policy() load.Policy {
 	return p
 }
 
-// bundles are the digests that matter to this node: approved, held, run.
-func (w *want) bundles() []string {
+// Bundles are the digests that matter to this node: approved, held, run.
+func (w *Want) Bundles() []string {
 	var out []string
 	add := func(d string) {
 		if d != "" && !slices.Contains(out, d) {
@@ -59,8 +59,8 @@ func (w *want) bundles() []string {
 	return out
 }
 
-// readWant is what the agent knew before it was restarted; nil if nothing.
-func readWant(path string) (*want, error) {
+// Read is what the agent knew before it was restarted; nil if nothing.
+func Read(path string) (*Want, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -68,14 +68,15 @@ func readWant(path string) (*want, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what this node was told: %w", err)
 	}
-	w := &want{}
+	w := &Want{}
 	if err := json.Unmarshal(b, w); err != nil {
 		return nil, fmt.Errorf("what this node was told, %s: %w", path, err)
 	}
 	return w, nil
 }
 
-func (w *want) save(path string) error {
+// Save keeps it for the time after a restart.
+func (w *Want) Save(path string) error {
 	b, err := json.Marshal(w)
 	if err != nil {
 		return fmt.Errorf("what this node was told: %w", err)
@@ -83,10 +84,15 @@ func (w *want) save(path string) error {
 	return disk.WriteFile(path, b, 0o600)
 }
 
-// resolve reads the Contents that a NodeUpdate names, taking over from before
+// Contents are read by name.
+type Contents interface {
+	Content(ctx context.Context, name string) (*v1alpha1.Content, error)
+}
+
+// Resolve reads the Contents that a NodeUpdate names, taking over from before
 // what has the same name.
-func resolve(ctx context.Context, api API, nu *v1alpha1.NodeUpdate, before *want) (*want, error) {
-	w := &want{Generation: nu.Generation, Spec: nu.Spec}
+func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before *Want) (*Want, error) {
+	w := &Want{Generation: nu.Generation, Spec: nu.Spec}
 	if before != nil && before.Spec.Hold == w.Spec.Hold {
 		w.Hold = before.Hold
 	} else if err := readContent(ctx, api, v1alpha1.ContentHold, w.Spec.Hold, &w.Hold); err != nil {
@@ -100,7 +106,7 @@ func resolve(ctx context.Context, api API, nu *v1alpha1.NodeUpdate, before *want
 	return w, nil
 }
 
-func readContent(ctx context.Context, api API, kind, name string, into any) error {
+func readContent(ctx context.Context, api Contents, kind, name string, into any) error {
 	if name == "" {
 		return nil
 	}
