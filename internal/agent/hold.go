@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/model"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
@@ -96,8 +97,8 @@ func (a *Agent) partial(w *told.Want) map[string]bool {
 	out := map[string]bool{}
 	for _, d := range w.Bundles() {
 		if s := a.library.Shelf(d); s != nil {
-			x := load.Wanted(s.Bundle(), w.Hold, platform())
-			out[d] = s.BytesHere(x.Blobs) < x.Bytes
+			missing, _ := a.missing(s, w)
+			out[d] = missing > 0
 		}
 	}
 	return out
@@ -105,8 +106,8 @@ func (a *Agent) partial(w *told.Want) map[string]bool {
 
 // source is the library as package pin sees it.
 type source struct {
-	lib    *load.Library
-	policy load.Policy
+	lib    *loadagent.Library
+	policy loadagent.Policy
 	// closed: nothing may be loaded now.
 	closed bool
 	// partial are bundles of which something this node wants is not here yet.
