@@ -37,7 +37,8 @@ e2e: deps build ## The long tables (kills, faults) on real nodes; results go to 
 
 .PHONY: bench
 bench: deps build ## Benchmarks against peers and limits; results go to bench/results
-	$(GO) test -run '^$$' -bench . -benchtime 3x ./internal/pipeline/... ./bench/...
+	mkdir -p bench/results
+	$(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bench/results/bench.txt
 
 .PHONY: generate
 generate: ## Generate deepcopy code and CRDs from api/

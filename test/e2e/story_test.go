@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,10 @@ func TestMainJob(t *testing.T) {
 	fired := arm(t, s, []killPoint{row})
 	var digest string
 	step(t, "every node holds and pins every image", func(t *testing.T) {
+		eventually(t, 3*time.Minute, "the freed room is seen", func() (bool, string) {
+			v, ok := status(t, s)
+			return ok && v.Phase != v1alpha1.PhaseBlocked, fmt.Sprintf("%s %v", v.Phase, v.Waiting)
+		})
 		digest, err = s.Prepare(ctx, b)
 		must(t, err)
 	})
@@ -111,18 +116,24 @@ func wrongStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right str
 		if err := s.Client.List(ctx, &list); err != nil {
 			return false, err.Error()
 		}
-		var said []string
-		for _, x := range list.Items {
-			for _, c := range x.Status.Conditions {
-				said = append(said, x.Name+" "+c.Type+" "+c.Reason+" "+c.Message)
-				if strings.Contains(c.Message, wrong.Digest) && strings.Contains(c.Message, b.Digest) {
-					return true, c.Message
-				}
-			}
-		}
-		return false, strings.Join(said, "; ")
+		return conditionSays(list.Items, wrong.Digest, b.Digest)
 	})
 	must(t, s.Eject(ctx, s.Stick, dev))
+}
+
+// conditionSays finds a Bundle's condition whose message has all the words.
+func conditionSays(bundles []v1alpha1.Bundle, words ...string) (bool, string) {
+	var said []string
+	for _, b := range bundles {
+		for _, c := range b.Status.Conditions {
+			said = append(said, b.Name+" "+c.Type+" "+c.Reason+" "+c.Message)
+			missing := slices.IndexFunc(words, func(w string) bool { return !strings.Contains(c.Message, w) })
+			if missing < 0 {
+				return true, c.Message
+			}
+		}
+	}
+	return false, strings.Join(said, "; ")
 }
 
 // alteredStick: the right bundle with one byte changed in the middle.
@@ -136,6 +147,14 @@ func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right s
 		m, said := medium(t, s, s.Stick, dev)
 		return m.State == v1alpha1.MediumUnreadable && strings.Contains(m.Message, "offset"), said
 	})
+	eventually(t, time.Minute, "a Bundle's condition names the damage with the digest found and the one expected", func() (bool, string) {
+		var list v1alpha1.BundleList
+		if err := s.Client.List(ctx, &list); err != nil {
+			return false, err.Error()
+		}
+		return conditionSays(list.Items, "offset", "found sha256:", "expected sha256:")
+	})
+	noBundleImages(t, s, b)
 	must(t, s.Eject(ctx, s.Stick, dev))
 }
 

@@ -147,19 +147,19 @@ func (f *File) ReadChunk(n int, buf []byte) ([]byte, error) {
 	if got, err := f.r.ReadAt(buf, at); got < len(buf) {
 		return nil, f.unreadable(c.Blob, at+int64(got), err)
 	}
-	if sha256.Sum256(buf) != c.Digest {
-		return nil, f.mismatch(c)
+	if sum := sha256.Sum256(buf); sum != c.Digest {
+		return nil, f.mismatch(c, sum)
 	}
 	return buf, nil
 }
 
 // mismatch is the error for a chunk whose bytes are wrong.
-func (f *File) mismatch(c bundle.Chunk) error {
+func (f *File) mismatch(c bundle.Chunk, sum [sha256.Size]byte) error {
 	if err := f.sameHeader(); err != nil {
 		return err
 	}
 	return &bundle.CorruptError{Part: "blob", Digest: f.h.Metadata.Blobs[c.Blob].Digest, Image: f.h.UserOf(c.Blob),
-		Offset: f.h.BlobOffset(c.Blob) + c.Offset, Length: c.Size, Found: "the bytes are not those of the chunk table"}
+		Offset: f.h.BlobOffset(c.Blob) + c.Offset, Length: c.Size, Found: fmt.Sprintf("found sha256:%x, expected sha256:%x", sum, c.Digest)}
 }
 
 func (f *File) unreadable(blob int, at int64, err error) error {

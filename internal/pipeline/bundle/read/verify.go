@@ -138,13 +138,23 @@ func (v *verifier) check(s segment, data []byte) error {
 			return v.damaged(s, "tar header of blob", s.at+int64(i), "is not the one that the metadata implies")
 		}
 	}
-	if s.chunk >= 0 && sha256.Sum256(data[s.lead:s.lead+s.size]) != h.Chunks.Chunk(s.chunk).Digest {
-		return v.f.mismatch(h.Chunks.Chunk(s.chunk))
+	if s.chunk >= 0 {
+		if err := v.checkChunk(s, data); err != nil {
+			return err
+		}
 	}
 	for i, c := range data[s.lead+s.size:] {
 		if c != 0 {
 			return v.damaged(s, "padding after blob", s.at+s.lead+s.size+int64(i), "is not zero")
 		}
+	}
+	return nil
+}
+
+func (v *verifier) checkChunk(s segment, data []byte) error {
+	c := v.f.h.Chunks.Chunk(s.chunk)
+	if sum := sha256.Sum256(data[s.lead : s.lead+s.size]); sum != c.Digest {
+		return v.f.mismatch(c, sum)
 	}
 	return nil
 }

@@ -1,0 +1,4 @@
+// Package bench measures what refit does against the limit of the machine in
+// the same run, so that the ratio says something on any machine. `make bench`
+// writes the last results to results/.
+package bench
