@@ -65,19 +65,30 @@ func takeDown(ctx context.Context, dir string) error {
 	if c, err := mains.LoadConfig(dir); err == nil && strings.HasPrefix(c.Group, limits.GroupPrefix) {
 		group = c.Group // as it was called by the version that made the lab
 	}
-	if err := endProcesses(ctx, dir, group); err != nil {
+	if err := endAll(ctx, dir, group); err != nil {
 		return err
 	}
 	if err := detachAll(ctx, dir); err != nil {
-		return err
-	}
-	if err := cgroups.Remove(group, patience); err != nil {
 		return err
 	}
 	if err := limits.Restore(ctx); err != nil {
 		return fmt.Errorf("setting a limit of the machine back: %w", err)
 	}
 	return os.RemoveAll(dir)
+}
+
+// endAll ends processes until their groups can be removed: one that was just
+// being started when whoever made the lab was killed may turn up late.
+func endAll(ctx context.Context, dir, group string) error {
+	for deadline := time.Now().Add(patience); ; {
+		if err := endProcesses(ctx, dir, group); err != nil {
+			return err
+		}
+		err := cgroups.Remove(group, patience/100)
+		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // endProcesses ends the supervisor first, else it would start nodes again.

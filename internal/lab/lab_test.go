@@ -189,7 +189,7 @@ func TestUpMakesAClusterWhereNothingLeaves(t *testing.T) {
 	}
 }
 
-// R0: the count is 0 while a cluster is made and runs, and it can rise: an image
+// The count is 0 while a cluster is made and runs, and it can rise: an image
 // pull by name asks for the name, one by address sends packets.
 func TestADeliberatePullIsCounted(t *testing.T) {
 	l := cluster(t)
