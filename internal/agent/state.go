@@ -28,8 +28,8 @@ type state struct {
 
 	// Why the bundles or the images are not complete; the first counts.
 	bundleVerdicts, holdVerdicts []model.Verdict
-	// copying and loading are under way.
-	copying, loading bool
+	// copying is under way.
+	copying bool
 	// bundles whose header is here and served.
 	bundles []string
 

@@ -2,12 +2,12 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -68,27 +68,28 @@ func (a *Agent) holdView() view {
 	if a.want == nil || a.want.Spec.Hold == "" && len(a.want.Spec.Bundles) == 0 {
 		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "nothing is asked of this node"}
 	}
-	h := s.holding
-	all := h.ImagesPinned == h.ImagesTotal && h.ImagesHeld == h.ImagesTotal && h.PayloadsHeld == h.PayloadsTotal
-	for _, vs := range [][]model.Verdict{s.bundleVerdicts, s.holdVerdicts} {
-		for _, w := range vs {
-			v := view{phase: phaseWaiting, reason: w.Reason, message: w.Message, stalled: !w.Waiting, busy: w.Waiting}
-			if s.copying {
-				v.phase = phaseCopying
-			}
-			return v
+	if vs := slices.Concat(s.bundleVerdicts, s.holdVerdicts); len(vs) > 0 {
+		v := view{phase: phaseWaiting, reason: vs[0].Reason, message: vs[0].Message, stalled: !vs[0].Waiting, busy: vs[0].Waiting}
+		if s.copying {
+			v.phase = phaseCopying
 		}
+		return v
 	}
+	h := s.holding
 	switch {
 	case a.want.Spec.Hold == "":
 		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "an approved bundle is known, nothing of it is to be held yet"}
-	case all && h.Content == a.want.Spec.Hold:
+	case complete(h) && h.Content == a.want.Spec.Hold:
 		return view{phase: phaseHeld, reason: v1alpha1.ReasonAsExpected, held: true,
 			message: fmt.Sprintf("%d images and %d payloads are held and pinned", h.ImagesHeld, h.PayloadsHeld)}
 	case s.copying:
 		return view{phase: phaseCopying, reason: v1alpha1.ReasonCopying, busy: true, message: "copying what the hold list wants"}
 	}
 	return view{phase: phaseLoading, reason: v1alpha1.ReasonLoading, busy: true, message: "loading and pinning images"}
+}
+
+func complete(h v1alpha1.Holding) bool {
+	return h.ImagesPinned == h.ImagesTotal && h.ImagesHeld == h.ImagesTotal && h.PayloadsHeld == h.PayloadsTotal
 }
 
 // conditions are Ready, Reconciling, Stalled and ImagesHeld; times of earlier

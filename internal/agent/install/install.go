@@ -139,6 +139,10 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 		return &WrongBundleError{Path: path, Found: h.Digest, Name: h.Metadata.Name + " " + h.Metadata.Version, Expected: o.Digest}
 	}
 	o.Say("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
+	return loadGroup(ctx, o, f, r)
+}
+
+func loadGroup(ctx context.Context, o Options, f *read.File, r *Report) error {
 	socket := o.Config.Runtime
 	if socket == "" {
 		socket = config.DefaultRuntime
@@ -148,6 +152,7 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 		return err
 	}
 	defer c.Close()
+	h := f.Header()
 	contact := firstContact{Bundle: h.Digest}
 	for _, img := range h.Metadata.Images {
 		if img.Group != bundle.GroupRefit {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -128,10 +129,10 @@ func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, e
 
 // Unsettled is what keeps kubeadm from being started.
 func (h *nodeHost) Unsettled(ctx context.Context) ([]string, error) {
-	if err := h.APIReady(ctx); err != nil {
-		return []string{err.Error()}, nil
-	}
 	problems, _, err := settle.StaticPods(ctx, h)
+	if away := h.APIReady(ctx); away != nil {
+		problems = append(problems, away.Error())
+	}
 	return problems, err
 }
 
@@ -204,8 +205,11 @@ func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, 
 		return "", false, err
 	}
 	p, err := kube.ProcessOf(pid)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil // it ended just now
+	}
+	if err != nil {
+		return "", false, err
 	}
 	version, err = h.binaries.Version(ctx, p.Path(), "--version")
 	return version, p.Replaced, err

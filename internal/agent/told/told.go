@@ -115,10 +115,10 @@ func readContent(ctx context.Context, api Contents, kind, name string, into any)
 		return err
 	}
 	if got := v1alpha1.ContentName(kind, c.Data); got != name || c.Type != kind {
-		return fmt.Errorf("Content %s is of type %s and its data makes the name %s: it was altered and is not used", name, c.Type, got)
+		return fmt.Errorf("content %s is of type %s and its data makes the name %s: it was altered and is not used", name, c.Type, got)
 	}
 	if err := json.Unmarshal([]byte(c.Data), into); err != nil {
-		return fmt.Errorf("Content %s: %w", name, err)
+		return fmt.Errorf("content %s: %w", name, err)
 	}
 	return nil
 }

@@ -89,8 +89,8 @@ func (c *Client) Watch(ctx context.Context, changed func()) {
 				if alive = ok; ok {
 					changed()
 				}
-			case <-errs:
-				alive = false
+			case err := <-errs:
+				alive = err == nil && ctx.Err() == nil // the runtime went away, or we
 			case <-ctx.Done():
 				return
 			}

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -70,8 +71,12 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 	}
 	// Layers that were there before us were not under our lease; from here on
 	// the configuration holds them.
-	if ok, err := image.IsUnpacked(ctx, snapshotter); err != nil || !ok {
-		return nil, fmt.Errorf("unpack: a layer was collected meanwhile, it is tried again (%v)", err)
+	ok, err := image.IsUnpacked(ctx, snapshotter)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	if !ok {
+		return nil, errors.New("unpack: a layer was collected meanwhile, it is tried again")
 	}
 	failpoint.Here(failpoint.LoadUnpack)
 	for _, dir := range []string{root, snapshots} {

@@ -43,7 +43,7 @@ func roomAt(path string) (Room, error) {
 		return Room{}, fmt.Errorf("room at %s: %w", path, err)
 	}
 	return Room{
-		ID:    fmt.Sprintf("%d:%d", unix.Major(uint64(f.Dev)), unix.Minor(uint64(f.Dev))),
+		ID:    fmt.Sprintf("%d:%d", unix.Major(f.Dev), unix.Minor(f.Dev)),
 		Free:  int64(st.Bavail) * st.Bsize,
 		Total: int64(st.Blocks) * st.Bsize,
 	}, nil

@@ -51,8 +51,7 @@ func StaticPods(dir string) ([]StaticPod, error) {
 	}
 	var out []StaticPod
 	for _, e := range entries {
-		// The kubelet passes over directories and files that begin with a dot.
-		if ext := filepath.Ext(e.Name()); e.IsDir() || strings.HasPrefix(e.Name(), ".") || ext != ".yaml" && ext != ".yml" && ext != ".json" {
+		if !isManifest(e) {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
@@ -73,6 +72,13 @@ func StaticPods(dir string) ([]StaticPod, error) {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out, nil
+}
+
+// isManifest: the kubelet passes over directories and files that begin with a
+// dot.
+func isManifest(e fs.DirEntry) bool {
+	ext := filepath.Ext(e.Name())
+	return !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
 }
 
 // APIServer is the name of the API server's static pod.

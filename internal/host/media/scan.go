@@ -111,7 +111,7 @@ func sameDevice(path, number string) bool {
 	if err1 != nil || err2 != nil || unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return false
 	}
-	return uint64(unix.Major(uint64(st.Rdev))) == ma && uint64(unix.Minor(uint64(st.Rdev))) == mi
+	return uint64(unix.Major(st.Rdev)) == ma && uint64(unix.Minor(st.Rdev)) == mi
 }
 
 func file(path string) (Medium, bool) {

@@ -54,12 +54,7 @@ func Repository(name string) string {
 // Decide compares what is wanted with what is there.
 func Decide(want []model.HeldImage, have []Present, own Own) Decision {
 	var d Decision
-	byTag := map[string]Present{}
-	for _, p := range have {
-		for _, t := range p.Tags {
-			byTag[t] = p
-		}
-	}
+	byTag := index(have)
 	needed := map[string]bool{}
 	wanted := map[string]bool{}
 	for _, img := range want {
@@ -80,6 +75,23 @@ func Decide(want []model.HeldImage, have []Present, own Own) Decision {
 			d.Pin = append(d.Pin, img)
 		}
 	}
+	d.release(own, wanted, needed)
+	return d
+}
+
+func index(have []Present) map[string]Present {
+	byTag := map[string]Present{}
+	for _, p := range have {
+		for _, t := range p.Tags {
+			byTag[t] = p
+		}
+	}
+	return byTag
+}
+
+// release lets go of own pins that are not wanted, except of names that a
+// wanted image needs too.
+func (d *Decision) release(own Own, wanted, needed map[string]bool) {
 	for key, names := range own {
 		if wanted[key] {
 			continue
@@ -94,5 +106,4 @@ func Decide(want []model.HeldImage, have []Present, own Own) Decision {
 	sort.Strings(d.Release)
 	sort.Strings(d.Unpin)
 	d.Unpin = slices.Compact(d.Unpin)
-	return d
 }

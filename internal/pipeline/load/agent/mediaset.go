@@ -80,26 +80,29 @@ func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
 	seen := map[string]bool{}
 	for _, m := range now {
 		seen[m.Path] = true
-		have := s.all[m.Path]
-		if have != nil && have.Key == m.Key && have.same() {
-			continue
+		if have := s.all[m.Path]; have == nil || have.Key != m.Key || !have.same() {
+			changed = s.drop(m.Path) || changed
+			s.all[m.Path] = probe(m)
+			changed = changed || s.all[m.Path].opened != nil
 		}
-		fresh := probe(m)
-		if have != nil {
-			changed = changed || have.opened != nil
-			have.close()
-		}
-		changed = changed || fresh.opened != nil
-		s.all[m.Path] = fresh
 	}
-	for path, p := range s.all {
+	for path := range s.all {
 		if !seen[path] {
-			changed = changed || p.opened != nil
-			p.close()
-			delete(s.all, path)
+			changed = s.drop(path) || changed
 		}
 	}
 	return changed
+}
+
+// drop lets go of a medium; it had a bundle or not.
+func (s *MediaSet) drop(path string) (bundle bool) {
+	p := s.all[path]
+	if p == nil {
+		return false
+	}
+	p.close()
+	delete(s.all, path)
+	return p.opened != nil
 }
 
 // probe reads the header of what is on a medium.

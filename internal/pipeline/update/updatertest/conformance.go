@@ -68,79 +68,11 @@ type cut struct{}
 
 // Conform runs the conformance test; fixture makes a new node every time.
 func Conform(t *testing.T, fixture func(t *testing.T) *Fixture) {
-	var points []string
-	t.Run("an untouched node is not called done", func(t *testing.T) {
-		f := fixture(t)
-		if f.State() != f.From {
-			t.Fatalf("the fixture begins at %q", f.State())
-		}
-		if observed(t, f, f.Make()) {
-			t.Fatal("done")
-		}
-	})
-	t.Run("it ends at the target, is observed there, and stays when called again", func(t *testing.T) {
-		f := fixture(t)
-		seen := map[string]int{}
-		restore := failpoint.OnHit(func(n string) { seen[n]++ })
-		defer restore()
-		if r := drive(t, f, f.Make()); !r.Done {
-			t.Fatalf("ended with %+v", r)
-		}
-		if f.State() != f.To || !observed(t, f, f.Make()) {
-			t.Fatalf("called done at %q", f.State())
-		}
-		for n := range seen {
-			points = append(points, n)
-		}
-		if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
-			t.Fatalf("the second time it ended with %+v at %q", r, f.State())
-		}
-	})
-	for _, p := range points {
-		t.Run(fmt.Sprintf("killed at %s it goes on to the same end", p), func(t *testing.T) {
-			f := fixture(t)
-			killed := false
-			restore := failpoint.OnHit(func(n string) {
-				if n == p && !killed {
-					killed = true
-					panic(cut{})
-				}
-			})
-			defer restore()
-			func() {
-				defer func() {
-					if r := recover(); r != nil {
-						if _, ok := r.(cut); !ok {
-							panic(r)
-						}
-					}
-				}()
-				drive(t, f, f.Make())
-			}()
-			if !killed {
-				t.Skipf("the point was not passed this time")
-			}
-			if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
-				t.Fatalf("ended with %+v at %q", r, f.State())
-			}
-		})
+	untouched(t, fixture)
+	for _, p := range reaches(t, fixture) {
+		survives(t, fixture, p)
 	}
-	t.Run("a new process at every call makes no difference", func(t *testing.T) {
-		f := fixture(t)
-		for range calls {
-			r, err := f.Make().Update(t.Context(), f.Task)
-			if err == nil && r.Failed {
-				t.Fatalf("failed: %+v", r)
-			}
-			if f.State() == f.To {
-				break
-			}
-			f.Tick()
-		}
-		if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
-			t.Fatalf("ended with %+v at %q", r, f.State())
-		}
-	})
+	forgets(t, fixture)
 	broken(t, fixture)
 	undo(t, fixture)
 }
@@ -192,6 +124,94 @@ func undo(t *testing.T, fixture func(t *testing.T) *Fixture) {
 				f.Tick()
 			}
 			t.Fatalf("after undo the node is at %q", f.State())
+		}
+	})
+}
+
+func untouched(t *testing.T, fixture func(t *testing.T) *Fixture) {
+	t.Run("an untouched node is not called done", func(t *testing.T) {
+		f := fixture(t)
+		if f.State() != f.From {
+			t.Fatalf("the fixture begins at %q", f.State())
+		}
+		if observed(t, f, f.Make()) {
+			t.Fatal("done")
+		}
+	})
+}
+
+// reaches returns the failpoints that were passed on the way.
+func reaches(t *testing.T, fixture func(t *testing.T) *Fixture) (points []string) {
+	t.Run("it ends at the target, is observed there, and stays when called again", func(t *testing.T) {
+		f := fixture(t)
+		seen := map[string]bool{}
+		restore := failpoint.OnHit(func(n string) {
+			if !seen[n] {
+				seen[n] = true
+				points = append(points, n)
+			}
+		})
+		defer restore()
+		if r := drive(t, f, f.Make()); !r.Done {
+			t.Fatalf("ended with %+v", r)
+		}
+		if f.State() != f.To || !observed(t, f, f.Make()) {
+			t.Fatalf("called done at %q", f.State())
+		}
+		if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
+			t.Fatalf("the second time it ended with %+v at %q", r, f.State())
+		}
+	})
+	return points
+}
+
+func survives(t *testing.T, fixture func(t *testing.T) *Fixture, point string) {
+	t.Run(fmt.Sprintf("killed at %s it goes on to the same end", point), func(t *testing.T) {
+		f := fixture(t)
+		killed := false
+		restore := failpoint.OnHit(func(n string) {
+			if n == point && !killed {
+				killed = true
+				panic(cut{})
+			}
+		})
+		defer restore()
+		untilCut(func() { drive(t, f, f.Make()) })
+		if !killed {
+			t.Fatal("the point was not passed")
+		}
+		if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
+			t.Fatalf("ended with %+v at %q", r, f.State())
+		}
+	})
+}
+
+func untilCut(f func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(cut); !ok {
+				panic(r)
+			}
+		}
+	}()
+	f()
+}
+
+func forgets(t *testing.T, fixture func(t *testing.T) *Fixture) {
+	t.Run("a new process at every call makes no difference", func(t *testing.T) {
+		f := fixture(t)
+		for range calls {
+			r, err := f.Make().Update(t.Context(), f.Task)
+			if err == nil && r.Failed {
+				t.Fatalf("failed: %+v", r)
+			}
+			if f.State() == f.To {
+				break
+			}
+			f.Tick()
+		}
+		if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
+			t.Fatalf("ended with %+v at %q", r, f.State())
 		}
 	})
 }

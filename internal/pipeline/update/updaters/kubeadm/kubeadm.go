@@ -72,10 +72,14 @@ func filesOf(t updaters.Task) files {
 
 func unit(t updaters.Task) string { return "refit-run-" + t.Step.ID + ".service" }
 
-// Observe: kubeadm succeeded in this run, and the manifests are the target's.
+// Observe sees whether kubeadm succeeded in this run and the manifests are the
+// target's.
 func (u *Updater) Observe(_ context.Context, t updaters.Task) (updaters.Observation, error) {
 	version, err := os.ReadFile(filesOf(t).marker)
-	if err != nil || string(version) != t.Step.To {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return updaters.Observation{}, fmt.Errorf("kubeadm's success: %w", err)
+	}
+	if string(version) != t.Step.To {
 		return updaters.Observation{Detail: "kubeadm has not succeeded in this run"}, nil
 	}
 	pods, err := u.host.StaticPods()

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,7 +44,7 @@ func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
 // Name is kubelet.
 func (u *Updater) Name() string { return "kubelet" }
 
-// Observe: the new file is there, runs, and is healthy.
+// Observe sees whether the new file is there, runs, and is healthy.
 func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	path, err := u.host.Kubelet(ctx)
 	if err != nil {
@@ -53,7 +54,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	if have, err := disk.Digest(path); err != nil || have != p.Digest {
+	if !isFile(path, p.Digest) {
 		return updaters.Observation{Detail: fmt.Sprintf("%s is not the kubelet of the bundle", path)}, nil
 	}
 	version, replaced, err := u.host.Running(ctx)
@@ -66,10 +67,20 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	case replaced || version != t.Step.To:
 		return updaters.Observation{Detail: fmt.Sprintf("the running kubelet is %s, %s is wanted", version, t.Step.To)}, nil
 	}
-	if err := u.host.KubeletHealthy(ctx); err != nil {
-		return updaters.Observation{Detail: err.Error()}, nil
+	return healthy(u.host.KubeletHealthy(ctx)), nil
+}
+
+func healthy(sick error) updaters.Observation {
+	if sick != nil {
+		return updaters.Observation{Detail: sick.Error()}
 	}
-	return updaters.Observation{Done: true}, nil
+	return updaters.Observation{Done: true}
+}
+
+// isFile: a file that is not there is not it either.
+func isFile(path, digest string) bool {
+	have, err := disk.Digest(path)
+	return err == nil && have == digest
 }
 
 // Update does the next thing that is missing.
@@ -116,7 +127,7 @@ func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 	if err != nil {
 		return err
 	}
-	if have, err := disk.Digest(path); err != nil || have != p.Digest {
+	if !isFile(path, p.Digest) {
 		if err := u.host.StopKubelet(ctx); err != nil {
 			return err
 		}
@@ -126,11 +137,12 @@ func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 		}
 		failpoint.Here(failpoint.KubeletReplaced)
 	}
-	kubectl := u.host.Kubectl()
-	if _, err := t.Payload("kubectl"); err != nil || kubectl == "" {
-		return nil // the bundle or the node has none: nothing depends on it
+	if kubectl := u.host.Kubectl(); kubectl != "" {
+		_, err = updaters.Swap(t, "kubectl", kubectl)
 	}
-	_, err = updaters.Swap(t, "kubectl", kubectl)
+	if errors.Is(err, updaters.ErrNoPayload) {
+		return nil // nothing depends on kubectl
+	}
 	return err
 }
 

@@ -205,15 +205,9 @@ func (e *Engine) step(ctx context.Context, j *journal, s v1alpha1.UpdateStep, re
 	report(e.status(j, s.ID, v1alpha1.ReasonUpdating, "begun"))
 	last := ""
 	for ctx.Err() == nil {
-		r, err := u.Update(ctx, t)
-		if errors.Is(err, updaters.ErrNoPayload) {
-			r, err = updaters.Fail(v1alpha1.ReasonPayloadMissing, "%v", err), nil
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				break
-			}
-			r = updaters.Going(v1alpha1.ReasonUpdating, "it is tried again: %v", err)
+		r := once(ctx, u, t)
+		if ctx.Err() != nil && !r.Done {
+			break // what came of it is not known
 		}
 		if r.Done || r.Failed {
 			failpoint.Here(failpoint.StepAfter)
@@ -229,6 +223,18 @@ func (e *Engine) step(ctx context.Context, j *journal, s v1alpha1.UpdateStep, re
 		e.sleep(ctx, r.After)
 	}
 	return updaters.Result{}
+}
+
+// once calls an updater; an error is a Result that goes on.
+func once(ctx context.Context, u updaters.Updater, t updaters.Task) updaters.Result {
+	r, err := u.Update(ctx, t)
+	switch {
+	case errors.Is(err, updaters.ErrNoPayload):
+		return updaters.Fail(v1alpha1.ReasonPayloadMissing, "%v", err)
+	case err != nil:
+		return updaters.Going(v1alpha1.ReasonUpdating, "it is tried again: %v", err)
+	}
+	return r
 }
 
 // observeAll looks at every step once more; why is "" if all are done.
