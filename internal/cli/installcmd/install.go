@@ -79,7 +79,7 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 			return err
 		}
 	}
-	return o.installCluster(ctx, image.Name)
+	return o.installCluster(ctx, image.Name, hosts)
 }
 
 // selfImageOf finds refit's own image in a bundle.
@@ -145,20 +145,11 @@ func (o installer) installHost(ctx context.Context, b *read.File, rsh string, h 
 	if h.device != "" {
 		cmd += " --from " + shellQuote(h.device)
 	}
-	said, err := sh.output(ctx, nil, cmd+" && rm -f "+remoteAgent)
-	if err != nil {
+	if _, err := sh.output(ctx, nil, cmd+" && rm -f "+remoteAgent); err != nil {
 		return fmt.Errorf("host %s: installing the agent: %w", h.name, err)
 	}
-	o.Note("%s: agent installed%s", h.name, lastLine(said))
+	o.Note("%s: agent installed", h.name)
 	return nil
-}
-
-func lastLine(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	if l := lines[len(lines)-1]; l != "" {
-		return " (" + l + ")"
-	}
-	return ""
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

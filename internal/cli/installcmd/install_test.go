@@ -3,6 +3,8 @@ package installcmd
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
@@ -15,6 +17,21 @@ func TestParseHosts(t *testing.T) {
 	for _, bad := range []string{"", ":/dev/sdb", "n1:sdb", "-oProxyCommand=x"} {
 		if _, err := parseHosts([]string{bad}); exit.Code(err) != exit.UsageCode {
 			t.Errorf("%q is taken: %v", bad, err)
+		}
+	}
+}
+
+func TestFirstContactIsAHostWithADeviceByNameOrAddress(t *testing.T) {
+	t.Parallel()
+	n := &corev1.Node{}
+	n.Name = "n2"
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}}
+	for _, tc := range []struct {
+		h    host
+		want bool
+	}{{host{"n2", "/dev/sdb"}, true}, {host{"10.0.0.2", "/dev/sdb"}, true}, {host{"n2", ""}, false}, {host{"n3", "/dev/sdb"}, false}} {
+		if got := firstContact(n, []host{tc.h}); got != tc.want {
+			t.Errorf("%v: %t, want %t", tc.h, got, tc.want)
 		}
 	}
 }

@@ -27,12 +27,12 @@ const labelFirstContact = "refit.dev/first-contact"
 
 // installCluster applies kinds, permissions and the controller, and waits
 // until it runs and every node has an agent.
-func (o installer) installCluster(ctx context.Context, image string) error {
+func (o installer) installCluster(ctx context.Context, image string, hosts []host) error {
 	c, err := o.Client()
 	if err != nil {
 		return err
 	}
-	if err := o.labelHolders(ctx, c, image); err != nil {
+	if err := o.labelHolders(ctx, c, image, hosts); err != nil {
 		return err
 	}
 	objects, err := config.Manifests(image)
@@ -51,15 +51,17 @@ func (o installer) installCluster(ctx context.Context, image string) error {
 	return o.waitAgents(ctx, c)
 }
 
-// labelHolders labels the nodes whose kubelet reports refit's image.
-func (o installer) labelHolders(ctx context.Context, c client.Client, image string) error {
+// labelHolders labels the nodes that have refit's image: those it was loaded on
+// just now, and those whose kubelet reports it, which takes it up to half a
+// minute.
+func (o installer) labelHolders(ctx context.Context, c client.Client, image string, hosts []host) error {
 	p := progress.New(o.Err)
 	for {
 		var nodes corev1.NodeList
 		err := c.List(ctx, &nodes)
 		if err == nil {
 			var holders []string
-			if holders, err = labelNodes(ctx, c, nodes.Items, image); err == nil && len(holders) > 0 {
+			if holders, err = labelNodes(ctx, c, nodes.Items, image, hosts); err == nil && len(holders) > 0 {
 				o.Note("refit's image is on %s", strings.Join(holders, ", "))
 				return nil
 			}
@@ -71,11 +73,11 @@ func (o installer) labelHolders(ctx context.Context, c client.Client, image stri
 	}
 }
 
-func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image string) ([]string, error) {
+func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image string, hosts []host) ([]string, error) {
 	var holders []string
 	for i := range nodes {
 		n := &nodes[i]
-		if !reports(n, image) {
+		if !reports(n, image) && !firstContact(n, hosts) {
 			continue
 		}
 		holders = append(holders, n.Name)
@@ -98,6 +100,24 @@ func reports(n *corev1.Node, image string) bool {
 	for _, i := range n.Status.Images {
 		for _, name := range i.Names {
 			if name == image {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// firstContact reports whether a node is one of the hosts that had the stick.
+func firstContact(n *corev1.Node, hosts []host) bool {
+	for _, h := range hosts {
+		if h.device == "" {
+			continue
+		}
+		if h.name == n.Name {
+			return true
+		}
+		for _, a := range n.Status.Addresses {
+			if a.Address == h.name {
 				return true
 			}
 		}
