@@ -64,6 +64,7 @@ func TestMainJob(t *testing.T) {
 		setBudget(t, s, scenario.WorkloadBudget)
 	})
 	step(t, "the update finishes by itself", func(t *testing.T) { finished(t, s, b, digest) })
+	step(t, "an older signed bundle is loaded by its trusted key and refused as an update", func(t *testing.T) { olderBundle(t, s) })
 	if !fired()[row.name].fired {
 		t.Errorf("the seeded kill %q never fired: its moment was not seen", row.name)
 	}
@@ -252,6 +253,39 @@ func draining(t *testing.T, s *scenario.Scenario) bool {
 	return false
 }
 
+// olderBundle: a bundle of the release that ran before, signed by a key that a
+// TrustPolicy trusts. Nodes load it; it is no way back in.
+func olderBundle(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	ctx := t.Context()
+	pub, err := os.ReadFile(s.Path("keys/refit.pub"))
+	must(t, err)
+	policy := &v1alpha1.TrustPolicy{Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{{Name: "maker", PublicKey: string(pub)}}, Threshold: 1}}
+	policy.Name = "makers"
+	must(t, s.Client.Create(ctx, policy))
+	older, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "older.tar", Version: strings.TrimPrefix(from, "v"), Release: s.FromRelease()})
+	must(t, err)
+	_, err = s.Insert(ctx, s.Stick, older)
+	must(t, err)
+	eventually(t, 5*time.Minute, "the older bundle is loaded", func() (bool, string) {
+		var list v1alpha1.BundleList
+		if err := s.Client.List(ctx, &list); err != nil {
+			return false, err.Error()
+		}
+		for _, b := range list.Items {
+			if b.Status.Digest == older.Digest {
+				return b.Status.Loaded == "3/3" && b.Spec.Digest == "", fmt.Sprintf("loaded %s, %v", b.Status.Loaded, b.Status.Conditions)
+			}
+		}
+		return false, "no Bundle of its digest"
+	})
+	r, err := s.Run(ctx, "plan", "--to", older.Digest)
+	must(t, err)
+	if r.Code != 3 || !strings.Contains(r.Stdout, v1alpha1.ReasonOlderThanRunning) {
+		t.Errorf("plan of an older bundle: exit code %d, want 3 with OlderThanRunning:\n%s", r.Code, r.Stdout)
+	}
+}
+
 // finished waits for the end and measures from outside.
 func finished(t *testing.T, s *scenario.Scenario, b scenario.Bundle, digest string) {
 	t.Helper()
@@ -268,10 +302,7 @@ func finished(t *testing.T, s *scenario.Scenario, b scenario.Bundle, digest stri
 	if !res.OK {
 		t.Errorf("problems: %v", res.Problems)
 	}
-	if text, err := json.MarshalIndent(res, "", "  "); err == nil {
-		t.Logf("%s", text)
-	}
-	if dir := os.Getenv("REFIT_RESULTS"); dir != "" {
-		t.Logf("results go to %s", dir)
-	}
+	text, err := json.Marshal(res)
+	must(t, err)
+	t.Logf("%s", text)
 }

@@ -215,6 +215,9 @@ type BundleOptions struct {
 	Release *components.Kubernetes
 }
 
+// FromRelease is the release the cluster started at.
+func (s *Scenario) FromRelease() *components.Kubernetes { return s.from }
+
 // Key makes a key pair under the name and gives the path of the private key.
 func (s *Scenario) Key(ctx context.Context, name string) (string, error) {
 	dir := s.Path(name)
