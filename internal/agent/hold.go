@@ -23,16 +23,23 @@ const holdEvery = time.Minute
 func (a *Agent) holdLoop(ctx context.Context) {
 	first := sync.OnceFunc(func() { close(a.firstHold) })
 	each(ctx, a.kickHold, holdEvery, func(ctx context.Context) {
-		a.holdPass(ctx)
-		first()
+		if a.holdPass(ctx) {
+			first()
+			return
+		}
+		time.AfterFunc(holdAgain, func() { kick(a.kickHold) })
 	})
 }
 
-// holdPass loads and pins what is complete in the store.
-func (a *Agent) holdPass(ctx context.Context) {
+// holdAgain is when a pass is repeated that something kept from its end.
+const holdAgain = 2 * time.Second
+
+// holdPass loads and pins what is complete in the store. ok is false if it has
+// to be tried again.
+func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	w := a.wanted()
 	if w == nil {
-		return
+		return true
 	}
 	var verdicts []model.Verdict
 	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w)}
@@ -43,14 +50,14 @@ func (a *Agent) holdPass(ctx context.Context) {
 		a.update(func(s *state) { s.countHeld(r.Total, r.Held, r.Pinned) })
 	})
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 	if err != nil {
-		a.log.Warn("the container runtime does not answer", "because", err)
+		a.log.Info("the container runtime does not answer", "because", err)
 		a.update(func(s *state) {
 			s.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
 		})
-		return
+		return false
 	}
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
 	// The want may have moved on meanwhile; then these counts are not about it.
@@ -64,9 +71,7 @@ func (a *Agent) holdPass(ctx context.Context) {
 	})
 	a.countProgress(w)
 	a.measure(ctx, w)
-	if len(r.Failed) > 0 {
-		time.AfterFunc(5*time.Second, func() { kick(a.kickHold) })
-	}
+	return len(r.Failed) == 0
 }
 
 // holdVerdicts says why images are not held. Nothing is said while their blobs
