@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/updates"
@@ -119,7 +120,8 @@ func register(mgr ctrl.Manager, id *exchange.Identity, o Options) error {
 		return err
 	}
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
-		Events: mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
+		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
+		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
 	return u.Setup(mgr)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -39,13 +40,18 @@ type Reconciler struct {
 	Refit string
 	// Now is the clock.
 	Now func() time.Time
+
+	// progressAt is when each Bundle's status was last written; later is set when
+	// one was put off. One look runs at a time.
+	progressAt map[types.UID]time.Time
+	later      bool
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager, again source.Source) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: Backoff()}).
 		Watches(&corev1.Node{}, whole(), nodeChanges()).
-		Watches(&v1alpha1.NodeUpdate{}, whole()).
+		Watches(&v1alpha1.NodeUpdate{}, whole(), NodeUpdateChanges()).
 		WatchesRawSource(again)
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
 		b = b.Watches(o, whole())
@@ -84,6 +90,25 @@ func nodeChanges() builder.Predicates {
 	}})
 }
 
+// NodeUpdateChanges drops the agents' heartbeats.
+func NodeUpdateChanges() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*v1alpha1.NodeUpdate)
+		b, okB := e.ObjectNew.(*v1alpha1.NodeUpdate)
+		return !okA || !okB || a.Generation != b.Generation || !sameButHeartbeat(&a.Status, &b.Status)
+	}})
+}
+
+func sameButHeartbeat(a, b *v1alpha1.NodeUpdateStatus) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1alpha1.NodeUpdateStatus{x, y} {
+		if s.Agent != nil {
+			s.Agent.Heartbeat = nil
+		}
+	}
+	return equality.Semantic.DeepEqual(x, y)
+}
+
 // platform of a node, for example linux/amd64.
 func platform(n *corev1.Node) string {
 	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
@@ -91,12 +116,16 @@ func platform(n *corev1.Node) string {
 
 // Reconcile looks at everything and writes what differs.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	r.later = false
 	w, err := r.gather(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.apply(ctx, w); err != nil {
 		return ctrl.Result{}, err
+	}
+	if r.later {
+		return ctrl.Result{RequeueAfter: progressEvery(len(w.nodes))}, nil
 	}
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }

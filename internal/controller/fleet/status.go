@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -122,12 +124,41 @@ func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[s
 	for i := range w.bundles {
 		b := &w.bundles[i]
 		st := w.bundleStatus(b, approvals, media)
-		if equality.Semantic.DeepEqual(b.Status, st) {
+		if equality.Semantic.DeepEqual(b.Status, st) || r.tooSoon(w, b, &st) {
 			continue
 		}
 		errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "Bundle", Name: b.Name, UID: string(b.UID)}, &st))
 	}
 	return errors.Join(errs...)
+}
+
+// progressEvery is how often mere progress is written: seldom in large clusters.
+func progressEvery(nodes int) time.Duration {
+	return max(10*time.Second, time.Duration(nodes)*time.Second/50)
+}
+
+// tooSoon keeps mere progress from being written too often; what changes the
+// state of a bundle is written at once.
+func (r *Reconciler) tooSoon(w *world, b *v1alpha1.Bundle, st *v1alpha1.BundleStatus) bool {
+	if r.progressAt == nil {
+		r.progressAt = map[types.UID]time.Time{}
+	}
+	mere := equality.Semantic.DeepEqual(withoutProgress(&b.Status), withoutProgress(st))
+	if mere && w.now.Sub(r.progressAt[b.UID]) < progressEvery(len(w.nodes)) {
+		r.later = true
+		return true
+	}
+	r.progressAt[b.UID] = w.now
+	return false
+}
+
+func withoutProgress(st *v1alpha1.BundleStatus) *v1alpha1.BundleStatus {
+	out := st.DeepCopy()
+	out.Loaded = ""
+	for i := range out.Conditions {
+		out.Conditions[i].Message = ""
+	}
+	return out
 }
 
 func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*found) v1alpha1.BundleStatus {
@@ -302,7 +333,7 @@ func setCondition(list *[]metav1.Condition, generation int64, kind string, ok bo
 		status = metav1.ConditionTrue
 	}
 	if len(message) > 1024 {
-		message = message[:1021] + "..."
+		message = strings.ToValidUTF8(message[:1021], "") + "..."
 	}
 	meta.SetStatusCondition(list, metav1.Condition{Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: message})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +31,8 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 			err = r.cordon(ctx, n, mark{string(u.UID), a.Attempt, w.now}, u)
 		case rollout.DrainIt:
 			var vs []model.Verdict
-			vs, err = r.evict(ctx, u, a.Node, drains[a.Node])
+			r.tellLoss(u, a.Node, drains[a.Node])
+			vs, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node])
 			verdicts = append(verdicts, vs...)
 		case rollout.Permit:
 			err = r.permit(ctx, u, plan, a)
@@ -44,6 +46,13 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 		}
 	}
 	return verdicts, errors.Join(errs...)
+}
+
+// tellLoss says once per node which data goes with the pods.
+func (r *Reconciler) tellLoss(u *v1alpha1.ClusterUpdate, node string, d drain.Decision) {
+	if lost := d.DataLoss(); len(lost) > 0 && r.once(string(u.UID)+" "+node) {
+		r.event(u, nil, corev1.EventTypeNormal, v1alpha1.ReasonDraining, "Evict", "node "+node+": emptyDir data goes with "+strings.Join(lost, ", "))
+	}
 }
 
 // cordon marks a node and cordons it in one write, so that our cordon is never

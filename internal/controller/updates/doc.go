@@ -8,6 +8,6 @@
 // at its target, never because something ended.
 //
 // Shape: gather.go reads, prepare.go and move.go ask the pure packages (update,
-// gate, rollout, drain), actions.go and evict.go do, status.go tells. Caller:
+// gate, rollout, drain), actions.go does (package evict with the pods), status.go tells. Caller:
 // internal/controller.
 package updates

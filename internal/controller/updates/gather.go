@@ -8,8 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -110,16 +108,6 @@ func (w *world) observed(node string) v1alpha1.Observed {
 	return v1alpha1.Observed{}
 }
 
-func sameButHeartbeat(a, b *v1alpha1.NodeUpdateStatus) bool {
-	x, y := a.DeepCopy(), b.DeepCopy()
-	for _, s := range []*v1alpha1.NodeUpdateStatus{x, y} {
-		if s.Agent != nil {
-			s.Agent.Heartbeat = nil
-		}
-	}
-	return equality.Semantic.DeepEqual(x, y)
-}
-
 // planInput gathers what the planner looks at.
 func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (update.Input, error) {
 	m := h.Metadata
@@ -204,12 +192,4 @@ func (r *Reconciler) storedPlan(ctx context.Context, u *v1alpha1.ClusterUpdate) 
 		return p, fmt.Errorf("the plan of ClusterUpdate %s has the digest %s, %s was approved", u.Name, p.Digest(), u.Status.PlanDigest)
 	}
 	return p, nil
-}
-
-func (r *Reconciler) budgets(ctx context.Context, opts ...client.ListOption) ([]policyv1.PodDisruptionBudget, error) {
-	var l policyv1.PodDisruptionBudgetList
-	if err := r.Live.List(ctx, &l, opts...); err != nil {
-		return nil, fmt.Errorf("list disruption budgets: %w", err)
-	}
-	return l.Items, nil
 }

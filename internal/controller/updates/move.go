@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/staticpods"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update"
@@ -174,7 +175,7 @@ func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *roll
 	case !rn.Started:
 		return nil
 	case rn.Run == nil && hasDrain(np) && rn.Unschedulable:
-		pods, err := r.podsOn(ctx, np.Node)
+		pods, err := r.Evictor.PodsOn(ctx, np.Node)
 		if err != nil {
 			return err
 		}
@@ -182,7 +183,7 @@ func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *roll
 		drains[np.Node] = d
 		rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(np.Node, d.Refused)}
 	case rn.Run != nil && rn.Run.State == rollout.RunSucceeded && rn.AtTarget && np.Role == model.RoleControlPlane:
-		notYet, err := r.staticPods(ctx, np)
+		notYet, err := staticpods.NotYet(ctx, r.Live, np.Node, np.To)
 		if err != nil {
 			return err
 		}

@@ -162,7 +162,7 @@ func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 		g.InPlan = planned[n.Name] || out.NothingToDo()
 		in.Nodes = append(in.Nodes, g)
 	}
-	pdbs, err := r.budgets(ctx)
+	pdbs, err := r.Evictor.Budgets(ctx)
 	if err != nil {
 		return in, err
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
 )
@@ -46,6 +47,7 @@ type Reconciler struct {
 	Client  client.Client
 	Live    client.Reader
 	Headers *headers.Cache
+	Evictor *evict.Evictor
 	Events  events.EventRecorder
 	Metrics *Metrics
 	Now     func() time.Time
@@ -65,7 +67,7 @@ type Reconciler struct {
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
 		Watches(&corev1.Node{}, whole(), nodeChanges()).
-		Watches(&v1alpha1.NodeUpdate{}, whole(), nodeUpdateChanges())
+		Watches(&v1alpha1.NodeUpdate{}, whole(), fleet.NodeUpdateChanges())
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}} {
 		b = b.Watches(o, whole())
 	}
@@ -92,18 +94,6 @@ func nodeChanges() builder.Predicates {
 		b, okB := e.ObjectNew.(*corev1.Node)
 		return !okA || !okB || a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
 			a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
-	}})
-}
-
-// nodeUpdateChanges drops the agents' heartbeats.
-func nodeUpdateChanges() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		a, okA := e.ObjectOld.(*v1alpha1.NodeUpdate)
-		b, okB := e.ObjectNew.(*v1alpha1.NodeUpdate)
-		if !okA || !okB || a.Generation != b.Generation {
-			return true
-		}
-		return !sameButHeartbeat(&a.Status, &b.Status)
 	}})
 }
 

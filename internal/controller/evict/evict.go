@@ -1,4 +1,11 @@
-package updates
+// Package evict empties nodes through the Eviction API, as package drain decides.
+//
+// Promise: it evicts and never deletes: a disruption budget is never gone
+// around. It does not wait; whoever calls asks again. A refusal names pod,
+// owner, budget and how many disruptions that allows.
+//
+// Input: a node, a drain.Decision. Output: verdicts. Caller: controller/updates.
+package evict
 
 import (
 	"context"
@@ -17,13 +24,27 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
-// podsOn lists the pods of a node, from the API server: pods are not cached.
-func (r *Reconciler) podsOn(ctx context.Context, node string) ([]drain.Pod, error) {
+// Evictor speaks with the API server; Live reads past any cache.
+type Evictor struct {
+	Client client.Client
+	Live   client.Reader
+}
+
+// Budgets lists disruption budgets.
+func (e *Evictor) Budgets(ctx context.Context, opts ...client.ListOption) ([]policyv1.PodDisruptionBudget, error) {
+	var l policyv1.PodDisruptionBudgetList
+	if err := e.Live.List(ctx, &l, opts...); err != nil {
+		return nil, fmt.Errorf("list disruption budgets: %w", err)
+	}
+	return l.Items, nil
+}
+
+// PodsOn lists the pods of a node, from the API server: pods are not cached.
+func (e *Evictor) PodsOn(ctx context.Context, node string) ([]drain.Pod, error) {
 	var l corev1.PodList
-	if err := r.Live.List(ctx, &l, client.MatchingFields{"spec.nodeName": node}); err != nil {
+	if err := e.Live.List(ctx, &l, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return nil, fmt.Errorf("list the pods of node %s: %w", node, err)
 	}
 	out := make([]drain.Pod, 0, len(l.Items))
@@ -48,28 +69,25 @@ func podFacts(p *corev1.Pod) drain.Pod {
 	return d
 }
 
-// evict asks the Eviction API for every pod that must go, once; what it refuses
-// is explained and asked for again at the next look.
-func (r *Reconciler) evict(ctx context.Context, u *v1alpha1.ClusterUpdate, node string, d drain.Decision) ([]model.Verdict, error) {
+// Evict asks the Eviction API for every pod of a node that must go, once; what
+// it refuses is explained, and asked for again at the next look.
+func (e *Evictor) Evict(ctx context.Context, node string, d drain.Decision) ([]model.Verdict, error) {
 	var verdicts []model.Verdict
 	var errs []error
-	if lost := d.DataLoss(); len(lost) > 0 && r.once(string(u.UID)+" "+node) {
-		r.event(u, nil, corev1.EventTypeNormal, v1alpha1.ReasonDraining, "Evict", "node "+node+": emptyDir data goes with "+strings.Join(lost, ", "))
-	}
 	for _, p := range d.Evict {
 		uid := types.UID(p.UID)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 		ev := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 			DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}}
-		err := r.Client.SubResource("eviction").Create(ctx, pod, ev)
+		err := e.Client.SubResource("eviction").Create(ctx, pod, ev)
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod of that name
 		case apierrors.IsTooManyRequests(err):
-			v, err := r.explain(ctx, node, p)
+			v, err := e.explain(ctx, node, p)
 			verdicts = append(verdicts, v)
 			errs = append(errs, err)
 		case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "PodDisruptionBudget"):
-			v, err := r.explain(ctx, node, p) // two budgets for one pod
+			v, err := e.explain(ctx, node, p) // two budgets for one pod
 			verdicts = append(verdicts, v)
 			errs = append(errs, err)
 		default:
@@ -81,12 +99,12 @@ func (r *Reconciler) evict(ctx context.Context, u *v1alpha1.ClusterUpdate, node 
 }
 
 // explain names the budgets that protect a pod.
-func (r *Reconciler) explain(ctx context.Context, node string, p drain.Pod) (model.Verdict, error) {
+func (e *Evictor) explain(ctx context.Context, node string, p drain.Pod) (model.Verdict, error) {
 	var pod corev1.Pod
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Name}, &pod); err != nil {
+	if err := e.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Name}, &pod); err != nil {
 		return drain.Blocked(node, p, nil), client.IgnoreNotFound(err)
 	}
-	pdbs, err := r.budgets(ctx, client.InNamespace(p.Namespace))
+	pdbs, err := e.Budgets(ctx, client.InNamespace(p.Namespace))
 	if err != nil {
 		return drain.Blocked(node, p, nil), err
 	}
@@ -99,55 +117,4 @@ func (r *Reconciler) explain(ctx context.Context, node string, p drain.Pod) (mod
 		}
 	}
 	return drain.Blocked(node, p, protecting), nil
-}
-
-// controlPlanePods are the static pods that kubeadm makes and versions.
-var controlPlanePods = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-
-// staticPods says which static pod of a control-plane node is not at the target
-// or not Ready, empty if all are.
-func (r *Reconciler) staticPods(ctx context.Context, np model.NodePlan) (string, error) {
-	var l corev1.PodList
-	err := r.Live.List(ctx, &l, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"tier": "control-plane"}, client.MatchingFields{"spec.nodeName": np.Node})
-	if err != nil {
-		return "", fmt.Errorf("list the static pods of node %s: %w", np.Node, err)
-	}
-	for _, component := range controlPlanePods {
-		found := false
-		for i := range l.Items {
-			p := &l.Items[i]
-			if p.Labels["component"] != component || len(p.Spec.Containers) == 0 {
-				continue
-			}
-			found = true
-			if image := p.Spec.Containers[0].Image; !update.Same(tag(image), np.To) {
-				return component + " runs " + image + ", not " + np.To, nil
-			}
-			if !podReady(p) {
-				return component + " is not Ready yet", nil
-			}
-		}
-		if !found {
-			return component + " has no pod on it", nil
-		}
-	}
-	return "", nil
-}
-
-func podReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-// tag of an image reference.
-func tag(image string) string {
-	image, _, _ = strings.Cut(image, "@")
-	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
-		return image[i+1:]
-	}
-	return ""
 }
