@@ -28,8 +28,8 @@ demo: deps build ## A real cluster moves one minor version from one stick (root;
 	bin/refit lab demo --result bin/demo.json
 
 .PHONY: test
-test: deps build ## Unit, golden, property, API server and lab tests, all with -race (root for the lab)
-	CGO_ENABLED=1 $(GO) test -race -timeout 60m -p 2 ./...
+test: deps build ## Unit, golden, property, API server and lab tests, all with -race, the longest first (root for the lab)
+	CGO_ENABLED=1 $(GO) test -race -timeout 60m -p 2 ./test/e2e/... ./...
 
 .PHONY: e2e
 e2e: deps build ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
