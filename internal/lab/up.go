@@ -10,11 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/lab/cgroups"
 	"github.com/refit-dev/refit/internal/lab/components"
@@ -319,7 +317,7 @@ func (l *Lab) startSupervisor() error {
 	defer ready.Close()
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{supervisorProcess, l.Dir}, Dir: "/", Env: []string{machine.SearchPath, "HOME=/root"},
 		Stdout: log, Stderr: log, ExtraFiles: []*os.File{handed, readyThere},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNET}}
+		SysProcAttr: ownNetwork()}
 	err = cmd.Start()
 	readyThere.Close()
 	if err != nil {

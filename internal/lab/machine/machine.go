@@ -64,3 +64,12 @@ func (m *Machine) Save() error {
 	}
 	return renameio.WriteFile(filepath.Join(m.Dir, FileName), data, 0o644)
 }
+
+// Descriptors that the process which becomes a node is started with.
+const (
+	Powered = 3 // read end: one byte says that the network is there, the end that it never will be
+	Fault   = 4 // write end: takes the sentence why the node cannot start; closed by exec
+)
+
+// SearchPath is the PATH of everything that is started in a node.
+const SearchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -106,3 +106,18 @@ func save(path string, value any) error {
 	}
 	return os.Rename(temp, path)
 }
+
+// Descriptors a supervisor is started with.
+const (
+	ListenerFD = 3 // TCP listener in the machine's network, for the API server
+	ReadyFD    = 4 // write end: closed when all is ready, or takes the sentence why not
+)
+
+// NodeProcess is the name, as argument zero, under which the supervisor starts
+// this program again to become a node; the lab's directory of the node follows.
+const NodeProcess = "refit-lab-node"
+
+// DefaultImageHosts are the hosts of well-known registries, and the domain that
+// image names in tests are made of.
+var DefaultImageHosts = []string{"registry.k8s.io", "k8s.gcr.io", "gcr.io", "pkg.dev", "docker.io", "docker.com", "quay.io", "ghcr.io",
+	"mcr.microsoft.com", "public.ecr.aws", "registry.gitlab.com", "test"}

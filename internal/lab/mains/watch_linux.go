@@ -17,11 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultImageHosts are the hosts of well-known registries, and the domain that
-// image names in tests are made of.
-var DefaultImageHosts = []string{"registry.k8s.io", "k8s.gcr.io", "gcr.io", "pkg.dev", "docker.io", "docker.com", "quay.io", "ghcr.io",
-	"mcr.microsoft.com", "public.ecr.aws", "registry.gitlab.com", "test"}
-
 // neverOutside are destinations that stay on the link by nature.
 var neverOutside = []string{"0.0.0.0/32", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32"}
 

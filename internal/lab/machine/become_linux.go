@@ -14,12 +14,6 @@ import (
 	"github.com/refit-dev/refit/internal/lab/loop"
 )
 
-// Descriptors that the process which becomes a node is started with.
-const (
-	Powered = 3 // read end: one byte says that the network is there, the end that it never will be
-	Fault   = 4 // write end: takes the sentence why the node cannot start; closed by exec
-)
-
 const systemd = "/lib/systemd/systemd"
 
 // Become turns this process, started in new mount, pid, uts, ipc and net
@@ -285,6 +279,3 @@ func start() error {
 	env := []string{"container=lab", "TERM=dumb", SearchPath}
 	return fmt.Errorf("starting %s: %w", systemd, unix.Exec(systemd, []string{systemd, "--system"}, env))
 }
-
-// SearchPath is the PATH of everything that is started in a node.
-const SearchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -16,16 +16,6 @@ import (
 	"github.com/refit-dev/refit/internal/lab/machine"
 )
 
-// Descriptors a supervisor is started with.
-const (
-	ListenerFD = 3 // TCP listener in the machine's network, for the API server
-	ReadyFD    = 4 // write end: closed when all is ready, or takes the sentence why not
-)
-
-// NodeProcess is the name, as argument zero, under which the supervisor starts
-// this program again to become a node; the lab's directory of the node follows.
-const NodeProcess = "refit-lab-node"
-
 type supervisor struct {
 	dir    string
 	config *Config

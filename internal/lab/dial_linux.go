@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -46,4 +47,9 @@ func (l *Lab) Dial(ctx context.Context, node, network, address string) (net.Conn
 	}()
 	r := <-done
 	return r.conn, r.err
+}
+
+// ownNetwork lets a process outlive this one, in a network namespace of its own.
+func ownNetwork() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNET}
 }

@@ -1,0 +1,80 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/machine"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+// Run enters the node of the directory, with this process, and runs the command
+// there. The process is of no other use afterwards.
+func Run(dir string, argv []string) error {
+	// Namespaces are entered by a thread; the command must be started by the same one.
+	runtime.LockOSThread()
+	m, err := machine.Load(dir)
+	if err != nil {
+		return err
+	}
+	p, err := mains.LoadProcess(dir)
+	if err != nil || !p.Alive() {
+		return fmt.Errorf("node %s is off", m.Name)
+	}
+	// First the groups: what the command starts must not sit in the machine's own.
+	if err := cgroups.Join(m.Group); err != nil {
+		return err
+	}
+	if err := enter(p.PID); err != nil {
+		return fmt.Errorf("entering node %s: %w", m.Name, err)
+	}
+	path, err := exec.LookPath(argv[0]) // this thread sees the node's files
+	if err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{Path: path, Args: argv, Dir: "/", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	// The kernel's own "die with the parent" does not work across pid namespaces.
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-told
+		_ = cmd.Process.Kill()
+	}()
+	return cmd.Wait()
+}
+
+// enter moves this thread into the namespaces of pid. It refuses a process of
+// our own pid namespace: a reboot or poweroff run "in the node" would be the machine's.
+func enter(pid int) error {
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return err
+	}
+	ours, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return err
+	}
+	if theirs == ours {
+		return fmt.Errorf("process %d is not in a pid namespace of its own: refusing to run anything there", pid)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// A thread that shares root and working directory with others may not change its mounts.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	return unix.Setns(fd, unix.CLONE_NEWNS|unix.CLONE_NEWPID|unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET|unix.CLONE_NEWCGROUP)
+}
