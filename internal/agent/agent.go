@@ -90,6 +90,7 @@ type Agent struct {
 	state state
 
 	firstHold chan struct{}
+	unwanted  unwanted
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
@@ -102,7 +103,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{})}
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), unwanted: unwanted{grace: graceTime}}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
 		*k = make(chan struct{}, 1)
 	}

@@ -173,6 +173,12 @@ func (r *fakeRuntime) has(name string) bool {
 	return r.images[name] != ""
 }
 
+func (r *fakeRuntime) pinned() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pins)
+}
+
 func (r *fakeRuntime) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,6 +232,7 @@ func (n *testNode) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	a.unwanted.grace = 500 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
@@ -378,21 +385,28 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 		}
 		t.Fatal("nothing was put back")
 	})
+	t.Run("a spec that is empty for a moment costs nothing", func(t *testing.T) {
+		before := b.api.nu.Spec.DeepCopy()
+		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Bundles, s.Hold = nil, "" })
+		b.reported("idle", func(s *v1alpha1.NodeUpdateStatus) bool { return s.Phase == "Idle" })
+		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { *s = *before })
+		s := b.reported("held", held)
+		if s.Holding.BytesDone != s.Holding.BytesTotal || b.runtime.pinned() != 2 {
+			t.Fatalf("%+v, %d pins", s.Holding, b.runtime.pinned())
+		}
+	})
 	t.Run("what is held no more is unpinned, its blobs go", func(t *testing.T) {
 		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Bundles, s.Hold = nil, "" })
 		b.reported("idle", func(s *v1alpha1.NodeUpdateStatus) bool { return s.Phase == "Idle" && s.Holding == nil })
 		for range 200 {
 			l, _ := b.agent.library.Blobs().List()
-			b.runtime.mu.Lock()
-			pins := len(b.runtime.pins)
-			b.runtime.mu.Unlock()
-			if len(l) == 0 && pins == 0 {
+			if len(l) == 0 && b.runtime.pinned() == 0 {
 				return
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 		l, _ := b.agent.library.Blobs().List()
-		t.Fatalf("left: blobs %v, pins %v", l, b.runtime.pins)
+		t.Fatalf("left: blobs %v, %d pins", l, b.runtime.pinned())
 	})
 }
 

@@ -297,14 +297,22 @@ func (a *Agent) collect(w *told.Want, served []string) {
 			blobs[s.Bundle().Metadata.Blobs[i].Digest] = true
 		}
 	}
-	for _, i := range w.Hold.Images {
-		bundles[i.Bundle] = true
-	}
 	// Without all the headers it is not known which blobs are needed.
 	for d := range bundles {
 		if a.library.Shelf(d) == nil {
 			return
 		}
+	}
+	have, err := a.library.Blobs().List()
+	if err != nil {
+		a.log.Warn("old blobs cannot be listed", "because", err)
+		return
+	}
+	for d := range have {
+		blobs[d] = !a.unwanted.over(d, blobs[d])
+	}
+	for _, d := range a.library.Digests() {
+		bundles[d] = !a.unwanted.over(d, bundles[d])
 	}
 	if err := a.library.Collect(bundles, blobs); err != nil {
 		a.log.Warn("old blobs cannot be removed", "because", err)

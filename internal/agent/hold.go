@@ -41,6 +41,9 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	if w == nil {
 		return true
 	}
+	if !a.unwanted.over("pins", w.Spec.Hold != "") && w.Spec.Hold == "" {
+		return true
+	}
 	var verdicts []model.Verdict
 	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w)}
 	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
