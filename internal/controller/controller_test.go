@@ -4,10 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -143,9 +143,13 @@ func TestHaltRetryPause(t *testing.T) {
 
 	// n3 is cordoned by a person, the budget of one is spent: nothing starts.
 	s.waitUpdate("u", "the budget is spent on n3", blocked(v1alpha1.ReasonBudgetSpent))
-	n3 = s.node("n3")
-	n3.Spec.Unschedulable = false
-	if err := s.admin.Update(context.Background(), n3); err != nil {
+	var pool v1alpha1.UpdatePool
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "all"}, &pool); err != nil {
+		t.Fatal(err)
+	}
+	two := intstr.FromInt32(2)
+	pool.Spec.MaxUnavailable = &two
+	if err := s.admin.Update(context.Background(), &pool); err != nil {
 		t.Fatal(err)
 	}
 
@@ -171,6 +175,9 @@ func TestHaltRetryPause(t *testing.T) {
 	s.change("u", func(u *v1alpha1.ClusterUpdateSpec) { u.Paused = false })
 	s.waitUpdate("u", "done", phase(v1alpha1.PhaseDone))
 	s.waitUpdate("second", "the second finds nothing to do", phase(v1alpha1.PhaseDone))
+	if n3 = s.node("n3"); !n3.Spec.Unschedulable || len(markings(n3)) > 0 || n3.Status.NodeInfo.KubeletVersion != to {
+		t.Errorf("n3 is updated and keeps a person's cordon: %v %v", n3.Spec.Unschedulable, n3.Annotations)
+	}
 }
 
 // An update that is deleted while a node is being drained gives the node back.
@@ -247,5 +254,4 @@ func TestGateStaysClosed(t *testing.T) {
 		s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: p}})
 	}
 	s.waitUpdate("u", "a node in two pools is a verdict", blocked(v1alpha1.ReasonNodeInTwoPools))
-	_ = time.Second
 }

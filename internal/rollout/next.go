@@ -298,7 +298,8 @@ func (d *Decision) tryStart(in *Input, np model.NodePlan, taken map[string][]str
 	used := append(slices.Clone(pool.Unavailable), taken[np.Pool]...)
 	switch {
 	case !n.Ready:
-		d.say(model.Verdict{Reason: reasonNodeNotReady, Message: "node " + np.Node + " is not Ready and does not start", Fix: "repair the node, or remove it from the cluster", Object: "Node/" + np.Node})
+		d.say(model.Verdict{Reason: reasonNodeNotReady, Message: "node " + np.Node + " is not Ready and does not start", Fix: "repair the node, or remove it from the cluster", Object: "Node/" + np.Node,
+			Waiting: true}) // after a control plane was away kubelets need a moment
 	case pool.Paused:
 		d.say(model.Verdict{Reason: reasonPaused, Message: "pool " + np.Pool + " is paused: node " + np.Node + " does not start", Fix: "set spec.paused of the UpdatePool to false", Object: "UpdatePool/" + np.Pool})
 	case np.Role == model.RoleControlPlane && len(others) > 0:

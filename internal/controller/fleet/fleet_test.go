@@ -322,3 +322,40 @@ func TestBundleSentence(t *testing.T) {
 		})
 	}
 }
+
+// One look at a large fleet, without the API server: what is computed on every
+// event must stay well below a second at 30,000 nodes.
+func BenchmarkLook(b *testing.B) {
+	var names []string
+	for i := range 30000 {
+		names = append(names, fmt.Sprintf("node-%05d", i))
+	}
+	f := newFake(names...)
+	images := func(release string) (out []string) {
+		for i := range 200 {
+			out = append(out, fmt.Sprintf("registry.example/app-%03d:%s=%s", i, release, dig(release+fmt.Sprint(i))))
+		}
+		return out
+	}
+	old, next := dig("a"), dig("b")
+	f.bundle(old, images("1")...)
+	f.bundle(next, images("2")...)
+	f.set(allOf(old))
+	f.set(allOf(next))
+	f.bundles = []v1alpha1.Bundle{{Spec: v1alpha1.BundleSpec{Digest: old}}, {Spec: v1alpha1.BundleSpec{Digest: next}}}
+	for _, nu := range f.updates {
+		nu.Status.Agent = &v1alpha1.AgentInfo{Address: "10.0.0.1:7946", PublicKey: "key"}
+	}
+	approvals := map[string]approval{old: {ok: true}, next: {ok: true}}
+	for b.Loop() {
+		holds := f.newHolding([]string{next, old})
+		specs := f.specs([]string{next, old}, approvals, holds, "trust-x", "key")
+		if len(specs) != 30000 {
+			b.Fatal(len(specs))
+		}
+		media := f.foundBundles()
+		for i := range f.bundles {
+			f.bundleStatus(&f.bundles[i], approvals, media)
+		}
+	}
+}

@@ -90,7 +90,7 @@ func TestGet(t *testing.T) {
 		"another bundle under that digest":         {[]exchange.Peer{agent(t, "n1", other)}, "node n1 sent the header of"},
 		"one flipped bit":                          {[]exchange.Peer{agent(t, "n1", torn)}, "header of " + digest + " from node n1"},
 		"somebody else at the address of an agent": {[]exchange.Peer{stranger}, "is not that of a peer"},
-		"nobody":                                   {nil, ErrNoSource.Error()},
+		"nobody": {nil, ErrNoSource.Error()},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

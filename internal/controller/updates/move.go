@@ -41,6 +41,7 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	verdicts, actErr := r.act(ctx, w, u, plan, d, drains)
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
+	r.tellFailures(w, u, d)
 	switch {
 	case d.Finished:
 		st.finish(v1alpha1.ReasonUpdated)
@@ -57,6 +58,18 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 		again = whileDraining
 	}
 	return again, errors.Join(r.write(ctx, st), actErr)
+}
+
+// tellFailures says once per attempt on the node itself why it failed and stays
+// cordoned.
+func (r *Reconciler) tellFailures(w *world, u *v1alpha1.ClusterUpdate, d rollout.Decision) {
+	for _, v := range d.Verdicts {
+		name, ok := strings.CutPrefix(v.Object, "Node/")
+		n := w.byName[name]
+		if ok && n != nil && d.Stages[name] == rollout.StageFailed && r.once(fmt.Sprintf("%s %s failed %d", u.UID, name, u.Spec.Retry)) {
+			r.event(u, n, corev1.EventTypeWarning, v.Reason, "Halt", v.Message)
+		}
+	}
 }
 
 // refresh reads the nodes that have started from the API server: after a
