@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -162,44 +163,61 @@ func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange
 
 // missing is how many bytes of what a node needs of a bundle are not here.
 func (a *Agent) missing(s *loadagent.Shelf, w *told.Want) (missing, total int64) {
-	x := load.Wanted(s.Bundle(), w.Hold, platform())
+	x := s.Wanted(w.Hold, platform())
 	return x.Bytes - s.BytesHere(x.Blobs), x.Bytes
 }
 
-// acquire gets the chunks of one bundle.
+// acquire gets the chunks of one bundle, round by round: what an index or a
+// manifest wants is known once it is here.
 func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, peers []*exchange.Client) []model.Verdict {
-	x := load.Wanted(s.Bundle(), w.Hold, platform())
-	verdicts := x.Missing
-	if a.missingChunks(s, x) == nil {
-		a.countProgress(w)
-		return verdicts
+	defer a.countProgress(w)
+	for ctx.Err() == nil {
+		x := s.Wanted(w.Hold, platform())
+		missing := a.missingChunks(s, x)
+		if missing == nil {
+			return x.Missing
+		}
+		if vs := a.checkSpace(ctx, w); len(vs) > 0 {
+			return append(x.Missing, vs...)
+		}
+		a.update(func(s *state) { s.copying = true })
+		if vs := a.round(ctx, s, missing, peers); len(vs) > 0 {
+			return append(x.Missing, vs...)
+		}
 	}
-	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
-		return append(verdicts, vs...)
-	}
-	a.update(func(s *state) { s.copying = true })
+	return nil
+}
+
+// round gets chunks from the medium, and what it does not give from peers. No
+// verdict means that all of them are here, or that the round was cut off.
+func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*exchange.Client) []model.Verdict {
 	progress := a.progress()
 	if m := a.media.With(s.Digest()); m != nil {
-		err := loadagent.Copy(ctx, m.Reader(), s, a.missingChunks(s, x), func(n int64) { progress(s.Digest(), n, 0) })
+		err := loadagent.Copy(ctx, m.Reader(), s, chunks, func(n int64) { progress(s.Digest(), n, 0) })
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("a medium cannot be copied to the end", "medium", m.Path, "because", err)
 			a.media.Fail(m, err)
 			a.describeMedia()
 		}
 	}
-	if missing := a.missingChunks(s, x); missing != nil && ctx.Err() == nil {
-		verdicts = append(verdicts, a.fetch(ctx, s, missing, peers, progress)...)
+	var verdicts []model.Verdict
+	left := slices.DeleteFunc(slices.Clone(chunks), s.Has)
+	if len(left) > 0 && ctx.Err() == nil {
+		verdicts = a.fetch(ctx, s, left, peers, progress)
 	}
 	a.mu.Lock()
 	a.state.countBytes(s.Digest(), 0, 0) // written now
 	a.mu.Unlock()
-	a.countProgress(w)
 	return verdicts
 }
 
-// fetchTime bounds one try, so that a medium plugged in elsewhere, new peers
-// and the room left are looked at again.
-const fetchTime = 2 * time.Minute
+const (
+	// fetchTime bounds one try, so that a medium plugged in elsewhere, new peers
+	// and the room left are looked at again.
+	fetchTime = 2 * time.Minute
+	// silence is how long nothing may come before the status says so.
+	silence = 10 * time.Second
+)
 
 func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*exchange.Client, progress func(string, int64, int64)) []model.Verdict {
 	noSource := []model.Verdict{{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Bundle/" + s.Digest(),
@@ -212,13 +230,24 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	for _, p := range peers {
 		ps = append(ps, p)
 	}
+	var came, silent atomic.Bool
+	say := time.AfterFunc(silence, func() {
+		silent.Store(true)
+		a.update(func(s *state) { s.bundleVerdicts = noSource })
+	})
+	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := distribute.Fetch(ctx, s, chunks, ps, distribute.Settings{
-		Log: a.log, Got: func(n int64) { progress(s.Digest(), 0, n) },
-	})
+	err := distribute.Fetch(ctx, s, chunks, ps, distribute.Settings{Log: a.log, Got: func(n int64) {
+		came.Store(true)
+		say.Reset(silence)
+		if silent.Swap(false) {
+			a.update(func(s *state) { s.bundleVerdicts = nil })
+		}
+		progress(s.Digest(), 0, n)
+	}})
 	switch {
-	case err == nil, errors.Is(err, context.Canceled):
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded) && came.Load():
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return noSource
@@ -265,7 +294,7 @@ func (a *Agent) countProgress(w *told.Want) {
 		if s == nil {
 			continue
 		}
-		x := load.Wanted(s.Bundle(), w.Hold, platform())
+		x := s.Wanted(w.Hold, platform())
 		total += x.Bytes
 		done += s.BytesHere(x.Blobs)
 		for _, p := range x.Payloads {
@@ -293,7 +322,7 @@ func (a *Agent) collect(w *told.Want, served []string) {
 		if s == nil {
 			continue
 		}
-		for _, i := range load.Wanted(s.Bundle(), w.Hold, platform()).Blobs {
+		for _, i := range s.Wanted(w.Hold, platform()).Blobs {
 			blobs[s.Bundle().Metadata.Blobs[i].Digest] = true
 		}
 	}

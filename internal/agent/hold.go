@@ -12,6 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/load"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
@@ -133,7 +134,7 @@ func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
 		return containerd.Image{}, false
 	}
 	out := containerd.Image{Name: have.Name, Digest: have.Digest, MediaType: have.MediaType}
-	for _, b := range have.Blobs {
+	for _, b := range load.Share(shelf.Bundle(), have, platform(), shelf.ReadSmall) {
 		if !shelf.HasBlob(b) {
 			return containerd.Image{}, false
 		}

@@ -51,7 +51,7 @@ func (a *Agent) needs(ctx context.Context, w *told.Want) (map[string]int64, erro
 		if s == nil {
 			continue
 		}
-		x := load.Wanted(s.Bundle(), w.Hold, platform())
+		x := s.Wanted(w.Hold, platform())
 		out[load.StateFS] += x.Bytes - s.BytesHere(x.Blobs)
 		blobs := map[int]bool{}
 		for _, img := range x.Images {

@@ -49,7 +49,7 @@ func TestWanted(t *testing.T) {
 			want: want{Missing: []string{"PayloadMissing"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := Wanted(header(), c.hold, "linux/amd64")
+			w := Wanted(header(), c.hold, "linux/amd64", nil)
 			got := want{Blobs: w.Blobs, Bytes: w.Bytes}
 			for _, v := range w.Missing {
 				got.Missing = append(got.Missing, v.Reason)
@@ -58,6 +58,47 @@ func TestWanted(t *testing.T) {
 				t.Fatal(d)
 			}
 		})
+	}
+}
+
+// R0.35, R0.76: of an index only this platform's share; step by step, as its
+// parts arrive.
+func TestShareOfAPlatform(t *testing.T) {
+	contents := map[string]string{
+		"index": `{"manifests":[{"digest":"m-amd","platform":{"os":"linux","architecture":"amd64"}},{"digest":"m-arm","platform":{"os":"linux","architecture":"arm64"}}]}`,
+		"m-amd": `{"config":{"digest":"c-amd"},"layers":[{"digest":"shared"},{"digest":"l-amd"},{"digest":"not-in-the-bundle"}]}`,
+		"m-arm": `{"config":{"digest":"c-arm"},"layers":[{"digest":"shared"},{"digest":"l-arm"}]}`,
+		"c-amd": `{"config":{"Env":[]},"os":"linux"}`,
+	}
+	names := []string{"index", "m-amd", "c-amd", "shared", "l-amd", "m-arm", "c-arm", "l-arm"}
+	h := &bundle.Header{Digest: "b", Metadata: &bundle.Metadata{Platforms: []string{"linux/amd64", "linux/arm64"},
+		Images: []bundle.Image{{Name: "a:1", Digest: "index"}}}}
+	for i, n := range names {
+		h.Metadata.Blobs = append(h.Metadata.Blobs, bundle.Blob{Digest: n, Size: 1})
+		h.Metadata.Images[0].Blobs = append(h.Metadata.Images[0].Blobs, i)
+	}
+	here := map[string]bool{}
+	read := func(d string) []byte {
+		if here[d] {
+			return []byte(contents[d])
+		}
+		return nil
+	}
+	hold := model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "index", Bundle: "b"}}}
+	for _, step := range []struct {
+		arrives string
+		want    []int
+	}{
+		{"", []int{0}}, {"index", []int{0, 1}}, {"m-amd", []int{0, 1, 2, 3, 4}}, {"c-amd", []int{0, 1, 2, 3, 4}},
+	} {
+		here[step.arrives] = true
+		if d := cmp.Diff(step.want, Wanted(h, hold, "linux/amd64", read).Blobs); d != "" {
+			t.Fatalf("after %q: %s", step.arrives, d)
+		}
+	}
+	h.Metadata.Platforms = h.Metadata.Platforms[:1]
+	if got := Wanted(h, hold, "linux/amd64", read).Blobs; len(got) != len(names) {
+		t.Fatalf("a bundle for one platform: %v", got)
 	}
 }
 

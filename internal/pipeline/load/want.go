@@ -30,7 +30,11 @@ type Want struct {
 
 // Wanted picks what a hold list wants of a bundle, for a platform such as
 // linux/amd64. Entries of other bundles are passed over.
-func Wanted(h *bundle.Header, hold model.HoldList, platform string) Want {
+//
+// Of an image for several platforms only this one's share is wanted; which
+// blobs that is, its index and manifest say. read returns a blob that is here,
+// nil otherwise (then more is wanted once it is here); read itself may be nil.
+func Wanted(h *bundle.Header, hold model.HoldList, platform string, read ReadBlob) Want {
 	var w Want
 	blobs := map[int]bool{}
 	for _, img := range hold.Images {
@@ -46,8 +50,10 @@ func Wanted(h *bundle.Header, hold model.HoldList, platform string) Want {
 			})
 			continue
 		}
-		w.Images = append(w.Images, *have)
-		for _, b := range have.Blobs {
+		mine := *have
+		mine.Blobs = Share(h, have, platform, read)
+		w.Images = append(w.Images, mine)
+		for _, b := range mine.Blobs {
 			blobs[b] = true
 		}
 	}

@@ -42,7 +42,7 @@ type Settings struct {
 	// Poll is how often a neighbour that has nothing new is asked again.
 	// Default 1 s.
 	Poll time.Duration
-	// ChunkTime is how long one chunk may take. Default 30 s.
+	// ChunkTime is how long one chunk may take. Default 60 s.
 	ChunkTime time.Duration
 	// Aside is how long a neighbour is put aside after its first failure; it
 	// doubles with every further one up to 60 times that. Default 1 s.
@@ -60,7 +60,7 @@ func (s *Settings) defaults() {
 		s.Poll = time.Second
 	}
 	if s.ChunkTime <= 0 {
-		s.ChunkTime = 30 * time.Second
+		s.ChunkTime = time.Minute
 	}
 	if s.Aside <= 0 {
 		s.Aside = time.Second

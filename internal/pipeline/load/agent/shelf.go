@@ -2,9 +2,12 @@ package agent
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/load"
 )
 
 // Shelf is one bundle on this node: its header, and the chunks that are here.
@@ -98,6 +101,31 @@ func (s *Shelf) HasBlob(i int) bool {
 		return s.store.Finish(s.blobs[i]) == nil
 	}
 	return s.store.Has(s.blobs[i].Digest)
+}
+
+// smallBlob is the most bytes that an index or a manifest has.
+const smallBlob = 4 << 20
+
+// ReadSmall reads a complete blob of the bundle, nil if it is not here or large.
+func (s *Shelf) ReadSmall(digest string) []byte {
+	f, err := s.store.Open(digest)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Size() > smallBlob {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(f, smallBlob))
+	if err != nil || bundle.DigestOf(b) != digest {
+		return nil
+	}
+	return b
+}
+
+// Wanted is what a hold list wants of this bundle for a platform.
+func (s *Shelf) Wanted(hold model.HoldList, platform string) load.Want {
+	return load.Wanted(s.header, hold, platform, s.ReadSmall)
 }
 
 // BytesHere counts the bytes of these blobs that are here, partial ones too.

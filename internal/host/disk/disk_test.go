@@ -1,0 +1,85 @@
+package disk
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReplace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubelet")
+	if err := os.WriteFile(path, []byte("old"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	content := func() string { b, _ := os.ReadFile(path); return string(b) }
+	good, err := Digest(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		r      io.Reader
+		digest string
+	}{
+		"what is read is not what was promised": {strings.NewReader("new"), good},
+		"the source ends in an error":           {io.MultiReader(strings.NewReader("ol"), broken{}), good},
+	} {
+		t.Run(name+": the old file stays, nothing else is left", func(t *testing.T) {
+			if err := Replace(path, c.r, c.digest, 0o755); err == nil {
+				t.Fatal("replaced")
+			}
+			es, _ := os.ReadDir(filepath.Dir(path))
+			if content() != "old" || len(es) != 1 {
+				t.Fatalf("content %q, %d files", content(), len(es))
+			}
+		})
+	}
+	t.Run("a good source replaces it, with its mode, also while it runs", func(t *testing.T) {
+		other := filepath.Join(t.TempDir(), "new")
+		if err := os.WriteFile(other, []byte("new"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		digest, _ := Digest(other)
+		if err := Replace(path, strings.NewReader("new"), digest, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if st, _ := os.Stat(path); content() != "new" || st.Mode().Perm() != 0o750 {
+			t.Fatalf("content %q, mode %v", content(), st.Mode())
+		}
+	})
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("input/output error") }
+
+func TestRoomAt(t *testing.T) {
+	dir := t.TempDir()
+	a, err := RoomAt(dir)
+	if err != nil || a.Total <= 0 || a.Free > a.Total || a.ID == "" {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	b, err := RoomAt(filepath.Join(dir, "not", "yet", "there"))
+	if err != nil || b.ID != a.ID {
+		t.Fatalf("of what is not there yet, that of the directory above: %+v, %v", b, err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(path); err == nil {
+		t.Fatal("two have the lock")
+	}
+	unlock()
+	again, err := Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}

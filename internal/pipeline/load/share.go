@@ -1,0 +1,84 @@
+package load
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// ReadBlob returns the content of a small blob that is here, nil otherwise. What
+// it returns was compared with its digest.
+type ReadBlob func(digest string) []byte
+
+// node is what an index and a manifest have in common, as far as their children
+// go.
+type node struct {
+	Manifests []struct {
+		Digest   string `json:"digest"`
+		Platform *struct {
+			OS           string `json:"os"`
+			Architecture string `json:"architecture"`
+		} `json:"platform"`
+	} `json:"manifests"`
+	Config *struct {
+		Digest string `json:"digest"`
+	} `json:"config"`
+	Layers []struct {
+		Digest string `json:"digest"`
+	} `json:"layers"`
+}
+
+// Share is the blobs of an image that a platform needs, ascending: all of them
+// in a bundle for one platform. What the bundle's metadata does not count among
+// the image's blobs is never part of it.
+func Share(h *bundle.Header, img *bundle.Image, platform string, read ReadBlob) []int {
+	if len(h.Metadata.Platforms) < 2 || read == nil {
+		return img.Blobs
+	}
+	byDigest := map[string]int{}
+	for _, b := range img.Blobs {
+		byDigest[h.Metadata.Blobs[b].Digest] = b
+	}
+	var out []int
+	todo := []string{img.Digest}
+	for len(todo) > 0 {
+		digest := todo[0]
+		todo = todo[1:]
+		b, ok := byDigest[digest]
+		if !ok || slices.Contains(out, b) {
+			continue
+		}
+		out = append(out, b)
+		if raw := read(digest); raw != nil {
+			todo = append(todo, children(raw, platform)...)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// children of an index or a manifest, for a platform. A layer or a
+// configuration has none: only JSON with the right fields counts.
+func children(raw []byte, platform string) (out []string) {
+	var n node
+	if json.Unmarshal(raw, &n) != nil {
+		return nil
+	}
+	os, rest, _ := strings.Cut(platform, "/")
+	arch, _, _ := strings.Cut(rest, "/")
+	for _, m := range n.Manifests {
+		if m.Platform == nil || m.Platform.OS == os && m.Platform.Architecture == arch {
+			out = append(out, m.Digest)
+		}
+	}
+	if n.Config == nil {
+		return out
+	}
+	out = append(out, n.Config.Digest)
+	for _, l := range n.Layers {
+		out = append(out, l.Digest)
+	}
+	return out
+}
