@@ -2,10 +2,12 @@ package controller_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -90,6 +92,22 @@ func TestWholeUpdate(t *testing.T) {
 			}
 		})
 	}
+	s.wait("the events tell the story", func() string {
+		var l eventsv1.EventList
+		if err := s.admin.List(context.Background(), &l); err != nil {
+			return err.Error()
+		}
+		seen := map[string]bool{}
+		for _, e := range l.Items {
+			seen[e.Regarding.Kind+" "+e.Regarding.Name+" "+e.Action] = true
+		}
+		for _, want := range []string{"ClusterUpdate to-136 Updating", "ClusterUpdate to-136 Done", "ClusterUpdate to-136 Cordon", "ClusterUpdate to-136 Uncordon"} {
+			if !seen[want] {
+				return fmt.Sprintf("no %q in %v", want, seen)
+			}
+		}
+		return ""
+	})
 	s.older(d)
 }
 

@@ -1,17 +1,23 @@
 package controller_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"math/rand"
 	"net"
+	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
 // The controller is killed again and again, at any line: the update goes on, no
@@ -54,6 +60,104 @@ func TestKilledAgainAndAgain(t *testing.T) {
 				t.Errorf("%s ran %d times", name, a.runs)
 			}
 		})
+	}
+}
+
+// mortal lets some writes through and then nothing more, as after kill -9.
+type mortal struct {
+	mu     sync.Mutex
+	writes int
+	dead   chan struct{}
+}
+
+var errDead = errors.New("this process is dead")
+
+func (m *mortal) alive() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes > 0
+}
+
+func (m *mortal) count() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.writes--; m.writes == 0 {
+		close(m.dead)
+	}
+}
+
+// mortalTransport is one client's transport in a mortal process.
+type mortalTransport struct {
+	m    *mortal
+	next http.RoundTripper
+}
+
+func (t mortalTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !t.m.alive() {
+		return nil, errDead
+	}
+	resp, err := t.next.RoundTrip(req)
+	if req.Method != http.MethodGet && !strings.Contains(req.URL.Path, "/leases") && !strings.Contains(req.URL.Path, "/events") {
+		t.m.count()
+	}
+	return resp, err
+}
+
+// The controller dies after every write or two, from the first to the last: the
+// end is the same, and each node ran once (R4.26).
+func TestDiesAfterEveryWrite(t *testing.T) {
+	s := newSite(t, from)
+	s.stop()
+	raw := release(t, to)
+	d := digest(t, raw)
+	s.plugIn("n2", raw)
+	s.approve("expected", d)
+	s.create(owned(pod("default", "web", "n2", "web"), map[string]string{"app": "web"}))
+	s.update("u", d, nil)
+	r := rand.New(rand.NewSource(7))
+	lives := 0
+	for ; lives < 200; lives++ {
+		m := &mortal{writes: 1 + r.Intn(2), dead: make(chan struct{})}
+		cfg := apitest.As(s.cfg, apitest.ControllerUser)
+		cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
+			return mortalTransport{m, rt}
+		}
+		s.startWith(cfg)
+		end := s.untilDeadOrDone(m.dead)
+		s.stop()
+		if end {
+			break
+		}
+	}
+	t.Logf("%d lives", lives)
+	s.waitUpdate("u", "the end is the same", phase(v1alpha1.PhaseDone))
+	for name, a := range s.agents {
+		if n := s.node(name); n.Status.NodeInfo.KubeletVersion != to || n.Spec.Unschedulable || len(markings(n)) > 0 {
+			t.Errorf("%s is not done: %v", name, n.Annotations)
+		}
+		a.set(func(a *simAgent) {
+			if a.runs != 1 {
+				t.Errorf("%s ran %d times", name, a.runs)
+			}
+		})
+	}
+}
+
+// untilDeadOrDone waits for the end of a life, or of the update.
+func (s *site) untilDeadOrDone(dead <-chan struct{}) (done bool) {
+	end := time.After(patience)
+	for {
+		var u v1alpha1.ClusterUpdate
+		if s.admin.Get(context.Background(), client.ObjectKey{Name: "u"}, &u) == nil && u.Status.Phase == v1alpha1.PhaseDone {
+			return true
+		}
+		select {
+		case <-dead:
+			return false
+		case <-end:
+			s.t.Fatalf("neither dead nor done: %+v", u.Status)
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
 }
 

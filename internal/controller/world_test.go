@@ -137,7 +137,9 @@ func (s *site) allow(n int32) {
 	}
 }
 
-func (s *site) startController() {
+func (s *site) startController() { s.startWith(apitest.As(s.cfg, apitest.ControllerUser)) }
+
+func (s *site) startWith(cfg *rest.Config) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -148,7 +150,7 @@ func (s *site) startController() {
 	}
 	go func() {
 		defer wg.Done()
-		err := controller.Run(ctx, controller.Options{Config: apitest.As(s.cfg, apitest.ControllerUser), Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry()})
+		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry()})
 		if err != nil && ctx.Err() == nil {
 			s.t.Errorf("the controller ended: %v", err)
 		}
