@@ -52,11 +52,11 @@ func run() error {
 	return controller.Run(ctrl.SetupSignalHandler(), o)
 }
 
-// noticeDeadConnections makes the client library ask after 5 silent seconds
+// noticeDeadConnections makes the client library ask after 3 silent seconds
 // whether the API server's connection still lives, instead of after 30: behind a
 // service address, an API server that was replaced is not told from a silent one.
 func noticeDeadConnections() error {
-	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "5"} {
+	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"} {
 		if os.Getenv(name) != "" {
 			continue
 		}
