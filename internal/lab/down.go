@@ -56,7 +56,10 @@ func DownIn(ctx context.Context, name, stateDirectory string) error {
 		return err
 	}
 	defer unlock()
-	return takeDown(ctx, dir)
+	if err := takeDown(ctx, dir); err != nil {
+		return err
+	}
+	return os.Remove(lockPath(base, name))
 }
 
 // takeDown removes what is there, in the order in which one holds the other.
@@ -146,9 +149,11 @@ func waitDetached(ctx context.Context, sticks []machine.Stick) error {
 	return nil
 }
 
+func lockPath(base, name string) string { return filepath.Join(base, "."+name+".lock") }
+
 // lock makes up and down of one lab wait for each other.
 func lock(ctx context.Context, base, name string) (unlock func(), err error) {
-	unlock, err = filelock.Acquire(ctx, filepath.Join(base, "."+name+".lock"), nil)
+	unlock, err = filelock.Acquire(ctx, lockPath(base, name), nil)
 	if err != nil {
 		return nil, fmt.Errorf("lab %s is being made or taken down: %w", name, err)
 	}

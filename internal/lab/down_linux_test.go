@@ -192,6 +192,9 @@ func TestDownLeavesNothing(t *testing.T) {
 	if left := leftBehind(filepath.Join(base, b), before, inside[b]); left != "" {
 		t.Error("left behind after the supervisor was killed:", left)
 	}
+	if files, err := os.ReadDir(base); err != nil || len(files) != 0 {
+		t.Errorf("files left in the state directory: %v, %v", files, err)
+	}
 	if device := look().loops[stick]; device != "" {
 		t.Errorf("the stick is still attached to %s", device)
 	}

@@ -1,7 +1,7 @@
 // Package filelock makes processes wait for each other by a lock on a file.
 //
 // Promise: at most one holder at a time on this machine; the kernel gives the
-// lock back when its holder ends, however it ends. The file stays.
+// lock back when its holder ends, however it ends. The holder may remove the file.
 //
 // Called by the other packages of the lab.
 //
@@ -11,7 +11,9 @@ package filelock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,27 +27,47 @@ func Acquire(ctx context.Context, path string, waiting func()) (release func(), 
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
 	for told := false; ; told = true {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if err != unix.EWOULDBLOCK {
-			f.Close()
-			return nil, fmt.Errorf("locking %s: %w", path, err)
+		f, err := try(path)
+		if f != nil || err != nil {
+			return func() { f.Close() }, err
 		}
 		if !told && waiting != nil {
 			waiting()
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
 			return nil, fmt.Errorf("another process holds %s: %w", path, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// try returns the locked file, or nil if it cannot be had now.
+func try(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if err == unix.EWOULDBLOCK {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	// The last holder may have removed the file since it was opened: then
+	// another process can lock one of the same name.
+	mine, err := f.Stat()
+	if err == nil {
+		var there os.FileInfo
+		if there, err = os.Stat(path); err == nil && os.SameFile(mine, there) {
+			return f, nil
+		}
+	}
+	f.Close()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return nil, nil
 }

@@ -12,7 +12,9 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -61,8 +63,12 @@ func Restore(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if anyLab() {
+		return nil
+	}
+	defer os.Remove(lockFile) // while it is held
 	before, err := readLimit(record)
-	if os.IsNotExist(err) || anyLab() {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
