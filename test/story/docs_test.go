@@ -1,0 +1,74 @@
+package story
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/refit-dev/refit/internal/cli"
+)
+
+// TestDocsCommandsExist: every refit command in a code block of the docs is one
+// that exists, with flags and arguments it takes. What they do is run by the
+// stories here and in test/e2e.
+func TestDocsCommandsExist(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md")
+	found := 0
+	for _, page := range pages {
+		for _, line := range commands(t, page) {
+			found++
+			if err := check(line); err != nil {
+				t.Errorf("%s: %q: %v", filepath.Base(page), strings.Join(line, " "), err)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d commands found in the docs: the test looks at the wrong lines", found)
+	}
+}
+
+func check(args []string) error {
+	root := cli.New("refit")
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	if cmd == root {
+		return os.ErrNotExist
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+// commands are the refit calls of a page's code blocks, without the program.
+func commands(t *testing.T, page string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := strings.ReplaceAll(string(text), "\\\n", " ")
+	var out [][]string
+	inside := false
+	for line := range strings.SplitSeq(joined, "\n") {
+		if strings.HasPrefix(line, "```") {
+			inside = !inside
+			continue
+		}
+		line, _, _ = strings.Cut(line, "  #")
+		words := strings.Fields(line)
+		if !inside || len(words) == 0 || (words[0] != "refit" && words[0] != "bin/refit") {
+			continue
+		}
+		out = append(out, words[1:])
+	}
+	return out
+}
