@@ -12,6 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
@@ -90,7 +91,8 @@ type Agent struct {
 	state state
 
 	firstHold chan struct{}
-	unwanted  unwanted
+	unwanted  remember.Unwanted
+	sources   *remember.Sources
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
@@ -103,7 +105,9 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), unwanted: unwanted{grace: graceTime}}
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), unwanted: remember.Unwanted{Grace: remember.Grace},
+		sources: remember.OpenSources(conf.Path("sources.json"))}
+	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
 		*k = make(chan struct{}, 1)
 	}
@@ -129,7 +133,6 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		a.want = nil
 	}
 	a.runner = p.Runner(a.payload)
-	a.state.init(conf.Path("sources.json"))
 	return a, nil
 }
 

@@ -232,7 +232,7 @@ func (n *testNode) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	a.unwanted.grace = 500 * time.Millisecond
+	a.unwanted.Grace = 500 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()

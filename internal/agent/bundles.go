@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -205,9 +206,7 @@ func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	if len(left) > 0 && ctx.Err() == nil {
 		verdicts = a.fetch(ctx, s, left, peers, progress)
 	}
-	a.mu.Lock()
-	a.state.countBytes(s.Digest(), 0, 0) // written now
-	a.mu.Unlock()
+	a.sources.Save()
 	return verdicts
 }
 
@@ -270,8 +269,8 @@ func (a *Agent) missingChunks(s *loadagent.Shelf, x load.Want) []int {
 func (a *Agent) progress() func(digest string, media, peers int64) {
 	var looked time.Time
 	return func(digest string, media, peers int64) {
+		a.sources.Add(digest, remember.Bytes{Media: media, Peers: peers})
 		a.mu.Lock()
-		a.state.countBytes(digest, media, peers)
 		a.state.holding.BytesDone += media + peers
 		look := time.Since(looked) > time.Second
 		if look {
@@ -338,10 +337,10 @@ func (a *Agent) collect(w *told.Want, served []string) {
 		return
 	}
 	for d := range have {
-		blobs[d] = !a.unwanted.over(d, blobs[d])
+		blobs[d] = !a.unwanted.Over(d, blobs[d])
 	}
 	for _, d := range a.library.Digests() {
-		bundles[d] = !a.unwanted.over(d, bundles[d])
+		bundles[d] = !a.unwanted.Over(d, bundles[d])
 	}
 	if err := a.library.Collect(bundles, blobs); err != nil {
 		a.log.Warn("old blobs cannot be removed", "because", err)

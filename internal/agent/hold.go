@@ -42,7 +42,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	if w == nil {
 		return true
 	}
-	if !a.unwanted.over("pins", w.Spec.Hold != "") && w.Spec.Hold == "" {
+	if !a.unwanted.Over("pins", w.Spec.Hold != "") && w.Spec.Hold == "" {
 		return true
 	}
 	var verdicts []model.Verdict

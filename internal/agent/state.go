@@ -1,14 +1,10 @@
 package agent
 
 import (
-	"encoding/json"
-	"os"
 	"sort"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/told"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -32,43 +28,6 @@ type state struct {
 	copying bool
 	// bundles whose header is here and served.
 	bundles []string
-
-	sources     map[string]*sourceBytes
-	sourcesPath string
-	sourcesAt   time.Time
-}
-
-// sourceBytes says where the bytes of a bundle came from.
-type sourceBytes struct {
-	Media int64 `json:"media"`
-	Peers int64 `json:"peers"`
-}
-
-func (s *state) init(sourcesPath string) {
-	s.media = map[string]v1alpha1.Medium{}
-	s.sources = map[string]*sourceBytes{}
-	s.sourcesPath = sourcesPath
-	if b, err := os.ReadFile(sourcesPath); err == nil {
-		// Only a statistic: unreadable means counted anew.
-		_ = json.Unmarshal(b, &s.sources)
-	}
-}
-
-// countBytes adds to the statistic, and writes it now and then.
-func (s *state) countBytes(bundle string, media, peers int64) {
-	c := s.sources[bundle]
-	if c == nil {
-		c = &sourceBytes{}
-		s.sources[bundle] = c
-	}
-	c.Media += media
-	c.Peers += peers
-	if time.Since(s.sourcesAt) > time.Second || media+peers == 0 {
-		s.sourcesAt = time.Now()
-		if b, err := json.Marshal(s.sources); err == nil {
-			_ = disk.WriteFile(s.sourcesPath, b, 0o600) // a statistic
-		}
-	}
 }
 
 // update changes the state and has it published.
@@ -110,7 +69,8 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 			// Content stays what the counts are about: after a new list has come they
 			// are still those of the one before.
 			h := s.holding
-			h.BytesFromMedia, h.BytesFromPeers = s.sourcesOf(a.want)
+			from := a.sources.Of(a.want.Bundles())
+			h.BytesFromMedia, h.BytesFromPeers = from.Media, from.Peers
 			out.Holding = &h
 		}
 	}
@@ -118,16 +78,6 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	out.Phase, out.Message = v.phase, cutText(v.message, 1024)
 	out.Conditions = conditions(v, s.sent, now)
 	return out
-}
-
-func (s *state) sourcesOf(w *told.Want) (media, peers int64) {
-	for _, d := range w.Bundles() {
-		if c := s.sources[d]; c != nil {
-			media += c.Media
-			peers += c.Peers
-		}
-	}
-	return media, peers
 }
 
 func cutText(s string, most int) string {

@@ -1,0 +1,73 @@
+package remember
+
+import (
+	"encoding/json"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/refit-dev/refit/internal/host/disk"
+)
+
+// Bytes says where the bytes of a bundle came from.
+type Bytes struct {
+	Media int64 `json:"media"`
+	Peers int64 `json:"peers"`
+}
+
+// Sources counts bytes by bundle. Safe for concurrent use.
+type Sources struct {
+	path string
+
+	mu    sync.Mutex
+	all   map[string]Bytes
+	saved time.Time
+}
+
+// saveEvery is how often the file is written while bytes come in.
+const saveEvery = time.Second
+
+// OpenSources reads the file; an unreadable one means counted anew.
+func OpenSources(path string) *Sources {
+	s := &Sources{path: path, all: map[string]Bytes{}}
+	if b, err := os.ReadFile(path); err == nil {
+		_ = json.Unmarshal(b, &s.all) // only a statistic
+	}
+	return s
+}
+
+// Add counts bytes, and writes the file now and then.
+func (s *Sources) Add(bundle string, b Bytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.all[bundle]
+	s.all[bundle] = Bytes{Media: have.Media + b.Media, Peers: have.Peers + b.Peers}
+	if time.Since(s.saved) > saveEvery {
+		s.save()
+	}
+}
+
+// Save writes the file now.
+func (s *Sources) Save() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.save()
+}
+
+func (s *Sources) save() {
+	s.saved = time.Now()
+	if b, err := json.Marshal(s.all); err == nil {
+		_ = disk.WriteFile(s.path, b, 0o600) // only a statistic
+	}
+}
+
+// Of sums up bundles.
+func (s *Sources) Of(bundles []string) (sum Bytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range bundles {
+		sum.Media += s.all[d].Media
+		sum.Peers += s.all[d].Peers
+	}
+	return sum
+}
