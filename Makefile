@@ -41,9 +41,10 @@ bench: deps build ## Benchmarks against peers and limits; results go to bench/re
 	$(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bench/results/bench.txt
 
 .PHONY: generate
-generate: ## Generate deepcopy code and CRDs from api/
+generate: ## Generate deepcopy code and CRDs from api/, access rules from internal/controller
 	$(TOOL) controller-gen object paths=./api/...
 	$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd
+	$(TOOL) controller-gen rbac:roleName=refit-controller paths=./internal/controller output:rbac:dir=config/rbac
 
 .PHONY: verify
 verify: ## Formatting, vet, lint, import rules, stale generated files
@@ -54,7 +55,8 @@ verify: ## Formatting, vet, lint, import rules, stale generated files
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(TOOL) controller-gen crd paths=./api/... output:crd:dir="$$tmp/crd" && \
 	$(TOOL) controller-gen object paths=./api/... output:object:dir="$$tmp/object" && \
-	diff -r config/crd "$$tmp/crd" && diff api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || \
+	$(TOOL) controller-gen rbac:roleName=refit-controller paths=./internal/controller output:rbac:dir="$$tmp/rbac" && \
+	diff config/rbac/role.yaml "$$tmp/rbac/role.yaml" && diff -r config/crd "$$tmp/crd" && diff api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || \
 	{ echo "generated files are stale: run make generate"; exit 1; }
 	$(GO) test -run 'TestImports|TestPackageSize' ./test/structure/...
 	@echo "verify: ok"

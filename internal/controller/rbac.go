@@ -1,0 +1,40 @@
+package controller
+
+// What the controller may do, and why. `make generate` writes
+// config/rbac/role.yaml from these lines; the bindings are in
+// config/rbac/controller.yaml.
+//
+// What people say, and where the controller answers. It writes no spec of
+// these: approving and starting is for people.
+// +kubebuilder:rbac:groups=refit.dev,resources=bundles;trustpolicies;updatepools;clusterupdates;pinnedimagesets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=refit.dev,resources=bundles/status;trustpolicies/status;updatepools/status;clusterupdates/status;pinnedimagesets/status,verbs=get;update;patch
+//
+// A found bundle gets an object with an empty spec (an admission policy sees to
+// the emptiness).
+// +kubebuilder:rbac:groups=refit.dev,resources=bundles,verbs=create
+//
+// One set per approved bundle is made here, and let go when a later update is
+// complete.
+// +kubebuilder:rbac:groups=refit.dev,resources=pinnedimagesets,verbs=create;patch;delete
+//
+// Cordon and uncordon, with their mark.
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+//
+// Drain: which pods are on a node, which budget protects them, the Eviction
+// API. There is no right to delete pods: budgets are never gone around.
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
+//
+// Whatever is said to nodes lives in one namespace.
+// +kubebuilder:rbac:groups=refit.dev,namespace=refit-nodes,resources=nodeupdates;contents,verbs=get;list;watch;create;patch;delete
+//
+// The controller's own key (one Secret by name) and its leader election.
+// +kubebuilder:rbac:groups="",namespace=refit-system,resources=secrets,verbs=create
+// +kubebuilder:rbac:groups="",namespace=refit-system,resources=secrets,resourceNames=refit-controller-key,verbs=get
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=refit-system,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=refit-system,resources=leases,resourceNames=refit-controller,verbs=get;update;patch
+//
+// Is this a kubeadm cluster, and at which version does kubeadm believe it is?
+// +kubebuilder:rbac:groups="",namespace=kube-system,resources=configmaps,resourceNames=kubeadm-config,verbs=get
