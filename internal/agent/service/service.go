@@ -31,6 +31,9 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if err := noticeDeadConnections(); err != nil {
+		return err
+	}
 	ctd, err := containerd.Open(conf.Runtime)
 	if err != nil {
 		return err
@@ -65,4 +68,19 @@ func nodeUpdaters(h *nodeHost) []updaters.Updater {
 		kubelet.New(h),
 		settle.New(h),
 	}
+}
+
+// noticeDeadConnections makes the client library ask after some silent seconds
+// whether the API server's connection still lives, instead of after 30: a
+// control-plane node that lost power says nothing, and a run waits for us.
+func noticeDeadConnections() error {
+	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "3"} {
+		if os.Getenv(name) != "" {
+			continue
+		}
+		if err := os.Setenv(name, seconds); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
