@@ -107,7 +107,7 @@ func choose(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
 	s := u.Status
 	out := &explain.Update{
-		Name: u.Name, Version: s.Version, Phase: s.Phase, Paused: u.Spec.Paused, PlanDigest: s.PlanDigest,
+		Name: u.Name, Version: s.Version, Phase: s.Phase, Paused: u.Spec.Paused, Starting: u.Spec.Start == v1alpha1.StartImmediate, PlanDigest: s.PlanDigest,
 		Done: int(s.NodesDone), Total: int(s.NodesTotal), Failed: int(s.NodesFailed), Current: s.Current,
 		BlockerCount: int(s.BlockerCount), Blockers: blockers(s.Blockers),
 	}

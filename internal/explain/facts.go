@@ -13,10 +13,12 @@ type Facts struct {
 // Update is the ClusterUpdate that matters most: the active one, else the
 // newest.
 type Update struct {
-	Name       string
-	Version    string
-	Phase      string
-	Paused     bool
+	Name    string
+	Version string
+	Phase   string
+	Paused  bool
+	// Starting: a person has started it and no node has begun.
+	Starting   bool
 	PlanDigest string
 	Done       int
 	Total      int

@@ -113,6 +113,11 @@ func judge(v *View, f Facts) {
 		v.Headline = "Blocked, a person must act: " + first
 		v.Next = fixOf(u)
 	case "Ready":
+		if u.Starting {
+			v.Phase, v.Colour = "Starting", Blue
+			v.Headline = fmt.Sprintf("Starting the update to %s.", u.Version)
+			break
+		}
 		v.Colour = Yellow
 		v.Headline = fmt.Sprintf("Ready: every node holds what it needs for %s; waits for a person to start it.", u.Version)
 		v.Next = "refit apply " + u.Name

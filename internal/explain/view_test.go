@@ -24,6 +24,7 @@ func TestMake(t *testing.T) {
 		"paused":                       {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Total: 3, Paused: true}}, "Paused. Updating", Yellow, "refit resume u"},
 		"done counts what was seen":    {Facts{Update: &Update{Name: "u", Phase: "Done", Version: "1.36.3", Done: 3, Total: 3}}, "Done: 3 of 3 nodes", Green, ""},
 		"ready waits for a person":     {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3}}, "waits for a person", Yellow, "refit apply u"},
+		"started a moment ago":         {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3, Starting: true}}, "Starting the update", Blue, ""},
 		"blocked names cause and cure": {Facts{Update: &Update{Name: "u", Phase: "Blocked", Blockers: []Blocker{{Message: "node n2 needs 5 bytes, 3 are free", Fix: "free 2 bytes on n2"}}}}, "node n2 needs 5 bytes", Yellow, "free 2 bytes"},
 	}
 	for name, tc := range tests {
