@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller
+//go:embed crd namespaces rbac admission controller daemonset
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -40,6 +40,10 @@ func Manifests(image string) ([]*unstructured.Unstructured, error) {
 func Rules() ([]*unstructured.Unstructured, error) {
 	return load("", "crd", "namespaces", "rbac", "admission")
 }
+
+// DaemonSet returns what installs the agent on every node where images can be
+// pulled. Manifests does not include it.
+func DaemonSet(image string) ([]*unstructured.Unstructured, error) { return load(image, "daemonset") }
 
 // CRDs returns the kinds alone.
 func CRDs() ([]*unstructured.Unstructured, error) { return load("", "crd") }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/install"
+	"github.com/refit-dev/refit/internal/agent/onhost"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/host/detached"
 	"github.com/refit-dev/refit/internal/version"
@@ -120,9 +121,13 @@ func say(w io.Writer) func(string, ...any) {
 
 func installCommand(conf *config.Config) *cobra.Command {
 	o := install.Options{}
+	var ontoHost, stay bool
 	c := &cobra.Command{
 		Use: "install [--from FILE|DEVICE]", Short: "make this machine a member: binary, unit, and refit's image from a bundle", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ontoHost {
+				return installOntoHost(cmd, stay)
+			}
 			o.Config, o.Say = *conf, say(cmd.ErrOrStderr())
 			r, err := install.Install(cmd.Context(), o)
 			if err != nil {
@@ -134,7 +139,20 @@ func installCommand(conf *config.Config) *cobra.Command {
 	c.Flags().StringVar(&o.From, "from", "", "bundle in a file or on a device")
 	c.Flags().StringVar(&o.Digest, "digest", "", "digest that the bundle must have")
 	c.Flags().BoolVar(&o.NoStart, "no-start", false, "put the files in place, leave the service alone")
+	c.Flags().BoolVar(&ontoHost, "onto-host", false, "from a privileged pod with hostPID: install onto its node")
+	c.Flags().BoolVar(&stay, "stay", false, "with --onto-host: wait for the end of the pod afterwards")
 	return c
+}
+
+// installOntoHost is what the DaemonSet runs.
+func installOntoHost(cmd *cobra.Command, stay bool) error {
+	if err := onhost.Install(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	if stay {
+		<-cmd.Context().Done()
+	}
+	return nil
 }
 
 func uninstallCommand(load func() (config.Config, error)) *cobra.Command {

@@ -24,6 +24,8 @@ type installFlags struct {
 	ssh     []string
 	rsh     string
 	timeout time.Duration
+	// daemonSet installs the agents from pods, where the image can be pulled.
+	daemonSet bool
 }
 
 // New is the command `refit install`.
@@ -49,6 +51,7 @@ It ends by naming the nodes that still lack the agent.`,
 	fl.StringSliceVar(&f.ssh, "ssh", nil, "hosts to install the agent on, each HOST or HOST:DEVICE if it has the stick")
 	fl.StringVar(&f.rsh, "rsh", "ssh", "remote shell program with ssh's calling convention: PROGRAM HOST COMMAND")
 	fl.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long to wait for the controller and the agents")
+	fl.BoolVar(&f.daemonSet, "daemonset", false, "install the agents by a DaemonSet: only where nodes have refit's image or can pull it")
 	_ = c.MarkFlagRequired("from")
 	return c
 }
@@ -79,7 +82,7 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 			return err
 		}
 	}
-	return o.installCluster(ctx, image.Name, hosts)
+	return o.installCluster(ctx, image.Name, hosts, f.daemonSet)
 }
 
 // selfImageOf finds refit's own image in a bundle.

@@ -27,17 +27,26 @@ const labelFirstContact = "refit.dev/first-contact"
 
 // installCluster applies kinds, permissions and the controller, and waits
 // until it runs and every node has an agent.
-func (o installer) installCluster(ctx context.Context, image string, hosts []host) error {
+func (o installer) installCluster(ctx context.Context, image string, hosts []host, daemonSet bool) error {
 	c, err := o.Client()
 	if err != nil {
 		return err
 	}
-	if err := o.labelHolders(ctx, c, image, hosts); err != nil {
-		return err
+	if !daemonSet { // with it, nodes pull the image, and the controller may start on any
+		if err := o.labelHolders(ctx, c, image, hosts); err != nil {
+			return err
+		}
 	}
 	objects, err := config.Manifests(image)
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
+	}
+	if daemonSet {
+		agents, err := config.DaemonSet(image)
+		if err != nil {
+			return fmt.Errorf("internal: manifests: %w", err)
+		}
+		objects = append(objects, agents...)
 	}
 	for _, obj := range objects {
 		if err := applyObject(ctx, c, obj); err != nil {
