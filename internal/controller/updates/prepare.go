@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,11 +83,16 @@ func (s *status) judge(u *v1alpha1.ClusterUpdate, out update.Outcome) (started b
 
 // notePlan stores the plan and names it in the status.
 func (r *Reconciler) notePlan(ctx context.Context, st *status, h *bundle.Header, p model.Plan) error {
-	c, err := fleet.MakeContent(ctx, r.Client, v1alpha1.ContentPlan, string(p.JSON()))
+	data := string(p.JSON())
+	name := v1alpha1.ContentName(v1alpha1.ContentPlan, data)
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &v1alpha1.Content{})
+	if apierrors.IsNotFound(err) {
+		_, err = fleet.MakeContent(ctx, r.Client, v1alpha1.ContentPlan, data)
+	}
 	if err != nil {
 		return err
 	}
-	st.out.Plan, st.out.PlanDigest, st.out.Version = c.Name, p.Digest(), h.Metadata.Version
+	st.out.Plan, st.out.PlanDigest, st.out.Version = name, p.Digest(), h.Metadata.Version
 	st.out.NodesTotal, st.out.NodesDone, st.out.NodesFailed = int32(len(p.Nodes)), 0, 0
 	st.out.Progress = fmt.Sprintf("0/%d", len(p.Nodes))
 	return nil
