@@ -64,6 +64,7 @@ func TestMainJob(t *testing.T) {
 		setBudget(t, s, scenario.WorkloadBudget)
 	})
 	step(t, "the update finishes by itself", func(t *testing.T) { finished(t, s, b, digest) })
+	step(t, "a DaemonSet brings the host service back where it is missing", func(t *testing.T) { daemonSet(t, s, b) })
 	step(t, "an older signed bundle is loaded by its trusted key and refused as an update", func(t *testing.T) { olderBundle(t, s) })
 	if !fired()[row.name].fired {
 		t.Errorf("the seeded kill %q never fired: its moment was not seen", row.name)
@@ -251,6 +252,25 @@ func draining(t *testing.T, s *scenario.Scenario) bool {
 		}
 	}
 	return false
+}
+
+// daemonSet: the agent of n3 is uninstalled; the DaemonSet, whose image every
+// node holds by now, installs it again as a host service.
+func daemonSet(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
+	t.Helper()
+	ctx := t.Context()
+	must(t, s.Exec(ctx, "n3", "refit-agent", "uninstall", "--keep-state"))
+	if err := s.Exec(ctx, "n3", "systemctl", "is-active", "refit-agent"); err == nil {
+		t.Fatal("the agent of n3 still runs after uninstall")
+	}
+	r, err := s.Run(ctx, "install", "--from", b.Path, "--daemonset")
+	if err != nil || r.Code != 0 {
+		t.Fatalf("install --daemonset: exit code %d, %v", r.Code, err)
+	}
+	eventually(t, 2*time.Minute, "the host service of n3 runs again", func() (bool, string) {
+		out, err := s.Output(ctx, "n3", "systemctl", "is-active", "refit-agent")
+		return err == nil, out
+	})
 }
 
 // olderBundle: a bundle of the release that ran before, signed by a key that a
