@@ -488,3 +488,25 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 		}
 	})
 }
+
+// R0.145: who waits says so once; the status is not written again and again.
+func TestWaitingIsQuiet(t *testing.T) {
+	_, h := stick(t, bundletest.Tiny(), 1)
+	n, peer := newTestNode(t, "n1", 17956), newTestNode(t, "n2", 17957)
+	introduce(n, peer)
+	approve(t, h, everything(h), n)
+	n.reported("it waits for the bundle", func(s *v1alpha1.NodeUpdateStatus) bool {
+		_, reason := condition(s, v1alpha1.ConditionReconciling)
+		return s.Phase == "Waiting" && reason == v1alpha1.ReasonBundleNotFound
+	})
+	time.Sleep(time.Second) // what came together with it
+	n.api.mu.Lock()
+	before := n.api.writes
+	n.api.mu.Unlock()
+	time.Sleep(2 * bundlesEvery)
+	n.api.mu.Lock()
+	defer n.api.mu.Unlock()
+	if more := n.api.writes - before; more > 1 {
+		t.Fatalf("%d writes while nothing changed; the last status: %+v", more, n.api.status.Conditions)
+	}
+}

@@ -229,9 +229,8 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	for _, p := range peers {
 		ps = append(ps, p)
 	}
-	var came, silent atomic.Bool
+	var came atomic.Bool
 	say := time.AfterFunc(silence, func() {
-		silent.Store(true)
 		a.update(func(s *state) { s.bundleVerdicts = noSource })
 	})
 	defer say.Stop()
@@ -240,9 +239,6 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	err := distribute.Fetch(ctx, s, chunks, ps, distribute.Settings{Log: a.log, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
-		if silent.Swap(false) {
-			a.update(func(s *state) { s.bundleVerdicts = nil })
-		}
 		progress(s.Digest(), 0, n)
 	}})
 	switch {
@@ -272,6 +268,9 @@ func (a *Agent) progress() func(digest string, media, peers int64) {
 		a.sources.Add(digest, remember.Bytes{Media: media, Peers: peers})
 		a.mu.Lock()
 		a.state.holding.BytesDone += media + peers
+		if !model.Blocked(a.state.bundleVerdicts) {
+			a.state.bundleVerdicts = nil // whatever was waited for, it comes
+		}
 		look := time.Since(looked) > time.Second
 		if look {
 			looked = time.Now()

@@ -69,11 +69,7 @@ func (a *Agent) holdView() view {
 		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "nothing is asked of this node"}
 	}
 	if vs := slices.Concat(s.bundleVerdicts, s.holdVerdicts); len(vs) > 0 {
-		v := view{phase: phaseWaiting, reason: vs[0].Reason, message: vs[0].Message, stalled: !vs[0].Waiting, busy: vs[0].Waiting}
-		if s.copying {
-			v.phase = phaseCopying
-		}
-		return v
+		return view{phase: phaseWaiting, reason: vs[0].Reason, message: vs[0].Message, stalled: !vs[0].Waiting, busy: vs[0].Waiting}
 	}
 	h := s.holding
 	switch {

@@ -113,7 +113,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 			return updaters.Result{}, err
 		}
 	}
-	r := updaters.Going(v1alpha1.ReasonUpdating, "%s", o.Detail)
+	r := updaters.Going(v1alpha1.ReasonUpdating, "the kubelet is being replaced: %s", o.Detail)
 	r.After = 250 * time.Millisecond
 	return r, nil
 }
