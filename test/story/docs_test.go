@@ -3,6 +3,7 @@ package story
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -48,6 +49,9 @@ func check(args []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
+// word is one word of a shell line, or a quoted phrase.
+var word = regexp.MustCompile(`"[^"]*"|\S+`)
+
 // commands are the refit calls of a page's code blocks, without the program.
 func commands(t *testing.T, page string) [][]string {
 	t.Helper()
@@ -64,7 +68,10 @@ func commands(t *testing.T, page string) [][]string {
 			continue
 		}
 		line, _, _ = strings.Cut(line, "  #")
-		words := strings.Fields(line)
+		words := word.FindAllString(line, -1)
+		for i := range words {
+			words[i] = strings.Trim(words[i], `"`)
+		}
 		if !inside || len(words) == 0 || (words[0] != "refit" && words[0] != "bin/refit") {
 			continue
 		}

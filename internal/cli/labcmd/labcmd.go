@@ -44,7 +44,7 @@ from source and kept in the user's cache directory.`,
 	c.PersistentFlags().StringVar(&s.name, "name", defaultName(), "name of the lab ($REFIT_LAB)")
 	c.PersistentFlags().StringVar(&s.stateDir, "state-dir", "", "directory of all labs (default "+lab.DefaultStateDir()+")")
 	c.AddCommand(newUp(s), newDown(s), newStatus(s), newKubeconfig(s), newExec(s), newRsh(s), newLogs(s),
-		newReboot(s), newCrash(s), newOn(s), newInsert(s), newEject(s), newOutside(s))
+		newReboot(s), newCrash(s), newOn(s), newInsert(s), newEject(s), newOutside(s), newComponents())
 	return c
 }
 
@@ -195,10 +195,10 @@ func newKubeconfig(s *settings) *cobra.Command {
 }
 
 func newExec(s *settings) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:     "exec NODE COMMAND [ARGUMENT...]",
 		Short:   "Run a command in a node",
-		Example: "  refit lab exec n2 -- systemctl status kubelet",
+		Example: "  refit lab exec n2 systemctl status kubelet --no-pager",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := s.open()
@@ -208,6 +208,8 @@ func newExec(s *settings) *cobra.Command {
 			return run(cmd, l, args[0], args[1:]...)
 		},
 	}
+	c.Flags().SetInterspersed(false) // flags after NODE are the command's
+	return c
 }
 
 // run passes the standard streams through. An exit status of the command is
