@@ -175,5 +175,19 @@ func preparing(nodes []Node, first string) string {
 		}
 		return "waiting for the nodes to report."
 	}
-	return fmt.Sprintf("%d of %d bytes on the nodes, %d of %d images pinned.", done, total, held, all)
+	return fmt.Sprintf("%s of %s are on the nodes, %d of %d images pinned.", Bytes(done), Bytes(total), held, all)
+}
+
+// Bytes is a size for people: 1.5 GiB.
+func Bytes(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n), -1
+	for f >= unit && i < 4 {
+		f /= unit
+		i++
+	}
+	return fmt.Sprintf("%.1f %ciB", f, "KMGTP"[i])
 }

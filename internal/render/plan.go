@@ -64,7 +64,7 @@ func planNodes(w io.Writer, v PlanView) {
 	fmt.Fprintln(t, "WAVE\tNODE\tPOOL\tROLE\tFROM\tTO\tSTEPS\tDISRUPTION\tTO FETCH\tDISK NEEDED/FREE")
 	for _, n := range v.Plan.Nodes {
 		e := est[n.Node]
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Wave, n.Node, n.Pool, n.Role, n.From, n.To, steps(n), worst(n), Bytes(e.BytesToFetch), disk(e))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Wave, n.Node, n.Pool, n.Role, n.From, n.To, steps(n), worst(n), explain.Bytes(e.BytesToFetch), disk(e))
 	}
 	t.Flush()
 }
@@ -104,9 +104,9 @@ func disk(e Estimate) string {
 		}
 	}
 	if free < 0 {
-		return Bytes(needed) + "/?"
+		return explain.Bytes(needed) + "/?"
 	}
-	return Bytes(needed) + "/" + Bytes(free)
+	return explain.Bytes(needed) + "/" + explain.Bytes(free)
 }
 
 func planNotes(w io.Writer, v PlanView) {

@@ -10,15 +10,6 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-func TestBytesAreReadable(t *testing.T) {
-	t.Parallel()
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 5 << 30: "5.0 GiB", 3 << 40: "3.0 TiB"} {
-		if got := Bytes(n); got != want {
-			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
 func TestStatusTableSaysWhoWaitsForWhatAndTheCure(t *testing.T) {
 	t.Parallel()
 	v := explain.View{

@@ -64,9 +64,9 @@ func nodes(w io.Writer, ns []explain.Node, wide bool) {
 	fmt.Fprintln(t)
 	for _, n := range ns {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", n.Name, n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
-			n.ImagesPinned, n.ImagesTotal, Bytes(n.BytesDone), Bytes(n.BytesTotal))
+			n.ImagesPinned, n.ImagesTotal, explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal))
 		if wide {
-			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", Bytes(n.FromMedia), Bytes(n.FromPeers), orDash(n.Agent), orDash(n.Message))
+			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", explain.Bytes(n.FromMedia), explain.Bytes(n.FromPeers), orDash(n.Agent), orDash(n.Message))
 		}
 		fmt.Fprintln(t)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -77,7 +78,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return coded(err)
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %d images, %d payloads, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
-		len(h.Metadata.Images), len(h.Metadata.Payloads), render.Bytes(h.FileSize()))
+		len(h.Metadata.Images), len(h.Metadata.Payloads), explain.Bytes(h.FileSize()))
 	if isTable(f.format) {
 		return printf(c, "%s\n", h.Digest)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/render"
@@ -83,7 +84,7 @@ func newList() *cobra.Command {
 			if *format != render.Wide {
 				digest = render.Short(digest)
 			}
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.File, orDash(e.Name), orDash(e.Version), orDash(e.KubernetesVersion), render.Bytes(e.Size), orNone(e.SignedBy), orDash(digest), orDash(e.Error))
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.File, orDash(e.Name), orDash(e.Version), orDash(e.KubernetesVersion), explain.Bytes(e.Size), orNone(e.SignedBy), orDash(digest), orDash(e.Error))
 		}
 		return tw.Flush()
 	}
@@ -170,6 +171,6 @@ func (v diffView) table(c *cobra.Command, wide bool) error {
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", ch.Change, ch.Kind, ch.Name, orDash(render.Short(ch.From)), orDash(render.Short(ch.To)))
 		}
 	}
-	fmt.Fprintf(tw, "\nshared %s, new %s, gone %s\n", render.Bytes(v.SharedBytes), render.Bytes(v.AddedBytes), render.Bytes(v.RemovedBytes))
+	fmt.Fprintf(tw, "\nshared %s, new %s, gone %s\n", explain.Bytes(v.SharedBytes), explain.Bytes(v.AddedBytes), explain.Bytes(v.RemovedBytes))
 	return tw.Flush()
 }

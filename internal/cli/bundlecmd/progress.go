@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/explain"
 )
 
 // How often progress is shown: on a terminal, and as lines elsewhere.
@@ -73,11 +73,11 @@ func (p *progress) line(now time.Time, done, total int64) string {
 		full := int(share * barWidth)
 		fmt.Fprintf(&b, "[%s%s] ", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full))
 	}
-	fmt.Fprintf(&b, "%3.0f%%  %s of %s", share*100, render.Bytes(done), render.Bytes(total))
+	fmt.Fprintf(&b, "%3.0f%%  %s of %s", share*100, explain.Bytes(done), explain.Bytes(total))
 	if spent := now.Sub(p.start); spent > time.Second && done > 0 {
 		rate := float64(done) / spent.Seconds()
 		left := time.Duration(float64(total-done) / rate * float64(time.Second))
-		fmt.Fprintf(&b, "  %s/s, %s left", render.Bytes(int64(rate)), left.Round(time.Second))
+		fmt.Fprintf(&b, "  %s/s, %s left", explain.Bytes(int64(rate)), left.Round(time.Second))
 	}
 	return b.String()
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
-	"github.com/refit-dev/refit/internal/render"
 )
 
 func newVerify() *cobra.Command {
@@ -122,7 +122,7 @@ func newWrite() *cobra.Command {
 			if err != nil {
 				return coded(err)
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "%s holds %s %s, %s\n", a[1], h.Metadata.Name, h.Metadata.Version, render.Bytes(h.FileSize()))
+			fmt.Fprintf(c.ErrOrStderr(), "%s holds %s %s, %s\n", a[1], h.Metadata.Name, h.Metadata.Version, explain.Bytes(h.FileSize()))
 			return printf(c, "%s\n", h.Digest)
 		},
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -94,21 +95,21 @@ func (v bundleView) table(w io.Writer, wide bool) error {
 	if v.KubernetesVersion != "" {
 		row("Kubernetes:", v.KubernetesVersion)
 	}
-	row("Size:", fmt.Sprintf("%s (%s unpacked), %d blobs, %d chunks", render.Bytes(v.Size), render.Bytes(v.UnpackedSize), v.Blobs, v.Chunks))
+	row("Size:", fmt.Sprintf("%s (%s unpacked), %d blobs, %d chunks", explain.Bytes(v.Size), explain.Bytes(v.UnpackedSize), v.Blobs, v.Chunks))
 	row("Platforms:", orNone(v.Platforms))
 	row("Needs refit:", v.MinRefit+" or later")
 	row("Signed by key:", orNone(v.keyIDs()))
 	row("")
 	row("IMAGE", "GROUP", "SIZE", "UNPACKED", "DIGEST")
 	for _, i := range v.Images {
-		row(i.Name, i.Group, render.Bytes(i.Size), render.Bytes(i.UnpackedSize), digest(i.Digest))
+		row(i.Name, i.Group, explain.Bytes(i.Size), explain.Bytes(i.UnpackedSize), digest(i.Digest))
 	}
 	if len(v.Payloads) > 0 {
 		row("")
 		row("PAYLOAD", "VERSION", "PLATFORM", "SIZE", "DIGEST")
 	}
 	for _, p := range v.Payloads {
-		row(p.Name, orDash(p.Version), orDash(p.Platform), render.Bytes(p.Size), digest(p.Digest))
+		row(p.Name, orDash(p.Version), orDash(p.Platform), explain.Bytes(p.Size), digest(p.Digest))
 	}
 	return tw.Flush()
 }
