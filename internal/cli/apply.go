@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -235,6 +236,7 @@ func (o *options) approve(ctx context.Context, arg string) error {
 		if err := c.Patch(ctx, b, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 			return fmt.Errorf("cannot approve Bundle %s: %w", b.Name, err)
 		}
+		o.awaitApproved(ctx, c, b)
 		fmt.Fprintf(o.Out, "approved %s %s\n", b.Name, digest)
 		return nil
 	}
@@ -242,6 +244,26 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	if err := c.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 		return fmt.Errorf("cannot approve bundle %s: %w", digest, err)
 	}
+	o.awaitApproved(ctx, c, b)
 	fmt.Fprintf(o.Out, "approved %s %s (not seen on any medium yet)\n", b.Name, digest)
 	return nil
+}
+
+// awaitApproved waits a moment until the controller has taken the approval up,
+// so that what is asked next is not answered as if there were none. Without a
+// controller the approval stands all the same.
+func (o *options) awaitApproved(ctx context.Context, c client.Client, b *v1alpha1.Bundle) {
+	for range 20 {
+		var now v1alpha1.Bundle
+		if err := c.Get(ctx, client.ObjectKeyFromObject(b), &now); err == nil && now.Status.ObservedGeneration >= b.Generation &&
+			meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionApproved) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+	o.Note("the controller has not taken the approval up yet; refit status shows when it has")
 }
