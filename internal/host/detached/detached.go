@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -78,6 +79,9 @@ func ReadResult(path string) (*Result, error) {
 	return r, nil
 }
 
+// colour is a terminal's escape sequence: no words for a condition.
+var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
 // tailBytes is how much of a log's end is looked at.
 const tailBytes = 16 << 10
 
@@ -98,7 +102,7 @@ func Tail(path string, lines int) string {
 		return ""
 	}
 	var all []string
-	for _, l := range strings.Split(string(b), "\n") {
+	for _, l := range strings.Split(colour.ReplaceAllString(string(b), ""), "\n") {
 		if l = strings.TrimSpace(l); l != "" {
 			all = append(all, l)
 		}

@@ -7,7 +7,8 @@
 // answers, static pods run what their manifests say), also for a retry: after a
 // failure kubeadm returns before the kubelet has rolled the pods back. Nothing
 // is forced: preflight checks hold, except SystemVerification on cgroup v1,
-// which only says that cgroup v1 is old. Done means that kubeadm succeeded and
+// which only says that cgroup v1 is old. Checks that refuse change nothing and
+// are asked again a few times: a runtime that was just killed is back soon. Done means that kubeadm succeeded and
 // the manifests have the target's version.
 //
 // kubeadm keeps a copy of the manifests and of etcd's data in

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -47,6 +48,12 @@ const (
 	manifestsTime = "5m0s"
 	// starts is how often kubeadm is started again when it was cut off.
 	starts = 5
+	// preflightTries is how often preflight checks may refuse before it is a
+	// failure: they change nothing, and a runtime that is just restarting is no
+	// reason to halt an update.
+	preflightTries = 3
+	// preflightPause is the time between two of them.
+	preflightPause = 10 * time.Second
 	// lines of its output go into a failure.
 	lines = 12
 )
@@ -141,9 +148,17 @@ func lastWords(log string) string {
 func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result) (updaters.Result, error) {
 	f := filesOf(t)
 	if r.Exit != 0 {
-		why := detached.Tail(f.log, lines)
+		why := complaint(f.log)
 		if r.Error != "" {
 			why = r.Error + "\n" + why
+		}
+		if refusedByPreflight(f.log) && count(f.count) < preflightTries {
+			if err := os.Remove(f.result); err != nil {
+				return updaters.Result{}, err
+			}
+			again := updaters.Going(v1alpha1.ReasonUpdating, "kubeadm's preflight checks refused, nothing was changed, they are asked again: %s", why)
+			again.After = preflightPause
+			return again, nil
 		}
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm upgrade %s ended with status %d (its output is in %s):\n%s", t.Step.Verb, r.Exit, f.log, why), nil
 	}
@@ -158,6 +173,28 @@ func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm says that it succeeded, and %s", o.Detail), nil
 	}
 	return updaters.Result{Done: true}, nil
+}
+
+// looked is how many lines of the log are searched for what kubeadm complains of.
+const looked = 200
+
+// complaint is what kubeadm says is wrong, or the end of its output.
+func complaint(log string) string {
+	var errs []string
+	for l := range strings.SplitSeq(detached.Tail(log, looked), "\n") {
+		if strings.Contains(l, "[ERROR") || strings.HasPrefix(l, "error") {
+			errs = append(errs, l)
+		}
+	}
+	if len(errs) == 0 {
+		return detached.Tail(log, lines)
+	}
+	return strings.Join(errs[:min(lines, len(errs))], "\n")
+}
+
+// refusedByPreflight reports whether kubeadm ended before it changed anything.
+func refusedByPreflight(log string) bool {
+	return strings.Contains(detached.Tail(log, looked), "[preflight] Some fatal errors occurred")
 }
 
 func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, error) {

@@ -30,6 +30,7 @@ type simNode struct {
 	result    string
 	argv      []string
 	fails     bool
+	refuses   int // that many runs are refused by preflight checks
 	cutOff    int // that many runs vanish without a result
 	runs      int
 	unsettled bool // never settles
@@ -82,6 +83,10 @@ func (n *simNode) tick() {
 		n.left, n.settling = 0, 4
 	case n.left == 2:
 		_ = disk.WriteFile(n.log, []byte("[upgrade] Running pre-flight checks\n[upgrade/apply] nearly there\n"), 0o600)
+	case n.left == 0 && n.refuses > 0:
+		n.refuses--
+		_ = disk.WriteFile(n.log, []byte("\x1b[0;32mCGROUPS\x1b[0m: enabled\n[preflight] Some fatal errors occurred:\n\t[ERROR ContainerRuntimeVersion]: could not connect\nmore\n"), 0o600)
+		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
 	case n.left == 0 && n.fails:
 		_ = disk.WriteFile(n.log, []byte("[upgrade] x\n\terror execution phase preflight: [ERROR ImagePull]\n"), 0o600)
 		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
@@ -241,5 +246,23 @@ func TestKeep(t *testing.T) {
 	}
 	if r, _ := detached.ReadResult(result); r.Exit != 127 || r.Error == "" {
 		t.Fatalf("not there: %+v", r)
+	}
+}
+
+func TestPreflightThatRefusesIsAskedAgainAFewTimes(t *testing.T) {
+	t.Parallel()
+	for refusals, want := range map[int]bool{1: true, preflightTries - 1: true, preflightTries: false} {
+		f, n := fixture(t)
+		n.refuses = refusals
+		r := end(t, f)
+		if r.Done != want || r.Failed == want {
+			t.Errorf("%d refusals: %+v, want done %t", refusals, r, want)
+		}
+		if !want && !strings.Contains(r.Message, "[ERROR ContainerRuntimeVersion]: could not connect") {
+			t.Errorf("the failure does not say what kubeadm complained of: %s", r.Message)
+		}
+		if strings.Contains(r.Message, "CGROUPS") || strings.Contains(r.Message, "\x1b") {
+			t.Errorf("the failure has words that say nothing: %q", r.Message)
+		}
 	}
 }
