@@ -214,8 +214,34 @@ func playWithKills(t *testing.T, half int, rows []killPoint, record func(string,
 	digest, err := s.Prepare(ctx, b)
 	must(t, err)
 	startUpdate(t, s)
+	halts := untilDone(t, s)
 	finished(t, s, b, digest)
 	what = "finished by itself, every node observed at " + to
+	if len(halts) > 0 {
+		what = "halted with a reason, finished after refit retry: " + strings.Join(halts, "; ")
+	}
+}
+
+// untilDone follows the update; a halt must say why, and is tried again.
+func untilDone(t *testing.T, s *scenario.Scenario) (halts []string) {
+	t.Helper()
+	for range 4 {
+		r, err := s.Run(t.Context(), "status", "--watch", "--timeout", "15m")
+		must(t, err)
+		if r.Code != 5 {
+			return halts
+		}
+		headline, _, _ := strings.Cut(r.Stdout, "\n")
+		if !strings.Contains(headline, "node n") {
+			t.Errorf("a halt without a reason: %s", headline)
+		}
+		halts = append(halts, headline)
+		if r, err = s.Run(t.Context(), "retry"); err != nil || r.Code != 0 {
+			t.Fatalf("retry: exit code %d, %v", r.Code, err)
+		}
+		time.Sleep(3 * time.Second)
+	}
+	return halts
 }
 
 func commit(t *testing.T) string {
