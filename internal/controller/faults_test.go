@@ -122,7 +122,7 @@ func TestDiesAfterEveryWrite(t *testing.T) {
 		cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
 			return mortalTransport{m, rt}
 		}
-		s.startWith(cfg)
+		s.startWith(cfg, true)
 		end := s.untilDeadOrDone(m.dead)
 		s.stop()
 		if end {

@@ -137,9 +137,10 @@ func (s *site) allow(n int32) {
 	}
 }
 
-func (s *site) startController() { s.startWith(apitest.As(s.cfg, apitest.ControllerUser)) }
+func (s *site) startController() { s.startWith(apitest.As(s.cfg, apitest.ControllerUser), false) }
 
-func (s *site) startWith(cfg *rest.Config) {
+// startWith starts a controller that, if it is mortal, may end by itself.
+func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -151,7 +152,7 @@ func (s *site) startWith(cfg *rest.Config) {
 	go func() {
 		defer wg.Done()
 		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry()})
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)
 		}
 	}()

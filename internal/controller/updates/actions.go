@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -43,6 +44,10 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s node %s: %w", a.Verb, a.Node, err))
+			continue
+		}
+		if a.Verb != rollout.DrainIt { // asked again every few seconds
+			log.FromContext(ctx).Info(a.Verb, "update", u.Name, "node", a.Node, "attempt", a.Attempt)
 		}
 	}
 	return verdicts, errors.Join(errs...)
@@ -167,4 +172,5 @@ func (r *Reconciler) event(u *v1alpha1.ClusterUpdate, n *corev1.Node, kind, reas
 		return
 	}
 	r.Events.Eventf(u, n, kind, reason, action, "%s", note)
+	r.Events.Eventf(n, u, kind, reason, action, "%s", note) // for whoever looks at the node
 }

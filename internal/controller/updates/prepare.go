@@ -27,11 +27,8 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	st := r.newStatus(w, u)
 	h, err := w.header(u.Spec.Bundle)
 	if err != nil {
-		st.phase(v1alpha1.PhasePlanning)
 		st.verdicts = []model.Verdict{w.noHeader(u, err)}
-		if !st.verdicts[0].Waiting {
-			st.phase(v1alpha1.PhaseBlocked)
-		}
+		st.phase(pick(st.verdicts[0].Waiting, v1alpha1.PhasePlanning, v1alpha1.PhaseBlocked))
 		return false, r.write(ctx, st)
 	}
 	in, err := r.planInput(ctx, w, u, h)
@@ -140,6 +137,8 @@ func notApproved(b *v1alpha1.Bundle) *model.Verdict {
 		Fix: "put its digest into spec.digest of Bundle " + b.Name, Object: "Bundle/" + b.Name}
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionApproved); c != nil && c.Reason == v1alpha1.ReasonBundleRevoked {
 		v.Reason, v.Message, v.Fix = c.Reason, c.Message, "bring another bundle"
+	} else if b.Spec.Digest != "" && (c == nil || c.ObservedGeneration < b.Generation) {
+		v.Waiting = true // a person has just approved it, and that was not looked at yet
 	}
 	return v
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -129,6 +130,7 @@ func (r *Reconciler) write(ctx context.Context, s *status) error {
 		return err
 	}
 	if s.u.Status.Phase != s.out.Phase {
+		log.FromContext(ctx).Info("phase", "update", s.u.Name, "from", s.u.Status.Phase, "to", s.out.Phase, "because", s.out.WaitingFor)
 		r.phaseEvent(s)
 	}
 	s.u.Status = s.out
@@ -167,7 +169,7 @@ func (s *status) headline() (reason, message string) {
 	case len(s.out.Blockers) > 0:
 		return s.out.Blockers[0].Reason, s.out.Blockers[0].Message
 	}
-	return v1alpha1.ReasonUpdating, "under way"
+	return v1alpha1.ReasonUpdating, fmt.Sprintf("%d of %d nodes are done", s.out.NodesDone, s.out.NodesTotal)
 }
 
 func (s *status) set(kind string, ok bool, reason, message string) {
