@@ -30,8 +30,8 @@ const (
 	JournalFinish   = "journal.finish"    // the end of the run is in the journal
 	KubeadmStarted  = "kubeadm.started"   // kubeadm runs in its own unit
 	KubeadmBinary   = "kubeadm.binary"    // the new kubeadm is in its place
-	KubeletStopped  = "kubelet.stopped"   // the kubelet is stopped
-	KubeletReplaced = "kubelet.replaced"  // its binary is replaced, not started
+	KubeletStopped  = "kubelet.stopped"   // the kubelet is replaced and stopped, not started
+	KubeletReplaced = "kubelet.replaced"  // its binary is replaced, the old one runs
 	StatusApply     = "agent.status"      // before a status is written
 	RunReported     = "agent.runreported" // after a status with a finished run
 )

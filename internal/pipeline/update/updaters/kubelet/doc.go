@@ -1,9 +1,10 @@
 // Package kubelet replaces the kubelet (and kubectl beside it) of this node:
-// stop, replace in one stroke, start, see it run.
+// replace in one stroke while the old one runs, stop, start, see it run.
 //
 // Promise: done means that the running process is the new file and healthy. The
 // old files are kept in the run's rollback directory; Undo puts them back.
-// Pods go on while the kubelet is away.
+// Pods go on while the kubelet is away. A file that cannot be replaced leaves the
+// old kubelet running.
 //
 // Inputs: Host, payloads kubelet and kubectl. Outputs: the node's kubelet.
 // Caller: run.

@@ -32,10 +32,15 @@ type Host interface {
 // limit is after how long a kubelet that does not become healthy has failed.
 const limit = 5 * time.Minute
 
+// startAgain is how long a kubelet that does not run is left to its unit, which
+// starts it again by itself, before it is started once more.
+const startAgain = 10 * time.Second
+
 // Updater is the step "kubelet".
 type Updater struct {
-	host Host
-	now  func() time.Time
+	host    Host
+	now     func() time.Time
+	started time.Time // when the kubelet was started by us last
 }
 
 // New makes the updater.
@@ -102,39 +107,48 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if version != "" && replaced { // the old process, by whatever means
-		if err := u.host.StopKubelet(ctx); err != nil {
-			return updaters.Result{}, err
-		}
-		version = ""
+	switch {
+	case version != "" && replaced: // the old process, by whatever means
+		err = u.restart(ctx)
+	case version == "" && u.now().Sub(u.started) > startAgain:
+		err = u.start(ctx)
 	}
-	if version == "" {
-		if err := u.host.StartKubelet(ctx); err != nil {
-			return updaters.Result{}, err
-		}
+	if err != nil {
+		return updaters.Result{}, err
 	}
 	r := updaters.Going(v1alpha1.ReasonUpdating, "the kubelet is being replaced: %s", o.Detail)
 	r.After = 250 * time.Millisecond
 	return r, nil
 }
 
+// restart ends the old process. Once it is stopped a kubelet is started, also
+// when the agent is told to end meanwhile: nobody else would.
+func (u *Updater) restart(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	if err := u.host.StopKubelet(ctx); err != nil {
+		return errors.Join(err, u.start(ctx))
+	}
+	failpoint.Here(failpoint.KubeletStopped)
+	return u.start(ctx)
+}
+
+func (u *Updater) start(ctx context.Context) error {
+	u.started = u.now()
+	return u.host.StartKubelet(ctx)
+}
+
+// replace puts the new files in their places. The old kubelet runs on: whatever
+// goes wrong here (a full disk, a payload that rotted) leaves the node with it.
 func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 	path, err := u.host.Kubelet(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := t.Payload("kubelet")
+	swapped, err := updaters.Swap(t, "kubelet", path)
 	if err != nil {
 		return err
 	}
-	if !isFile(path, p.Digest) {
-		if err := u.host.StopKubelet(ctx); err != nil {
-			return err
-		}
-		failpoint.Here(failpoint.KubeletStopped)
-		if _, err := updaters.Swap(t, "kubelet", path); err != nil {
-			return err
-		}
+	if swapped {
 		failpoint.Here(failpoint.KubeletReplaced)
 	}
 	if kubectl := u.host.Kubectl(); kubectl != "" {
@@ -152,9 +166,6 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if err := u.host.StopKubelet(ctx); err != nil {
-		return updaters.Result{}, err
-	}
 	if _, err := updaters.Restore(t, "kubelet", path); err != nil {
 		return updaters.Result{}, err
 	}
@@ -163,7 +174,7 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 			return updaters.Result{}, err
 		}
 	}
-	if err := u.host.StartKubelet(ctx); err != nil {
+	if err := u.restart(ctx); err != nil {
 		return updaters.Result{}, err
 	}
 	return updaters.Result{Done: true}, nil

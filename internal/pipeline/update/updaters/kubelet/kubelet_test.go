@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updatertest"
@@ -20,6 +21,8 @@ type simNode struct {
 	running string // content of the file when the process was started, "" if it does not run
 	age     int    // ticks since the start
 	sick    bool
+	dies    bool // at once after its start
+	starts  int
 }
 
 func (n *simNode) Kubelet(context.Context) (string, error) { return n.path, nil }
@@ -27,11 +30,12 @@ func (n *simNode) Kubectl() string                         { return "" }
 func (n *simNode) StopKubelet(context.Context) error       { n.running = ""; return nil }
 func (n *simNode) Log(context.Context) string              { return "kubelet: bad flag" }
 func (n *simNode) file() string                            { b, _ := os.ReadFile(n.path); return string(b) }
-func (n *simNode) StartKubelet(context.Context) error {
-	if n.running == "" {
+func (n *simNode) StartKubelet(ctx context.Context) error {
+	n.starts++
+	if n.running == "" && !n.dies && ctx.Err() == nil {
 		n.running, n.age = n.file(), 0
 	}
-	return nil
+	return ctx.Err()
 }
 func (n *simNode) Running(context.Context) (string, bool, error) {
 	return n.running, n.running != "" && n.running != n.file(), nil
@@ -97,7 +101,47 @@ func TestAWrongPayloadReplacesNothing(t *testing.T) {
 			t.Fatal("done")
 		}
 	}
-	if got := u.host.(*simNode).file(); got != "v1.35.4" {
+	n := u.host.(*simNode)
+	if got := n.file(); got != "v1.35.4" {
 		t.Fatalf("the kubelet is now %q", got)
+	}
+	if n.running != "v1.35.4" {
+		t.Fatal("the kubelet is stopped and nothing is there to take its place")
+	}
+}
+
+// An agent that is told to end between stop and start leaves no node without
+// a kubelet: it may never be started again.
+func TestAnAgentThatEndsLeavesAKubelet(t *testing.T) {
+	f := fixture(t)
+	u := f.Make().(*Updater)
+	ctx, end := context.WithCancel(t.Context())
+	restore := failpoint.OnHit(func(p string) {
+		if p == failpoint.KubeletStopped {
+			end()
+		}
+	})
+	defer restore()
+	_, _ = u.Update(ctx, f.Task)
+	if n := u.host.(*simNode); ctx.Err() == nil || n.running != "v1.36.3" {
+		t.Fatalf("running now: %q", n.running)
+	}
+}
+
+// A kubelet that dies at once is started again by its unit, in the unit's own
+// time, not at every look.
+func TestADyingKubeletIsNotStartedAtEveryLook(t *testing.T) {
+	f := fixture(t)
+	u := f.Make().(*Updater)
+	n := u.host.(*simNode)
+	n.dies = true
+	for range 60 { // a minute
+		if _, err := u.Update(t.Context(), f.Task); err != nil {
+			t.Fatal(err)
+		}
+		f.Tick()
+	}
+	if n.starts > 8 {
+		t.Fatalf("started %d times in a minute", n.starts)
 	}
 }
