@@ -109,7 +109,7 @@ func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
 	out := &explain.Update{
 		Name: u.Name, Version: s.Version, Phase: s.Phase, Paused: u.Spec.Paused, Starting: u.Spec.Start == v1alpha1.StartImmediate, PlanDigest: s.PlanDigest,
 		Done: int(s.NodesDone), Total: int(s.NodesTotal), Failed: int(s.NodesFailed), Current: s.Current,
-		BlockerCount: int(s.BlockerCount), Blockers: blockers(s.Blockers),
+		BlockerCount: int(s.BlockerCount), Blockers: blockers(s.Blockers), Warnings: blockers(s.Warnings),
 	}
 	if s.StartedAt != nil {
 		out.StartedAt = s.StartedAt.Time

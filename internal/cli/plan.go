@@ -199,7 +199,7 @@ const (
 
 // planView reads the plan of an update and what it takes on the nodes.
 func planView(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
-	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: blockers(u.Status.Blockers)}
+	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: blockers(u.Status.Blockers), Warnings: blockers(u.Status.Warnings)}
 	if u.Status.Plan == "" {
 		return v, nil
 	}

@@ -27,8 +27,10 @@ type Update struct {
 	Blockers   []Blocker
 	// BlockerCount is the number of all blockers, of which Blockers are the first.
 	BlockerCount int
-	StartedAt    time.Time
-	FinishedAt   time.Time
+	// Warnings do not stop the update now, but would hold it up later.
+	Warnings   []Blocker
+	StartedAt  time.Time
+	FinishedAt time.Time
 }
 
 // Blocker is one reason why the update does not go on.

@@ -31,6 +31,7 @@ type View struct {
 	Elapsed    int64     `json:"elapsedSeconds,omitempty"`
 	Waiting    []Blocker `json:"waiting,omitempty"`
 	MoreWaits  int       `json:"moreWaits,omitempty"`
+	Warnings   []Blocker `json:"warnings,omitempty"`
 	Next       string    `json:"next,omitempty"`
 	Nodes      []Node    `json:"nodes,omitempty"`
 	Bundles    []Bundle  `json:"bundles,omitempty"`
@@ -47,7 +48,7 @@ func Make(f Facts) View {
 	v.Update, v.Version, v.Phase, v.Paused, v.PlanDigest = u.Name, u.Version, u.Phase, u.Paused, u.PlanDigest
 	v.NodesDone, v.NodesTotal = u.Done, u.Total
 	v.Waiting, v.MoreWaits = u.Blockers, max(0, u.BlockerCount-len(u.Blockers))
-	v.Elapsed = elapsed(u, f.Now)
+	v.Elapsed, v.Warnings = elapsed(u, f.Now), u.Warnings
 	judge(&v, f)
 	return v
 }

@@ -30,6 +30,7 @@ type PlanView struct {
 	Plan       *model.Plan       `json:"plan,omitempty"`
 	Estimates  []Estimate        `json:"estimates,omitempty"`
 	Waiting    []explain.Blocker `json:"waiting,omitempty"`
+	Warnings   []explain.Blocker `json:"warnings,omitempty"`
 }
 
 // Plan writes a plan.
@@ -39,7 +40,7 @@ func Plan(w io.Writer, format string, v PlanView) error {
 	}
 	if v.Plan == nil {
 		fmt.Fprintf(w, "No plan: %s\n", v.State)
-		waits(w, explain.View{Waiting: v.Waiting})
+		waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 		return nil
 	}
 	t := v.Plan.Target
@@ -50,7 +51,7 @@ func Plan(w io.Writer, format string, v PlanView) error {
 	fmt.Fprintf(w, ")\n\n")
 	planNodes(w, v)
 	planNotes(w, v)
-	waits(w, explain.View{Waiting: v.Waiting})
+	waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 	fmt.Fprintf(w, "\nState: %s\n", v.State)
 	return nil
 }

@@ -16,13 +16,14 @@ func TestStatusTableSaysWhoWaitsForWhatAndTheCure(t *testing.T) {
 		Headline: "Updating to 1.36.3: 1 of 3 nodes done, now n2", NodesDone: 1, NodesTotal: 3, Elapsed: 245,
 		Waiting:   []explain.Blocker{{Reason: "DisruptionBudget", Message: "pod shop/app-1: budget shop/app allows 0", Fix: "add a replica", Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}},
 		MoreWaits: 2,
+		Warnings:  []explain.Blocker{{Reason: "DisruptionBudget", Message: "budget shop/db never allows an eviction"}},
 		Nodes:     []explain.Node{{Name: "n1", Role: "control-plane", Ready: true, Kubelet: "v1.36.3", Phase: "Held", ImagesPinned: 9, ImagesTotal: 9}},
 	}
 	var b strings.Builder
 	if err := Status(&b, Table, v); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1 of 3 nodes done", "1/3 nodes, 4m05s", "DisruptionBudget: pod shop/app-1", "cure: add a replica", "since 12:00:00Z", "and 2 more", "n1", "9/9"} {
+	for _, want := range []string{"1 of 3 nodes done", "1/3 nodes, 4m05s", "DisruptionBudget: pod shop/app-1", "cure: add a replica", "since 12:00:00Z", "and 2 more", "Warnings", "shop/db never allows", "n1", "9/9"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the table does not say %q:\n%s", want, b.String())
 		}

@@ -31,12 +31,21 @@ func Status(w io.Writer, format string, v explain.View) error {
 	return nil
 }
 
+// waits writes what the update waits for, and what would hold it up later.
 func waits(w io.Writer, v explain.View) {
-	if len(v.Waiting) == 0 {
+	reasons(w, "Waiting for:", v.Waiting)
+	if v.MoreWaits > 0 {
+		fmt.Fprintf(w, "  and %d more\n", v.MoreWaits)
+	}
+	reasons(w, "Warnings, they will hold the update up:", v.Warnings)
+}
+
+func reasons(w io.Writer, title string, bs []explain.Blocker) {
+	if len(bs) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nWaiting for:")
-	for _, b := range v.Waiting {
+	fmt.Fprintf(w, "\n%s\n", title)
+	for _, b := range bs {
 		fmt.Fprintf(w, "  %s: %s", b.Reason, b.Message)
 		if !b.Since.IsZero() {
 			fmt.Fprintf(w, " (since %s)", b.Since.UTC().Format("15:04:05Z"))
@@ -45,9 +54,6 @@ func waits(w io.Writer, v explain.View) {
 		if b.Fix != "" {
 			fmt.Fprintf(w, "    cure: %s\n", b.Fix)
 		}
-	}
-	if v.MoreWaits > 0 {
-		fmt.Fprintf(w, "  and %d more\n", v.MoreWaits)
 	}
 }
 
