@@ -38,6 +38,7 @@ type entry struct {
 // journal is one run's file. What it says was synced.
 type journal struct {
 	path    string
+	size    int64 // of the whole lines
 	run     v1alpha1.NodeRun
 	began   time.Time
 	started map[string]time.Time
@@ -90,6 +91,7 @@ func readJournal(path string) (*journal, error) {
 	if j.began.IsZero() {
 		return nil, os.Remove(path)
 	}
+	j.size = int64(whole)
 	return j, nil
 }
 
@@ -110,7 +112,9 @@ func (j *journal) note(e entry) {
 	}
 }
 
-// add appends a line and syncs it.
+// add appends a line and syncs it. What an earlier try left behind, after a full
+// disk for example, is cut off first: a line that follows half a line is lost
+// when the journal is read, and so is all after it.
 func (j *journal) add(e entry) error {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -121,12 +125,17 @@ func (j *journal) add(e entry) error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	defer f.Close()
-	if _, err := f.Write(append(b, '\n')); err != nil {
+	if err := f.Truncate(j.size); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	n, err := f.Write(append(b, '\n'))
+	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
+	j.size += int64(n)
 	j.note(e)
 	return nil
 }
