@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"time"
 
@@ -88,6 +89,11 @@ func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1
 		}
 		return nil
 	}
+	if why := unfit(r); why != "" {
+		report(&v1alpha1.NodeRunStatus{UID: r.UID, PlanDigest: r.PlanDigest, Attempt: r.Attempt, State: v1alpha1.RunFailed,
+			Reason: v1alpha1.ReasonStepFailed, Message: "nothing was started: " + why})
+		return nil
+	}
 	e.forget(js)
 	j, err := createJournal(filepath.Join(e.Dir, "journal"), *r, e.now())
 	if err != nil {
@@ -96,6 +102,28 @@ func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1
 	}
 	failpoint.Here(failpoint.JournalRun)
 	return j
+}
+
+// idForm is what may become part of a file's or a unit's name.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
+
+// unfit says why a run is not begun, "" if it may be. UID and step IDs name
+// files and units of this node: they are checked, whoever wrote them.
+func unfit(r *v1alpha1.NodeRun) string {
+	if !idForm.MatchString(r.UID) {
+		return fmt.Sprintf("%.80q is not the UID of a ClusterUpdate", r.UID)
+	}
+	if r.Attempt < 1 {
+		return fmt.Sprintf("attempt %d, they are counted from 1", r.Attempt)
+	}
+	seen := map[string]bool{}
+	for _, s := range r.Steps {
+		if !idForm.MatchString(s.ID) || seen[s.ID] {
+			return fmt.Sprintf("step ID %.80q is not of letters, digits and dashes, or is there twice", s.ID)
+		}
+		seen[s.ID] = true
+	}
+	return ""
 }
 
 // forget removes old journals and what belonged to them.
