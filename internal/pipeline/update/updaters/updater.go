@@ -46,7 +46,7 @@ type Task struct {
 	UID     string
 	Attempt int32
 	Step    v1alpha1.UpdateStep
-	// Started is when the step was begun first.
+	// Started is when this life of the agent began, or went on, with the step.
 	Started time.Time
 	// Dir is the run's own directory; Rollback keeps what was replaced.
 	Dir, Rollback string

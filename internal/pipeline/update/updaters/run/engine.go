@@ -230,6 +230,8 @@ func (e *Engine) step(ctx context.Context, j *journal, s v1alpha1.UpdateStep, re
 	}
 	failpoint.Here(failpoint.StepBefore)
 	t := e.task(j, s)
+	// The time without power, or without us, is none that the step took.
+	t.Started = e.now()
 	report(e.status(j, s.ID, v1alpha1.ReasonUpdating, "begun"))
 	last := ""
 	for ctx.Err() == nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -239,4 +241,114 @@ func TestEngine(t *testing.T) {
 			t.Fatalf("%s", b)
 		}
 	})
+}
+
+// What the API says never becomes a path outside the agent's own directories,
+// nor a unit of somebody else.
+func TestARunWithBadNamesIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.NodeRun){
+		"UID that climbs":        func(r *v1alpha1.NodeRun) { r.UID = "../../outside" },
+		"UID that is a folder":   func(r *v1alpha1.NodeRun) { r.UID = ".." },
+		"no UID":                 func(r *v1alpha1.NodeRun) { r.UID = "" },
+		"step ID that climbs":    func(r *v1alpha1.NodeRun) { r.Steps[1].ID = "../../../x" },
+		"two steps of one ID":    func(r *v1alpha1.NodeRun) { r.Steps[1].ID = r.Steps[0].ID },
+		"a step without an ID":   func(r *v1alpha1.NodeRun) { r.Steps[2].ID = "" },
+		"no attempt is counted":  func(r *v1alpha1.NodeRun) { r.Attempt = 0 },
+		"a UID of many thousand": func(r *v1alpha1.NodeRun) { r.UID = strings.Repeat("a", 5000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent := t.TempDir()
+			n := newNode(filepath.Join(parent, "a", "b"))
+			r := permit(1)
+			change(r)
+			n.run(r)
+			if n.last == nil || n.last.State != v1alpha1.RunFailed || n.last.Message == "" || n.last.UID != r.UID {
+				t.Errorf("reported: %+v", n.last)
+			}
+			if n.parts[0].calls+n.parts[1].calls+n.parts[2].calls > 0 {
+				t.Error("a step ran")
+			}
+			var files []string
+			_ = filepath.WalkDir(parent, func(p string, d fs.DirEntry, err error) error {
+				if err == nil && !d.IsDir() {
+					files = append(files, p)
+				}
+				return nil
+			})
+			if len(files) > 0 {
+				t.Errorf("written: %v", files)
+			}
+		})
+	}
+}
+
+// A line that was written by half (a full disk) and then again as a whole is
+// read as the whole one: else a run that is over would run again.
+func TestAHalfLineIsWrittenOver(t *testing.T) {
+	dir := t.TempDir()
+	j, err := createJournal(dir, *permit(1), time.Unix(1000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(j.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"event":"finish","st`); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	if err := j.add(entry{Event: eventFinish, State: v1alpha1.RunSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	js, err := readJournals(dir)
+	if err != nil || len(js) != 1 || js[0].finish == nil {
+		t.Fatalf("%v: the end of the run is lost", err)
+	}
+}
+
+// patient fails when its step took more than a minute by the task's clock.
+type patient struct {
+	now   func() time.Time
+	calls int
+}
+
+func (*patient) Name() string { return "kubeadm" }
+func (p *patient) Observe(context.Context, updaters.Task) (updaters.Observation, error) {
+	return updaters.Observation{Done: p.calls > 1}, nil
+}
+func (p *patient) Update(_ context.Context, t updaters.Task) (updaters.Result, error) {
+	p.calls++
+	switch {
+	case p.calls > 1 && p.now().Sub(t.Started) > time.Minute:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "too slow"), nil
+	case p.calls > 1:
+		return updaters.Result{Done: true}, nil
+	}
+	panic("killed")
+}
+func (*patient) Undo(context.Context, updaters.Task) (updaters.Result, error) {
+	return updaters.Result{}, updaters.ErrNotReversible
+}
+
+// Promise 6: the time that a site was without power does not count as time that
+// the step took.
+func TestTimeWithoutPowerIsNotTimeOfTheStep(t *testing.T) {
+	n := newNode(t.TempDir())
+	n.parts = nil
+	p := &patient{now: func() time.Time { return n.now }}
+	r := permit(1)
+	r.Steps = r.Steps[:1]
+	process := func() {
+		defer func() { _ = recover() }()
+		e := n.engine()
+		e.Updaters = []updaters.Updater{p}
+		e.Run(t.Context(), func() *v1alpha1.NodeRun { return r }, func(s *v1alpha1.NodeRunStatus) { n.last = s })
+	}
+	process()
+	n.now = n.now.Add(24 * time.Hour)
+	process()
+	if n.last == nil || n.last.State != v1alpha1.RunSucceeded {
+		t.Fatalf("%+v", n.last)
+	}
 }
