@@ -101,6 +101,7 @@ type Updater struct {
 	mu    sync.Mutex
 	since time.Time // everything is well since then; zero: it is not
 	what  string    // the containers that ran then
+	run   string    // the run it was counted in
 }
 
 // New makes the updater.
@@ -119,8 +120,9 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 		u.since = time.Time{}
 		return updaters.Observation{Detail: strings.Join(problems, "; ")}, nil
 	}
-	if u.since.IsZero() || u.what != running {
-		u.since, u.what = now, running
+	run := fmt.Sprintf("%s/%d", t.UID, t.Attempt)
+	if u.since.IsZero() || u.what != running || u.run != run {
+		u.since, u.what, u.run = now, running, run
 	}
 	if quiet := now.Sub(u.since); quiet < Quiet {
 		return updaters.Observation{Detail: fmt.Sprintf("all is well; waiting until it has been so for %s", Quiet)}, nil

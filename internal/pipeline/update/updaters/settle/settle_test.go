@@ -119,3 +119,22 @@ func TestSettle(t *testing.T) {
 		})
 	}
 }
+
+// On a worker nothing but the clock tells one run from the next: that the node
+// was well long ago is no proof for this run.
+func TestQuietIsCountedAnewInEveryRun(t *testing.T) {
+	n := well()
+	now := time.Now()
+	u := New(n)
+	u.now = func() time.Time { return now }
+	task := updaters.Task{UID: "u", Attempt: 1, Step: step, Started: now}
+	for range 20 {
+		_, _ = u.Update(t.Context(), task)
+		now = now.Add(time.Second)
+	}
+	now = now.Add(time.Hour)
+	task.Attempt, task.Started = 2, now
+	if r, err := u.Update(t.Context(), task); err != nil || r.Done {
+		t.Fatalf("%+v %v at the first look of another run", r, err)
+	}
+}
