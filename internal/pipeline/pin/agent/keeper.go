@@ -71,7 +71,7 @@ func NewKeeper(rt Runtime, dir string) (*Keeper, error) {
 }
 
 // Sync does what is missing and says what is there then. progress is called
-// after every image.
+// after every load; it never says that everything is pinned, the end does.
 func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, progress func(Result)) (Result, error) {
 	have, err := k.runtime.Present(ctx)
 	if err != nil {
@@ -83,22 +83,26 @@ func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, p
 		return r, nil
 	}
 	for _, img := range d.Load {
-		k.one(ctx, img, src, &r, k.load)
+		if k.one(ctx, img, src, &r, k.load) {
+			// On the way only: whether all are held is for the runtime to say.
+			r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total-1)
+		}
 		progress(r)
 	}
 	for _, img := range d.Pin {
 		k.one(ctx, img, src, &r, k.pin)
-		progress(r)
 	}
-	if err := k.release(ctx, d); err != nil {
+	// Anew: a name may have got another image meanwhile, whose pin it carries now.
+	if err := k.release(ctx, pin.Decide(want, have, k.own)); err != nil {
 		return r, err
 	}
 	return k.readBack(ctx, want, r)
 }
 
-func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Result, do func(context.Context, model.HeldImage, Source) (bool, error)) {
+// one loads or pins an image and reports whether it did.
+func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Result, do func(context.Context, model.HeldImage, Source) (bool, error)) bool {
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 	ok, err := do(ctx, img, src)
 	switch {
@@ -106,9 +110,8 @@ func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Re
 		r.Failed[img.Name] = err
 	case !ok:
 		r.Waiting++
-	default:
-		r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total)
 	}
+	return ok && err == nil
 }
 
 func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source) (bool, error) {

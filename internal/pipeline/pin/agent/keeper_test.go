@@ -19,6 +19,7 @@ type memory struct {
 	pins  map[string]bool
 	fail  map[string]error
 	loads int
+	deaf  bool // does not report pins
 }
 
 func newMemory() *memory {
@@ -27,7 +28,7 @@ func newMemory() *memory {
 
 func (m *memory) Present(context.Context) (out []pin.Present, err error) {
 	for n, d := range m.names {
-		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: m.pins[n]})
+		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: m.pins[n] && !m.deaf})
 	}
 	return out, nil
 }
@@ -153,4 +154,58 @@ func TestKeeper(t *testing.T) {
 			t.Fatal("the pin was forgotten and stays for ever")
 		}
 	})
+}
+
+// Held and pinned mean that the runtime said so: while a pass goes on, nothing
+// may look complete that is not.
+func TestProgressNeverPromisesMoreThanWasSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(m *memory)
+		src     shelf
+	}{
+		"half is there, pinned by others, the rest has not arrived": {func(m *memory) {
+			for _, n := range []string{"a:1", "b:1"} {
+				m.names[n], m.pins[n] = "sha256:"+n, true
+			}
+		}, nil},
+		"half is there, not pinned, the rest has not arrived": {func(m *memory) {
+			m.names["a:1"], m.names["b:1"] = "sha256:a:1", "sha256:b:1"
+		}, nil},
+		"all are loaded, and the runtime does not report pins": {func(m *memory) { m.deaf = true }, shelf{"a:1", "b:1", "c:1", "d:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMemory()
+			c.prepare(m)
+			k, err := NewKeeper(m, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := k.Sync(t.Context(), list("a:1", "b:1", "c:1", "d:1"), c.src, func(r Result) {
+				if r.Complete() || r.Held > len(m.names) {
+					t.Errorf("said on the way: %+v, %d images are there", r, len(m.names))
+				}
+			})
+			if err != nil || r.Complete() {
+				t.Fatalf("%+v %v", r, err)
+			}
+		})
+	}
+}
+
+// A tag that moves to another digest keeps its pin when the old digest goes.
+func TestATagThatMovesStaysPinned(t *testing.T) {
+	m := newMemory()
+	k, err := NewKeeper(m, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, digest := range []string{"sha256:1", "sha256:2"} {
+		want := []model.HeldImage{{Name: "a:1", Digest: digest}}
+		if _, err := k.Sync(t.Context(), want, shelf{"a:1"}, func(Result) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !m.pins["a:1"] {
+		t.Fatal("the pin of the new image was taken off with that of the old one")
+	}
 }
