@@ -22,6 +22,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/failpoint"
 )
@@ -244,6 +246,42 @@ func TestLoadAndPin(t *testing.T) {
 			t.Fatalf("pin: %v %v", ok, err)
 		}
 		eventually(t, "pinned again", held(t, c, img))
+	})
+	t.Run("a pin that others made stays when ours goes", func(t *testing.T) {
+		img := makeImage(blobs, "example.test/theirs:1", "theirs", false)
+		names := load(t, img)
+		// As if others had imported and pinned it before us.
+		is := c.api.ImageService()
+		for _, n := range names {
+			if err := is.Delete(ctx, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		theirs := images.Image{Name: img.Name, Target: ocispec.Descriptor{MediaType: img.MediaType, Digest: digest.Digest(img.Digest), Size: img.Size},
+			Labels: map[string]string{pinLabel: pinValue, "theirs": "too"}}
+		if _, err := c.Load(ctx, makeImage(blobs, "example.test/keeps-the-blobs:1", "theirs", false), blobs); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := is.Create(ctx, theirs); err != nil {
+			t.Fatal(err)
+		}
+		for name, pin := range map[string]func() ([]string, error){
+			"pin":  func() ([]string, error) { n, _, err := c.Pin(ctx, img); return n, err },
+			"load": func() ([]string, error) { return c.Load(ctx, img, blobs) },
+		} {
+			names, err := pin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "held", held(t, c, img))
+			if err := c.Unpin(ctx, names); err != nil {
+				t.Fatal(err)
+			}
+			have, err := is.Get(ctx, img.Name)
+			if err != nil || have.Labels[pinLabel] != pinValue || have.Labels["theirs"] != "too" {
+				t.Errorf("after our %s was taken back: %v %v", name, have.Labels, err)
+			}
+		}
 	})
 	t.Run("a name imported by others gets its digest name and pin", func(t *testing.T) {
 		img := makeImage(blobs, "example.test/foreign:1", "five", false)

@@ -165,10 +165,10 @@ func (c *Client) manifestOf(ctx context.Context, index ocispec.Descriptor) (dige
 func (c *Client) record(ctx context.Context, names []string, target ocispec.Descriptor) error {
 	is := c.api.ImageService()
 	for _, name := range names {
-		img := images.Image{Name: name, Target: target, Labels: map[string]string{pinLabel: pinValue}}
+		img := images.Image{Name: name, Target: target, Labels: pinLabels()}
 		_, err := is.Create(ctx, img)
 		if errdefs.IsAlreadyExists(err) {
-			_, err = is.Update(ctx, img, fieldsOf(name)...)
+			err = c.takeOver(ctx, img)
 		}
 		if err != nil {
 			return fmt.Errorf("name %s: %w", name, err)
@@ -178,11 +178,25 @@ func (c *Client) record(ctx context.Context, names []string, target ocispec.Desc
 	return nil
 }
 
-// fieldsOf says what of an existing record is ours to change. The record of an
-// ID may belong to another name as well: only its label.
-func fieldsOf(name string) []string {
-	if _, err := digest.Parse(name); err == nil {
-		return []string{"labels." + pinLabel}
+// takeOver changes of a record that exists what is ours to change. The record of
+// an ID may belong to another name as well: not its target. A pin that others
+// made stays theirs.
+func (c *Client) takeOver(ctx context.Context, img images.Image) error {
+	is := c.api.ImageService()
+	have, err := is.Get(ctx, img.Name)
+	if err != nil {
+		return err
 	}
-	return []string{"target", "labels." + pinLabel}
+	var fields []string
+	if _, err := digest.Parse(img.Name); err != nil {
+		fields = append(fields, "target")
+	}
+	if have.Labels[pinLabel] != pinValue || have.Labels[ownLabel] != "" {
+		fields = append(fields, pinFields()...)
+	}
+	if len(fields) == 0 {
+		return nil // no fields would mean all of them
+	}
+	_, err = is.Update(ctx, img, fields...)
+	return err
 }

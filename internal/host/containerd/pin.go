@@ -17,6 +17,20 @@ const (
 	pinValue = "pinned"
 )
 
+// ownLabel is beside every pin that we made: the pin alone does not say whose it
+// is, and one that others made is not ours to take off.
+const (
+	ownLabel = "dev.refit.pinned"
+	ownValue = "true"
+)
+
+func pinLabels() map[string]string {
+	return map[string]string{pinLabel: pinValue, ownLabel: ownValue}
+}
+
+// pinFields are the labels as fields of an update; the other labels stay.
+func pinFields() []string { return []string{"labels." + pinLabel, "labels." + ownLabel} }
+
 // repository is a name without its tag.
 func repository(name string) string {
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
@@ -61,26 +75,26 @@ func (c *Client) pinOne(ctx context.Context, name string, as images.Image) error
 	if err != nil || have.Labels[pinLabel] == pinValue {
 		return err
 	}
-	have.Labels = map[string]string{pinLabel: pinValue}
-	_, err = is.Update(ctx, have, "labels."+pinLabel)
+	have.Labels = pinLabels()
+	_, err = is.Update(ctx, have, pinFields()...)
 	failpoint.Here(failpoint.PinLabel)
 	return err
 }
 
-// Unpin takes the label off records. The images stay until the kubelet
-// collects them. A record that is gone is none to unpin.
+// Unpin takes our pins off records; those of others stay. The images stay until
+// the kubelet collects them. A record that is gone is none to unpin.
 func (c *Client) Unpin(ctx context.Context, names []string) error {
 	is := c.api.ImageService()
 	for _, name := range names {
 		have, err := is.Get(ctx, name)
-		if errdefs.IsNotFound(err) || err == nil && have.Labels[pinLabel] == "" {
+		if errdefs.IsNotFound(err) || err == nil && have.Labels[ownLabel] == "" {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("unpin of %s: %w", name, err)
 		}
 		have.Labels = nil
-		if _, err := is.Update(ctx, have, "labels."+pinLabel); err != nil {
+		if _, err := is.Update(ctx, have, pinFields()...); err != nil {
 			return fmt.Errorf("unpin of %s: %w", name, err)
 		}
 	}
