@@ -130,7 +130,7 @@ func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, e
 // Unsettled is what keeps kubeadm from being started.
 func (h *nodeHost) Unsettled(ctx context.Context) ([]string, error) {
 	if _, err := h.Containers(ctx); err != nil {
-		return []string{"the container runtime does not answer: " + err.Error()}, nil
+		return []string{"the container runtime does not answer: " + err.Error()}, nil //nolint:nilerr // the error is the answer
 	}
 	problems, _, err := settle.StaticPods(ctx, h)
 	if away := h.APIReady(ctx); away != nil {
