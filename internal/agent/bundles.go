@@ -285,6 +285,17 @@ func (a *Agent) progress() func(digest string, media, peers int64) {
 
 // countProgress counts anew what of the hold list is in the store.
 func (a *Agent) countProgress(w *told.Want) {
+	count := a.countStore(w)
+	a.update(func(s *state) {
+		if a.want.Spec.Hold == w.Spec.Hold { // or the counts are not about it
+			count(&s.holding)
+		}
+	})
+}
+
+// countStore looks what of the hold list is in the store, and returns what
+// writes it down.
+func (a *Agent) countStore(w *told.Want) func(*v1alpha1.Holding) {
 	var total, done int64
 	payloads := 0
 	for _, d := range w.Bundles() {
@@ -301,11 +312,10 @@ func (a *Agent) countProgress(w *told.Want) {
 			}
 		}
 	}
-	a.update(func(s *state) {
-		h := &s.holding
+	return func(h *v1alpha1.Holding) {
 		h.BytesTotal, h.BytesDone = total, done
 		h.PayloadsTotal, h.PayloadsHeld = int32(len(w.Hold.Payloads)), int32(payloads)
-	})
+	}
 }
 
 // collect removes bundles that are neither served nor held, and their blobs.

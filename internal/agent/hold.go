@@ -23,16 +23,24 @@ const holdEvery = time.Minute
 
 func (a *Agent) holdLoop(ctx context.Context) {
 	first := sync.OnceFunc(func() { close(a.firstHold) })
+	// One timer, or every kick in between would begin a row of tries of its own.
+	again := time.AfterFunc(holdEvery, func() { kick(a.kickHold) })
+	defer again.Stop()
+	wait := holdAgain
 	each(ctx, a.kickHold, holdEvery, func(ctx context.Context) {
 		if a.holdPass(ctx) {
+			again.Stop()
+			wait = holdAgain
 			first()
 			return
 		}
-		time.AfterFunc(holdAgain, func() { kick(a.kickHold) })
+		again.Reset(wait)
+		wait = min(2*wait, holdEvery)
 	})
 }
 
-// holdAgain is when a pass is repeated that something kept from its end.
+// holdAgain is when a pass is repeated that something kept from its end; it
+// doubles with every one that fails.
 const holdAgain = 2 * time.Second
 
 // holdPass loads and pins what is complete in the store. ok is false if it has
@@ -51,7 +59,11 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		verdicts, src.closed = vs, true
 	}
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
-		a.update(func(s *state) { s.countHeld(r.Total, r.Held, r.Pinned) })
+		a.update(func(s *state) {
+			if a.want.Spec.Hold == w.Spec.Hold {
+				s.countHeld(r.Total, r.Held, r.Pinned)
+			}
+		})
 	})
 	if ctx.Err() != nil {
 		return false
@@ -64,16 +76,17 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return false
 	}
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
-	// The want may have moved on meanwhile; then these counts are not about it.
-	now := a.wanted()
+	payloads := a.countStore(w)
+	// In one stroke: what is called held is all of one list.
 	a.update(func(s *state) {
-		s.countHeld(r.Total, r.Held, r.Pinned)
 		s.holdVerdicts = verdicts
-		if now.Spec.Hold == w.Spec.Hold {
-			s.holding.Content = w.Spec.Hold
+		if a.want.Spec.Hold != w.Spec.Hold {
+			return // it moved on meanwhile, and these counts are not about it
 		}
+		s.countHeld(r.Total, r.Held, r.Pinned)
+		payloads(&s.holding)
+		s.holding.Content = w.Spec.Hold
 	})
-	a.countProgress(w)
 	a.measure(ctx, w)
 	return len(r.Failed) == 0
 }
