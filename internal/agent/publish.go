@@ -82,8 +82,10 @@ func (a *Agent) urgency(status *v1alpha1.NodeUpdateStatus, since, beat time.Dura
 	return max(0, beat-since)
 }
 
-// quiet is a status without the heartbeat; plain is one without progress and
-// whatever changes all the time as well.
+// quiet is a status without the heartbeat; plain is one without progress as
+// well: without numbers that change all the time, and without the sentences,
+// which hold such numbers or the last line that a program printed. A state is
+// its phase, its reason, its conditions.
 func quiet(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
 	c := s.DeepCopy()
 	if c.Agent != nil {
@@ -96,6 +98,13 @@ func plain(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
 	c := quiet(s)
 	for i := range c.FileSystems {
 		c.FileSystems[i].FreeBytes = 0
+	}
+	c.Message = ""
+	for i := range c.Conditions {
+		c.Conditions[i].Message = ""
+	}
+	if c.Run != nil {
+		c.Run.Message = ""
 	}
 	if h := c.Holding; h != nil {
 		complete := h.BytesDone == h.BytesTotal && h.ImagesPinned == h.ImagesTotal
