@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -90,6 +91,7 @@ type Agent struct {
 	want  *told.Want
 	state state
 
+	served    []string // bundles loop only
 	firstHold chan struct{}
 	unwanted  remember.Unwanted
 	sources   *remember.Sources
@@ -241,6 +243,7 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 			return
 		case nu = <-newer:
 			if nu == nil {
+				a.update(func(s *state) { s.present = false })
 				return
 			}
 		case <-time.After(3 * time.Second):
@@ -249,7 +252,8 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 }
 
 func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
-	changed := before == nil || before.Generation != w.Generation
+	// Not the generation alone: a NodeUpdate that was made anew counts from 1.
+	changed := before == nil || !reflect.DeepEqual(before, w)
 	if changed {
 		if err := w.Save(a.conf.Path("want.json")); err != nil {
 			a.log.Error("what the node is told cannot be kept", "because", err)

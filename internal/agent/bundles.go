@@ -73,6 +73,10 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 		}
 		served = append(served, shelf.Digest())
 	}
+	if !slices.Equal(a.served, served) { // what is here may be loaded, or may not any more
+		a.served = slices.Clone(served)
+		kick(a.kickHold)
+	}
 	a.library.Serve(served)
 	a.collect(w, served)
 	a.update(func(s *state) { s.bundles = slices.Clone(served[:min(len(served), 8)]) })
@@ -89,7 +93,6 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 		a.setBundleVerdicts(verdicts)
 	}
 	a.describeMedia()
-	kick(a.kickHold)
 }
 
 func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
@@ -193,8 +196,13 @@ func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, p
 // verdict means that all of them are here, or that the round was cut off.
 func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*exchange.Client) []model.Verdict {
 	progress := a.progress()
+	defer kick(a.kickHold)
+	defer a.sources.Save()
 	if m := a.media.With(s.Digest()); m != nil {
 		err := loadagent.Copy(ctx, m.Reader(), s, chunks, func(n int64) { progress(s.Digest(), n, 0) })
+		if errors.Is(err, loadagent.ErrStore) {
+			return a.waits(err)
+		}
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("a medium cannot be copied to the end", "medium", m.Path, "because", err)
 			a.media.Fail(m, err)
@@ -206,7 +214,6 @@ func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	if len(left) > 0 && ctx.Err() == nil {
 		verdicts = a.fetch(ctx, s, left, peers, progress)
 	}
-	a.sources.Save()
 	return verdicts
 }
 
@@ -247,6 +254,11 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	case errors.Is(err, context.DeadlineExceeded):
 		return noSource
 	}
+	return a.waits(err)
+}
+
+// waits says that copying goes on by itself when the reason has gone.
+func (a *Agent) waits(err error) []model.Verdict {
 	return []model.Verdict{{Reason: v1alpha1.ReasonCopying, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
 }
 

@@ -51,6 +51,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return true
 	}
 	if !a.unwanted.Over("pins", w.Spec.Hold != "") && w.Spec.Hold == "" {
+		time.AfterFunc(a.unwanted.Grace, func() { kick(a.kickHold) }) // then it is over
 		return true
 	}
 	var verdicts []model.Verdict

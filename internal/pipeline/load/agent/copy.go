@@ -19,11 +19,14 @@ type ChunkReader interface {
 // gone: a torn one has a few bad places, a removed one nothing but.
 const giveUp = 3
 
+// ErrStore: this node's own store cannot take a chunk. The medium is not at fault.
+var ErrStore = errors.New("this node's store")
+
 // Copy brings the chunks from a medium to a shelf, in the order given (that of
 // the file is the fastest). Chunks that are here are passed over. A bad place
 // is passed over too, and reported at the end with how many chunks are missing;
-// a medium that is gone or was swapped ends the copy. Other errors are those of
-// this node's own store or of the context.
+// a medium that is gone or was swapped ends the copy. Other errors are ErrStore
+// and those of the context.
 func Copy(ctx context.Context, from ChunkReader, to *Shelf, chunks []int, got func(bytes int64)) error {
 	var buf []byte
 	var first error
@@ -49,7 +52,7 @@ func Copy(ctx context.Context, from ChunkReader, to *Shelf, chunks []int, got fu
 		buf, row = data[:cap(data)], 0
 		kept, err := to.Put(n, data)
 		if err != nil {
-			return fmt.Errorf("this node's store: %w", err)
+			return fmt.Errorf("%w: %w", ErrStore, err)
 		}
 		if kept {
 			got(int64(len(data)))

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
+)
+
+// awayRuntime does not answer, and counts how often it was asked.
+type awayRuntime struct {
+	fakeRuntime
+	asked atomic.Int32
+}
+
+func (r *awayRuntime) Present(context.Context) ([]pin.Present, error) {
+	r.asked.Add(1)
+	return nil, errors.New("connection refused")
+}
+
+// idle is an agent whose loops the test runs itself.
+func idle(t *testing.T, rt Runtime) *Agent {
+	t.Helper()
+	dir := t.TempDir()
+	a, err := New(config.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+		Kubeconfig: filepath.Join(dir, "none"), Address: "127.0.0.1:1", NoDevices: true},
+		Parts{API: newFakeAPI(), Runtime: rt, Runner: func(FindPayload) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.unlock)
+	return a
+}
+
+// A runtime that stays away is asked less and less often, however many reasons
+// there are to ask.
+func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
+	rt := &awayRuntime{}
+	a := idle(t, rt)
+	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
+	synctest.Test(t, func(t *testing.T) {
+		for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickPublish} {
+			*k = make(chan struct{}, 1)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go a.holdLoop(ctx)
+		go a.bundlesLoop(ctx)
+		for range 10 { // media that come and go, new wants
+			time.Sleep(3 * time.Second)
+			kick(a.kickHold)
+		}
+		before := rt.asked.Load()
+		time.Sleep(10 * time.Minute)
+		if asked := rt.asked.Load() - before; asked > 60 {
+			t.Errorf("asked %d times in ten minutes", asked)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// What is counted for a list that is not wanted any more must not make the new
+// one look held.
+func TestCountsOfAnOldListAreNotThoseOfTheNew(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "new"}}
+	a.state.holding = v1alpha1.Holding{Content: "new", PayloadsTotal: 3}
+	a.countProgress(&told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "old"}})
+	if a.view().held {
+		t.Fatalf("held: %+v", a.state.holding)
+	}
+}
+
+// At most 12 writes per node and update: another sentence about the same is
+// progress, another state is not.
+func TestASentenceIsNotAState(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	a.state.present = true
+	say := func(reason, message string) *v1alpha1.NodeUpdateStatus {
+		a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u"}}}
+		a.state.run = &v1alpha1.NodeRunStatus{UID: "u", State: v1alpha1.RunRunning, Step: "kubeadm", Reason: reason, Message: message}
+		return a.status(time.Now())
+	}
+	a.state.sent = say("Updating", "pulling images")
+	if u := a.urgency(say("Updating", "writing manifests"), 0, time.Minute); u == 0 {
+		t.Error("every line that kubeadm prints is written at once")
+	}
+	if u := a.urgency(say("Settling", "pulling images"), 0, time.Minute); u != 0 {
+		t.Error("another reason waits")
+	}
+	full := func(free int) *v1alpha1.NodeUpdateStatus {
+		a.state.run = nil
+		a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "h"}}
+		a.state.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonInsufficientSpace, Message: fmt.Sprintf("%d bytes are free", free)}}
+		return a.status(time.Now())
+	}
+	a.state.sent = full(1000)
+	if u := a.urgency(full(1001), 0, time.Minute); u == 0 {
+		t.Error("every byte that is free or not is written at once")
+	}
+}
+
+// A full disk is not the stick's fault: when there is room again the copy goes on.
+func TestAStoreThatCannotBeWrittenIsNotTheSticksFault(t *testing.T) {
+	path, h := stick(t, bundletest.Tiny(), 1)
+	n := newTestNode(t, "n1", 17958, path)
+	n.reported("found", func(s *v1alpha1.NodeUpdateStatus) bool { return len(s.Media) == 1 })
+	store := n.agent.library.Blobs().Dir()
+	if err := os.Rename(store, store+".away"); err != nil {
+		t.Fatal(err)
+	}
+	approve(t, h, everything(h), n)
+	s := n.reported("it says that it waits for its store", func(s *v1alpha1.NodeUpdateStatus) bool {
+		_, reason := condition(s, v1alpha1.ConditionReconciling)
+		return reason == v1alpha1.ReasonCopying && s.Phase == "Waiting" || len(s.Media) == 1 && s.Media[0].State == v1alpha1.MediumUnreadable
+	})
+	if s.Media[0].State == v1alpha1.MediumUnreadable {
+		t.Errorf("the stick is blamed: %s", s.Media[0].Message)
+	}
+	if err := os.Rename(store+".away", store); err != nil {
+		t.Fatal(err)
+	}
+	n.reported("held", held)
+}
+
+// A NodeUpdate that was deleted while its Contents could not be read is gone.
+func TestADeletedNodeUpdateIsNoticedWhileContentsAreMissing(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	newer := make(chan *v1alpha1.NodeUpdate, 1)
+	newer <- nil
+	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Hold: "missing"}}, newer)
+	if a.state.present {
+		t.Fatal("its status would be written again and again")
+	}
+}
+
+// A NodeUpdate that was made anew counts its generations from 1.
+func TestANewNodeUpdateOfTheSameGenerationIsKept(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	for _, digest := range []string{"sha256:a", "sha256:b"} {
+		nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Bundles: []v1alpha1.ApprovedBundle{{Digest: digest}}}}
+		nu.Generation = 1
+		a.told(t.Context(), nu, nil)
+	}
+	w, err := told.Read(a.conf.Path("want.json"))
+	if err != nil || len(w.Spec.Bundles) != 1 || w.Spec.Bundles[0].Digest != "sha256:b" {
+		t.Fatalf("after a restart the agent knows %+v %v", w, err)
+	}
+}
