@@ -5,14 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-
-	"github.com/refit-dev/refit/internal/failpoint"
 )
 
 // Errors that callers tell apart.
@@ -58,6 +56,27 @@ func (b Blob) check() error {
 		return fmt.Errorf("blob %s: %d bytes make %d chunks, the table has %d", b.Digest, b.Size, want, len(b.Sums))
 	}
 	return nil
+}
+
+// compare checks that data is chunk n.
+func (b Blob) compare(n int, data []byte) error {
+	if n < 0 || n >= b.Chunks() {
+		return fmt.Errorf("blob %s has no chunk %d", b.Digest, n)
+	}
+	off, size := b.span(n)
+	if int64(len(data)) != size || sha256.Sum256(data) != b.Sums[n] {
+		return fmt.Errorf("blob %s, chunk %d at offset %d: %w", b.Digest, n, off, ErrBadChunk)
+	}
+	return nil
+}
+
+// sameCut reports whether two bundles cut the blob alike. They may not: each has
+// a chunk size and a chunk table of its own.
+func (b Blob) sameCut(o Blob) bool {
+	if b.Size != o.Size || b.ChunkSize != o.ChunkSize || len(b.Sums) != len(o.Sums) {
+		return false
+	}
+	return len(b.Sums) == 0 || &b.Sums[0] == &o.Sums[0] || slices.Equal(b.Sums, o.Sums)
 }
 
 func hexOf(digest string) (string, error) {
@@ -120,31 +139,48 @@ func (s *Store) Path(digest string) (string, error) {
 	return s.path(digest), nil
 }
 
-// part returns the entry of a blob, with what is on disk counted.
+// part returns the entry of a blob, locked, with what is on disk counted in the
+// chunks that b has.
 func (s *Store) part(b Blob) (*part, error) {
-	s.mu.Lock()
-	p := s.parts[b.Digest]
-	if p == nil {
-		if err := b.check(); err != nil {
-			s.mu.Unlock()
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	for {
+		s.mu.Lock()
+		p := s.parts[b.Digest]
+		if p == nil {
+			p = &part{blob: b, final: s.path(b.Digest)}
+			s.parts[b.Digest] = p
+		}
+		s.mu.Unlock()
+		p.mu.Lock()
+		if p.gone { // removed since we looked
+			p.mu.Unlock()
+			continue
+		}
+		if !p.blob.sameCut(b) {
+			p.forget()
+			p.blob = b
+		}
+		if err := p.begin(); err != nil {
+			p.mu.Unlock()
 			return nil, err
 		}
-		p = &part{blob: b, final: s.path(b.Digest)}
-		s.parts[b.Digest] = p
+		return p, nil
 	}
-	s.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p, p.begin()
 }
 
 // Put writes chunk n of a blob after comparing it. kept is false if the chunk
 // was here already. With the last chunk the blob is synced and gets its name.
 func (s *Store) Put(b Blob, n int, data []byte) (kept bool, err error) {
+	if err := b.compare(n, data); err != nil {
+		return false, err
+	}
 	p, err := s.part(b)
 	if err != nil {
 		return false, err
 	}
+	defer p.mu.Unlock()
 	return p.put(n, data)
 }
 
@@ -155,7 +191,6 @@ func (s *Store) Finish(b Blob) error {
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done || p.left > 0 {
 		return nil
@@ -173,6 +208,7 @@ func (s *Store) Get(b Blob, n int, buf []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer p.mu.Unlock()
 	return p.get(n, buf)
 }
 
@@ -182,7 +218,6 @@ func (s *Store) HasChunk(b Blob, n int) bool {
 	if err != nil {
 		return false
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
 	return n >= 0 && n < len(p.have) && p.have[n]
 }
@@ -193,7 +228,6 @@ func (s *Store) Have(b Blob) ([]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make([]bool, len(p.have))
 	copy(out, p.have)
@@ -231,249 +265,13 @@ func (s *Store) Remove(digest string) error {
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.close()
+		p.forget()
+		p.gone = true
 	}
 	for _, f := range []string{s.path(digest), s.path(digest) + partSuffix} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("blob %s: %w", digest, err)
 		}
-	}
-	return nil
-}
-
-const partSuffix = ".part"
-
-// part is a blob that is being filled, or a complete one that is read.
-type part struct {
-	blob  Blob
-	final string
-
-	mu    sync.Mutex
-	began bool
-	done  bool
-	gone  bool
-	f     *os.File
-	have  []bool
-	left  int
-}
-
-func (p *part) begin() error {
-	if p.began {
-		return nil
-	}
-	p.have = make([]bool, p.blob.Chunks())
-	p.left = len(p.have)
-	p.done = false
-	if st, err := os.Stat(p.final); err == nil && st.Size() == p.blob.Size {
-		p.markAll()
-		p.began = true
-		return nil
-	}
-	// Without a partial file nothing is made yet: most blobs of a bundle are
-	// only asked for, never filled, on a node that does not want them.
-	f, err := os.OpenFile(p.final+partSuffix, os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		p.began = true
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("partial blob %s: %w", p.blob.Digest, err)
-	}
-	p.f = f
-	if err := p.recount(); err != nil {
-		p.close()
-		return err
-	}
-	p.began = true
-	if p.left == 0 {
-		return p.complete()
-	}
-	return nil
-}
-
-// create makes the partial file.
-func (p *part) create() error {
-	if p.f != nil {
-		return nil
-	}
-	f, err := os.OpenFile(p.final+partSuffix, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("partial blob %s: %w", p.blob.Digest, err)
-	}
-	if err := f.Truncate(p.blob.Size); err != nil {
-		return errors.Join(fmt.Errorf("partial blob %s: %w", p.blob.Digest, err), f.Close())
-	}
-	p.f = f
-	return nil
-}
-
-func (p *part) markAll() {
-	for i := range p.have {
-		p.have[i] = true
-	}
-	p.left, p.done = 0, true
-}
-
-// recount compares what an earlier life of the program left behind.
-func (p *part) recount() error {
-	st, err := p.f.Stat()
-	if err != nil {
-		return fmt.Errorf("partial blob %s: %w", p.blob.Digest, err)
-	}
-	if st.Size() > 0 {
-		buf := make([]byte, min(p.blob.ChunkSize, p.blob.Size))
-		for n := range p.have {
-			off, size := p.blob.span(n)
-			if _, err := io.ReadFull(io.NewSectionReader(p.f, off, size), buf[:size]); err != nil {
-				continue // shorter than the chunk, or unreadable: wanted again
-			}
-			if sha256.Sum256(buf[:size]) == p.blob.Sums[n] {
-				p.have[n] = true
-				p.left--
-			}
-		}
-	}
-	if err := p.f.Truncate(p.blob.Size); err != nil {
-		return fmt.Errorf("partial blob %s: %w", p.blob.Digest, err)
-	}
-	return nil
-}
-
-func (p *part) put(n int, data []byte) (bool, error) {
-	if n < 0 || n >= p.blob.Chunks() {
-		return false, fmt.Errorf("blob %s has no chunk %d", p.blob.Digest, n)
-	}
-	off, size := p.blob.span(n)
-	if int64(len(data)) != size || sha256.Sum256(data) != p.blob.Sums[n] {
-		return false, fmt.Errorf("blob %s, chunk %d at offset %d: %w", p.blob.Digest, n, off, ErrBadChunk)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gone {
-		return false, fmt.Errorf("blob %s was removed: %w", p.blob.Digest, ErrAbsent)
-	}
-	if p.done || p.have[n] {
-		return false, nil
-	}
-	if err := p.create(); err != nil {
-		return false, err
-	}
-	if _, err := p.f.WriteAt(data, off); err != nil {
-		return false, fmt.Errorf("blob %s: %w", p.blob.Digest, err)
-	}
-	failpoint.Here(failpoint.ChunkWritten)
-	p.have[n] = true
-	p.left--
-	if p.left > 0 {
-		return true, nil
-	}
-	return true, p.complete()
-}
-
-// complete syncs, compares the whole once more, and gives the final name.
-func (p *part) complete() error {
-	failpoint.Here(failpoint.BlobSync)
-	if err := p.f.Sync(); err != nil {
-		return fmt.Errorf("blob %s: %w", p.blob.Digest, err)
-	}
-	if err := p.checkWhole(); err != nil {
-		return err
-	}
-	failpoint.Here(failpoint.BlobRename)
-	if err := os.Rename(p.final+partSuffix, p.final); err != nil {
-		return fmt.Errorf("blob %s: %w", p.blob.Digest, err)
-	}
-	if err := syncDir(filepath.Dir(p.final)); err != nil {
-		return err
-	}
-	_ = p.f.Close() // synced above; reads open it again
-	p.f = nil
-	p.markAll()
-	return nil
-}
-
-// checkWhole is needed since blobs are shared by bundles: the chunk table of
-// one bundle must not be able to fill in a blob of another.
-func (p *part) checkWhole() error {
-	want, _ := hexOf(p.blob.Digest)
-	if len(p.blob.Sums) == 1 && hex.EncodeToString(p.blob.Sums[0][:]) == want {
-		return nil
-	}
-	h := sha256.New()
-	if _, err := io.Copy(h, io.NewSectionReader(p.f, 0, p.blob.Size)); err != nil {
-		return fmt.Errorf("blob %s: %w", p.blob.Digest, err)
-	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		p.reset()
-		return fmt.Errorf("blob %s: its chunks match the chunk table but make sha256:%s: the bundle's chunk table is wrong", p.blob.Digest, got)
-	}
-	return nil
-}
-
-func (p *part) get(n int, buf []byte) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n < 0 || n >= len(p.have) || !p.have[n] || p.gone {
-		return nil, fmt.Errorf("blob %s, chunk %d: %w", p.blob.Digest, n, ErrAbsent)
-	}
-	off, size := p.blob.span(n)
-	if p.read(buf[:size], off) && sha256.Sum256(buf[:size]) == p.blob.Sums[n] {
-		return buf[:size], nil
-	}
-	p.spoilt(n)
-	return nil, fmt.Errorf("blob %s, chunk %d no longer matches on this disk and is wanted again: %w", p.blob.Digest, n, ErrAbsent)
-}
-
-// read opens a complete blob for one read only: thousands of blobs must not
-// keep as many files open.
-func (p *part) read(buf []byte, off int64) bool {
-	f := p.f
-	if f == nil {
-		var err error
-		if f, err = os.Open(p.final); err != nil {
-			return false
-		}
-		defer f.Close()
-	}
-	_, err := f.ReadAt(buf, off)
-	return err == nil
-}
-
-// spoilt takes a chunk that rotted out of service. A complete blob becomes a
-// partial one, so that the rest of it is not lost.
-func (p *part) spoilt(n int) {
-	if p.done {
-		_ = os.Rename(p.final, p.final+partSuffix)
-		p.reset()
-		return
-	}
-	p.have[n] = false
-	p.left++
-}
-
-func (p *part) reset() {
-	p.close()
-	p.gone = false
-	p.began = false
-	p.have, p.left, p.done = nil, 0, false
-}
-
-func (p *part) close() {
-	if p.f != nil {
-		_ = p.f.Close()
-		p.f = nil
-	}
-	p.gone = true
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync of %s: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync of %s: %w", dir, err)
 	}
 	return nil
 }

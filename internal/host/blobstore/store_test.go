@@ -230,3 +230,82 @@ func TestStore(t *testing.T) {
 		})
 	}
 }
+
+// A complete blob whose sync or rename failed must not stay for ever complete
+// for those who ask for chunks and absent for those who ask for the blob.
+func TestABlobThatCouldNotBeFinishedIsFinishedLater(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 300)
+	b := blobOf(data)
+	s := open(t, t.TempDir())
+	last := b.Chunks() - 1
+	for n := range last {
+		if _, err := s.Put(b, n, piece(data, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocker := s.path(b.Digest) // a directory in its place: the rename fails
+	if err := os.MkdirAll(filepath.Join(blocker, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(b, last, piece(data, last)); err == nil {
+		t.Fatal("no error")
+	}
+	if err := os.RemoveAll(blocker); err != nil {
+		t.Fatal(err)
+	}
+	for n := range b.Chunks() { // whoever misses chunks brings them again
+		if !s.HasChunk(b, n) {
+			if _, err := s.Put(b, n, piece(data, n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !s.Has(b.Digest) {
+		t.Fatal("all chunks are said to be here, the blob is not")
+	}
+}
+
+// Two bundles may cut the same blob into chunks of different sizes.
+func TestTwoBundlesCutABlobDifferently(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 300)
+	a := blobOf(data)
+	b := Blob{Digest: a.Digest, Size: a.Size, ChunkSize: a.ChunkSize / 2}
+	for off := int64(0); off < b.Size; off += b.ChunkSize {
+		b.Sums = append(b.Sums, sha256.Sum256(data[off:min(off+b.ChunkSize, b.Size)]))
+	}
+	cut := func(n int) []byte {
+		return data[int64(n)*b.ChunkSize : min(int64(n+1)*b.ChunkSize, b.Size)]
+	}
+	for name, half := range map[string]bool{"the first has brought all of it": false, "the first has brought half of it": true} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			for n := range a.Chunks() {
+				if half && n > a.Chunks()/2 {
+					break
+				}
+				if _, err := s.Put(a, n, piece(data, n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for n := range b.Chunks() {
+				if s.HasChunk(b, n) {
+					continue
+				}
+				if !half {
+					t.Fatalf("chunk %d of a complete blob is missing", n)
+				}
+				if _, err := s.Put(b, n, cut(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !bytes.Equal(readAll(t, s, b.Digest), data) {
+				t.Fatal("other bytes")
+			}
+			for n := range b.Chunks() {
+				if got, err := s.Get(b, n, make([]byte, b.ChunkSize)); err != nil || !bytes.Equal(got, cut(n)) {
+					t.Fatalf("chunk %d: %v", n, err)
+				}
+			}
+		})
+	}
+}
