@@ -6,7 +6,7 @@ VERSION ?= 0.1.0
 LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/version.version=$(VERSION)
 TOOL := $(GO) tool -modfile=tools/go.mod
 # A lab needs these Debian packages; nothing else is installed by hand.
-DEBIAN := runc iptables nftables iproute2 e2fsprogs util-linux bsdutils systemd dbus procps gcc libc6-dev
+DEBIAN := runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev
 
 .DEFAULT_GOAL := help
 

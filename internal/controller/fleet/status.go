@@ -251,12 +251,13 @@ func (w *world) mismatch(b *v1alpha1.Bundle, f *found) (string, string) {
 	return v1alpha1.ReasonAwaitingApproval, found + "; nobody approved it. Set spec.digest of Bundle " + b.Name + " to approve it"
 }
 
-// expected are the approved digests that are not here yet.
+// expected are the approved digests that are not on every node yet.
 func (w *world) expected() []string {
 	var out []string
 	for i := range w.bundles {
 		if d := w.bundles[i].Spec.Digest; d != "" {
-			if _, err := w.header(d); err != nil {
+			_, err := w.header(d)
+			if p := w.progress(d); err != nil || p.want == 0 || p.loaded < p.want {
 				out = append(out, fmt.Sprintf("%s (Bundle %s)", d, w.bundles[i].Name))
 			}
 		}

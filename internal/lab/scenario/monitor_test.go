@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,12 @@ func TestAPIMonitorCountsFromTheLastGoodLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		m := &APIMonitor{}
-		down := false
-		go m.run(ctx, func() bool { return !down })
+		var down atomic.Bool
+		go m.run(ctx, func() bool { return !down.Load() })
 		time.Sleep(time.Second)
-		down = true
+		down.Store(true)
 		time.Sleep(3 * time.Second)
-		down = false
+		down.Store(false)
 		time.Sleep(time.Second)
 		cancel()
 		synctest.Wait()
