@@ -200,9 +200,9 @@ func keepCommand() *cobra.Command {
 	var log, result string
 	c := &cobra.Command{
 		Use: "keep --log FILE --result FILE -- COMMAND...", Short: "run a command, keep its output and its end", Hidden: true, Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, argv []string) error {
+		RunE: func(cmd *cobra.Command, argv []string) error {
 			// Not cut off by a signal to us: the command is to come to its own end.
-			return detached.Keep(context.Background(), log, result, argv)
+			return detached.Keep(cmd.Context(), log, result, argv)
 		},
 	}
 	c.Flags().StringVar(&log, "log", "", "file for the output")

@@ -28,7 +28,9 @@ type Result struct {
 }
 
 // Keep runs a command to its end, its output to the log (and to ours), its
-// result to the result file.
+// result to the result file. The context does not end the command; it says that
+// the machine, or the unit, is being shut down: a command that a signal ended
+// then was cut off and gets no result.
 func Keep(ctx context.Context, log, result string, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("no command was given")
@@ -41,13 +43,15 @@ func Keep(ctx context.Context, log, result string, argv []string) error {
 		return fmt.Errorf("log of the command: %w", err)
 	}
 	defer f.Close()
-	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	c := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
 	c.Stdout = io.MultiWriter(f, os.Stdout)
 	c.Stderr = c.Stdout
 	err = c.Run()
 	r := Result{At: time.Now().UTC()}
 	var exit *exec.ExitError
 	switch {
+	case errors.As(err, &exit) && exit.ExitCode() < 0 && ctx.Err() != nil:
+		return fmt.Errorf("the command was cut off by a shutdown: %w", err)
 	case errors.As(err, &exit):
 		if r.Exit = exit.ExitCode(); r.Exit < 0 {
 			r.Exit, r.Error = 137, exit.Error()
