@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+// callTime is how long one question may take, the kubelet's limit: a runtime that
+// hangs is an error, not a wait without end.
+const callTime = 2 * time.Minute
 
 // maxMessage is the largest answer in bytes; the kubelet's limit.
 const maxMessage = 16 << 20
@@ -19,18 +24,28 @@ type Client struct {
 	conn    *grpc.ClientConn
 	images  runtime.ImageServiceClient
 	runtime runtime.RuntimeServiceClient
+	limit   time.Duration
 }
 
 // Open prepares a client for a socket; it connects when it is first used, and
 // again whenever the runtime was restarted.
 func Open(socket string) (*Client, error) {
+	c := &Client{limit: callTime}
 	conn, err := grpc.NewClient("unix://"+strings.TrimPrefix(socket, "unix://"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(c.inTime),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		return nil, fmt.Errorf("CRI socket %s: %w", socket, err)
 	}
-	return &Client{conn: conn, images: runtime.NewImageServiceClient(conn), runtime: runtime.NewRuntimeServiceClient(conn)}, nil
+	c.conn, c.images, c.runtime = conn, runtime.NewImageServiceClient(conn), runtime.NewRuntimeServiceClient(conn)
+	return c, nil
+}
+
+// inTime bounds every call.
+func (c *Client) inTime(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
+	return call(ctx, method, req, reply, cc, opts...)
 }
 
 // Close ends the connection.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
@@ -25,8 +26,15 @@ func Connect(ctx context.Context) (*Manager, error) {
 // Close ends the connection.
 func (m *Manager) Close() { m.conn.Close() }
 
-// job waits for a job of systemd.
+// jobTime is how long a job may take; a unit that does not stop is killed by
+// systemd after 90 s.
+const jobTime = 3 * time.Minute
+
+// job waits for a job of systemd. Its end is said once, on this connection: if
+// systemd was re-executed meanwhile it never comes.
 func job(ctx context.Context, what, unit string, start func(done chan<- string) (int, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, jobTime)
+	defer cancel()
 	done := make(chan string, 1)
 	if _, err := start(done); err != nil {
 		return fmt.Errorf("%s of %s: %w", what, unit, err)
