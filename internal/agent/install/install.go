@@ -364,11 +364,29 @@ func Uninstall(ctx context.Context, o Removal) error {
 	}
 	_ = os.Remove(filepath.Dir(o.Places.config())) // only if nothing else is in it
 	if !o.KeepState {
-		if err := os.RemoveAll(o.Config.StateDir); err != nil {
+		if err := removeState(o); err != nil {
 			return fmt.Errorf("uninstall: %w", err)
 		}
 	}
 	o.Say("the agent is removed")
+	return nil
+}
+
+// removeState removes the state directory. One that an administrator chose may
+// hold more than ours: of it only what the agent makes, and itself if it is empty
+// then.
+func removeState(o Removal) error {
+	dir := o.Config.StateDir
+	if filepath.Clean(dir) == o.Places.at(config.DefaultStateDir) {
+		return os.RemoveAll(dir)
+	}
+	for _, name := range []string{"blobs", "bundles", "journal", "runs", "rollback", "failpoint", "first-contact.json",
+		"key.pem", "lock", "pins.json", "sources.json", "want.json"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	_ = os.Remove(dir) // only if nothing else is in it
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
@@ -117,7 +118,18 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]bool{p.Binary(): false, p.config(): false, state: false, foreign: true} {
+	shared := filepath.Join(t.TempDir(), "data")
+	theirs, ours := filepath.Join(shared, "theirs"), filepath.Join(shared, "blobs", "sha256", "x")
+	for _, f := range []string{theirs, ours} {
+		if err := disk.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Config.StateDir = shared
+	if err := Uninstall(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{p.Binary(): false, p.config(): false, state: false, foreign: true, theirs: true, ours: false} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: there: %v, want %v", path, err == nil, want)
 		}
