@@ -63,24 +63,38 @@ func SyncFS(path string) error {
 }
 
 // Replace writes a file that must have the digest (sha256:<hex>) from r and
-// puts it in place of path in one stroke; the directory is synced.
+// puts it in place of path in one stroke; the directory is synced. The new file
+// is written beside it under a name of ours that is always the same: one that a
+// kill left behind is written over by the next try. One at a time for a path.
 func Replace(path string, r io.Reader, digest string, mode fs.FileMode) error {
-	t, err := renameio.NewPendingFile(path, renameio.WithPermissions(mode), renameio.WithTempDir(filepath.Dir(path)))
-	if err != nil {
+	beside := filepath.Join(filepath.Dir(path), ".refit-"+filepath.Base(path))
+	if err := writeBeside(beside, r, digest, mode); err != nil {
+		_ = os.Remove(beside) // the error above says more
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
-	defer func() { _ = t.Cleanup() }()
-	h := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(t, h), r); err != nil {
-		return fmt.Errorf("replace %s: %w", path, err)
-	}
-	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
-		return fmt.Errorf("replace %s: what was read has digest %s, %s was expected; the old file stays", path, got, digest)
-	}
-	if err := t.CloseAtomicallyReplace(); err != nil {
+	if err := os.Rename(beside, path); err != nil {
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+func writeBeside(path string, r io.Reader, digest string, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(f, h), r); err != nil {
+		return err
+	}
+	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
+		return fmt.Errorf("what was read has digest %s, %s was expected; the old file stays", got, digest)
+	}
+	if err := f.Chmod(mode); err != nil { // whatever the umask
+		return err
+	}
+	return f.Sync()
 }
 
 // Digest is sha256:<hex> of a file.

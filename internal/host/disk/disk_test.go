@@ -1,11 +1,14 @@
 package disk
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -82,4 +85,51 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
+}
+
+// stuck gives some bytes and then nothing until it is let go.
+type stuck struct {
+	gave, let chan struct{}
+	some      int
+}
+
+func (s *stuck) Read(p []byte) (int, error) {
+	if s.some == 0 {
+		close(s.gave)
+		<-s.let
+		return 0, errors.New("let go")
+	}
+	n := min(len(p), s.some)
+	s.some -= n
+	return n, nil
+}
+
+// Killed again and again while a program of 100 MB is replaced, a node must not
+// fill up with halves of it. A process that stands still looks the same on disk
+// as one that was killed.
+func TestReplaceThatIsKilledLeavesAtMostOneHalf(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubelet")
+	let := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 3 {
+		s := &stuck{gave: make(chan struct{}), let: let, some: 1000}
+		wg.Go(func() { _ = Replace(path, s, "sha256:x", 0o755) })
+		<-s.gave
+	}
+	if es, _ := os.ReadDir(dir); len(es) > 1 {
+		t.Errorf("%d files are left", len(es))
+	}
+	sum := sha256.Sum256([]byte("new"))
+	if err := Replace(path, strings.NewReader("new"), "sha256:"+hex.EncodeToString(sum[:]), 0o755); err != nil {
+		t.Error(err)
+	}
+	if es, _ := os.ReadDir(dir); len(es) != 1 {
+		t.Errorf("%d files are left after it went through", len(es))
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "new" {
+		t.Errorf("content %q, %v", got, err)
+	}
+	close(let)
+	wg.Wait()
 }
