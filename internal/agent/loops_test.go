@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -159,4 +160,26 @@ func TestANewNodeUpdateOfTheSameGenerationIsKept(t *testing.T) {
 	if err != nil || len(w.Spec.Bundles) != 1 || w.Spec.Bundles[0].Digest != "sha256:b" {
 		t.Fatalf("after a restart the agent knows %+v %v", w, err)
 	}
+}
+
+// A peer that is one no more is answered no more, on an open connection either.
+func TestAPeerThatWasRemovedIsNotAnswered(t *testing.T) {
+	n, other := newTestNode(t, "n1", 17959), idle(t, &fakeRuntime{})
+	peers := []v1alpha1.Peer{{Node: "n2", PublicKey: other.id.PublicKey()}}
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = peers })
+	c := exchange.NewClient(other.id, exchange.Peer{Name: "n1", Address: n.conf.Address, PublicKey: n.agent.id.PublicKey()})
+	defer c.Close()
+	answered := func(want bool) {
+		t.Helper()
+		for range 100 {
+			if _, err := c.Alive(t.Context()); (err == nil) == want {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Fatalf("never answered: %v", want)
+	}
+	answered(true)
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = nil })
+	answered(false)
 }

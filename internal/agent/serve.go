@@ -31,7 +31,8 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, error) {
 
 // serve answers peers; whoever is not in spec.peers is refused.
 func (a *Agent) serve(ctx context.Context, l net.Listener) {
-	srv := exchange.NewServer(exchange.Handler(shelves{a.library}, exchange.Alive{Node: a.conf.Node, Version: agentVersion()}))
+	h := exchange.Handler(shelves{a.library}, exchange.Alive{Node: a.conf.Node, Version: agentVersion()})
+	srv := exchange.NewServer(exchange.OnlyPeers(h, a.isPeer))
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	err := srv.Serve(tls.NewListener(l, a.id.ServerTLS(a.isPeer)))

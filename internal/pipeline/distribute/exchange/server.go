@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -79,6 +80,27 @@ func Handler(lib Library, who Alive) http.Handler {
 		return lib.Chunk(d, n)
 	}))
 	return mux
+}
+
+// OnlyPeers asks at every request whether the other side is (still) accepted: a
+// connection outlives the list of peers that it was accepted by.
+func OnlyPeers(h http.Handler, accepts func(publicKey string) bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || !acceptable(r.TLS.PeerCertificates, accepts) {
+			w.Header().Set("Connection", "close")
+			http.Error(w, "not a peer", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func acceptable(certs []*x509.Certificate, accepts func(publicKey string) bool) bool {
+	if len(certs) == 0 {
+		return false
+	}
+	pub, err := EncodePublicKey(certs[0].PublicKey)
+	return err == nil && accepts(pub)
 }
 
 func fail(w http.ResponseWriter, err error) {
