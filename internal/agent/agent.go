@@ -91,7 +91,8 @@ type Agent struct {
 	want  *told.Want
 	state state
 
-	served    []string // bundles loop only
+	served    []string        // bundles loop only
+	rechecked map[string]bool // hold loop only
 	firstHold chan struct{}
 	unwanted  remember.Unwanted
 	sources   *remember.Sources
@@ -107,7 +108,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), rechecked: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {

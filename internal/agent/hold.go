@@ -14,6 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
@@ -76,6 +77,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		})
 		return false
 	}
+	a.recheck(w, r.Failed)
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
 	payloads := a.countStore(w)
 	// In one stroke: what is called held is all of one list.
@@ -90,6 +92,31 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	})
 	a.measure(ctx, w)
 	return len(r.Failed) == 0
+}
+
+// recheck looks, once for a failure, whether the blobs of images that could not
+// be loaded have rotted in the store; those that have are fetched again.
+func (a *Agent) recheck(w *told.Want, failed map[string]error) {
+	for _, img := range w.Hold.Images {
+		key := pin.Key(img)
+		if failed[img.Name] == nil {
+			delete(a.rechecked, key)
+			continue
+		}
+		shelf := a.library.Shelf(img.Bundle)
+		if a.rechecked[key] || shelf == nil {
+			continue
+		}
+		a.rechecked[key] = true
+		have := shelf.Bundle().ImageByName(img.Name)
+		if have == nil {
+			continue
+		}
+		if bad := shelf.Recheck(have.Blobs); bad > 0 {
+			a.log.Warn("chunks of an image have rotted in the store and are fetched again", "image", img.Name, "chunks", bad)
+			kick(a.kickBundles)
+		}
+	}
 }
 
 // holdVerdicts says why images are not held. Nothing is said while their blobs

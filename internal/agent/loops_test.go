@@ -183,3 +183,27 @@ func TestAPeerThatWasRemovedIsNotAnswered(t *testing.T) {
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = nil })
 	answered(false)
 }
+
+// Bytes that rotted on this node's disk are found when they are needed, and
+// fetched again from wherever they still are.
+func TestABlobThatRottedIsFetchedAgain(t *testing.T) {
+	path, h := stick(t, bundletest.Tiny(), 1)
+	n := newTestNode(t, "n1", 17960, path)
+	approve(t, h, everything(h), n)
+	n.reported("held", held)
+	img := h.ImageByName("registry.k8s.io/pause:3.10.2")
+	blob, err := n.agent.library.Blobs().Path(img.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)/2] ^= 1
+	if err := os.WriteFile(blob, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.runtime.lose(img.Name)
+	n.reported("held again", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && n.runtime.has(img.Name) })
+}

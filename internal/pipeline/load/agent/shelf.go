@@ -76,6 +76,23 @@ func (s *Shelf) Get(n int) ([]byte, error) {
 	return s.store.Get(b, k, make([]byte, s.ChunkSize(n)))
 }
 
+// Recheck compares chunks that are here with their digests and says how many are
+// not right: they are not here any more then, and wanted again.
+func (s *Shelf) Recheck(blobs []int) (bad int) {
+	for _, b := range blobs {
+		first, count := s.header.Chunks.OfBlob(b)
+		for n := first; n < first+count; n++ {
+			if !s.Has(n) {
+				continue
+			}
+			if _, err := s.Get(n); err != nil {
+				bad++
+			}
+		}
+	}
+	return bad
+}
+
 // Bitmap is one bit a chunk that is here, least significant bit first.
 func (s *Shelf) Bitmap() ([]byte, error) {
 	out := make([]byte, (s.Chunks()+7)/8)
