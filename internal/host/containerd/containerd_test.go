@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -298,6 +299,58 @@ func TestLoadAndPin(t *testing.T) {
 		img := makeImage(blobs, "example.test/absent:1", "six", false)
 		if _, ok, err := c.Pin(ctx, img); ok || err != nil {
 			t.Fatalf("pin of an absent image: %v %v", ok, err)
+		}
+	})
+	t.Run("a rotten blob makes no name, and does not stand in the way of the good one", func(t *testing.T) {
+		rotten := blobMap{}
+		img := makeImage(rotten, "example.test/rotten:1", "eight", false)
+		good := blobMap{}
+		for d, b := range rotten {
+			good[d] = b
+			if !bytes.HasPrefix(b, []byte("{")) {
+				bad := bytes.Clone(b)
+				bad[len(bad)/2] ^= 1
+				rotten[d] = bad
+			}
+		}
+		if _, err := c.Load(ctx, img, rotten); err == nil {
+			t.Fatal("loaded with a rotten layer")
+		}
+		if _, err := c.Load(ctx, img, good); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "held", held(t, c, img))
+	})
+	t.Run("a record whose content is not all there is loaded, not pinned as it is", func(t *testing.T) {
+		all := blobMap{}
+		img := makeImage(all, "example.test/hollow:1", "nine", false)
+		// What an import that was cut off, or that skips what is missing, leaves.
+		lctx, done, err := c.api.WithLease(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = done(ctx) }()
+		for d, b := range all {
+			if bytes.HasPrefix(b, []byte("{")) {
+				desc := ocispec.Descriptor{Digest: digest.Digest(d), Size: int64(len(b))}
+				if err := content.WriteBlob(lctx, c.api.ContentStore(), d, bytes.NewReader(b), desc); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		target := ocispec.Descriptor{MediaType: img.MediaType, Digest: digest.Digest(img.Digest), Size: img.Size}
+		if _, err := c.api.ImageService().Create(lctx, images.Image{Name: img.Name, Target: target}); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok, err := c.Pin(ctx, img); ok || err != nil {
+			t.Fatalf("an image without its layer was pinned: %v %v", ok, err)
+		}
+		if _, err := c.Load(ctx, img, all); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "held", held(t, c, img))
+		if _, ok, err := c.Pin(ctx, img); !ok || err != nil {
+			t.Fatalf("pin of the whole image: %v %v", ok, err)
 		}
 	})
 	t.Run("a blob that is missing in the store makes no name", func(t *testing.T) {

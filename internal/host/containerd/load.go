@@ -109,7 +109,8 @@ func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Bl
 // copyBlob always asks for a writer: also when the blob is there already, that
 // puts it under our lease, and the collector cannot take it away meanwhile.
 func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.Descriptor, blobs Blobs) error {
-	w, err := content.OpenWriter(ctx, cs, content.WithRef("refit-"+desc.Digest.String()), content.WithDescriptor(desc))
+	ref := "refit-" + desc.Digest.String()
+	w, err := content.OpenWriter(ctx, cs, content.WithRef(ref), content.WithDescriptor(desc))
 	if errdefs.IsAlreadyExists(err) {
 		return nil
 	}
@@ -122,10 +123,15 @@ func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.De
 		return err
 	}
 	defer r.Close()
-	if err := content.Copy(ctx, w, r, desc.Size, desc.Digest); err != nil && !errdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("blob %s: %w", desc.Digest, err)
+	err = content.Copy(ctx, w, r, desc.Size, desc.Digest)
+	switch {
+	case err == nil, errdefs.IsAlreadyExists(err):
+		return nil
+	case errdefs.IsFailedPrecondition(err):
+		// Other bytes than promised: the next try must not go on after them.
+		err = errors.Join(err, w.Close(), cs.Abort(ctx, ref))
 	}
-	return nil
+	return fmt.Errorf("blob %s: %w", desc.Digest, err)
 }
 
 // names are all records that the image must have: its tag, its digest, that of
