@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 
@@ -41,7 +42,7 @@ func repository(name string) string {
 
 // Pin labels all records of an image that is in the runtime, and makes those
 // that are missing. ok is false, without an error, if the image is not there
-// with this digest: it must be loaded then.
+// with this digest and all its layers: it must be loaded then.
 func (c *Client) Pin(ctx context.Context, img Image) (names []string, ok bool, err error) {
 	is := c.api.ImageService()
 	have, err := is.Get(ctx, img.Name)
@@ -58,12 +59,30 @@ func (c *Client) Pin(ctx context.Context, img Image) (names []string, ok bool, e
 	if err != nil {
 		return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
 	}
+	// A record that an import left behind may lack layers: the kubelet would find
+	// out, in the middle of an update.
+	whole, err := c.unpacked(ctx, have)
+	if err != nil {
+		return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
+	}
+	if !whole {
+		return nil, false, nil
+	}
 	for _, name := range names {
 		if err := c.pinOne(ctx, name, have); err != nil {
 			return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
 		}
 	}
 	return names, true, nil
+}
+
+// unpacked reports whether all layers of an image are there as files.
+func (c *Client) unpacked(ctx context.Context, img images.Image) (bool, error) {
+	_, _, snapshotter, err := c.roots(ctx)
+	if err != nil {
+		return false, err
+	}
+	return containerd.NewImageWithPlatform(c.api, img, c.platform).IsUnpacked(ctx, snapshotter)
 }
 
 func (c *Client) pinOne(ctx context.Context, name string, as images.Image) error {

@@ -83,14 +83,14 @@ func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, p
 		return r, nil
 	}
 	for _, img := range d.Load {
-		if k.one(ctx, img, src, &r, k.load) {
+		if k.one(ctx, img, src, &r) {
 			// On the way only: whether all are held is for the runtime to say.
 			r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total-1)
 		}
 		progress(r)
 	}
 	for _, img := range d.Pin {
-		k.one(ctx, img, src, &r, k.pin)
+		k.one(ctx, img, src, &r)
 	}
 	// Anew: a name may have got another image meanwhile, whose pin it carries now.
 	if err := k.release(ctx, pin.Decide(want, have, k.own)); err != nil {
@@ -100,11 +100,11 @@ func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, p
 }
 
 // one loads or pins an image and reports whether it did.
-func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Result, do func(context.Context, model.HeldImage, Source) (bool, error)) bool {
+func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Result) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	ok, err := do(ctx, img, src)
+	ok, err := k.load(ctx, img, src)
 	switch {
 	case err != nil:
 		r.Failed[img.Name] = err
@@ -116,7 +116,7 @@ func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Re
 
 func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source) (bool, error) {
 	// What others brought in under this name and digest only lacks a name or a pin.
-	if ok, err := k.pin(ctx, img, src); ok || err != nil {
+	if ok, err := k.pin(ctx, img); ok || err != nil {
 		return ok, err
 	}
 	what, ok := src.Image(img)
@@ -130,7 +130,7 @@ func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source) (boo
 	return true, k.remember(img, names)
 }
 
-func (k *Keeper) pin(ctx context.Context, img model.HeldImage, _ Source) (bool, error) {
+func (k *Keeper) pin(ctx context.Context, img model.HeldImage) (bool, error) {
 	names, ok, err := k.runtime.Pin(ctx, containerd.Image{Name: img.Name, Digest: img.Digest})
 	if !ok || err != nil {
 		return ok, err
