@@ -69,5 +69,5 @@ deps: ## Install the Debian packages that the lab needs (only what is missing)
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; fi
 
 .PHONY: clean
-clean: ## Remove bin/ (the cache of Kubernetes components stays: refit lab cache clean)
+clean: ## Remove bin/ (the cache of Kubernetes components stays: refit/lab below the user cache directory)
 	rm -rf bin
