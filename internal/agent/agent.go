@@ -87,9 +87,11 @@ type Agent struct {
 	peers   distribute.Peers
 	media   load.MediaSet
 
-	mu    sync.Mutex
-	want  *told.Want
-	state state
+	mu       sync.Mutex
+	want     *told.Want
+	heard    bool // want comes from the API server, not from disk
+	state    state
+	compared map[string]bool // payloads, by digest
 
 	served    []string        // bundles loop only
 	rechecked map[string]bool // hold loop only
@@ -108,7 +110,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), rechecked: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
@@ -261,7 +263,8 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 		}
 	}
 	a.mu.Lock()
-	a.want = w
+	first := !a.heard
+	a.want, a.heard = w, true
 	a.mu.Unlock()
 	a.update(func(s *state) {
 		s.present, s.toldErr = true, ""
@@ -269,7 +272,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 			s.sent = nil
 		}
 	})
-	if changed {
+	if changed || first {
 		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickMedia} {
 			kick(k)
 		}

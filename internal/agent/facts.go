@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -37,18 +39,24 @@ const runEvery = time.Minute
 
 // runLoop has the runner go on with a run, also one that was cut off.
 func (a *Agent) runLoop(ctx context.Context) {
-	permitted := func() *v1alpha1.NodeRun {
-		if w := a.wanted(); w != nil {
-			return w.Spec.Run
-		}
-		return nil
-	}
 	each(ctx, a.kickRun, runEvery, func(ctx context.Context) {
-		a.runner.Run(ctx, permitted, func(r *v1alpha1.NodeRunStatus) {
+		a.runner.Run(ctx, a.permitted, func(r *v1alpha1.NodeRunStatus) {
 			a.update(func(s *state) { s.run = r })
 			kick(a.kickFacts)
 		})
 	})
+}
+
+// permitted is the run that may begin. What was read from disk at the start
+// permits none: it may have been taken back while this agent was away, and the
+// node may be full of pods again. A run that has begun needs no permission.
+func (a *Agent) permitted() *v1alpha1.NodeRun {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.heard || a.want == nil {
+		return nil
+	}
+	return a.want.Spec.Run
 }
 
 // payload finds a file of an allowed bundle in the store.
@@ -74,9 +82,31 @@ func (a *Agent) payload(digest, name string) (updaters.Payload, error) {
 	if !shelf.HasBlob(p.Blob) {
 		return no("it was not copied to this node")
 	}
+	if err := a.sound(shelf, p); err != nil {
+		return updaters.Payload{}, err
+	}
 	path, err := a.library.Blobs().Path(p.Digest)
 	if err != nil {
 		return no(err.Error())
 	}
 	return updaters.Payload{Path: path, Digest: p.Digest}, nil
+}
+
+// sound compares a payload with its digest, once in this agent's life. One that
+// rotted is fetched again, and whoever wants it comes again.
+func (a *Agent) sound(shelf *load.Shelf, p *bundle.Payload) error {
+	a.mu.Lock()
+	done := a.compared[p.Digest]
+	a.mu.Unlock()
+	if done {
+		return nil
+	}
+	if bad := shelf.Recheck([]int{p.Blob}); bad > 0 {
+		kick(a.kickBundles)
+		return fmt.Errorf("payload %s has rotted on this node's disk (%d chunks) and is fetched again", p.Name, bad)
+	}
+	a.mu.Lock()
+	a.compared[p.Digest] = true
+	a.mu.Unlock()
+	return nil
 }

@@ -16,9 +16,11 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // awayRuntime does not answer, and counts how often it was asked.
@@ -206,4 +208,60 @@ func TestABlobThatRottedIsFetchedAgain(t *testing.T) {
 	}
 	n.runtime.lose(img.Name)
 	n.reported("held again", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && n.runtime.has(img.Name) })
+}
+
+// A permission that was read before a restart may have been taken back since: a
+// run is begun only on a word of the API server to this process. What has begun
+// goes on without it (the journal knows it).
+func TestAnOldPermissionBeginsNothing(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u", Attempt: 1}}}
+	nu.Generation = 1
+	a.want = &told.Want{Generation: 1, Spec: nu.Spec} // as read from want.json
+	if r := a.permitted(); r != nil {
+		t.Fatalf("%+v is permitted by a file", r)
+	}
+	a.told(t.Context(), nu, nil)
+	if r := a.permitted(); r == nil || r.UID != "u" {
+		t.Fatalf("%+v is permitted", r)
+	}
+	select {
+	case <-a.kickRun:
+	default:
+		t.Fatal("nobody looks at it")
+	}
+}
+
+// A payload that rotted is found before it is used, and fetched again; the run
+// waits for it.
+func TestAPayloadThatRottedIsFetchedAgain(t *testing.T) {
+	path, h := stick(t, bundletest.Tiny(), 1)
+	n := newTestNode(t, "n1", 17961, path)
+	approve(t, h, everything(h), n)
+	n.reported("held", held)
+	p := h.Metadata.Payloads[0]
+	blob, err := n.agent.library.Blobs().Path(p.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)-1] ^= 1
+	if err := os.WriteFile(blob, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.agent.payload(h.Digest, p.Name); err == nil || errors.Is(err, updaters.ErrNoPayload) {
+		t.Fatalf("%+v %v, want an error that passes", got, err)
+	}
+	for range 100 {
+		if _, err = n.agent.payload(h.Digest, p.Name); err == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if got, _ := os.ReadFile(blob); err != nil || bundle.DigestOf(got) != p.Digest {
+		t.Fatalf("not fetched again: %v", err)
+	}
 }
