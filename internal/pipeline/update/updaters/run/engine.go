@@ -95,6 +95,7 @@ func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1
 		return nil
 	}
 	e.forget(js)
+	e.tidy(js, r.UID)
 	j, err := createJournal(filepath.Join(e.Dir, "journal"), *r, e.now())
 	if err != nil {
 		e.Log.Error("a run cannot be begun", "because", err)
@@ -139,6 +140,20 @@ func (e *Engine) forget(js []*journal) {
 		if !used {
 			_ = os.RemoveAll(filepath.Join(e.Dir, "runs", old.run.UID))
 			_ = os.RemoveAll(filepath.Join(e.Dir, "rollback", old.run.UID))
+		}
+	}
+}
+
+// tidy removes the replaced binaries of all updates but the last and the one that
+// begins: they are some 200 MB each, on disks that are often small.
+func (e *Engine) tidy(js []*journal, begins string) {
+	if len(js) == 0 {
+		return
+	}
+	last := js[len(js)-1].run.UID
+	for _, j := range js {
+		if uid := j.run.UID; uid != begins && uid != last && idForm.MatchString(uid) {
+			_ = os.RemoveAll(filepath.Join(e.Dir, "rollback", uid))
 		}
 	}
 }

@@ -352,3 +352,21 @@ func TestTimeWithoutPowerIsNotTimeOfTheStep(t *testing.T) {
 		t.Fatalf("%+v", n.last)
 	}
 }
+
+// Replaced binaries are some 200 MB for every update: those of the last two are
+// kept.
+func TestOldBinariesAreNotKeptForEver(t *testing.T) {
+	n := newNode(t.TempDir())
+	for i := range 6 {
+		r := permit(1)
+		r.UID = fmt.Sprint("uid", i)
+		if err := os.MkdirAll(filepath.Join(n.dir, "rollback", r.UID), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		n.run(r)
+	}
+	es, err := os.ReadDir(filepath.Join(n.dir, "rollback"))
+	if err != nil || len(es) != 2 || es[0].Name() != "uid4" || es[1].Name() != "uid5" {
+		t.Fatalf("%v %v", es, err)
+	}
+}
