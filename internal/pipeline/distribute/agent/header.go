@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
@@ -15,13 +16,18 @@ type HeaderPeer interface {
 	Header(ctx context.Context, digest string) ([]byte, error)
 }
 
+// headerTime is how long one neighbour may take to send a header.
+const headerTime = time.Minute
+
 // FetchHeader asks the neighbours in order until one sends a header that check
 // accepts. check compares it with the digest; a neighbour that sends another is
 // passed over. The error says what every neighbour answered.
 func FetchHeader(ctx context.Context, digest string, peers []HeaderPeer, check func(raw []byte) error) ([]byte, error) {
 	var all []error
 	for _, p := range peers {
-		raw, err := p.Header(ctx, digest)
+		pctx, cancel := context.WithTimeout(ctx, headerTime)
+		raw, err := p.Header(pctx, digest)
+		cancel()
 		if err == nil {
 			if err = check(raw); err == nil {
 				return raw, nil
