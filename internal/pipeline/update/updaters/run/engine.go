@@ -94,7 +94,7 @@ func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1
 			Reason: v1alpha1.ReasonStepFailed, Message: "nothing was started: " + why})
 		return nil
 	}
-	e.forget(js)
+	e.forget(js, r.UID)
 	e.tidy(js, r.UID)
 	j, err := createJournal(filepath.Join(e.Dir, "journal"), *r, e.now())
 	if err != nil {
@@ -128,12 +128,12 @@ func unfit(r *v1alpha1.NodeRun) string {
 }
 
 // forget removes old journals and what belonged to them.
-func (e *Engine) forget(js []*journal) {
+func (e *Engine) forget(js []*journal, begins string) {
 	for len(js) >= keepJournals {
 		old := js[0]
 		js = js[1:]
 		_ = os.Remove(old.path)
-		used := false
+		used := old.run.UID == begins || !idForm.MatchString(old.run.UID)
 		for _, j := range js {
 			used = used || j.run.UID == old.run.UID
 		}
