@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -15,6 +16,8 @@ import (
 type MediaSet struct {
 	mu  sync.Mutex
 	all map[string]*Plugged
+	// probe is for tests; nil means the real one.
+	probe func(media.Medium) *Plugged
 }
 
 // Plugged is a medium that is plugged in.
@@ -70,21 +73,28 @@ func (s *MediaSet) Close() {
 }
 
 // Scan takes over what is plugged in now. changed says that a bundle came or
-// went.
+// went. One Scan at a time; what it reads it reads without the lock, since a disk
+// that hangs is read for minutes.
 func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
+	s.mu.Lock()
+	before := maps.Clone(s.all)
+	s.mu.Unlock()
+	seen, fresh := map[string]bool{}, map[string]*Plugged{}
+	for _, m := range now {
+		seen[m.Path] = true
+		if have := before[m.Path]; have == nil || have.Key != m.Key || !have.same() {
+			fresh[m.Path] = s.look(m)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
 		s.all = map[string]*Plugged{}
 	}
-	seen := map[string]bool{}
-	for _, m := range now {
-		seen[m.Path] = true
-		if have := s.all[m.Path]; have == nil || have.Key != m.Key || !have.same() {
-			changed = s.drop(m.Path) || changed
-			s.all[m.Path] = probe(m)
-			changed = changed || s.all[m.Path].opened != nil
-		}
+	for path, p := range fresh {
+		changed = s.drop(path) || changed
+		s.all[path] = p
+		changed = changed || p.opened != nil
 	}
 	for path := range s.all {
 		if !seen[path] {
@@ -103,6 +113,13 @@ func (s *MediaSet) drop(path string) (bundle bool) {
 	p.close()
 	delete(s.all, path)
 	return p.opened != nil
+}
+
+func (s *MediaSet) look(m media.Medium) *Plugged {
+	if s.probe != nil {
+		return s.probe(m)
+	}
+	return probe(m)
 }
 
 // probe reads the header of what is on a medium.
