@@ -236,6 +236,7 @@ func budgetIsNamed(t *testing.T, s *scenario.Scenario) {
 				if !since.IsZero() {
 					t.Logf("measured: %.1f s from the cordon of the node to the sentence", time.Since(since).Seconds())
 				}
+				s.ControllerLog(t.Context(), 40)
 				return true, w.Message
 			}
 		}

@@ -87,6 +87,21 @@ func (s *Scenario) KillController(ctx context.Context) error {
 	return fmt.Errorf("no controller pod runs")
 }
 
+// ControllerLog prints the end of the controller's log.
+func (s *Scenario) ControllerLog(ctx context.Context, lines int) {
+	s.kubectl(ctx, "-n", v1alpha1.SystemNamespace, "logs", "-l", v1alpha1.LabelComponent+"=controller", fmt.Sprintf("--tail=%d", lines), "--timestamps")
+}
+
+// kubectl prints what the cluster's own kubectl answers.
+func (s *Scenario) kubectl(ctx context.Context, args ...string) {
+	out, err := s.Output(ctx, s.Lab.Nodes()[0], append([]string{"timeout", "20", "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+	if err != nil {
+		out += err.Error()
+	}
+	s.say("$ kubectl %s", strings.Join(args, " "))
+	fmt.Fprint(indent{s.Out}, out)
+}
+
 // SmallBundle makes a bundle of refit's own image alone.
 func (s *Scenario) SmallBundle(ctx context.Context, o BundleOptions) (Bundle, error) {
 	file := s.Path(o.File)
@@ -131,9 +146,8 @@ func (s *Scenario) Dump(ctx context.Context) {
 		s.say("agent of %s (%v):", n, err)
 		fmt.Fprint(indent{s.Out}, out)
 	}
-	for _, args := range [][]string{{"get", "refit", "-A"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "clusterupdates,bundles", "-o", "yaml"}, {"-n", v1alpha1.SystemNamespace, "logs", "-l", v1alpha1.LabelComponent + "=controller", "--tail=80"}} {
-		out, err := s.Output(ctx, s.Lab.Nodes()[0], append([]string{"timeout", "20", "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
-		s.say("kubectl %s (%v):", strings.Join(args, " "), err)
-		fmt.Fprint(indent{s.Out}, out)
-	}
+	s.kubectl(ctx, "get", "refit", "-A")
+	s.kubectl(ctx, "get", "pods", "-A", "-o", "wide")
+	s.kubectl(ctx, "get", "clusterupdates,bundles", "-o", "yaml")
+	s.ControllerLog(ctx, 80)
 }
