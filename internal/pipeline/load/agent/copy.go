@@ -19,7 +19,7 @@ type ChunkReader interface {
 // gone: a torn one has a few bad places, a removed one nothing but.
 const giveUp = 3
 
-// ErrStore: this node's own store cannot take a chunk. The medium is not at fault.
+// ErrStore says that this node's own store cannot take a chunk. The medium is not at fault.
 var ErrStore = errors.New("this node's store")
 
 // Copy brings the chunks from a medium to a shelf, in the order given (that of

@@ -76,16 +76,7 @@ func (s *MediaSet) Close() {
 // went. One Scan at a time; what it reads it reads without the lock, since a disk
 // that hangs is read for minutes.
 func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
-	s.mu.Lock()
-	before := maps.Clone(s.all)
-	s.mu.Unlock()
-	seen, fresh := map[string]bool{}, map[string]*Plugged{}
-	for _, m := range now {
-		seen[m.Path] = true
-		if have := before[m.Path]; have == nil || have.Key != m.Key || !have.same() {
-			fresh[m.Path] = s.look(m)
-		}
-	}
+	seen, fresh := s.lookAt(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
@@ -102,6 +93,21 @@ func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
 		}
 	}
 	return changed
+}
+
+// lookAt reads what is not known yet, or is not what it was.
+func (s *MediaSet) lookAt(now []media.Medium) (seen map[string]bool, fresh map[string]*Plugged) {
+	s.mu.Lock()
+	before := maps.Clone(s.all)
+	s.mu.Unlock()
+	seen, fresh = map[string]bool{}, map[string]*Plugged{}
+	for _, m := range now {
+		seen[m.Path] = true
+		if have := before[m.Path]; have == nil || have.Key != m.Key || !have.same() {
+			fresh[m.Path] = s.look(m)
+		}
+	}
+	return seen, fresh
 }
 
 // drop lets go of a medium; it had a bundle or not.
