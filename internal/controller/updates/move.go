@@ -72,12 +72,13 @@ func (r *Reconciler) tellFailures(w *world, u *v1alpha1.ClusterUpdate, d rollout
 	}
 }
 
-// refresh reads the nodes that have started from the API server: after a
-// control plane was away the cache may be half a minute behind.
+// refresh reads the nodes that have started, and those written a moment ago,
+// from the API server: after a control plane was away the cache may be a minute
+// behind.
 func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) error {
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if m := markOf(n); m == nil || m.uid != string(u.UID) {
+		if m := markOf(n); (m == nil || m.uid != string(u.UID)) && !r.lags(n) {
 			continue
 		}
 		var node corev1.Node

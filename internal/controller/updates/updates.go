@@ -56,6 +56,9 @@ type Reconciler struct {
 	// started remembers what was written and may not be in the cache yet; it is
 	// only ever a reason to wait.
 	started map[types.UID]bool
+	// written are the nodes that were written, with the version that made, until
+	// the cache shows it.
+	written map[string]string
 	// told remembers which events were sent, so that a drain that is tried again
 	// does not repeat itself.
 	told map[string]bool
