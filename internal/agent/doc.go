@@ -18,5 +18,8 @@
 //	facts    versions, file systems
 //	publish  state -> status
 //
+// Size: the loops share one state and are read together; what stands alone has
+// been taken out (config, nodeapi, remember, told, service, install).
+//
 // Inputs: config.Config. Outputs: the node and the status. Caller: cmd/refit-agent.
 package agent
