@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
@@ -58,8 +58,7 @@ func New(name string) *cobra.Command {
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	klog.LogToStderr(false) // the client library's own log is no answer and no progress
-	klog.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard()) // the client library's own log is no answer and no progress
 	name := "refit"
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {
 		name = "kubectl refit"
