@@ -50,11 +50,11 @@ type Reconciler struct {
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager, again source.Source) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: Backoff()}).
-		Watches(&corev1.Node{}, whole(), nodeChanges()).
-		Watches(&v1alpha1.NodeUpdate{}, whole(), NodeUpdateChanges()).
+		Watches(&corev1.Node{}, Whole("fleet", settle), nodeChanges()).
+		Watches(&v1alpha1.NodeUpdate{}, Whole("fleet", settle), NodeUpdateChanges()).
 		WatchesRawSource(again)
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
-		b = b.Watches(o, whole())
+		b = b.Watches(o, Whole("fleet", settle))
 	}
 	return b.Complete(r)
 }
@@ -65,13 +65,13 @@ func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 10*time.Second)
 }
 
-// whole maps every event to the one request, a moment later so that many
-// events make one look.
-func whole() handler.EventHandler {
-	add := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}, settle)
-	}
+// Whole maps every event to the one request of a controller, a moment later so
+// that many events make one look.
+func Whole(name string, later time.Duration) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(q queue) {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, later)
+	}
 	return handler.Funcs{
 		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { add(q) },
 		UpdateFunc:  func(_ context.Context, _ event.UpdateEvent, q queue) { add(q) },
@@ -132,5 +132,5 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 // HeaderSource triggers a look when a header has arrived.
 func HeaderSource(changed <-chan event.GenericEvent) source.Source {
-	return source.Channel(changed, whole())
+	return source.Channel(changed, Whole("fleet", settle))
 }

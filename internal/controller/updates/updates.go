@@ -10,15 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/evict"
@@ -69,25 +66,12 @@ type Reconciler struct {
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
-		Watches(&corev1.Node{}, whole(), nodeChanges()).
-		Watches(&v1alpha1.NodeUpdate{}, whole(), fleet.NodeUpdateChanges())
+		Watches(&corev1.Node{}, fleet.Whole("updates", settle), nodeChanges()).
+		Watches(&v1alpha1.NodeUpdate{}, fleet.Whole("updates", settle), fleet.NodeUpdateChanges())
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}} {
-		b = b.Watches(o, whole())
+		b = b.Watches(o, fleet.Whole("updates", settle))
 	}
 	return b.Complete(r)
-}
-
-func whole() handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(q queue) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: "updates"}}, settle)
-	}
-	return handler.Funcs{
-		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { add(q) },
-		UpdateFunc:  func(_ context.Context, _ event.UpdateEvent, q queue) { add(q) },
-		DeleteFunc:  func(_ context.Context, _ event.DeleteEvent, q queue) { add(q) },
-		GenericFunc: func(_ context.Context, _ event.GenericEvent, q queue) { add(q) },
-	}
 }
 
 // nodeChanges drops the kubelets' heartbeats.

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/disk"
 )
 
 const partSuffix = ".part"
@@ -158,7 +159,7 @@ func (p *part) finish() error {
 	if err := os.Rename(p.final+partSuffix, p.final); err != nil {
 		return fmt.Errorf("blob %s: %w", p.blob.Digest, err)
 	}
-	if err := syncDir(filepath.Dir(p.final)); err != nil {
+	if err := disk.SyncDir(filepath.Dir(p.final)); err != nil {
 		return err
 	}
 	_ = p.f.Close() // synced above; reads open it again
@@ -231,16 +232,4 @@ func (p *part) forget() {
 	}
 	p.began = false
 	p.have, p.left, p.done = nil, 0, false
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync of %s: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync of %s: %w", dir, err)
-	}
-	return nil
 }
