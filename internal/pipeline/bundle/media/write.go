@@ -126,7 +126,8 @@ func usedBy(st os.FileInfo) string {
 		return ""
 	}
 	defer f.Close()
-	id := fmt.Sprintf("%d:%d", unix.Major(sys.Rdev), unix.Minor(sys.Rdev))
+	dev := uint64(sys.Rdev) //nolint:unconvert // the type differs between systems
+	id := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
 		if fields := strings.Fields(sc.Text()); len(fields) > 4 && fields[2] == id {
@@ -160,7 +161,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 		if _, err := to.WriteAt(buf[:n], at); err != nil {
 			return err
 		}
-		_ = unix.SyncFileRange(int(to.Fd()), at, n, unix.SYNC_FILE_RANGE_WRITE) // a hint
+		flush(to, at, n)
 		at += n
 		progress(at)
 	}
@@ -174,7 +175,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 		return err
 	}
 	// read back from the medium, not from memory
-	return unix.Fadvise(int(to.Fd()), 0, 0, unix.FADV_DONTNEED)
+	return forget(to)
 }
 
 func readBack(ctx context.Context, want *bundle.Header, dst string, progress func(int64)) (*bundle.Header, error) {

@@ -10,8 +10,6 @@ import (
 	"io"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -140,8 +138,7 @@ const flushEvery = 16 << 20
 
 func (w *writer) flushBehind(i int, written int64, n int) {
 	if from := written / flushEvery * flushEvery; written-int64(n) < from {
-		// a hint: an error here would come again from the sync at the end
-		_ = unix.SyncFileRange(int(w.f.Fd()), w.offsets[i]+from-flushEvery, flushEvery, unix.SYNC_FILE_RANGE_WRITE)
+		flush(w.f, w.offsets[i]+from-flushEvery, flushEvery)
 	}
 }
 

@@ -90,7 +90,7 @@ func checkSpace(f *os.File, out string, size int64) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
-	free := int64(fs.Bavail) * fs.Bsize
+	free := int64(fs.Bavail) * int64(fs.Bsize) //nolint:unconvert // the type differs between systems
 	if need := size - st.Blocks*512; need > free {
 		return &SpaceError{Path: filepath.Dir(out), Needed: need, Free: free}
 	}
