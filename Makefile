@@ -29,7 +29,7 @@ demo: deps build ## A real cluster moves one minor version from one stick (root;
 
 .PHONY: test
 test: deps build ## Unit, golden, property, API server and lab tests, all with -race, the longest first (root for the lab)
-	CGO_ENABLED=1 $(GO) test -race -timeout 60m -p 2 ./test/e2e/... ./...
+	CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 60m -p 2 ./test/e2e/... ./...
 
 .PHONY: e2e
 e2e: deps build ## The long tables (kills, faults) on real nodes; results go to test/e2e/results

@@ -52,7 +52,9 @@ func running(step string) func(*v1alpha1.NodeUpdate) bool {
 	}
 }
 
-// killTable: every component at every stage of the story.
+// killTable: every component while nodes copy, load and begin their steps. The
+// drain has no row yet: there the controller's death is tried against a real API
+// server only (internal/controller).
 var killTable = []killPoint{
 	{name: "agent while it copies from the stick", node: "n2", victim: "refit-agent", when: copying},
 	{name: "agent while it fetches from peers", node: "n3", victim: "refit-agent", when: copying},
@@ -60,12 +62,12 @@ var killTable = []killPoint{
 	{name: "containerd while images are loaded", node: "n3", victim: "containerd", when: loading},
 	{name: "kubelet while images are loaded", node: "n2", victim: "kubelet", when: loading},
 	{name: "controller while nodes prepare", node: "", victim: "refit-controller", watch: "n3", when: copying},
-	{name: "agent in the kubeadm step of the control plane", node: "n1", victim: "refit-agent", when: granted},
+	{name: "agent as the control plane is permitted to run its steps", node: "n1", victim: "refit-agent", when: granted},
 	{name: "kubelet in the kubeadm step of the control plane", node: "n1", victim: "kubelet", when: running("kubeadm")},
-	{name: "containerd in the kubeadm step of a worker", node: "n2", victim: "containerd", when: granted},
-	{name: "controller while a worker runs its steps", node: "", victim: "refit-controller", watch: "n3", when: granted},
-	{name: "agent in the last steps of a worker", node: "n2", victim: "refit-agent", when: granted},
-	{name: "power of a worker in its steps", node: "n3", victim: "power", when: granted},
+	{name: "containerd as a worker is permitted to run its steps", node: "n2", victim: "containerd", when: granted},
+	{name: "controller as a worker is permitted to run its steps", node: "", victim: "refit-controller", watch: "n3", when: granted},
+	{name: "agent as a worker is permitted to run its steps", node: "n2", victim: "refit-agent", when: granted},
+	{name: "power of a worker as it is permitted to run its steps", node: "n3", victim: "power", when: granted},
 }
 
 // seedable are rows whose moment is always seen, for the one kill of make test.
