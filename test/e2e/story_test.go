@@ -42,9 +42,18 @@ func TestMainJob(t *testing.T) {
 		}
 		noBundleImages(t, s, b)
 	})
-	step(t, "a stick with another bundle is refused with both digests", func(t *testing.T) { wrongStick(t, s, b, right) })
-	step(t, "an altered stick is refused where it was altered", func(t *testing.T) { alteredStick(t, s, b, right) })
-	step(t, "a disk that is too small is named with needed and free bytes", func(t *testing.T) { smallDisk(t, s, b, right) })
+	must(t, s.Eject(ctx, s.Stick, right))
+	must(t, approve(t, s, b.Digest))
+	stranger, err := s.Key(ctx, "stranger")
+	must(t, err)
+	step(t, "a stick with a stranger's bundle is refused with both digests", func(t *testing.T) {
+		wrongStick(t, s, b, scenario.BundleOptions{File: "stranger.tar", Version: "9.9.9", Key: stranger})
+	})
+	step(t, "a stick with an unsigned bundle is refused with both digests", func(t *testing.T) {
+		wrongStick(t, s, b, scenario.BundleOptions{File: "unsigned.tar", Version: "8.8.8"})
+	})
+	step(t, "an altered stick is refused where it was altered", func(t *testing.T) { alteredStick(t, s, b) })
+	step(t, "a disk that is too small is named with needed and free bytes", func(t *testing.T) { smallDisk(t, s, b) })
 
 	row := seeded(t)
 	fired := arm(t, s, []killPoint{row})
@@ -97,16 +106,13 @@ func noBundleImages(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 	}
 }
 
-// wrongStick: a bundle of another key and version, while b's digest is the
-// approved one.
-func wrongStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right string) {
+// wrongStick: another bundle than the approved one, signed with the key, or
+// not signed at all without one.
+func wrongStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, o scenario.BundleOptions) {
 	ctx := t.Context()
-	must(t, s.Eject(ctx, s.Stick, right))
-	key, err := s.Key(ctx, "stranger")
+	wrong, err := s.SmallBundle(ctx, o)
 	must(t, err)
-	wrong, err := s.SmallBundle(ctx, scenario.BundleOptions{File: "wrong.tar", Version: "9.9.9", Key: key})
-	must(t, err)
-	must(t, approve(t, s, b.Digest))
+	before := stored(t, s)
 	dev, err := s.Insert(ctx, s.Stick, wrong)
 	must(t, err)
 	eventually(t, time.Minute, "the wrong stick is refused", func() (bool, string) {
@@ -120,7 +126,26 @@ func wrongStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right str
 		}
 		return conditionSays(list.Items, wrong.Digest, b.Digest)
 	})
+	for f := range stored(t, s) {
+		if !before[f] {
+			t.Errorf("a refused stick left %s", f)
+		}
+	}
 	must(t, s.Eject(ctx, s.Stick, dev))
+}
+
+// stored are the bundles, blobs and parts of blobs that a node's agent keeps.
+func stored(t *testing.T, s *scenario.Scenario) map[string]bool {
+	t.Helper()
+	files := map[string]bool{}
+	for _, n := range s.Lab.Nodes() {
+		out, err := s.Output(t.Context(), n, "find", "/var/lib/refit", "-path", "*/bundles/*", "-o", "-path", "*/blobs/*")
+		must(t, err)
+		for f := range strings.FieldsSeq(out) {
+			files[n+":"+f] = true
+		}
+	}
+	return files
 }
 
 // conditionSays finds a Bundle's condition whose message has all the words.
@@ -139,7 +164,7 @@ func conditionSays(bundles []v1alpha1.Bundle, words ...string) (bool, string) {
 }
 
 // alteredStick: the right bundle with one byte changed in the middle.
-func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right string) {
+func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 	ctx := t.Context()
 	bad, err := s.Altered(b, b.Size/2)
 	must(t, err)
@@ -162,7 +187,7 @@ func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, right s
 
 // smallDisk: n3 has no room; the gate names node, needed and free bytes, and
 // nothing is started.
-func smallDisk(t *testing.T, s *scenario.Scenario, b scenario.Bundle, _ string) {
+func smallDisk(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 	ctx := t.Context()
 	must(t, s.Fill(ctx, "n3", 200<<20))
 	dev, err := s.Insert(ctx, s.Stick, b)
@@ -228,7 +253,7 @@ func budgetIsNamed(t *testing.T, s *scenario.Scenario) {
 		if !ok {
 			return false, "the API server is away"
 		}
-		if since.IsZero() && draining(t, s) {
+		if since.IsZero() && workerCordoned(t, s) {
 			since = time.Now()
 		}
 		for _, w := range v.Waiting {
@@ -244,8 +269,8 @@ func budgetIsNamed(t *testing.T, s *scenario.Scenario) {
 	})
 }
 
-// draining: a worker with pods of the workload is cordoned.
-func draining(t *testing.T, s *scenario.Scenario) bool {
+// workerCordoned: a worker, which has pods of the workload, is cordoned.
+func workerCordoned(t *testing.T, s *scenario.Scenario) bool {
 	t.Helper()
 	for _, n := range []string{"n2", "n3"} {
 		if cordoned, err := s.Cordoned(t.Context(), n); err == nil && cordoned {

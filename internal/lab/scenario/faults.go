@@ -73,6 +73,14 @@ func (s *Scenario) Cordoned(ctx context.Context, node string) (bool, error) {
 	return n.Spec.Unschedulable, err
 }
 
+// WorkloadPods is how many pods of the workload a node has.
+func (s *Scenario) WorkloadPods(ctx context.Context, node string) (int, error) {
+	var pods corev1.PodList
+	err := s.Client.List(ctx, &pods, client.InNamespace(workloadNamespace), client.MatchingLabels(workloadLabels()),
+		client.MatchingFields{"spec.nodeName": node})
+	return len(pods.Items), err
+}
+
 // KillController kills the controller's process on the node it runs on.
 func (s *Scenario) KillController(ctx context.Context) error {
 	var pods corev1.PodList
@@ -102,10 +110,19 @@ func (s *Scenario) kubectl(ctx context.Context, args ...string) {
 	fmt.Fprint(indent{s.Out}, out)
 }
 
-// SmallBundle makes a bundle of refit's own image alone.
+// SmallBundle makes a bundle of refit's own image and a file that no other
+// bundle has; without a key it is not signed.
 func (s *Scenario) SmallBundle(ctx context.Context, o BundleOptions) (Bundle, error) {
 	file := s.Path(o.File)
-	_, err := s.refit(ctx, "bundle", "create", "--output", file, "--key", o.Key, "--name", "demo", "--version", o.Version, "oci:"+s.Path("image"))
+	note := s.Path(o.File + ".note")
+	if err := os.WriteFile(note, []byte("only in "+o.File+"\n"), 0o600); err != nil {
+		return Bundle{}, err
+	}
+	signed := "--unsigned"
+	if o.Key != "" {
+		signed = "--key=" + o.Key
+	}
+	_, err := s.refit(ctx, "bundle", "create", "--output", file, signed, "--name", "demo", "--version", o.Version, "oci:"+s.Path("image"), "payload:note="+note)
 	if err != nil {
 		return Bundle{}, err
 	}
