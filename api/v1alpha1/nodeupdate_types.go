@@ -36,6 +36,14 @@ type UpdateStep struct {
 	From string `json:"from,omitempty"`
 	// +optional
 	To string `json:"to,omitempty"`
+	// Params the updater understands, for example the path of a file.
+	// +optional
+	Params map[string]string `json:"params,omitempty"`
+	// DeadlineSeconds after which the step has failed, counted while the agent
+	// runs; 0 waits for ever.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DeadlineSeconds int32 `json:"deadlineSeconds,omitempty"`
 }
 
 // NodeRun permits this node to run its share of the plan now.
@@ -50,6 +58,10 @@ type NodeRun struct {
 	PlanDigest string `json:"planDigest"`
 	// Attempt counts from 1; raised to try a failed run again.
 	Attempt int32 `json:"attempt"`
+	// Undo takes back the steps of this run that were started, last first,
+	// instead of running them. An undo is an attempt of its own.
+	// +optional
+	Undo bool `json:"undo,omitempty"`
 	// Steps the agent runs, in order.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -69,6 +81,10 @@ type NodeUpdateSpec struct {
 	// Hold is the name of the Content with what to hold and pin (type hold).
 	// +optional
 	Hold string `json:"hold,omitempty"`
+	// Config is the name of the Content with the node's rendered configuration
+	// (type config): files, units, kubelet configuration.
+	// +optional
+	Config string `json:"config,omitempty"`
 	// Peers are the neighbours.
 	// +optional
 	// +listType=atomic
@@ -162,7 +178,7 @@ type Holding struct {
 }
 
 // RunState of a node's run.
-// +kubebuilder:validation:Enum=Running;Succeeded;Failed
+// +kubebuilder:validation:Enum=Running;Succeeded;Failed;Undone
 type RunState string
 
 // States of a run.
@@ -170,6 +186,8 @@ const (
 	RunRunning   RunState = "Running"
 	RunSucceeded RunState = "Succeeded"
 	RunFailed    RunState = "Failed"
+	// RunUndone: a run with undo has ended and the node is as it was before.
+	RunUndone RunState = "Undone"
 )
 
 // NodeRunStatus is what came of spec.run.
@@ -217,6 +235,12 @@ type Observed struct {
 	// Architecture in Go's words, for example amd64.
 	// +optional
 	Architecture string `json:"architecture,omitempty"`
+	// Fields are further parts of the node by their path, as updaters name them:
+	// the digest of a program or file, the state of a unit, the first day of a
+	// certificate. Only what a configuration or a bundle asks for.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=512
+	Fields map[string]string `json:"fields,omitempty"`
 }
 
 // NodeUpdateStatus is what the node did. Written by its own agent only.

@@ -15,6 +15,7 @@ type Disruption string
 // Disruptions of a step, mildest first.
 const (
 	DisruptionNone    Disruption = "none"
+	DisruptionReload  Disruption = "reload"  // a component reads its configuration again
 	DisruptionRestart Disruption = "restart" // of a node component, pods stay
 	DisruptionDrain   Disruption = "drain"   // pods are evicted
 	DisruptionReboot  Disruption = "reboot"
@@ -43,6 +44,21 @@ type Step struct {
 	Disruption Disruption `json:"disruption"`
 	// NotReversible says why the step cannot be undone; empty if it can.
 	NotReversible string `json:"notReversible,omitempty"`
+	// Changes are the fields of the node that the step moves: its updater's
+	// claim. A step that moves none frames the others (drain, settle).
+	Changes []Change `json:"changes,omitempty"`
+	// Params the updater understands.
+	Params map[string]string `json:"params,omitempty"`
+	// DeadlineSeconds after which the step has failed; 0 waits for ever.
+	DeadlineSeconds int32 `json:"deadlineSeconds,omitempty"`
+}
+
+// Change is one field of a node with its value before and after; an empty value
+// is a field that is not there.
+type Change struct {
+	Path string `json:"path"`
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
 }
 
 // Roles of a node.

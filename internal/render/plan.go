@@ -79,7 +79,7 @@ func steps(n model.NodePlan) string {
 }
 
 func worst(n model.NodePlan) string {
-	rank := map[model.Disruption]int{model.DisruptionNone: 0, model.DisruptionRestart: 1, model.DisruptionDrain: 2, model.DisruptionReboot: 3}
+	rank := map[model.Disruption]int{model.DisruptionNone: 0, model.DisruptionReload: 1, model.DisruptionRestart: 2, model.DisruptionDrain: 3, model.DisruptionReboot: 4}
 	out := model.DisruptionNone
 	for _, s := range n.Steps {
 		if rank[s.Disruption] > rank[out] {

@@ -157,7 +157,7 @@ func (r *Reconciler) permit(ctx context.Context, u *v1alpha1.ClusterUpdate, plan
 		}
 		for _, s := range np.Steps {
 			if s.By == model.ByAgent {
-				run.Steps = append(run.Steps, v1alpha1.UpdateStep{ID: s.ID, Updater: s.Updater, Verb: s.Verb, From: s.From, To: s.To})
+				run.Steps = append(run.Steps, v1alpha1.UpdateStep{ID: s.ID, Updater: s.Updater, Verb: s.Verb, From: s.From, To: s.To, Params: s.Params, DeadlineSeconds: s.DeadlineSeconds})
 			}
 		}
 	}
