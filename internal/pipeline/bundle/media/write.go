@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
@@ -161,7 +162,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 		if _, err := to.WriteAt(buf[:n], at); err != nil {
 			return err
 		}
-		flush(to, at, n)
+		disk.WriteOut(to, at, n)
 		at += n
 		progress(at)
 	}
@@ -175,7 +176,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 		return err
 	}
 	// read back from the medium, not from memory
-	return forget(to)
+	return disk.DropCache(to)
 }
 
 func readBack(ctx context.Context, want *bundle.Header, dst string, progress func(int64)) (*bundle.Header, error) {

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package disk
+
+import "os"
+
+// WriteOut is a hint that only Linux takes.
+func WriteOut(*os.File, int64, int64) {}
+
+// DropCache is a request that only Linux takes.
+func DropCache(*os.File) error { return nil }
