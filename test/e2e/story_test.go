@@ -23,6 +23,7 @@ import (
 // a budget that cannot be met, and in the end every node at the new release.
 func TestMainJob(t *testing.T) {
 	s := start(t, "story", 3)
+	t.Cleanup(func() { keepStory(t) })
 	ctx := t.Context()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
@@ -80,11 +81,39 @@ func TestMainJob(t *testing.T) {
 	}
 }
 
+// step runs one part of the story; the long run keeps what came of it.
 func step(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
-	if !t.Run(name, f) {
+	began := time.Now()
+	ok := t.Run(name, f)
+	played.Steps = append(played.Steps, outcome{Step: name, Passed: ok, Seconds: int(time.Since(began).Seconds())})
+	if !ok {
 		t.FailNow()
 	}
+}
+
+// outcome is one part of the story as results/story.json keeps it.
+type outcome struct {
+	Step    string `json:"step"`
+	Passed  bool   `json:"passed"`
+	Seconds int    `json:"seconds"`
+}
+
+var played struct {
+	Date   string    `json:"date"`
+	Commit string    `json:"commit"`
+	Steps  []outcome `json:"steps"`
+}
+
+// keepStory writes the story's parts when the long tables run.
+func keepStory(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		return
+	}
+	played.Date, played.Commit = time.Now().UTC().Format(time.RFC3339), commit(t)
+	text, err := json.MarshalIndent(played, "", "  ")
+	must(t, err)
+	must(t, os.WriteFile("results/story.json", append(text, '\n'), 0o644))
 }
 
 func must(t *testing.T, err error) {
