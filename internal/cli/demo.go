@@ -17,7 +17,7 @@ import (
 
 type demoFlags struct {
 	name, from, to, result string
-	nodes                  int
+	nodes, controlPlanes   int
 	keep                   bool
 }
 
@@ -41,6 +41,7 @@ Exit codes: 0 everything was as promised, 5 something was not (the result says w
 	fl.StringVar(&f.from, "from", "v1.35.4", "release the cluster starts at")
 	fl.StringVar(&f.to, "to", "v1.36.3", "release the stick brings")
 	fl.IntVar(&f.nodes, "nodes", 3, "number of nodes, the first with the control plane")
+	fl.IntVar(&f.controlPlanes, "control-planes", 1, "how many of them run the control plane")
 	fl.StringVar(&f.result, "result", "", "write what was measured to this file as JSON")
 	fl.BoolVar(&f.keep, "keep", false, "leave the lab running")
 	return c
@@ -50,7 +51,7 @@ func (o *options) demo(ctx context.Context, f demoFlags) (err error) {
 	if err := lab.Preflight(); err != nil {
 		return exit.With(exit.Blocked, err)
 	}
-	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: o.Err})
+	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: o.Err})
 	if err != nil {
 		return exit.With(exit.Blocked, err)
 	}

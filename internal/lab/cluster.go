@@ -30,6 +30,8 @@ type kubeadmValues struct {
 	Token, CertificateKey                 string
 	PodNetwork, ServiceNetwork            string
 	ControlPlane                          bool
+	// Alone: there are no workers, so the control planes run everybody's pods.
+	Alone bool
 }
 
 func (v kubeadmValues) fill(name string) ([]byte, error) {
@@ -50,7 +52,7 @@ func (l *Lab) kubeadmValues() (kubeadmValues, error) {
 	secret := hex.EncodeToString(random)
 	return kubeadmValues{Lab: l.Name, Version: l.Config.Version, Endpoint: l.Config.Endpoint,
 		Token: secret[64:70] + "." + secret[70:86], CertificateKey: secret[:64],
-		PodNetwork: podNetwork, ServiceNetwork: ServiceNetwork}, nil
+		PodNetwork: podNetwork, ServiceNetwork: ServiceNetwork, Alone: len(l.Workers()) == 0}, nil
 }
 
 // of is v for the node with that number.

@@ -30,23 +30,20 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start makes a scenario whose lab is taken down when the test ends.
-func start(t *testing.T, name string, nodes int) *scenario.Scenario {
+// prepared makes a scenario whose lab is taken down when the test ends.
+func prepared(t *testing.T, o scenario.Options) *scenario.Scenario {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the nodes are namespaces, mounts and loop devices")
 	}
 	refit, err := filepath.Abs("../../bin/refit")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := os.Stat(refit); err != nil {
 		t.Fatalf("%v: run make build first (make test does)", err)
 	}
-	s, err := scenario.New(scenario.Options{Name: name, From: from, To: to, Nodes: nodes, Stick: "n2", Refit: refit, Out: testLog{t}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o.Refit, o.Out = refit, testLog{t}
+	s, err := scenario.New(o)
+	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
@@ -57,12 +54,15 @@ func start(t *testing.T, name string, nodes int) *scenario.Scenario {
 			t.Errorf("lab down: %v", err)
 		}
 	})
-	if err := s.Components(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Up(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	return s
+}
+
+// start makes a scenario and its cluster.
+func start(t *testing.T, name string, nodes int) *scenario.Scenario {
+	t.Helper()
+	s := prepared(t, scenario.Options{Name: name, From: from, To: to, Nodes: nodes, Stick: "n2"})
+	must(t, s.Components(t.Context()))
+	must(t, s.Up(t.Context()))
 	return s
 }
 

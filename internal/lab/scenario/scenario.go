@@ -29,8 +29,8 @@ type Options struct {
 	Name string
 	// From and To are Kubernetes releases the lab can build.
 	From, To string
-	// Nodes, the first one with the control plane.
-	Nodes int
+	// Nodes, the first ControlPlanes (0 is 1) of them with the control plane.
+	Nodes, ControlPlanes int
 	// Stick is the node that has the stick.
 	Stick string
 	// Refit is the program to run; refit-agent and refit-controller are beside it.
@@ -166,7 +166,7 @@ func (s *Scenario) Components(ctx context.Context) error {
 func (s *Scenario) Up(ctx context.Context) error {
 	err := s.phase("labUp", func() (err error) {
 		s.say("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
-		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, Version: s.From, Progress: func(line string) { s.say("%s", line) }})
+		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Version: s.From, Progress: func(line string) { s.say("%s", line) }})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/refit-dev/refit/internal/lab/scenario"
+)
+
+// TestVariants plays the story straight through on clusters of other shapes, and
+// keeps what was measured in results/variants.json: among it how long the API
+// server was away, and the lowest number of ready pods.
+func TestVariants(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("whole updates of several clusters take long: make e2e")
+	}
+	report := struct {
+		Date     string                     `json:"date"`
+		Commit   string                     `json:"commit"`
+		Variants map[string]scenario.Result `json:"variants"`
+	}{time.Now().UTC().Format(time.RFC3339), commit(t), map[string]scenario.Result{}}
+	for _, v := range []struct {
+		name                 string
+		nodes, controlPlanes int
+	}{
+		{"one control plane and three workers", 4, 1},
+		{"two control planes and a worker", 3, 2},
+		{"a single node", 1, 1},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			s := prepared(t, scenario.Options{Name: fmt.Sprintf("shape%d%d", v.nodes, v.controlPlanes), From: from, To: to,
+				Nodes: v.nodes, ControlPlanes: v.controlPlanes, Stick: fmt.Sprintf("n%d", min(2, v.nodes))})
+			r, err := s.Play(t.Context())
+			must(t, err)
+			report.Variants[v.name] = r
+			if !r.OK {
+				t.Errorf("problems: %v", r.Problems)
+			}
+		})
+	}
+	text, err := json.MarshalIndent(report, "", "  ")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join("results", "variants.json"), append(text, '\n'), 0o644))
+}
