@@ -161,7 +161,7 @@ func (d *Decision) carryOn(in *Input, np model.NodePlan, n Node, stage string) {
 
 func (d *Decision) drain(in *Input, np model.NodePlan, n Node) {
 	switch {
-	case !n.Unschedulable || n.StartedAttempt < in.Attempt:
+	case hasStep(np, Cordoned) && !n.Unschedulable || n.StartedAttempt < in.Attempt:
 		d.act(Action{Cordon, n.Name, in.Attempt})
 	case !hasStep(np, Drained) || n.Drain != nil && n.Drain.Left == 0:
 		d.act(Action{Permit, n.Name, in.Attempt})
@@ -173,6 +173,10 @@ func (d *Decision) drain(in *Input, np model.NodePlan, n Node) {
 		}
 	}
 }
+
+// Cordoned is the ID of the step that keeps new pods away; a plan without it only
+// marks the node.
+const Cordoned = "cordon"
 
 // Drained is the ID of the step that empties a node; a plan without it leaves
 // the pods in place.

@@ -358,3 +358,14 @@ func TestNext(t *testing.T) {
 		})
 	}
 }
+
+// A change that only reloads takes no pod and keeps none away: the node is marked
+// and runs its steps.
+func TestAPlanWithoutCordonRunsOnAnOpenNode(t *testing.T) {
+	np := model.NodePlan{Node: "n1", Role: model.RoleWorker, Pool: "p", Steps: []model.Step{{ID: "files", By: model.ByAgent}}}
+	in := Input{Attempt: 1, Now: start, Pools: map[string]Pool{"p": {Name: "p", Budget: 1}}, Plan: model.Plan{Nodes: []model.NodePlan{np}},
+		Nodes: map[string]Node{"n1": {Name: "n1", Ready: true, Started: true, StartedAttempt: 1, StartedAt: start, NotYet: "a file"}}}
+	if d := Next(in); len(d.Actions) != 1 || d.Actions[0].Verb != Permit {
+		t.Fatalf("%+v", d.Actions)
+	}
+}

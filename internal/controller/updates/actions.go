@@ -30,7 +30,7 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 		var err error
 		switch a.Verb {
 		case rollout.Cordon:
-			err = r.cordon(ctx, n, mark{string(u.UID), a.Attempt, w.now}, u)
+			err = r.cordon(ctx, n, mark{string(u.UID), a.Attempt, w.now}, u, planOf(plan, a.Node))
 		case rollout.DrainIt:
 			var vs []model.Verdict
 			r.tellLoss(u, a.Node, drains[a.Node])
@@ -61,10 +61,20 @@ func (r *Reconciler) tellLoss(u *v1alpha1.ClusterUpdate, node string, d drain.De
 	}
 }
 
-// cordon marks a node and cordons it in one write, so that our cordon is never
-// without its mark. A node that a person cordoned keeps that cordon, also at
-// the end.
-func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m mark, u *v1alpha1.ClusterUpdate) error {
+// planOf is a node's share of a plan.
+func planOf(plan model.Plan, node string) model.NodePlan {
+	for _, np := range plan.Nodes {
+		if np.Node == node {
+			return np
+		}
+	}
+	return model.NodePlan{}
+}
+
+// cordon marks a node and, if its plan says so, cordons it in one write, so that
+// our cordon is never without its mark. A node that a person cordoned keeps that
+// cordon, also at the end.
+func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m mark, u *v1alpha1.ClusterUpdate, np model.NodePlan) error {
 	n, err := r.live(ctx, n.Name)
 	if err != nil {
 		return err
@@ -75,7 +85,7 @@ func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m mark, u *v1al
 	}
 	first := markOf(n) == nil
 	p.Annotations[v1alpha1.AnnotationUpdating] = m.String()
-	if !n.Spec.Unschedulable {
+	if !n.Spec.Unschedulable && has(np, rollout.Cordoned) {
 		p.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + u.Name
 		p.Spec.Unschedulable = true
 	}
@@ -83,9 +93,20 @@ func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m mark, u *v1al
 		return err
 	}
 	if first {
-		r.event(u, n, corev1.EventTypeNormal, v1alpha1.ReasonUpdating, "Cordon", "node "+n.Name+" is cordoned and drained to be updated")
+		r.event(u, n, corev1.EventTypeNormal, v1alpha1.ReasonUpdating, "Cordon", "node "+n.Name+" is to be updated"+framing(np))
 	}
 	return nil
+}
+
+// framing says what happens to a node's pods.
+func framing(np model.NodePlan) string {
+	switch {
+	case has(np, rollout.Drained):
+		return ": it is cordoned and drained"
+	case has(np, rollout.Cordoned):
+		return ": it is cordoned, its pods stay"
+	}
+	return ": its pods stay, new ones may come"
 }
 
 // uncordon takes our mark away, and our cordon with it, in one write.

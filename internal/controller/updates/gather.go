@@ -113,23 +113,27 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	m := h.Metadata
 	in := update.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(),
 		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
-	version, err := r.kubeadmVersion(ctx)
-	if err != nil {
+	var err error
+	if in.KubeadmVersion, in.ExternalEtcd, err = r.kubeadmConfig(ctx); err != nil {
 		return in, err
 	}
-	in.KubeadmVersion = version
 	for _, p := range m.Payloads {
-		in.Payloads = append(in.Payloads, update.Payload{Name: p.Name, Platform: p.Platform})
+		in.Payloads = append(in.Payloads, update.Payload{Name: p.Name, Platform: p.Platform, Digest: p.Digest})
 	}
 	for i := range w.pools {
 		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order})
 	}
 	for i := range w.nodes {
-		n := &w.nodes[i]
-		in.Nodes = append(in.Nodes, update.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf[n.Name],
-			Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: w.observed(n.Name).ControlPlane, Platform: platform(n)})
+		in.Nodes = append(in.Nodes, w.planNode(&w.nodes[i]))
 	}
 	return in, nil
+}
+
+// planNode is a node as the planner sees it.
+func (w *world) planNode(n *corev1.Node) update.Node {
+	o := w.observed(n.Name)
+	return update.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf[n.Name],
+		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
 }
 
 // lastDone is the target of the last update that was completed, nil if none.
@@ -153,24 +157,27 @@ func (w *world) lastDone() *model.Target {
 	return t
 }
 
-// kubeadmVersion is the version kubeadm believes the cluster has, empty if the
-// cluster was not made by kubeadm.
-func (r *Reconciler) kubeadmVersion(ctx context.Context) (string, error) {
+// kubeadmConfig is the version kubeadm believes the cluster has, empty if the
+// cluster was not made by kubeadm, and whether its etcd is somewhere else.
+func (r *Reconciler) kubeadmConfig(ctx context.Context) (version string, externalEtcd bool, err error) {
 	var cm corev1.ConfigMap
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm)
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm)
 	if apierrors.IsNotFound(err) {
-		return "", nil
+		return "", false, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read kube-system/kubeadm-config: %w", err)
+		return "", false, fmt.Errorf("read kube-system/kubeadm-config: %w", err)
 	}
 	var conf struct {
 		KubernetesVersion string `json:"kubernetesVersion"`
+		Etcd              struct {
+			External *struct{} `json:"external"`
+		} `json:"etcd"`
 	}
 	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &conf); err != nil {
-		return "", fmt.Errorf("kube-system/kubeadm-config: ClusterConfiguration: %w", err)
+		return "", false, fmt.Errorf("kube-system/kubeadm-config: ClusterConfiguration: %w", err)
 	}
-	return conf.KubernetesVersion, nil
+	return conf.KubernetesVersion, conf.Etcd.External != nil, nil
 }
 
 // storedPlan reads the plan that was approved; its digest must be the one in

@@ -170,16 +170,7 @@ func (r *Reconciler) rolloutNode(w *world, u *v1alpha1.ClusterUpdate, np model.N
 
 // notYet says what of the target was not observed on a node, empty if all was.
 func (w *world) notYet(np model.NodePlan, n *corev1.Node) string {
-	if v := n.Status.NodeInfo.KubeletVersion; !update.Same(v, np.To) {
-		return "its kubelet says " + v + ", not " + np.To
-	}
-	if np.Role != model.RoleControlPlane {
-		return ""
-	}
-	if v := w.observed(n.Name).ControlPlane; !update.Same(v, np.To) {
-		return "its API server is " + v + ", not " + np.To
-	}
-	return ""
+	return update.NotYet(np, w.planNode(n))
 }
 
 // lookCloser asks the API server about pods, for nodes that have started only:
@@ -188,7 +179,7 @@ func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *roll
 	switch {
 	case !rn.Started:
 		return nil
-	case rn.Run == nil && hasDrain(np) && rn.Unschedulable:
+	case rn.Run == nil && has(np, rollout.Drained) && rn.Unschedulable:
 		pods, err := r.Evictor.PodsOn(ctx, np.Node)
 		if err != nil {
 			return err
@@ -196,7 +187,7 @@ func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *roll
 		d := drain.Decide(pods)
 		drains[np.Node] = d
 		rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(np.Node, d.Refused)}
-	case rn.Run != nil && rn.Run.State == rollout.RunSucceeded && rn.AtTarget && np.Role == model.RoleControlPlane:
+	case rn.Run != nil && rn.Run.State == rollout.RunSucceeded && rn.AtTarget && np.Role == model.RoleControlPlane && update.MovesKubernetes(np):
 		notYet, err := staticpods.NotYet(ctx, r.Live, np.Node, np.To)
 		if err != nil {
 			return err
@@ -206,9 +197,10 @@ func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *roll
 	return nil
 }
 
-func hasDrain(np model.NodePlan) bool {
+// has reports whether a node's plan has a step.
+func has(np model.NodePlan, step string) bool {
 	for _, s := range np.Steps {
-		if s.ID == rollout.Drained {
+		if s.ID == step {
 			return true
 		}
 	}

@@ -15,6 +15,11 @@ type Node struct {
 	ControlPlaneVersion string
 	// Platform, for example linux/amd64.
 	Platform string
+	// Current are the further fields of the node as its agent observed them, and
+	// Desired what is wanted of it beyond what the bundle brings: a rendered
+	// configuration for example. See Fields; a path of Desired with an empty value
+	// is to go.
+	Current, Desired Fields
 }
 
 // Pool is what the plan needs of an UpdatePool.
@@ -22,6 +27,9 @@ type Pool struct {
 	Name string
 	// Order: smaller numbers move first.
 	Order int32
+	// StepDeadlineSeconds is the deadline of every step on the pool's nodes; 0
+	// leaves it to the updaters.
+	StepDeadlineSeconds int32
 }
 
 // Payload is a file that the bundle brings for a platform.
@@ -29,6 +37,8 @@ type Payload struct {
 	Name string
 	// Platform is empty for any.
 	Platform string
+	// Digest of the file.
+	Digest string
 }
 
 // Input is everything the planner looks at.
@@ -45,6 +55,11 @@ type Input struct {
 	LastDone *model.Target
 	// AllowDowngrade permits an older bundle.
 	AllowDowngrade bool
+	// ExternalEtcd is true if etcd does not run in static pods of the
+	// control-plane nodes.
+	ExternalEtcd bool
+	// Updaters that are asked after the built-in ones, in this order.
+	Updaters []Updater
 }
 
 // Outcome is the plan and every reason why it must not run.

@@ -13,7 +13,10 @@ func Make(in Input) Outcome {
 	in.Nodes = sortedNodes(in.Nodes)
 	out := Outcome{Plan: model.Plan{Version: model.PlanVersion, Target: in.Target, Nodes: []model.NodePlan{}}}
 	out.Verdicts = append(out.Verdicts, older(&in)...)
-	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools)}
+	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools), deadlines: map[string]int32{}}
+	for _, pool := range in.Pools {
+		p.deadlines[pool.Name] = pool.StepDeadlineSeconds
+	}
 	for _, n := range in.Nodes {
 		p.add(n)
 	}
@@ -26,6 +29,8 @@ type planner struct {
 	in    *Input
 	out   *Outcome
 	pools map[string]int32
+	// deadlines of the steps by pool, seconds.
+	deadlines map[string]int32
 	// firstTaken is set once a control-plane node got kubeadm's apply.
 	firstTaken bool
 }
@@ -84,17 +89,21 @@ func (p *planner) poolOf(n Node, differs bool) (pool string, ok bool) {
 
 // add puts a node into the plan if it differs from the target.
 func (p *planner) add(n Node) {
-	ds := differences(p.in, n)
+	q := Question{Input: p.in, Node: n, Current: current(n), Desired: desired(p.in, n)}
+	ds := Differences(q.Current, q.Desired)
 	pool, ok := p.poolOf(n, len(ds) > 0)
 	if !ok || len(ds) == 0 {
 		return
 	}
-	q := question{in: p.in, node: n, first: n.ControlPlane && !p.firstTaken && p.needsApply()}
-	p.firstTaken = p.firstTaken || q.first
-	steps, verdicts := claim(q, ds)
-	p.out.Verdicts = append(p.out.Verdicts, verdicts...)
+	q.First = n.ControlPlane && !p.firstTaken && p.needsApply() && movesConfig(ds)
+	p.firstTaken = p.firstTaken || q.First
+	c := Cover(append(Builtin(), p.in.Updaters...), q)
+	p.out.Verdicts = append(p.out.Verdicts, c.Verdicts...)
 	p.out.Verdicts = append(p.out.Verdicts, skew(p.in, n)...)
-	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(steps)}
+	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(pool, c.Steps)}
+	if np.To == "" {
+		np.To = n.Kubelet // the bundle leaves it
+	}
 	for _, s := range np.Steps {
 		if s.NotReversible != "" {
 			np.PointOfNoReturn = s.ID
@@ -102,6 +111,16 @@ func (p *planner) add(n Node) {
 		}
 	}
 	p.out.Plan.Nodes = append(p.out.Plan.Nodes, np)
+}
+
+// movesConfig reports whether kubeadm has something to do on a node.
+func movesConfig(ds []model.Change) bool {
+	for _, d := range ds {
+		if d.Path == PathControlPlane || d.Path == PathNodeConfig {
+			return true
+		}
+	}
+	return false
 }
 
 // needsApply reports whether kubeadm still has to move the cluster's own
@@ -121,18 +140,41 @@ func (p *planner) anyControlPlaneDone() bool {
 	return false
 }
 
-// frame puts the controller's steps around the updaters'. A cluster of one node
-// is not drained: its pods have nowhere to go, and evicting them would only
-// stop them.
-func (p *planner) frame(steps []model.Step) []model.Step {
-	out := []model.Step{{ID: "cordon", Updater: "cordon", Verb: "cordon", By: model.ByController, Disruption: model.DisruptionNone}}
-	if len(p.in.Nodes) > 1 {
+// rank of disruptions, mildest first.
+var rank = map[model.Disruption]int{model.DisruptionNone: 0, model.DisruptionReload: 1, model.DisruptionRestart: 2, model.DisruptionDrain: 3, model.DisruptionReboot: 4}
+
+// frame puts the controller's steps around the updaters': a node is cordoned if
+// one of its components is restarted, and drained if a step needs its pods gone.
+// A cluster of one node is not drained: its pods have nowhere to go, and evicting
+// them would only stop them.
+func (p *planner) frame(pool string, steps []model.Step) []model.Step {
+	worst := model.DisruptionNone
+	for _, s := range steps {
+		if rank[s.Disruption] > rank[worst] {
+			worst = s.Disruption
+		}
+	}
+	var out []model.Step
+	cordon := rank[worst] >= rank[model.DisruptionRestart]
+	if cordon {
+		out = append(out, model.Step{ID: "cordon", Updater: "cordon", Verb: "cordon", By: model.ByController, Disruption: model.DisruptionNone})
+	}
+	if rank[worst] >= rank[model.DisruptionDrain] && len(p.in.Nodes) > 1 {
 		out = append(out, model.Step{ID: "drain", Updater: "drain", Verb: "evict", By: model.ByController, Disruption: model.DisruptionDrain})
 	}
 	out = append(out, steps...)
-	return append(out,
-		model.Step{ID: "settle", Updater: "settle", Verb: "observe", By: model.ByAgent, To: p.in.Target.Kubernetes, Disruption: model.DisruptionNone},
-		model.Step{ID: "uncordon", Updater: "uncordon", Verb: "uncordon", By: model.ByController, Disruption: model.DisruptionNone})
+	out = append(out, model.Step{ID: "settle", Updater: "settle", Verb: "observe", By: model.ByAgent, To: p.in.Target.Kubernetes, Disruption: model.DisruptionNone, DeadlineSeconds: deadlineSettle})
+	if cordon {
+		out = append(out, model.Step{ID: "uncordon", Updater: "uncordon", Verb: "uncordon", By: model.ByController, Disruption: model.DisruptionNone})
+	}
+	if d := p.deadlines[pool]; d > 0 {
+		for i := range out {
+			if out[i].By == model.ByAgent {
+				out[i].DeadlineSeconds = d
+			}
+		}
+	}
+	return out
 }
 
 func role(n Node) string {
@@ -165,58 +207,4 @@ func (p *planner) order() {
 		}
 		nodes[i].Wave = wave
 	}
-}
-
-// checkEnd looks at the cluster as the plan would leave it: no kubelet may be
-// newer than the oldest API server, none more than three minors behind.
-func (p *planner) checkEnd() {
-	planned := map[string]bool{}
-	for _, np := range p.out.Plan.Nodes {
-		planned[np.Node] = true
-	}
-	oldest := p.oldestAPIServer(planned)
-	if oldest == "" {
-		return
-	}
-	for _, n := range p.in.Nodes {
-		v := model.Verdict{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
-		to := p.in.Target.Kubernetes
-		switch {
-		case planned[n.Name] && less(oldest, to) && minorsBetween(oldest, to) > 0:
-			v.Message = fmt.Sprintf("node %s would run kubelet %s under an API server that stays at %s", n.Name, to, oldest)
-			v.Fix = "put the control-plane nodes into an UpdatePool, so that they move first"
-		case !planned[n.Name] && p.moves() && tooFarBehind(n.Kubelet, oldest):
-			v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, n.Kubelet, oldest)
-			v.Fix = "put the node into an UpdatePool or remove it from the cluster"
-		default:
-			continue
-		}
-		p.out.Verdicts = append(p.out.Verdicts, v)
-	}
-}
-
-// tooFarBehind: Kubernetes supports a kubelet up to three minors older than
-// the API server.
-func tooFarBehind(kubelet, apiServer string) bool {
-	return less(kubelet, apiServer) && minorsBetween(kubelet, apiServer) > 3
-}
-
-func (p *planner) moves() bool { return len(p.out.Plan.Nodes) > 0 }
-
-// oldestAPIServer after the plan; empty if none is known.
-func (p *planner) oldestAPIServer(planned map[string]bool) string {
-	oldest := ""
-	for _, n := range p.in.Nodes {
-		if !n.ControlPlane {
-			continue
-		}
-		v := n.ControlPlaneVersion
-		if planned[n.Name] {
-			v = p.in.Target.Kubernetes
-		}
-		if v != "" && (oldest == "" || less(v, oldest)) {
-			oldest = v
-		}
-	}
-	return oldest
 }

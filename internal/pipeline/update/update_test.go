@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,14 @@ func input(change func(*Input), nodes ...Node) Input {
 
 const old = "v1.35.4"
 
+func pools(namesAndOrders ...any) []Pool {
+	var out []Pool
+	for i := 0; i < len(namesAndOrders); i += 2 {
+		out = append(out, Pool{Name: namesAndOrders[i].(string), Order: int32(namesAndOrders[i+1].(int))})
+	}
+	return out
+}
+
 // stories are whole plans, one file each.
 var stories = map[string]Input{
 	"one control plane and two workers":                          input(nil, cp("n1", old), worker("n2", old), worker("n3", old)),
@@ -47,16 +56,16 @@ var stories = map[string]Input{
 	"three control planes move one by one, the first with apply": input(nil, cp("c3", old), cp("c1", old), cp("c2", old), worker("w1", old)),
 	"every node is a control plane":                              input(nil, cp("c1", old), cp("c2", old)),
 	"pools move in their order": input(func(in *Input) {
-		in.Pools = []Pool{{"edge", 2}, {"canary", 1}, {"edge-too", 2}, {"control", 0}}
+		in.Pools = pools("edge", 2, "canary", 1, "edge-too", 2, "control", 0)
 	}, cp("n1", old, "control"), worker("n5", old, "edge"), worker("n4", old, "edge-too"), worker("n9", old, "canary")),
-	"nodes outside the pools are left alone and said so": input(func(in *Input) { in.Pools = []Pool{{"all", 0}} },
+	"nodes outside the pools are left alone and said so": input(func(in *Input) { in.Pools = pools("all", 0) },
 		cp("n1", old, "all"), worker("n2", old, "all"), worker("n3", old)),
-	"a node in two pools is a verdict": input(func(in *Input) { in.Pools = []Pool{{"b", 0}, {"a", 0}} },
+	"a node in two pools is a verdict": input(func(in *Input) { in.Pools = pools("b", 0, "a", 0) },
 		cp("n1", old, "b"), worker("n2", old, "b", "a")),
-	"workers do not overtake a control plane that is left alone": input(func(in *Input) { in.Pools = []Pool{{"workers", 0}} },
+	"workers do not overtake a control plane that is left alone": input(func(in *Input) { in.Pools = pools("workers", 0) },
 		cp("n1", old), worker("n2", old, "workers")),
 	"kubeadm moves one minor at a time": input(nil, cp("n1", "v1.34.1"), worker("n2", "v1.34.1")),
-	"a patch release can be undone": input(func(in *Input) {
+	"a patch release restarts, and drains nobody": input(func(in *Input) {
 		in.Target.Kubernetes, in.Target.Version = "v1.35.9", "1.35.9"
 	}, cp("n1", old), worker("n2", old)),
 	"an older bundle is refused": input(func(in *Input) {
@@ -117,6 +126,9 @@ func tell(o Outcome) string {
 		b.WriteString("\n")
 		for _, s := range n.Steps {
 			fmt.Fprintf(&b, "  %s: %s %s by %s, %s -> %s, disruption %s\n", s.ID, s.Updater, s.Verb, s.By, s.From, s.To, s.Disruption)
+			for _, c := range s.Changes {
+				fmt.Fprintf(&b, "    %s: %s -> %s\n", c.Path, c.From, c.To)
+			}
 		}
 	}
 	if o.NothingToDo() {
@@ -139,7 +151,7 @@ func clusters() *rapid.Generator[Input] {
 			AllowDowngrade: rapid.Bool().Draw(t, "downgrade")}
 		in.Target.Kubernetes = rapid.SampledFrom(append(versions, "")).Draw(t, "target")
 		for i := range rapid.IntRange(0, 3).Draw(t, "pools") {
-			in.Pools = append(in.Pools, Pool{fmt.Sprintf("p%d", i), int32(rapid.IntRange(0, 2).Draw(t, "order"))})
+			in.Pools = append(in.Pools, Pool{Name: fmt.Sprintf("p%d", i), Order: int32(rapid.IntRange(0, 2).Draw(t, "order"))})
 		}
 		for i := range rapid.IntRange(1, 8).Draw(t, "nodes") {
 			n := Node{Name: fmt.Sprintf("n%d", i), ControlPlane: i == 0 || rapid.Bool().Draw(t, "cp"), Platform: "linux/amd64"}
@@ -182,6 +194,35 @@ func TestOrderOfFactsNeverMatters(t *testing.T) {
 	})
 }
 
+// framed: who disturbs more than its own component is cordoned around all it
+// does, and drained if the pods cannot stay; settle comes last on the node.
+func framed(t *rapid.T, nodes int, n model.NodePlan) {
+	var ids []string
+	worst := 0
+	for _, s := range n.Steps {
+		ids = append(ids, s.ID)
+		if s.ID != "drain" {
+			worst = max(worst, rank[s.Disruption])
+		}
+	}
+	cordon, drain := worst >= rank[model.DisruptionRestart], worst >= rank[model.DisruptionDrain] && nodes > 1
+	if cordon {
+		if ids[0] != "cordon" || ids[len(ids)-1] != "uncordon" {
+			t.Fatalf("%s is not cordoned from the first step to the last: %v", n.Node, ids)
+		}
+		ids = ids[1 : len(ids)-1]
+	}
+	if drain {
+		if ids[0] != "drain" {
+			t.Fatalf("%s is not drained first: %v", n.Node, ids)
+		}
+		ids = ids[1:]
+	}
+	if ids[len(ids)-1] != "settle" || slices.Contains(ids, "cordon") || slices.Contains(ids, "drain") {
+		t.Fatalf("the frame of %s: %v", n.Node, ids)
+	}
+}
+
 // What holds for every plan: each node once, control planes first and alone in
 // their wave, waves rise, one apply at most, every difference has one owner,
 // the frame is complete, and equal plans have equal digests.
@@ -202,9 +243,7 @@ func TestEveryPlan(t *testing.T) {
 			if workers && n.Role == model.RoleControlPlane {
 				t.Fatal("a control plane after a worker")
 			}
-			if n.Steps[0].ID != "cordon" || n.Steps[len(n.Steps)-1].ID != "uncordon" || n.Steps[len(n.Steps)-2].ID != "settle" {
-				t.Fatalf("the frame of %s: %v", n.Node, n.Steps)
-			}
+			framed(t, len(in.Nodes), n)
 			ids := map[string]bool{}
 			for _, s := range n.Steps {
 				if ids[s.ID] {
@@ -235,31 +274,4 @@ func TestEveryPlan(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
-}
-
-// Every updater passes: it covers parts that exist, has steps with an ID of its
-// own, and says what it needs from the bundle.
-func TestUpdatersConform(t *testing.T) {
-	parts := map[string]string{}
-	for _, u := range updaters() {
-		if u.name == "" || len(u.parts) == 0 {
-			t.Errorf("updater %q covers nothing", u.name)
-		}
-		for p := range u.parts {
-			if other := parts[p]; other != "" {
-				t.Errorf("%s and %s both cover %s: the first in the list would win silently", other, u.name, p)
-			}
-			parts[p] = u.name
-			in := input(nil, cp("n1", old))
-			steps := u.steps(question{in: &in, node: in.Nodes[0]}, []Difference{{p, old, "v1.36.3"}})
-			if len(steps) == 0 || steps[0].By != model.ByAgent || steps[0].To != "v1.36.3" || steps[0].From == "" || steps[0].Updater != u.name {
-				t.Errorf("%s: steps for %s: %+v", u.name, p, steps)
-			}
-		}
-	}
-	for _, p := range []string{PartControlPlane, PartNodeConfig, PartKubelet} {
-		if parts[p] == "" {
-			t.Errorf("no updater covers %s", p)
-		}
-	}
 }
