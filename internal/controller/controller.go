@@ -102,27 +102,27 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := register(mgr, id, o); err != nil {
+	if err := register(ctx, mgr, id, o); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
 // register adds what does the work.
-func register(mgr ctrl.Manager, id *exchange.Identity, o Options) error {
+func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Options) error {
 	hs := headers.New(id)
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
 		return err
 	}
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
 	f := &fleet.Reconciler{Client: mgr.GetClient(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Now: o.Now}
-	if err := f.Setup(mgr, fleet.HeaderSource(hs.Changed())); err != nil {
+	if err := f.Setup(ctx, mgr, fleet.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
-	return u.Setup(mgr)
+	return u.Setup(ctx, mgr)
 }
 
 // leaderOnly fetches headers while this process leads.

@@ -124,8 +124,8 @@ func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) 
 // writeSpecs writes the specs that differ, after the Contents they name.
 func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[string]content, specs map[string]v1alpha1.NodeUpdateSpec) error {
 	var errs []error
-	for i := range w.nodes {
-		name := w.nodes[i].Name
+	for _, n := range w.nodes {
+		name := n.Name
 		spec, nu := specs[name], w.updates[name]
 		if nu != nil && sameSpec(nu.Spec, spec) {
 			continue

@@ -10,17 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/roster"
 )
 
 // settle is how long events are collected before the whole fleet is looked at.
@@ -45,13 +44,17 @@ type Reconciler struct {
 	// one was put off. One look runs at a time.
 	progressAt map[types.UID]time.Time
 	later      bool
+	roster     *roster.Roster
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager, again source.Source) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, again source.Source) error {
+	r.roster = roster.New()
+	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: NodeUpdateChanged}); err != nil {
+		return err
+	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: Backoff()}).
-		Watches(&corev1.Node{}, Whole("fleet", settle), nodeChanges()).
-		Watches(&v1alpha1.NodeUpdate{}, Whole("fleet", settle), NodeUpdateChanges()).
+		WatchesRawSource(source.Channel(r.roster.Called(), Whole("fleet", settle))).
 		WatchesRawSource(again)
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
 		b = b.Watches(o, Whole("fleet", settle))
@@ -80,33 +83,26 @@ func Whole(name string, later time.Duration) handler.EventHandler {
 	}
 }
 
-// nodeChanges drops the kubelet's heartbeats: only labels, platform and
+// nodeChanged drops the kubelet's heartbeats: only labels, platform and
 // deletion matter here.
-func nodeChanges() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		a, okA := e.ObjectOld.(*corev1.Node)
-		b, okB := e.ObjectNew.(*corev1.Node)
-		return !okA || !okB || !maps.Equal(a.Labels, b.Labels) || platform(a) != platform(b)
-	}})
+func nodeChanged(a, b *corev1.Node) bool {
+	return !maps.Equal(a.Labels, b.Labels) || platform(a) != platform(b)
 }
 
-// NodeUpdateChanges drops the agents' heartbeats.
-func NodeUpdateChanges() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		a, okA := e.ObjectOld.(*v1alpha1.NodeUpdate)
-		b, okB := e.ObjectNew.(*v1alpha1.NodeUpdate)
-		return !okA || !okB || a.Generation != b.Generation || !sameButHeartbeat(&a.Status, &b.Status)
-	}})
+// NodeUpdateChanged drops the agents' heartbeats.
+func NodeUpdateChanged(a, b *v1alpha1.NodeUpdate) bool {
+	return a.Generation != b.Generation || !sameButHeartbeat(a.Status, b.Status)
 }
 
-func sameButHeartbeat(a, b *v1alpha1.NodeUpdateStatus) bool {
-	x, y := a.DeepCopy(), b.DeepCopy()
-	for _, s := range []*v1alpha1.NodeUpdateStatus{x, y} {
+// sameButHeartbeat is given copies, and changes nothing below them.
+func sameButHeartbeat(a, b v1alpha1.NodeUpdateStatus) bool {
+	for _, s := range []*v1alpha1.NodeUpdateStatus{&a, &b} {
 		if s.Agent != nil {
-			s.Agent.Heartbeat = nil
+			agent := *s.Agent
+			agent.Heartbeat, s.Agent = nil, &agent
 		}
 	}
-	return equality.Semantic.DeepEqual(x, y)
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // platform of a node, for example linux/amd64.
@@ -116,6 +112,9 @@ func platform(n *corev1.Node) string {
 
 // Reconcile looks at everything and writes what differs.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if !r.roster.Synced() {
+		return ctrl.Result{RequeueAfter: settle}, nil
+	}
 	r.later = false
 	w, err := r.gather(ctx)
 	if err != nil {

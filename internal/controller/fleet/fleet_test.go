@@ -35,7 +35,7 @@ type fake struct {
 func newFake(nodes ...string) *fake {
 	f := &fake{world: &world{now: start, updates: map[string]*v1alpha1.NodeUpdate{}, contents: map[string]*v1alpha1.Content{}}, headers: map[string]*bundle.Header{}}
 	for _, n := range nodes {
-		f.nodes = append(f.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"name": n}},
+		f.nodes = append(f.nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"name": n}},
 			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}}})
 		f.updates[n] = &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: n}}
 	}
@@ -72,7 +72,7 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 		if f.nodes[i].Name != node {
 			continue
 		}
-		name := h.of(&f.nodes[i])
+		name := h.of(f.nodes[i])
 		f.updates[node].Spec.Hold = name
 		if name == "" {
 			return nil

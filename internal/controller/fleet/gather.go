@@ -18,7 +18,7 @@ import (
 // world is everything that is looked at, sorted by name.
 type world struct {
 	now      time.Time
-	nodes    []corev1.Node
+	nodes    []*corev1.Node                  // shared with the cache, as are the updates
 	updates  map[string]*v1alpha1.NodeUpdate // by node
 	bundles  []v1alpha1.Bundle
 	policies []v1alpha1.TrustPolicy
@@ -32,28 +32,24 @@ type world struct {
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
-	w := &world{now: r.Now(), updates: map[string]*v1alpha1.NodeUpdate{}, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
-	var nodes corev1.NodeList
-	var nodeUpdates v1alpha1.NodeUpdateList
+	now := r.Now()
+	v := r.roster.Look(now)
+	w := &world{now: now, nodes: v.Nodes, updates: v.Updates, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
 	var bundles v1alpha1.BundleList
 	var policies v1alpha1.TrustPolicyList
 	var sets v1alpha1.PinnedImageSetList
 	var moves v1alpha1.ClusterUpdateList
 	var contents v1alpha1.ContentList
-	for _, l := range []client.ObjectList{&nodes, &nodeUpdates, &bundles, &policies, &sets, &moves, &contents} {
+	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &contents} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
 	}
-	w.nodes, w.bundles, w.policies, w.sets, w.moves = nodes.Items, bundles.Items, policies.Items, sets.Items, moves.Items
-	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
+	w.bundles, w.policies, w.sets, w.moves = bundles.Items, policies.Items, sets.Items, moves.Items
 	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	sort.Slice(w.sets, func(i, j int) bool { return w.sets[i].Name < w.sets[j].Name })
 	sort.Slice(w.moves, func(i, j int) bool { return w.moves[i].Name < w.moves[j].Name })
-	for i := range nodeUpdates.Items {
-		w.updates[nodeUpdates.Items[i].Name] = &nodeUpdates.Items[i]
-	}
 	for i := range contents.Items {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]
 	}

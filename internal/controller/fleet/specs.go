@@ -74,8 +74,7 @@ func (w *world) specs(order []string, approvals map[string]approval, holds *hold
 	names := w.bundleNames()
 	peers := w.peers(publicKey)
 	out := map[string]v1alpha1.NodeUpdateSpec{}
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		spec := v1alpha1.NodeUpdateSpec{Trust: trustName, Hold: holds.of(n), Peers: peers[n.Name]}
 		for _, d := range w.forNode(n.Name, order, approvals) {
 			spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: names[d]})

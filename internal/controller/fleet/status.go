@@ -52,8 +52,7 @@ func (w *world) progress(digest string) progress {
 	var p progress
 	h, headerErr := w.header(digest)
 	covers := map[string]bool{} // by hold list and platform
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		if !w.wants(n.Labels, digest) {
 			continue
 		}

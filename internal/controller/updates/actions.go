@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,37 +135,9 @@ func (r *Reconciler) live(ctx context.Context, name string) (*corev1.Node, error
 func (r *Reconciler) patchNode(ctx context.Context, old, changed *corev1.Node) error {
 	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.FieldOwnerController))
 	if err == nil {
-		r.wrote(changed)
+		r.Roster.Node(changed, r.Now())
 	}
 	return err
-}
-
-// wrote remembers a node that the cache may not show as we left it: after an
-// outage a watch begins again up to a minute late.
-func (r *Reconciler) wrote(n *corev1.Node) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.written == nil {
-		r.written = map[string]string{}
-	}
-	r.written[n.Name] = n.ResourceVersion
-}
-
-// lags reports whether the cache shows a node as it was before our last write.
-func (r *Reconciler) lags(cached *corev1.Node) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	version, ok := r.written[cached.Name]
-	if !ok {
-		return false
-	}
-	want, err1 := strconv.ParseUint(version, 10, 64)
-	have, err2 := strconv.ParseUint(cached.ResourceVersion, 10, 64)
-	if err1 == nil && err2 == nil && have >= want {
-		delete(r.written, cached.Name)
-		return false
-	}
-	return true
 }
 
 // permit tells a drained node to run its share of the plan.
@@ -197,8 +168,7 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
 		alive[string(w.moves[i].UID)] = true
 	}
 	var errs []error
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		nu := w.updates[n.Name]
 		m := markOf(n)
 		if nu != nil && nu.Spec.Run != nil && !alive[nu.Spec.Run.UID] {

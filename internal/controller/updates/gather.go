@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,32 +26,31 @@ const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
 // world is everything that is looked at.
 type world struct {
-	now     time.Time
-	nodes   []corev1.Node // by name
+	now time.Time
+	// The objects of nodes and updates are shared with the cache.
+	nodes   []*corev1.Node // by name
 	byName  map[string]*corev1.Node
 	updates map[string]*v1alpha1.NodeUpdate
 	moves   []v1alpha1.ClusterUpdate // oldest first
 	pools   []v1alpha1.UpdatePool
 	bundles []v1alpha1.Bundle
-	// poolsOf a node, by name.
-	poolsOf map[string][]string
+	// poolsOf names the pools whose selector matches a node.
+	poolsOf func(*corev1.Node) []string
 	header  func(digest string) (*bundle.Header, error)
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
-	var nodes corev1.NodeList
-	var nodeUpdates v1alpha1.NodeUpdateList
 	var moves v1alpha1.ClusterUpdateList
 	var pools v1alpha1.UpdatePoolList
 	var bundles v1alpha1.BundleList
-	for _, l := range []client.ObjectList{&nodes, &nodeUpdates, &moves, &pools, &bundles} {
+	for _, l := range []client.ObjectList{&moves, &pools, &bundles} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
 	}
-	w := &world{now: r.Now(), nodes: nodes.Items, moves: moves.Items, pools: pools.Items, bundles: bundles.Items,
-		byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{}, poolsOf: map[string][]string{}}
-	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
+	now := r.Now()
+	v := r.Roster.Look(now)
+	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.moves, func(i, j int) bool {
 		a, b := &w.moves[i], &w.moves[j]
@@ -59,27 +59,42 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		}
 		return a.Name < b.Name
 	})
-	for i := range w.nodes {
-		w.byName[w.nodes[i].Name] = &w.nodes[i]
-		w.poolsOf[w.nodes[i].Name] = w.match(&w.nodes[i])
-	}
-	for i := range nodeUpdates.Items {
-		w.updates[nodeUpdates.Items[i].Name] = &nodeUpdates.Items[i]
-	}
+	match := matcher(w.pools)
+	r.pooled.Under(poolsSeen(w.pools))
+	r.pooled.Keep(v)
+	w.poolsOf = func(n *corev1.Node) []string { return r.pooled.Of(n, nil, func() []string { return match(n) }) }
 	w.header = func(d string) (*bundle.Header, error) { return r.Headers.Get(d, fleet.Sources(w.updates, d)) }
 	return w, nil
 }
 
-// match names the pools whose selector matches a node.
-func (w *world) match(n *corev1.Node) []string {
-	var out []string
-	for i := range w.pools {
-		s, err := metav1.LabelSelectorAsSelector(&w.pools[i].Spec.NodeSelector)
-		if err == nil && s.Matches(labels.Set(n.Labels)) {
-			out = append(out, w.pools[i].Name)
+// matcher names the pools whose selector matches a node.
+func matcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
+	selectors := make([]labels.Selector, len(pools))
+	for i := range pools {
+		s, err := metav1.LabelSelectorAsSelector(&pools[i].Spec.NodeSelector)
+		if err != nil {
+			s = labels.Nothing()
 		}
+		selectors[i] = s
 	}
-	return out
+	return func(n *corev1.Node) []string {
+		var out []string
+		for i, s := range selectors {
+			if s.Matches(labels.Set(n.Labels)) {
+				out = append(out, pools[i].Name)
+			}
+		}
+		return out
+	}
+}
+
+// poolsSeen names the pools as they are selected from now.
+func poolsSeen(pools []v1alpha1.UpdatePool) string {
+	var b strings.Builder
+	for i := range pools {
+		fmt.Fprintf(&b, "%s %d,", pools[i].UID, pools[i].Generation)
+	}
+	return b.String()
 }
 
 func ready(n *corev1.Node) bool {
@@ -123,8 +138,8 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	for i := range w.pools {
 		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order})
 	}
-	for i := range w.nodes {
-		in.Nodes = append(in.Nodes, w.planNode(&w.nodes[i]))
+	for _, n := range w.nodes {
+		in.Nodes = append(in.Nodes, w.planNode(n))
 	}
 	return in, nil
 }
@@ -132,7 +147,7 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 // planNode is a node as the planner sees it.
 func (w *world) planNode(n *corev1.Node) update.Node {
 	o := w.observed(n.Name)
-	return update.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf[n.Name],
+	return update.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf(n),
 		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
 }
 

@@ -45,11 +45,15 @@ func (m *Metrics) observe(w *world) {
 			m.blocked.WithLabelValues(u.Name, b.Reason).Inc()
 		}
 	}
-	for i := range w.nodes {
+	phases := map[string]int{}
+	for _, n := range w.nodes {
 		phase := "NoAgent"
-		if nu := w.updates[w.nodes[i].Name]; nu != nil && nu.Status.Phase != "" {
+		if nu := w.updates[n.Name]; nu != nil && nu.Status.Phase != "" {
 			phase = nu.Status.Phase
 		}
-		m.nodes.WithLabelValues(phase).Inc()
+		phases[phase]++
+	}
+	for phase, n := range phases {
+		m.nodes.WithLabelValues(phase).Set(float64(n))
 	}
 }

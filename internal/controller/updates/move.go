@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,25 +73,32 @@ func (r *Reconciler) tellFailures(w *world, u *v1alpha1.ClusterUpdate, d rollout
 	}
 }
 
-// refresh reads the nodes that have started, and those written a moment ago,
-// from the API server: after a control plane was away the cache may be a minute
-// behind.
+// maxLive is how many nodes a look reads past the cache.
+const maxLive = 16
+
+// refresh reads the nodes that have started from the API server: after a
+// control plane was away the cache may be a minute behind. In a large rollout it
+// reads the control-plane nodes and a few others: the rest of them would only
+// learn a little earlier what the watches bring.
 func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) error {
-	for i := range w.nodes {
-		n := &w.nodes[i]
-		if m := markOf(n); (m == nil || m.uid != string(u.UID)) && !r.lags(n) {
+	read := 0
+	for i, n := range w.nodes {
+		if m := markOf(n); m == nil || m.uid != string(u.UID) || read >= maxLive && !controlPlane(n) {
 			continue
 		}
+		read++
 		var node corev1.Node
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), &node); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("read node %s: %w", n.Name, err)
 		} else if err == nil {
-			*n = node
+			r.Roster.Node(&node, w.now)
+			w.nodes[i], w.byName[n.Name] = &node, &node
 		}
 		var nu v1alpha1.NodeUpdate
 		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: n.Name}, &nu); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("read NodeUpdate %s: %w", n.Name, err)
 		} else if err == nil {
+			r.Roster.Update(&nu, w.now)
 			w.updates[n.Name] = &nu
 		}
 	}
@@ -126,8 +134,7 @@ func markOf(n *corev1.Node) *mark {
 func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
 	in := rollout.Input{Plan: plan, Nodes: map[string]rollout.Node{}, Pools: w.rolloutPools(), Paused: u.Spec.Paused, Attempt: u.Spec.Retry + 1, Now: w.now}
 	drains := map[string]drain.Decision{}
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		if controlPlane(n) && !ready(n) {
 			in.UnhealthyControlPlanes = append(in.UnhealthyControlPlanes, n.Name)
 		}
@@ -222,9 +229,9 @@ func (w *world) rolloutPools() map[string]rollout.Pool {
 	out := map[string]rollout.Pool{}
 	if len(w.pools) == 0 {
 		p := rollout.Pool{Name: update.DefaultPool, Budget: 1}
-		for i := range w.nodes {
-			if unavailable(&w.nodes[i]) {
-				p.Unavailable = append(p.Unavailable, w.nodes[i].Name)
+		for _, n := range w.nodes {
+			if unavailable(n) {
+				p.Unavailable = append(p.Unavailable, n.Name)
 			}
 		}
 		out[p.Name] = p
@@ -234,9 +241,8 @@ func (w *world) rolloutPools() map[string]rollout.Pool {
 		spec := &w.pools[i].Spec
 		p := rollout.Pool{Name: w.pools[i].Name, Paused: spec.Paused, DrainTimeout: time.Duration(spec.DrainTimeoutSeconds) * time.Second}
 		size := 0
-		for j := range w.nodes {
-			n := &w.nodes[j]
-			if !w.inPool(n.Name, p.Name) {
+		for _, n := range w.nodes {
+			if !w.inPool(n, p.Name) {
 				continue
 			}
 			size++
@@ -250,13 +256,8 @@ func (w *world) rolloutPools() map[string]rollout.Pool {
 	return out
 }
 
-func (w *world) inPool(node, pool string) bool {
-	for _, p := range w.poolsOf[node] {
-		if p == pool {
-			return true
-		}
-	}
-	return false
+func (w *world) inPool(n *corev1.Node, pool string) bool {
+	return slices.Contains(w.poolsOf(n), pool)
 }
 
 // unavailable nodes are cordoned, not Ready, or being updated.

@@ -158,8 +158,7 @@ func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 		planned[np.Node] = true
 	}
 	lists := map[string]*heldList{}
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		g, err := r.gateNode(ctx, w, n, h, lists)
 		if err != nil {
 			return in, err

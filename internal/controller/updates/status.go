@@ -204,13 +204,12 @@ func (w *world) poolStatus(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
 	st := v1alpha1.UpdatePoolStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
 	target := w.target()
 	var twice []string
-	for i := range w.nodes {
-		n := &w.nodes[i]
-		if !w.inPool(n.Name, p.Name) {
+	for _, n := range w.nodes {
+		if !w.inPool(n, p.Name) {
 			continue
 		}
 		st.Nodes++
-		if len(w.poolsOf[n.Name]) > 1 {
+		if len(w.poolsOf(n)) > 1 {
 			twice = append(twice, n.Name)
 		}
 		if unavailable(n) {

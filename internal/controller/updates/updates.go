@@ -11,16 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/roster"
 )
 
 // FieldOwnerRun is the server-side apply owner of NodeUpdate.spec.run.
@@ -43,6 +42,7 @@ type Reconciler struct {
 	// Client reads from the cache; Live reads from the API server.
 	Client  client.Client
 	Live    client.Reader
+	Roster  *roster.Roster
 	Headers *headers.Cache
 	Evictor *evict.Evictor
 	Events  events.EventRecorder
@@ -53,39 +53,40 @@ type Reconciler struct {
 	// started remembers what was written and may not be in the cache yet; it is
 	// only ever a reason to wait.
 	started map[types.UID]bool
-	// written are the nodes that were written, with the version that made, until
-	// the cache shows it.
-	written map[string]string
 	// told remembers which events were sent, so that a drain that is tried again
 	// does not repeat itself.
 	told map[string]bool
 	// pulse remembers when each agent's heartbeat was seen to change.
 	pulse map[string]beat
+	// pooled are the pools of every node.
+	pooled roster.Memo[[]string]
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	r.Roster = roster.New()
+	if err := r.Roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: fleet.NodeUpdateChanged}); err != nil {
+		return err
+	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
-		Watches(&corev1.Node{}, fleet.Whole("updates", settle), nodeChanges()).
-		Watches(&v1alpha1.NodeUpdate{}, fleet.Whole("updates", settle), fleet.NodeUpdateChanges())
+		WatchesRawSource(source.Channel(r.Roster.Called(), fleet.Whole("updates", settle)))
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}} {
 		b = b.Watches(o, fleet.Whole("updates", settle))
 	}
 	return b.Complete(r)
 }
 
-// nodeChanges drops the kubelets' heartbeats.
-func nodeChanges() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		a, okA := e.ObjectOld.(*corev1.Node)
-		b, okB := e.ObjectNew.(*corev1.Node)
-		return !okA || !okB || a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
-			a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
-	}})
+// nodeChanged drops the kubelets' heartbeats.
+func nodeChanged(a, b *corev1.Node) bool {
+	return a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
+		a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
 }
 
 // Reconcile looks at everything, does what is next, and writes the statuses.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if !r.Roster.Synced() {
+		return ctrl.Result{RequeueAfter: settle}, nil
+	}
 	w, err := r.gather(ctx)
 	if err != nil {
 		return ctrl.Result{}, err

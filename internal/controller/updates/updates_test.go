@@ -110,28 +110,3 @@ func TestBudgetOf(t *testing.T) {
 		}
 	}
 }
-
-func TestACacheLagsUntilItShowsWhatWasWritten(t *testing.T) {
-	t.Parallel()
-	node := func(version string) *corev1.Node {
-		n := &corev1.Node{}
-		n.Name, n.ResourceVersion = "n2", version
-		return n
-	}
-	r := &Reconciler{}
-	if r.lags(node("7")) {
-		t.Error("a node that was never written is said to lag")
-	}
-	r.wrote(node("10"))
-	for _, older := range []string{"7", "9", "unreadable"} {
-		if !r.lags(node(older)) {
-			t.Errorf("the cache shows %s, version 10 was written: it lags", older)
-		}
-	}
-	if r.lags(node("12")) {
-		t.Error("the cache shows a later version: it does not lag")
-	}
-	if r.lags(node("7")) {
-		t.Error("what was caught up with is remembered")
-	}
-}

@@ -1,0 +1,53 @@
+package roster
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// Memo remembers what was derived from a node and its NodeUpdate, until one of
+// the two changes. The zero value is empty.
+type Memo[T any] struct {
+	of  any
+	got map[string]derived[T]
+}
+
+type derived[T any] struct {
+	node   *corev1.Node
+	update *v1alpha1.NodeUpdate
+	value  T
+}
+
+// Under names what else the values were derived from; another name forgets all.
+func (m *Memo[T]) Under(of any) {
+	if m.of != of || m.got == nil {
+		m.of, m.got = of, map[string]derived[T]{}
+	}
+}
+
+// Of is the remembered value, or what derive makes.
+func (m *Memo[T]) Of(n *corev1.Node, nu *v1alpha1.NodeUpdate, derive func() T) T {
+	d, ok := m.got[n.Name]
+	if ok && d.node == n && d.update == nu {
+		return d.value
+	}
+	if m.got == nil {
+		m.got = map[string]derived[T]{}
+	}
+	v := derive()
+	m.got[n.Name] = derived[T]{n, nu, v}
+	return v
+}
+
+// Keep forgets nodes that have left, once they are many.
+func (m *Memo[T]) Keep(v *View) {
+	if len(m.got) <= 2*len(v.Nodes)+16 {
+		return
+	}
+	for name := range m.got {
+		if v.ByName[name] == nil {
+			delete(m.got, name)
+		}
+	}
+}

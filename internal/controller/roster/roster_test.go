@@ -1,0 +1,152 @@
+package roster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var start = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
+
+func node(name, uid, version string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}}
+}
+
+// seen is the roster in words: name@version.
+func seen(r *Roster, now time.Time) string {
+	var out []string
+	v := r.Look(now)
+	for i, n := range v.Nodes {
+		if v.ByName[n.Name] != n || r.at[n.Name] != i {
+			return fmt.Sprintf("%s is not where the index says", n.Name)
+		}
+		out = append(out, n.Name+"@"+n.ResourceVersion)
+	}
+	if len(v.ByName) != len(v.Nodes) {
+		return "the index has other nodes than the list"
+	}
+	return fmt.Sprint(out)
+}
+
+func TestNewestIsShown(t *testing.T) {
+	t.Parallel()
+	soon, late := start.Add(time.Second), start.Add(2*believe)
+	cases := map[string]struct {
+		events func(*Roster)
+		at     time.Time
+		want   string
+	}{
+		"nodes are in the order of their names": {func(r *Roster) {
+			r.nodes.shown(node("b", "1", "5"))
+			r.nodes.shown(node("a", "2", "6"))
+		}, soon, "[a@6 b@5]"},
+		"an answer that is newer than the cache is shown": {func(r *Roster) {
+			r.nodes.shown(node("a", "1", "5"))
+			r.Node(node("a", "1", "9"), start)
+		}, soon, "[a@9]"},
+		"an event that is older than the answer changes nothing": {func(r *Roster) {
+			r.Node(node("a", "1", "9"), start)
+			r.nodes.shown(node("a", "1", "8"))
+		}, soon, "[a@9]"},
+		"the cache that has caught up is shown": {func(r *Roster) {
+			r.nodes.shown(node("a", "1", "5"))
+			r.Node(node("a", "1", "9"), start)
+			r.nodes.shown(node("a", "1", "10"))
+		}, soon, "[a@10]"},
+		"versions are numbers, not texts": {func(r *Roster) {
+			r.nodes.shown(node("a", "1", "99"))
+			r.Node(node("a", "1", "100"), start)
+		}, soon, "[a@100]"},
+		"an older answer does not take the place of a newer": {func(r *Roster) {
+			r.Node(node("a", "1", "9"), start)
+			r.Node(node("a", "1", "7"), start)
+		}, soon, "[a@9]"},
+		"an answer is not believed for ever: the cache may have gone back": {func(r *Roster) {
+			r.Node(node("a", "1", "9"), start)
+			r.nodes.shown(node("a", "1", "3"))
+		}, late, "[a@3]"},
+		"a node that was deleted is gone, whatever was answered": {func(r *Roster) {
+			r.nodes.shown(node("a", "1", "5"))
+			r.Node(node("a", "1", "9"), start)
+			r.nodes.gone(node("a", "1", "10"))
+		}, soon, "[]"},
+		"a node that was made again stays, although the old one's end comes late": {func(r *Roster) {
+			r.nodes.shown(node("a", "1", "5"))
+			r.Node(node("a", "2", "12"), start)
+			r.nodes.gone(node("a", "1", "10"))
+		}, soon, "[a@12]"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, early := range []bool{false, true} { // also if somebody looked in between
+				r := New()
+				if early {
+					seen(r, start)
+				}
+				c.events(r)
+				if early {
+					seen(r, soon)
+				}
+				if got := seen(r, c.at); got != c.want {
+					t.Errorf("got %s, want %s", got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// A look that follows another sees what came between them.
+func TestLookFollows(t *testing.T) {
+	t.Parallel()
+	r := New()
+	r.nodes.shown(node("b", "1", "1"))
+	before := slices.Clone(r.Look(start).Nodes)
+	r.nodes.shown(node("a", "2", "2"))
+	r.nodes.shown(node("b", "1", "3"))
+	if got := seen(r, start); got != "[a@2 b@3]" {
+		t.Errorf("got %s", got)
+	}
+	r.nodes.gone(node("a", "2", "4"))
+	if got := seen(r, start); got != "[b@3]" {
+		t.Errorf("got %s", got)
+	}
+	if before[0].ResourceVersion != "1" {
+		t.Error("an object that was handed out changed")
+	}
+}
+
+func TestMemo(t *testing.T) {
+	t.Parallel()
+	var m Memo[int]
+	made := 0
+	ask := func(n *corev1.Node) int { return m.Of(n, nil, func() int { made++; return made }) }
+	a := node("a", "1", "1")
+	ask(a)
+	if ask(a) != 1 {
+		t.Error("what did not change is derived again")
+	}
+	if ask(node("a", "1", "2")) != 2 {
+		t.Error("what changed is not derived again")
+	}
+	m.Under("other pools")
+	if ask(a) != 3 {
+		t.Error("what it was derived under changed, and the old value is given")
+	}
+	m.Under("other pools")
+	if ask(a) != 3 {
+		t.Error("the same name forgets")
+	}
+	for i := range 100 {
+		ask(node(fmt.Sprint("n", i), "1", "1"))
+	}
+	m.Keep(&View{Nodes: []*corev1.Node{a}, ByName: map[string]*corev1.Node{"a": a}})
+	if len(m.got) != 1 {
+		t.Errorf("%d values are kept for one node", len(m.got))
+	}
+}
