@@ -12,7 +12,8 @@
 // the Debian packages of [DebianPackages]. Outputs: directories and archives
 // whose content never changes once they exist.
 //
-// Called by internal/lab, and by whoever makes a bundle of a release.
+// Called by internal/lab, by test/capi (Cluster API's controllers), and by whoever
+// makes a bundle of a release.
 //
 //	release, err := components.Release(ctx, "v1.36.3", func(line string) { log.Print(line) })
 //	for _, image := range release.Images { fmt.Println(image.Name, image.Archive) }
