@@ -172,6 +172,12 @@ type Holding struct {
 	// BytesFromMedia and BytesFromPeers say where they came from.
 	BytesFromMedia int64 `json:"bytesFromMedia"`
 	BytesFromPeers int64 `json:"bytesFromPeers"`
+	// Lacking are images that kubeadm needs on this node for the bundle's release
+	// and that neither the bundle brings nor the node has. The first 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Lacking []string `json:"lacking,omitempty"`
 	// NeededBytes is the room still needed, by file system name.
 	// +optional
 	NeededBytes map[string]int64 `json:"neededBytes,omitempty"`

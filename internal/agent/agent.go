@@ -59,6 +59,10 @@ type FindPayload func(bundle, name string) (updaters.Payload, error)
 // Facts are what the agent sees of its node.
 type Facts interface {
 	Observe(ctx context.Context) v1alpha1.Observed
+	// ReleaseImages are the images that a kubeadm program wants on this node for
+	// a release of Kubernetes; none on a node without a control plane. dir is for
+	// a file of its own.
+	ReleaseImages(ctx context.Context, kubeadm, version, dir string) ([]string, error)
 }
 
 // Parts are what an agent is put together from.
@@ -95,6 +99,7 @@ type Agent struct {
 
 	served    []string        // bundles loop only
 	rechecked map[string]bool // hold loop only
+	release   release         // hold loop only
 	firstHold chan struct{}
 	unwanted  remember.Unwanted
 	sources   *remember.Sources

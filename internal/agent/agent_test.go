@@ -195,9 +195,20 @@ func (r *fakeRuntime) lose(name string) {
 	changed()
 }
 
-type noFacts struct{}
+// noFacts is a node of which nothing is known but the images that a release
+// needs, if they are given.
+type noFacts struct{ release func() ([]string, error) }
 
 func (noFacts) Observe(context.Context) v1alpha1.Observed { return v1alpha1.Observed{} }
+func (f noFacts) ReleaseImages(_ context.Context, program, version, _ string) ([]string, error) {
+	if f.release == nil {
+		return nil, nil
+	}
+	if st, err := os.Stat(program); err != nil || st.Mode()&0o100 == 0 || version == "" {
+		return nil, fmt.Errorf("kubeadm %s for %q cannot be run: %w", program, version, err)
+	}
+	return f.release()
+}
 
 type noRun struct{}
 
@@ -211,6 +222,7 @@ type testNode struct {
 	conf    config.Config
 	api     *fakeAPI
 	runtime *fakeRuntime
+	facts   noFacts
 	agent   *Agent
 	stop    func()
 }
@@ -228,7 +240,7 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 
 func (n *testNode) start() {
 	n.t.Helper()
-	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(FindPayload) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(FindPayload) Runner { return noRun{} }, Facts: n.facts, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -80,6 +80,14 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	a.recheck(w, r.Failed)
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
 	payloads := a.countStore(w)
+	lacks, err := a.lacking(ctx, w)
+	switch {
+	case err != nil:
+		verdicts = append(verdicts, unjudged(a.conf.Node, err))
+		time.AfterFunc(judgeAgain, func() { kick(a.kickHold) })
+	case len(lacks) > 0:
+		verdicts = append(verdicts, lackingVerdict(a.conf.Node, lacks))
+	}
 	// In one stroke: what is called held is all of one list.
 	a.update(func(s *state) {
 		s.holdVerdicts = verdicts
@@ -88,7 +96,10 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		}
 		s.countHeld(r.Total, r.Held, r.Pinned)
 		payloads(&s.holding)
-		s.holding.Content = w.Spec.Hold
+		s.holding.Content, s.holding.Lacking = w.Spec.Hold, lacks[:min(len(lacks), 16)]
+		if err != nil {
+			s.holding.Content = "" // nothing may start on counts that are not all
+		}
 	})
 	a.measure(ctx, w)
 	return len(r.Failed) == 0

@@ -16,6 +16,7 @@ import (
 type nodeFacts struct {
 	paths    kube.Paths
 	binaries kube.Binaries
+	host     *nodeHost
 }
 
 // Observe says what it could learn; what it could not is empty.
@@ -54,4 +55,17 @@ func (f *nodeFacts) kubelet(ctx context.Context) string {
 	}
 	v, _ := f.binaries.Version(ctx, p.Path(), "--version")
 	return v
+}
+
+// ReleaseImages asks kubeadm, with the cluster's own settings.
+func (f *nodeFacts) ReleaseImages(ctx context.Context, kubeadm, version, dir string) ([]string, error) {
+	pods, err := kube.StaticPods(f.paths.Manifests())
+	if err != nil || kube.Find(pods, kube.APIServer) == nil {
+		return nil, err
+	}
+	conf, err := f.host.clusterConfiguration(ctx)
+	if err != nil || conf == "" {
+		return nil, err
+	}
+	return kube.KubeadmImages(ctx, kubeadm, conf, version, dir)
 }

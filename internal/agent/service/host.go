@@ -57,6 +57,9 @@ func (h *nodeHost) ImageID(ctx context.Context, name string) (string, error) {
 
 func (h *nodeHost) KubeletHealthy(ctx context.Context) error { return kube.KubeletHealthy(ctx) }
 
+// errNotFound: the API server has no such object.
+var errNotFound = errors.New("the API server has no such object")
+
 // get asks an API server with the node's identity. own asks the one on this
 // node, if there is one.
 func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, error) {
@@ -92,10 +95,32 @@ func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, erro
 	if err != nil {
 		return nil, errors.New("the API server does not answer")
 	}
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, errNotFound
+	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the API server answers %s", resp.Status)
 	}
 	return body, nil
+}
+
+// clusterConfiguration is kubeadm's, as the API server has it; "" if the cluster
+// was not made by kubeadm. Nodes may read it: joining needs it.
+func (h *nodeHost) clusterConfiguration(ctx context.Context) (string, error) {
+	b, err := h.get(ctx, false, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config")
+	if errors.Is(err, errNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var cm struct {
+		Data map[string]string `json:"data"`
+	}
+	if err := json.Unmarshal(b, &cm); err != nil {
+		return "", fmt.Errorf("kube-system/kubeadm-config: %w", err)
+	}
+	return cm.Data["ClusterConfiguration"], nil
 }
 
 func (h *nodeHost) APIReady(ctx context.Context) error {

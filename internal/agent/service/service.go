@@ -49,7 +49,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	}
 	host := &nodeHost{node: conf.Node, kubeconfig: conf.Kubeconfig, cri: ctd.CRI(), self: self}
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{}, Log: log,
+		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host}, Log: log,
 		Runner: func(find agent.FindPayload) agent.Runner {
 			return &run.Engine{Dir: conf.StateDir, Updaters: nodeUpdaters(host), Payload: find, Log: log}
 		},

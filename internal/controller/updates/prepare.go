@@ -195,7 +195,7 @@ func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *
 	}
 	g.HoldsBundle, g.WantImages, g.WantPayloads = lists[key].covers, lists[key].images, lists[key].payloads
 	if x := nu.Status.Holding; x != nil {
-		g.Holding = &gate.Holding{Content: x.Content, ImagesTotal: x.ImagesTotal, ImagesHeld: x.ImagesHeld, ImagesPinned: x.ImagesPinned,
+		g.Holding = &gate.Holding{Content: x.Content, Lacking: x.Lacking, ImagesTotal: x.ImagesTotal, ImagesHeld: x.ImagesHeld, ImagesPinned: x.ImagesPinned,
 			PayloadsTotal: x.PayloadsTotal, PayloadsHeld: x.PayloadsHeld, Needed: x.NeededBytes}
 	}
 	for _, fs := range nu.Status.FileSystems {

@@ -167,3 +167,30 @@ func TestVersionOfAReplacedProgram(t *testing.T) {
 		t.Fatalf("after a replacement %q, %v", v, err)
 	}
 }
+
+// kubeadm is asked with the cluster's own settings, for the release that is to come.
+func TestKubeadmImages(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "kubeadm")
+	// It answers what it was asked, as words.
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$1\" \"$2\" \"$3\" \"$4\"\ntr -d ' ' < \"$5\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got, err := KubeadmImages(t.Context(), program, "imageRepository: reg.test/k8s\nkubernetesVersion: v1.35.4\n", "v1.36.3", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"config", "images", "list", "--config", "imageRepository:reg.test/k8s", "kubernetesVersion:v1.36.3"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*.yaml")); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v %v", left, err)
+	}
+	if _, err := KubeadmImages(t.Context(), "/bin/false", "a: b", "v1.36.3", dir); err == nil {
+		t.Error("a kubeadm that fails gave images")
+	}
+	if _, err := KubeadmImages(t.Context(), program, "", "v1.36.3", dir); err == nil {
+		t.Error("no configuration gave images")
+	}
+}

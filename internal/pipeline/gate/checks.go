@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -136,8 +137,10 @@ func controlPlane(in *Input) (verdicts, verdicts) {
 func imagesHeld(in *Input) (verdicts, verdicts) {
 	return perNode(in, func(n Node) *model.Verdict {
 		switch {
-		case !n.AgentKnown || n.HoldsBundle && holdsAll(n):
-			return nil // a missing agent is said by agents
+		case !n.AgentKnown:
+			return nil // said by agents
+		case n.HoldsBundle && holdsAll(n):
+			return lacks(n)
 		case !n.HoldsBundle:
 			return loading("node " + n.Name + " was not told yet which images of the bundle to hold")
 		case n.Stalled != nil && n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0:
@@ -150,6 +153,16 @@ func imagesHeld(in *Input) (verdicts, verdicts) {
 		return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
 			Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.WantImages)}
 	})
+}
+
+// lacks: the bundle is complete on the node, and is not all that the release needs.
+func lacks(n Node) *model.Verdict {
+	if len(n.Holding.Lacking) == 0 {
+		return nil
+	}
+	return &model.Verdict{Reason: reasonImagesMissing,
+		Message: fmt.Sprintf("node %s lacks %s, which kubeadm needs for this release and the bundle does not bring", n.Name, strings.Join(n.Holding.Lacking, ", ")),
+		Fix:     "make a bundle with every image of the release (`kubeadm config images list` names them), or load the image on the node"}
 }
 
 func holdsAll(n Node) bool {

@@ -21,6 +21,8 @@ type Holding struct {
 	Content                               string
 	ImagesTotal, ImagesHeld, ImagesPinned int32
 	PayloadsTotal, PayloadsHeld           int32
+	// Lacking are images that the node's updaters need and nobody brings.
+	Lacking []string
 	// Needed is the room still needed in bytes, by file system name.
 	Needed map[string]int64
 }

@@ -49,6 +49,7 @@ func TestChecks(t *testing.T) {
 		"a node reports on an older list":    {change: func(in *Input) { in.Nodes[1].Holding.Content = "hold-0" }, closed: "images-held", message: "has not begun to load", waiting: true},
 		"an image is held but not pinned":    {change: func(in *Input) { in.Nodes[1].Holding.ImagesPinned = 8 }, closed: "images-held", message: "node n2 does not hold and pin all of its 9 images", waiting: true},
 		"an image is missing":                {change: func(in *Input) { in.Nodes[1].Holding.ImagesHeld = 8 }, closed: "images-held", message: "does not hold", waiting: true},
+		"an image of the release is nowhere": {change: func(in *Input) { in.Nodes[0].Holding.Lacking = []string{"reg.test/etcd:3.6.6"} }, closed: "images-held", message: "node n1 lacks reg.test/etcd:3.6.6"},
 		"a node cannot go on loading": {change: func(in *Input) {
 			in.Nodes[1].Holding.ImagesHeld = 8
 			in.Nodes[1].Stalled = &model.Verdict{Reason: "PinsIgnored", Message: "node n2: pins are ignored"}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
+)
+
+// release is what a bundle's kubeadm wants; hold loop only.
+type release struct {
+	kubeadm string // digest of the program
+	images  []string
+}
+
+// releaseTime bounds the question to kubeadm.
+const releaseTime = 20 * time.Second
+
+// lacking are the images that kubeadm would look for on this node and that
+// neither the bundle brought nor anybody else: kubeadm would find out only after
+// the node was drained. Nothing is said of a node that kubeadm does not run on.
+func (a *Agent) lacking(ctx context.Context, w *told.Want) ([]string, error) {
+	if len(w.Spec.Bundles) == 0 {
+		return nil, nil
+	}
+	digest := w.Spec.Bundles[0].Digest
+	shelf := a.library.Shelf(digest)
+	if shelf == nil || shelf.Bundle().PayloadByName(bundle.PayloadKubeadm, platform()) == nil || w.Spec.Hold == "" {
+		return nil, nil
+	}
+	program, err := a.payload(digest, bundle.PayloadKubeadm)
+	if err != nil {
+		return nil, nil // its absence is said elsewhere
+	}
+	if a.release.kubeadm != program.Digest {
+		if err := os.Chmod(program.Path, 0o700); err != nil {
+			return nil, err
+		}
+		call, cancel := context.WithTimeout(ctx, releaseTime)
+		defer cancel()
+		images, err := a.facts.ReleaseImages(call, program.Path, shelf.Bundle().Metadata.KubernetesVersion, a.conf.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		a.release = release{program.Digest, images}
+	}
+	have, err := a.runtime.Present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range a.release.images {
+		if !slices.ContainsFunc(have, func(p pin.Present) bool { return slices.Contains(p.Tags, name) }) {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// judgeAgain is when it is asked again which images the release needs.
+const judgeAgain = 5 * time.Second
+
+// unjudged: nothing may start before it is known that no image lacks.
+func unjudged(node string, err error) model.Verdict {
+	return model.Verdict{Reason: v1alpha1.ReasonLoading, Waiting: true, Object: "Node/" + node,
+		Message: fmt.Sprintf("which images kubeadm needs on node %s is not known yet: %v", node, err)}
+}
+
+// lackingVerdict says which images a control-plane node lacks.
+func lackingVerdict(node string, images []string) model.Verdict {
+	return model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Object: "Node/" + node,
+		Message: fmt.Sprintf("kubeadm needs %s on node %s: the bundle does not bring it and the node does not have it", strings.Join(images, ", "), node),
+		Fix:     "make a bundle with every image of the release (`kubeadm config images list` names them), or load the image on the node"}
+}

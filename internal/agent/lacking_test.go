@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+)
+
+// An image that kubeadm would look for and nobody brings is named before
+// anything is drained; once it is there, the node is fine.
+func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
+	spec := bundletest.Tiny()
+	spec.Payloads = append(spec.Payloads, bundletest.Payload{Name: bundle.PayloadKubeadm, Version: spec.KubernetesVersion, Platform: platform(), Content: []byte("#!kubeadm")})
+	path, h := stick(t, spec, 1)
+	n := newTestNode(t, "n1", 17962, path)
+	n.stop()
+	var known atomic.Bool
+	n.facts.release = func() ([]string, error) {
+		if !known.Load() {
+			return nil, errors.New("the API server does not answer")
+		}
+		return []string{"registry.k8s.io/pause:3.10.2", "reg.test/etcd:9"}, nil
+	}
+	n.start()
+	approve(t, h, everything(h), n)
+	n.reported("that it does not know yet", func(s *v1alpha1.NodeUpdateStatus) bool {
+		status, _ := condition(s, v1alpha1.ConditionReconciling)
+		return status == "True" && s.Holding != nil && s.Holding.ImagesPinned > 0 && s.Holding.Content == ""
+	})
+	known.Store(true)
+	s := n.reported("what it lacks", func(s *v1alpha1.NodeUpdateStatus) bool {
+		status, reason := condition(s, v1alpha1.ConditionStalled)
+		return status == "True" && reason == v1alpha1.ReasonImagesMissing
+	})
+	if diff := cmp.Diff([]string{"reg.test/etcd:9"}, s.Holding.Lacking); diff != "" {
+		t.Error(diff)
+	}
+	n.runtime.mu.Lock()
+	n.runtime.images["reg.test/etcd:9"] = h.Digest
+	changed := n.runtime.kicks
+	n.runtime.mu.Unlock()
+	changed()
+	if s := n.reported("that all is held", held); len(s.Holding.Lacking) > 0 {
+		t.Errorf("still lacking %v", s.Holding.Lacking)
+	}
+}
