@@ -117,6 +117,9 @@ func testImmutable(t *testing.T, c client.Client) {
 	refused(t, c.Update(ctx, b), "delete this Bundle and create one with the other digest")
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta("fixed"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA}}
 	mustCreate(t, c, u)
+	u.Spec.Nodes = []string{"n1"}
+	refused(t, c.Update(ctx, u), "the nodes of an update cannot be changed")
+	u.Spec.Nodes = nil
 	u.Spec.Bundle = digestB
 	refused(t, c.Update(ctx, u), "delete this ClusterUpdate and create another")
 }

@@ -36,6 +36,7 @@ const (
 	ReasonAgentMissing          = "AgentMissing"
 	ReasonAgentSilent           = "AgentSilent"
 	ReasonNodeNotReady          = "NodeNotReady"
+	ReasonNodeNotFound          = "NodeNotFound"
 	ReasonNodeInTwoPools        = "NodeInTwoPools"
 	ReasonVersionSkew           = "VersionSkew"
 	ReasonOlderThanRunning      = "OlderThanRunning"

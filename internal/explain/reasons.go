@@ -42,6 +42,7 @@ var Reasons = []Reason{
 	{"NoUpdater", "No updater can make this change in place, so nothing starts.", "The message names the field and why; change the target, or add an updater."},
 	{"NodeInNoPool", "UpdatePools exist and this node is in none of them, so it is left alone.", "Let an UpdatePool select the node, if it is to be updated."},
 	{"NodeInTwoPools", "A node matches the selectors of two UpdatePools; it is not guessed which one counts.", "Change one of the selectors; the message names both pools."},
+	{"NodeNotFound", "The update is limited to a node that is not in the cluster.", "Wait until it joins; if it is gone for good, delete the ClusterUpdate."},
 	{"NodeNotReady", "A node of the plan is not Ready.", "Mend the node; the message names it."},
 	{"NothingToDo", "Every node is at the target already.", "Nothing to do."},
 	{"OlderThanRunning", "The bundle is older than what runs. An old, once good bundle is not a way back in.", "For a deliberate rollback: refit plan --allow-downgrade --to BUNDLE."},

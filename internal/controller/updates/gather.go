@@ -126,7 +126,7 @@ func (w *world) observed(node string) v1alpha1.Observed {
 // planInput gathers what the planner looks at.
 func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (update.Input, error) {
 	m := h.Metadata
-	in := update.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(),
+	in := update.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
 		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
 	var err error
 	if in.KubeadmVersion, in.ExternalEtcd, err = r.kubeadmConfig(ctx); err != nil {
@@ -151,12 +151,13 @@ func (w *world) planNode(n *corev1.Node) update.Node {
 		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
 }
 
-// lastDone is the target of the last update that was completed, nil if none.
+// lastDone is the target of the last update of the whole cluster that was
+// completed, nil if none.
 func (w *world) lastDone() *model.Target {
 	var last *v1alpha1.ClusterUpdate
 	for i := range w.moves {
 		u := &w.moves[i]
-		if u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
+		if len(u.Spec.Nodes) == 0 && u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
 			last = u
 		}
 	}

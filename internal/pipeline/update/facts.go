@@ -58,6 +58,9 @@ type Input struct {
 	// ExternalEtcd is true if etcd does not run in static pods of the
 	// control-plane nodes.
 	ExternalEtcd bool
+	// Only names the nodes that may move; empty means all. The others are looked
+	// at, for the skew, and left as they are.
+	Only []string
 	// Updaters that are asked after the built-in ones, in this order.
 	Updaters []Updater
 }
@@ -84,4 +87,5 @@ const (
 	reasonOlderThanRunning = "OlderThanRunning"
 	reasonPayloadMissing   = "PayloadMissing"
 	reasonNoUpdater        = "NoUpdater"
+	reasonNodeNotFound     = "NodeNotFound"
 )

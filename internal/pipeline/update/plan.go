@@ -2,6 +2,7 @@ package update
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -18,8 +19,11 @@ func Make(in Input) Outcome {
 		p.deadlines[pool.Name] = pool.StepDeadlineSeconds
 	}
 	for _, n := range in.Nodes {
-		p.add(n)
+		if len(in.Only) == 0 || slices.Contains(in.Only, n.Name) {
+			p.add(n)
+		}
 	}
+	out.Verdicts = append(out.Verdicts, strangers(&in)...)
 	p.checkEnd()
 	p.order()
 	return out
@@ -111,6 +115,20 @@ func (p *planner) add(n Node) {
 		}
 	}
 	p.out.Plan.Nodes = append(p.out.Plan.Nodes, np)
+}
+
+// strangers are nodes that an update is limited to and that are not there: it
+// must not be called done because there was nothing to move.
+func strangers(in *Input) []model.Verdict {
+	var out []model.Verdict
+	for _, name := range in.Only {
+		if !slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Name == name }) {
+			out = append(out, model.Verdict{Reason: reasonNodeNotFound, Object: "Node/" + name,
+				Message: "node " + name + ", which the update is limited to, is not in the cluster",
+				Fix:     "wait until it joins, or delete this update"})
+		}
+	}
+	return out
 }
 
 // movesConfig reports whether kubeadm has something to do on a node.

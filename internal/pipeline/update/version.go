@@ -2,6 +2,7 @@ package update
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/Masterminds/semver/v3"
 
@@ -88,6 +89,9 @@ func older(in *Input) []model.Verdict {
 	const fix = "if this is meant as a rollback, set spec.allowDowngrade"
 	var out []model.Verdict
 	for _, n := range in.Nodes {
+		if len(in.Only) > 0 && !slices.Contains(in.Only, n.Name) {
+			continue
+		}
 		runs := n.Kubelet
 		if less(runs, n.ControlPlaneVersion) {
 			runs = n.ControlPlaneVersion
