@@ -61,6 +61,16 @@ type ClusterUpdateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Retry int32 `json:"retry,omitempty"`
+	// Drain changes how this update empties nodes.
+	// +optional
+	Drain *DrainOptions `json:"drain,omitempty"`
+	// AcceptedRisks are checks of the gate whose "no" a person takes as a
+	// warning, with a reason and an end.
+	// +optional
+	// +listType=map
+	// +listMapKey=check
+	// +kubebuilder:validation:MaxItems=32
+	AcceptedRisks []AcceptedRisk `json:"acceptedRisks,omitempty"`
 }
 
 // Blocker is one reason why the update does not go on.
@@ -136,6 +146,24 @@ type ClusterUpdateStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Warnings []Blocker `json:"warnings,omitempty"`
+	// Checks are all checks of the gate in its order, with their answers.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Checks []GateCheck `json:"checks,omitempty"`
+	// AcceptedRisks says what became of each accepted risk.
+	// +optional
+	// +listType=map
+	// +listMapKey=check
+	// +kubebuilder:validation:MaxItems=32
+	AcceptedRisks []RiskRecord `json:"acceptedRisks,omitempty"`
+	// Drains are the nodes that are being emptied; the first 10.
+	// +optional
+	// +listType=map
+	// +listMapKey=node
+	// +kubebuilder:validation:MaxItems=10
+	Drains []NodeDrain `json:"drains,omitempty"`
 	// Phases says when each phase began, oldest first; the last 20.
 	// +optional
 	// +listType=atomic

@@ -37,6 +37,20 @@ const (
 	ReasonAgentSilent           = "AgentSilent"
 	ReasonNodeNotReady          = "NodeNotReady"
 	ReasonNodeNotFound          = "NodeNotFound"
+	ReasonNodePressure          = "NodePressure"
+	ReasonForeignCordon         = "ForeignCordon"
+	ReasonEtcdUnhealthy         = "EtcdUnhealthy"
+	ReasonEtcdSpace             = "EtcdSpace"
+	ReasonQuorumAtRisk          = "QuorumAtRisk"
+	ReasonCertificateExpires    = "CertificateExpires"
+	ReasonClockSkew             = "ClockSkew"
+	ReasonAPIRemoved            = "APIRemoved"
+	ReasonWebhookBlocks         = "WebhookBlocks"
+	ReasonImagePullAlways       = "ImagePullAlways"
+	ReasonCheckUnknown          = "CheckUnknown"
+	ReasonRiskExpired           = "RiskExpired"
+	ReasonRiskNotAcceptable     = "RiskNotAcceptable"
+	ReasonFactUnknown           = "FactUnknown"
 	ReasonNodeInTwoPools        = "NodeInTwoPools"
 	ReasonVersionSkew           = "VersionSkew"
 	ReasonOlderThanRunning      = "OlderThanRunning"
@@ -49,6 +63,7 @@ const (
 	ReasonDraining              = "Draining"
 	ReasonDrainBlocked          = "DrainBlocked"
 	ReasonDisruptionBudget      = "DisruptionBudget"
+	ReasonPodNotEnding          = "PodNotEnding"
 	ReasonUpdating              = "Updating"
 	ReasonSettling              = "Settling"
 	ReasonStepFailed            = "StepFailed"
@@ -71,6 +86,16 @@ const (
 	// AnnotationAllowDelete, "true" on a ClusterUpdate that moves nodes, lets it
 	// be deleted: no further node starts, and a node that runs finishes.
 	AnnotationAllowDelete = "refit.dev/allow-delete"
+	// AnnotationHeld is what refit has changed on an object of a neighbour
+	// (autoscaler, machine health check), with the value that was there before:
+	// a JSON map from the field to {by, before, set}.
+	AnnotationHeld = "refit.dev/held"
+	// LabelHeld is on objects with AnnotationHeld that are not nodes, so that
+	// they are found again.
+	LabelHeld = "refit.dev/held"
+	// AnnotationHeldUntil says until when refit means to keep a mark if it is
+	// not heard of any more.
+	AnnotationHeldUntil = "refit.dev/held-until"
 	// AnnotationEvict, "true" on a pod that nothing would make again, lets it be
 	// evicted.
 	AnnotationEvict = "refit.dev/evict"

@@ -264,6 +264,9 @@ type NodeUpdateStatus struct {
 	Agent *AgentInfo `json:"agent,omitempty"`
 	// +optional
 	Observed *Observed `json:"observed,omitempty"`
+	// Health is what the gate asks of the node itself.
+	// +optional
+	Health *NodeHealth `json:"health,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -24,9 +24,11 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/updates"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -119,8 +121,13 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	if err := f.Setup(ctx, mgr, fleet.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}
+	apiMetrics, err := look.MetricsOf(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
+		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
 	return u.Setup(ctx, mgr)
 }

@@ -25,6 +25,15 @@ package controller
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list
+//
+// Gate: webhooks that fail closed and where their backends run, and which APIs
+// are in use that the target does not serve (one metric of the API server).
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,verbs=get;list
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:urls=/metrics,verbs=get
+//
+// What happens is told.
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 //
 // Whatever is said to nodes lives in one namespace.

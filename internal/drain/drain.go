@@ -3,6 +3,7 @@ package drain
 import (
 	"fmt"
 	"sort"
+	"time"
 
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -10,6 +11,8 @@ import (
 // Pod is what the decision needs of a pod.
 type Pod struct {
 	Namespace, Name, UID string
+	// Node it runs on.
+	Node string
 	// OwnerKind and OwnerName of the controller that would make it again; empty
 	// if there is none.
 	OwnerKind, OwnerName string
@@ -17,14 +20,25 @@ type Pod struct {
 	Mirror bool
 	// Finished pods have succeeded or failed.
 	Finished bool
-	// Deleting pods are on their way out.
-	Deleting bool
+	// Ready as its own probes say.
+	Ready bool
+	// Deleting pods are on their way out since that time (the moment the
+	// deletion was asked for), with Grace to end and Finalizers that must go.
+	Deleting   bool
+	Since      time.Time
+	Grace      time.Duration
+	Finalizers []string
 	// Refit is true for refit's own pods.
 	Refit bool
 	// EmptyDir is true if the pod has data that goes with it.
 	EmptyDir bool
-	// EvictAnyway is true if a person marked a pod without owner as expendable.
+	// EvictAnyway is true if a person marked a pod without owner as expendable,
+	// on the pod or for this run.
 	EvictAnyway bool
+	// StaysByRun is true if this run's skip selector picks the pod.
+	StaysByRun bool
+	// Budgets that protect the pod.
+	Budgets []Budget
 }
 
 // Key is namespace/name.
@@ -41,12 +55,19 @@ func (p Pod) Owner() string {
 	return p.OwnerKind + " " + p.OwnerName
 }
 
+// Options are what a person set for this run.
+type Options struct {
+	// KeepEmptyDirData refuses pods whose emptyDir data would be gone.
+	KeepEmptyDirData bool
+}
+
 // Reasons why a pod stays.
 const (
 	SkipDaemonSet = "DaemonSet"
 	SkipMirror    = "static pod"
 	SkipFinished  = "finished"
 	SkipRefit     = "refit's own"
+	SkipRun       = "this run's skipSelector"
 )
 
 // Skip is a pod that stays.
@@ -73,32 +94,53 @@ func (d Decision) Empty() bool { return d.Left() == 0 }
 // Left counts the pods that must still go.
 func (d Decision) Left() int { return len(d.Evict) + len(d.Leaving) + len(d.Refused) }
 
-const reasonDrainBlocked = "DrainBlocked"
+const (
+	reasonDrainBlocked     = "DrainBlocked"
+	reasonDisruptionBudget = "DisruptionBudget"
+	reasonPodNotEnding     = "PodNotEnding"
+	reasonDraining         = "Draining"
+)
 
-// Decide decides over the pods of one node.
-func Decide(pods []Pod) Decision {
+// Decide decides over the pods of one node with the usual rules.
+func Decide(pods []Pod) Decision { return DecideWith(pods, Options{}) }
+
+// DecideWith decides with what a person set for this run.
+func DecideWith(pods []Pod, o Options) Decision {
 	pods = append([]Pod(nil), pods...)
 	sort.Slice(pods, func(i, j int) bool { return pods[i].Key() < pods[j].Key() })
 	var d Decision
 	for _, p := range pods {
-		reason := stays(p)
-		switch {
-		case reason != "":
+		if reason := stays(p); reason != "" {
 			d.Skipped = append(d.Skipped, Skip{p.Key(), reason})
-		case p.Deleting:
-			d.Leaving = append(d.Leaving, p)
-		case p.OwnerKind == "" && !p.EvictAnyway:
-			d.Refused = append(d.Refused, model.Verdict{
-				Reason:  reasonDrainBlocked,
-				Message: fmt.Sprintf("pod %s has no owner that would make it again", p.Key()),
-				Fix:     "delete the pod, or annotate it with refit.dev/evict=true if it may be lost",
-				Object:  p.Object(),
-			})
-		default:
-			d.Evict = append(d.Evict, p)
+			continue
 		}
+		if p.Deleting {
+			d.Leaving = append(d.Leaving, p)
+			continue
+		}
+		if v := refusal(p, o); v != nil {
+			d.Refused = append(d.Refused, *v)
+			continue
+		}
+		d.Evict = append(d.Evict, p)
 	}
 	return d
+}
+
+// refusal says why a pod is not even asked to go; nil if it is.
+func refusal(p Pod, o Options) *model.Verdict {
+	v := &model.Verdict{Reason: reasonDrainBlocked, Object: p.Object()}
+	switch {
+	case p.OwnerKind == "" && !p.EvictAnyway:
+		v.Message = fmt.Sprintf("pod %s has no owner that would make it again", p.Key())
+		v.Fix = "delete the pod, or annotate it with refit.dev/evict=true if it may be lost"
+	case p.EmptyDir && o.KeepEmptyDirData:
+		v.Message = fmt.Sprintf("pod %s (owner %s) has data in an emptyDir, which this update is told to keep (spec.drain.keepEmptyDirData)", p.Key(), p.Owner())
+		v.Fix = "save the data and delete the pod, or set spec.drain.keepEmptyDirData to false: the data is gone with the pod"
+	default:
+		return nil
+	}
+	return v
 }
 
 func stays(p Pod) string {
@@ -111,44 +153,10 @@ func stays(p Pod) string {
 		return SkipRefit
 	case p.Finished:
 		return SkipFinished
+	case p.StaysByRun:
+		return SkipRun
 	}
 	return ""
-}
-
-// Budget is a disruption budget that protects a pod.
-type Budget struct {
-	Namespace, Name string
-	// Allowed disruptions now; Healthy of Expected pods, Wanted at least.
-	Allowed, Healthy, Wanted, Expected int32
-}
-
-// Impossible reports whether the budget allows no eviction even when all its
-// pods are healthy.
-func (b Budget) Impossible() bool { return b.Expected > 0 && b.Wanted >= b.Expected }
-
-const reasonDisruptionBudget = "DisruptionBudget"
-
-// Blocked explains why the Eviction API refused a pod. It waits: an eviction is
-// tried again every few seconds.
-func Blocked(node string, p Pod, budgets []Budget) model.Verdict {
-	v := model.Verdict{Reason: reasonDisruptionBudget, Object: p.Object(), Waiting: true}
-	if len(budgets) == 0 {
-		v.Message = fmt.Sprintf("node %s: the API server holds back the eviction of pod %s (owner %s)", node, p.Key(), p.Owner())
-		return v
-	}
-	b := budgets[0]
-	v.Message = fmt.Sprintf("node %s: pod %s (owner %s) is protected by PodDisruptionBudget %s/%s, which allows %d disruptions: %d of %d pods are healthy, %d are wanted",
-		node, p.Key(), p.Owner(), b.Namespace, b.Name, b.Allowed, b.Healthy, b.Expected, b.Wanted)
-	v.Fix = "make more pods of " + p.Owner() + " healthy or add replicas"
-	if b.Impossible() {
-		v.Waiting = false
-		v.Fix = fmt.Sprintf("this budget can never be met: lower minAvailable (or raise maxUnavailable) of %s/%s, or add replicas to %s", b.Namespace, b.Name, p.Owner())
-	}
-	if len(budgets) > 1 {
-		v.Waiting = false
-		v.Fix = fmt.Sprintf("the API server evicts no pod that has two budgets: delete one of %s and %s", b.Name, budgets[1].Name)
-	}
-	return v
 }
 
 // DataLoss names the pods whose emptyDir data goes with them, for an event.

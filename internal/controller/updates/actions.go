@@ -33,7 +33,7 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 		case rollout.DrainIt:
 			var vs []model.Verdict
 			r.tellLoss(u, a.Node, drains[a.Node])
-			vs, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node])
+			vs, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
 			verdicts = append(verdicts, vs...)
 		case rollout.Permit:
 			err = r.permit(ctx, u, plan, a)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/staticpods"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
@@ -42,6 +43,7 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	verdicts, actErr := r.act(ctx, w, u, plan, d, drains)
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
+	st.out.Drains = evict.Table(evict.Look{Now: w.now, Nodes: in.Nodes, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
 	r.tellFailures(w, u, d)
 	switch {
 	case d.Finished:
@@ -132,7 +134,7 @@ func markOf(n *corev1.Node) *mark {
 }
 
 func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
-	in := rollout.Input{Plan: plan, Nodes: map[string]rollout.Node{}, Pools: w.rolloutPools(), Paused: u.Spec.Paused, Attempt: u.Spec.Retry + 1, Now: w.now}
+	in := rollout.Input{Plan: plan, Nodes: map[string]rollout.Node{}, Pools: evict.Timeouts(w.rolloutPools(), u), Paused: u.Spec.Paused, Attempt: u.Spec.Retry + 1, Now: w.now}
 	drains := map[string]drain.Decision{}
 	for _, n := range w.nodes {
 		if controlPlane(n) && !ready(n) {
@@ -145,7 +147,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.Clu
 			continue // it has left the cluster
 		}
 		rn := r.rolloutNode(w, u, np, n)
-		if err := r.lookCloser(ctx, np, &rn, drains); err != nil {
+		if err := r.lookCloser(ctx, np, &rn, drains, u.Spec.Drain, w.now); err != nil {
 			return in, nil, err
 		}
 		in.Nodes[np.Node] = rn
@@ -182,18 +184,17 @@ func (w *world) notYet(np model.NodePlan, n *corev1.Node) string {
 
 // lookCloser asks the API server about pods, for nodes that have started only:
 // those that must leave before the run, and the static pods after it.
-func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *rollout.Node, drains map[string]drain.Decision) error {
+func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *rollout.Node, drains map[string]drain.Decision, o *v1alpha1.DrainOptions, now time.Time) error {
 	switch {
 	case !rn.Started:
 		return nil
 	case rn.Run == nil && has(np, rollout.Drained) && rn.Unschedulable:
-		pods, err := r.Evictor.PodsOn(ctx, np.Node)
+		d, err := r.Evictor.Decide(ctx, np.Node, o)
 		if err != nil {
 			return err
 		}
-		d := drain.Decide(pods)
 		drains[np.Node] = d
-		rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(np.Node, d.Refused)}
+		rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(np.Node, append(d.Refused, d.Late(now)...))}
 	case rn.Run != nil && rn.Run.State == rollout.RunSucceeded && rn.AtTarget && np.Role == model.RoleControlPlane && update.MovesKubernetes(np):
 		notYet, err := staticpods.NotYet(ctx, r.Live, np.Node, np.To)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -45,6 +46,7 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	}
 	res := gate.Decide(gin)
 	st.verdicts, st.warnings, st.gate = res.Verdicts, res.Warnings, &res
+	gatefacts.Answers(u, res, &st.out)
 	started = st.judge(u, out)
 	if err := r.write(ctx, st); err != nil {
 		return false, err
@@ -166,13 +168,7 @@ func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 		g.InPlan = planned[n.Name] || out.NothingToDo()
 		in.Nodes = append(in.Nodes, g)
 	}
-	pdbs, err := r.Evictor.Budgets(ctx)
-	if err != nil {
-		return in, err
-	}
-	for _, b := range pdbs {
-		in.Budgets = append(in.Budgets, gate.Budget{Namespace: b.Namespace, Name: b.Name, Wanted: b.Status.DesiredHealthy, Expected: b.Status.ExpectedPods})
-	}
+	r.Gate.Fill(ctx, w.forGate(out.Plan), u, &in)
 	return in, nil
 }
 
@@ -228,4 +224,13 @@ func (r *Reconciler) holdList(ctx context.Context, name string) (model.HoldList,
 		_ = json.Unmarshal([]byte(c.Data), &l) // the name is its hash: it is what was written
 	}
 	return l, nil
+}
+
+// forGate is what the gate's other facts are gathered from.
+func (w *world) forGate(p model.Plan) gatefacts.World {
+	budgets := map[string]int{}
+	for name, pool := range w.rolloutPools() {
+		budgets[name] = pool.Budget
+	}
+	return gatefacts.World{Now: w.now, Nodes: w.byName, Updates: w.updates, Plan: p, Budgets: budgets}
 }

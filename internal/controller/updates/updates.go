@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/roster"
 )
@@ -45,6 +46,7 @@ type Reconciler struct {
 	Roster  *roster.Roster
 	Headers *headers.Cache
 	Evictor *evict.Evictor
+	Gate    *gatefacts.Gatherer
 	Events  events.EventRecorder
 	Metrics *Metrics
 	Now     func() time.Time

@@ -21,7 +21,6 @@ const (
 	reasonImagesMissing     = "ImagesMissing"
 	reasonLoading           = "Loading"
 	reasonPayloadMissing    = "PayloadMissing"
-	reasonDisruptionBudget  = "DisruptionBudget"
 )
 
 type verdicts = []model.Verdict
@@ -236,19 +235,4 @@ func nodeSpace(n Node) verdicts {
 		}
 	}
 	return out
-}
-
-// budgets warns of disruption budgets that no drain could ever meet, before
-// the first node is touched.
-func budgets(in *Input) (verdicts, verdicts) {
-	var warn verdicts
-	for _, b := range in.Budgets {
-		if b.Expected > 0 && b.Wanted >= b.Expected {
-			warn = append(warn, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Namespace + "/" + b.Name,
-				Message: fmt.Sprintf("PodDisruptionBudget %s/%s wants %d of %d pods and so allows no eviction, ever: the drain of their nodes will wait", b.Namespace, b.Name, b.Wanted, b.Expected),
-				Fix:     "lower minAvailable (or raise maxUnavailable), or add replicas"})
-		}
-	}
-	sort.Slice(warn, func(i, j int) bool { return warn[i].Object < warn[j].Object })
-	return nil, warn
 }

@@ -3,8 +3,30 @@
 //
 // Promise: pure. Every check is asked and every verdict returned, in the order
 // of the chain and then by node, so that a person sees all that is wrong at
-// once. Nothing has been changed on any node before the gate is open.
+// once. Nothing has been changed on any node before the gate is open. A check
+// that cannot be answered because a fact is missing does not say yes: it says
+// FactUnknown, as a warning where the fact is worth knowing only.
 //
-// Input: Input, gathered by the controller. Output: Result. Caller: the
-// controller. Adding a check is one function and one line in Checks.
+// Risks. A person may take the "no" of a check as a warning, by the check's
+// name, with a reason and an end (ClusterUpdate.spec.acceptedRisks, `refit
+// accept`). From its end on the check counts again. Checks with Never set can
+// be accepted by nobody: what they guard cannot be mended afterwards; the API
+// refuses their names as well (a test compares the two lists).
+//
+// Registering a check of another part (boot image skew, lint): write
+//
+//	func bootImageSkew(in *Input) (verdicts, verdicts)
+//
+// in a file of its own in this package, add what it looks at to Input (plain
+// values, gathered by the controller: controller/updates/gatefacts*.go), add
+// one line to Checks at the place where its answer should be read, and a line
+// to TestChecks. A verdict's message holds no time and no number that changes
+// from look to look; its reason is a word of the catalogue. Plan, controller
+// and command line need no change: they go through the list.
+//
+// Files: gate.go the list and the decision, input.go what is looked at, risk.go
+// accepted risks, checks*.go the questions.
+//
+// Input: Input. Output: Result. Callers: the controller; `refit accept` and
+// `refit gate` for the names.
 package gate

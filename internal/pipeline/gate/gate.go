@@ -9,71 +9,21 @@ import (
 // SilentAfter is how long an agent may be unheard before the gate closes.
 const SilentAfter = 3 * time.Minute
 
-// FileSystem is the room of one place on a node, in bytes.
-type FileSystem struct {
-	Name, ID string
-	Free     int64
-}
+// Answers of a check; the words of the API's CheckResult.
+const (
+	Passed   = "Passed"
+	Closed   = "Closed"
+	Warned   = "Warned"
+	Accepted = "Accepted"
+)
 
-// Holding is what a node reports to hold.
-type Holding struct {
-	// Content is the hold list that the report is about.
-	Content                               string
-	ImagesTotal, ImagesHeld, ImagesPinned int32
-	PayloadsTotal, PayloadsHeld           int32
-	// Lacking are images that the node's updaters need and nobody brings.
-	Lacking []string
-	// Needed is the room still needed in bytes, by file system name.
-	Needed map[string]int64
-}
-
-// Node is what the gate needs of a node.
-type Node struct {
-	Name         string
-	ControlPlane bool
-	// InPlan is true if the plan moves the node. Others must hold the images
-	// too: the cluster's own pods run everywhere.
-	InPlan bool
-	Ready  bool
-	// AgentKnown is true once an agent has reported; Heartbeat is when it last did.
-	AgentKnown bool
-	Heartbeat  time.Time
-	// WantHold is the hold list the node was given; HoldsBundle is true if that
-	// list has everything of the update's bundle.
-	WantHold    string
-	HoldsBundle bool
-	// WantImages and WantPayloads are the lengths of that list.
-	WantImages, WantPayloads int
-	Holding                  *Holding
-	FileSystems              []FileSystem
-	// Stalled is what the agent says stops it, nil if nothing.
-	Stalled *model.Verdict
-}
-
-// Budget is a PodDisruptionBudget.
-type Budget struct {
-	Namespace, Name string
-	// Wanted pods of Expected must stay healthy.
-	Wanted, Expected int32
-}
-
-// Input is everything the gate looks at.
-type Input struct {
-	Now time.Time
-	// Bundle is the digest, Approved whether it may be loaded; if not, Approval
-	// says why.
-	Bundle   string
-	Approved bool
-	Approval *model.Verdict
-	// Plan is what the planner said.
-	PlanVerdicts, PlanWarnings []model.Verdict
-	PlanDigest                 string
-	// ApprovedPlan is the digest a person approved, empty if any will do.
-	ApprovedPlan string
-	// Running is the name of another update that has started, empty if none.
-	Running string
-	Nodes   []Node
-	Budgets []Budget
+// Answer is what one check said.
+type Answer struct {
+	Name   string
+	Result string
+	// Verdicts that close the gate, or did before the risk was accepted, and
+	// Warnings.
+	Verdicts, Warnings int
 }
 
 // Result of asking every check.
@@ -83,6 +33,10 @@ type Result struct {
 	Warnings []model.Verdict
 	// Closed names the checks that said no, in order.
 	Closed []string
+	// Answers of all checks, in order.
+	Answers []Answer
+	// Risks says what became of each accepted risk, by its check's name.
+	Risks []RiskOutcome
 }
 
 // Open reports whether the update may start.
@@ -91,6 +45,11 @@ func (r Result) Open() bool { return len(r.Verdicts) == 0 }
 // Check is one question.
 type Check struct {
 	Name string
+	// Asks is the question in words.
+	Asks string
+	// Never says why nobody can accept this check's "no"; empty if it can be
+	// accepted.
+	Never string
 	// Ask returns every reason against, and what is only worth knowing.
 	Ask func(*Input) (verdicts, warnings []model.Verdict)
 }
@@ -98,30 +57,71 @@ type Check struct {
 // Checks in the order in which a person should read their answers.
 func Checks() []Check {
 	return []Check{
-		{"bundle-approved", bundleApproved},
-		{"plan", planned},
-		{"plan-unchanged", planUnchanged},
-		{"no-other-update", noOtherUpdate},
-		{"space", space},
-		{"agents", agents},
-		{"nodes-ready", nodesReady},
-		{"control-plane", controlPlane},
-		{"images-held", imagesHeld},
-		{"payloads-held", payloadsHeld},
-		{"budgets", budgets},
+		{"bundle-approved", "is the bundle verified and approved?", "nothing unapproved is ever loaded or run", bundleApproved},
+		{"plan", "is every change covered, at a supported distance of versions?", "what no updater can do is not done by accepting it", planned},
+		{"plan-unchanged", "is the plan the one that was approved?", "what was shown is what runs: look at the new plan and approve that", planUnchanged},
+		{"no-other-update", "does no other update move nodes?", "two updates at once would spend each other's budgets", noOtherUpdate},
+		{"space", "is there room for the images on every node?", "a full disk stops the node that it is on, and its pins with it", space},
+		{"agents", "is every node's agent heard?", "without its agent a node can be neither moved nor watched", agents},
+		{"nodes-ready", "is every node of the plan Ready?", "", nodesReady},
+		{"control-plane", "is every control-plane node Ready?", "a control plane that is lost is not mended by this update", controlPlane},
+		{"quorum", "is every etcd member healthy?", "a quorum that is lost cannot be given back by this update", quorum},
+		{"etcd-space", "has etcd room left?", "", etcdSpace},
+		{"images-held", "does every node hold and pin every image?", "nothing is changed before every node holds what it needs to come back", imagesHeld},
+		{"payloads-held", "does every node hold the files its updaters need?", "nothing is changed before every node holds what it needs to come back", payloadsHeld},
+		{"pressure", "is no node of the plan short of disk, memory or processes?", "", pressure},
+		{"certificates", "do all certificates outlast the update?", "", certificates},
+		{"clock", "are the clocks of the nodes right?", "", clock},
+		{"cordons", "has nobody else cordoned a node of the plan?", "", cordons},
+		{"budgets", "can the nodes be drained?", "", budgets},
+		{"webhooks", "do webhooks that fail closed outlive the drains?", "", webhooks},
+		{"removed-apis", "does nobody use an API that the target removes?", "", removedAPIs},
+		{"image-pulls", "does nothing ask a registry for images that are here?", "", imagePulls},
 	}
+}
+
+// Find finds a check by its name.
+func Find(name string) (Check, bool) {
+	for _, c := range Checks() {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Check{}, false
 }
 
 // Decide asks every check.
 func Decide(in Input) Result {
 	var r Result
+	risks := newRisks(in.Accepted, in.Now)
 	for _, c := range Checks() {
 		verdicts, warnings := c.Ask(&in)
-		if len(verdicts) > 0 {
-			r.Closed = append(r.Closed, c.Name)
+		if what, missing := in.Unknown[c.Name]; missing {
+			warnings = append(warnings, unknown(c, what))
 		}
+		a := Answer{Name: c.Name, Result: Passed, Verdicts: len(verdicts), Warnings: len(warnings)}
+		switch {
+		case len(verdicts) > 0 && risks.take(c, len(verdicts)):
+			a.Result = Accepted
+			warnings = append(risks.soften(c, verdicts), warnings...)
+			verdicts = nil
+		case len(verdicts) > 0:
+			a.Result = Closed
+			r.Closed = append(r.Closed, c.Name)
+		case len(warnings) > 0:
+			a.Result = Warned
+		}
+		r.Answers = append(r.Answers, a)
 		r.Verdicts = append(r.Verdicts, verdicts...)
 		r.Warnings = append(r.Warnings, warnings...)
 	}
+	outcomes, said := risks.outcomes()
+	r.Risks = outcomes
+	r.Warnings = append(r.Warnings, said...)
 	return r
+}
+
+func unknown(c Check, what string) model.Verdict {
+	return model.Verdict{Reason: reasonFactUnknown, Waiting: true,
+		Message: "check " + c.Name + " (" + c.Asks + ") could not be asked in full: " + what}
 }

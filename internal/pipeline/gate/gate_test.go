@@ -66,10 +66,10 @@ func TestChecks(t *testing.T) {
 			in.Nodes[1].Holding.Needed = map[string]int64{"state": 600, "images": 600}
 			in.Nodes[1].FileSystems[1].ID = "b"
 		}},
-		"a node outside the plan warns":      {change: func(in *Input) { in.Nodes[1] = Node{Name: "n2", Ready: true} }, message: "node n2 has no refit agent", warning: true},
-		"a budget that can never be met":     {change: func(in *Input) { in.Budgets = []Budget{{"default", "web", 2, 2}} }, message: "default/web wants 2 of 2 pods", warning: true},
-		"a budget with room says nothing":    {change: func(in *Input) { in.Budgets = []Budget{{"default", "web", 1, 2}} }},
-		"a budget without pods says nothing": {change: func(in *Input) { in.Budgets = []Budget{{"default", "web", 1, 0}} }},
+		"a node outside the plan warns": {change: func(in *Input) { in.Nodes[1] = Node{Name: "n2", Ready: true} }, message: "node n2 has no refit agent", warning: true},
+		"the drain's look ahead warns": {change: func(in *Input) {
+			in.DrainVerdicts = []model.Verdict{{Reason: "DisruptionBudget", Message: "default/web wants 2 of 2 pods"}}
+		}, message: "default/web wants 2 of 2 pods", warning: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

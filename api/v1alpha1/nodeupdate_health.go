@@ -1,0 +1,50 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// CertificateExpiry is the last moment of one certificate.
+type CertificateExpiry struct {
+	// Name of the file below the directory it was found in, for example
+	// apiserver.crt or etcd/server.crt.
+	Name     string      `json:"name"`
+	NotAfter metav1.Time `json:"notAfter"`
+}
+
+// EtcdHealth is what the etcd member of this node says of itself.
+type EtcdHealth struct {
+	Healthy bool `json:"healthy"`
+	// Message says why it is not healthy.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
+	// SizeBytes of the database file, InUseBytes of it that hold data, and
+	// QuotaBytes from which on etcd takes no more writes; 0 if unknown.
+	// +optional
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// +optional
+	InUseBytes int64 `json:"inUseBytes,omitempty"`
+	// +optional
+	QuotaBytes int64 `json:"quotaBytes,omitempty"`
+}
+
+// NodeHealth is what the gate asks of a node: looked at, never changed.
+type NodeHealth struct {
+	// Certificates of this node's Kubernetes parts; those that end first, at
+	// most 12.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=12
+	Certificates []CertificateExpiry `json:"certificates,omitempty"`
+	// Etcd on a node with an etcd member.
+	// +optional
+	Etcd *EtcdHealth `json:"etcd,omitempty"`
+	// ClockSkewSeconds is how far this node's clock is ahead of the API
+	// server's (negative: behind), measured to a second; absent if unknown.
+	// +optional
+	ClockSkewSeconds *int32 `json:"clockSkewSeconds,omitempty"`
+	// PullVerification is the kubelet's imagePullCredentialsVerificationPolicy
+	// if it is set: AlwaysVerify asks a registry also for images that are here.
+	// +optional
+	PullVerification string `json:"pullVerification,omitempty"`
+}

@@ -1,0 +1,97 @@
+package drain
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// maxNamed is how many pods a sentence names.
+const maxNamed = 6
+
+// Preflight says, before any node is touched, what no drain of these pods'
+// nodes could ever get past by itself: budgets that can never be met, pods with
+// two budgets, pods that nothing would make again. pods are those of the nodes
+// of a plan that will be drained. Each obstacle names its pods by node.
+func Preflight(pods []Pod, o Options) []model.Verdict {
+	hopeless := map[string]*obstacle{}
+	var out []model.Verdict
+	d := DecideWith(pods, o)
+	for _, p := range d.Evict {
+		if len(p.Budgets) > 1 {
+			b := sorted(p.Budgets)
+			add(hopeless, "2 "+keys(b), p, twoBudgets(b))
+			continue
+		}
+		for _, b := range p.Budgets {
+			if why, cure := b.hopeless(); why != "" && (p.Ready || !b.UnhealthyMayGo) {
+				add(hopeless, "1 "+b.Key(), p, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
+					Message: "PodDisruptionBudget " + b.Key() + " " + why, Fix: cure})
+			}
+		}
+	}
+	byKey := map[string]Pod{}
+	for _, p := range pods {
+		byKey[p.Object()] = p
+	}
+	for _, v := range d.Refused {
+		v.Message = "node " + byKey[v.Object].Node + ": " + v.Message
+		out = append(out, v)
+	}
+	for _, h := range hopeless {
+		h.v.Message += "; the drain would wait for " + h.named()
+		out = append(out, h.v)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		return out[i].Object < out[j].Object || out[i].Object == out[j].Object && out[i].Message < out[j].Message
+	})
+	return out
+}
+
+func sorted(bs []Budget) []Budget {
+	bs = append([]Budget(nil), bs...)
+	sort.Slice(bs, func(i, j int) bool { return bs[i].Key() < bs[j].Key() })
+	return bs
+}
+
+func twoBudgets(bs []Budget) model.Verdict {
+	return model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + bs[0].Key(),
+		Message: fmt.Sprintf("PodDisruptionBudgets %s protect the same pods, and the API server evicts no pod that has two budgets", keys(bs)),
+		Fix:     "delete one of " + keys(bs) + ", or narrow its selector"}
+}
+
+// obstacle is a verdict and the pods it is about.
+type obstacle struct {
+	v    model.Verdict
+	pods []Pod
+}
+
+func add(to map[string]*obstacle, key string, p Pod, v model.Verdict) {
+	if to[key] == nil {
+		to[key] = &obstacle{v: v}
+	}
+	to[key].pods = append(to[key].pods, p)
+}
+
+// named lists the pods by node: "node n2: shop/app-1; node n3: shop/app-2".
+func (o *obstacle) named() string {
+	pods := o.pods
+	sort.SliceStable(pods, func(i, j int) bool { return pods[i].Node < pods[j].Node })
+	var parts []string
+	last := ""
+	for i, p := range pods[:min(len(pods), maxNamed)] {
+		if i > 0 && p.Node == last {
+			parts[len(parts)-1] += ", " + p.Key()
+			continue
+		}
+		parts = append(parts, "node "+p.Node+": "+p.Key())
+		last = p.Node
+	}
+	out := strings.Join(parts, "; ")
+	if n := len(pods) - maxNamed; n > 0 {
+		out += fmt.Sprintf("; and %d more", n)
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package gate
+
+import (
+	"time"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// FileSystem is the room of one place on a node, in bytes.
+type FileSystem struct {
+	Name, ID string
+	Free     int64
+}
+
+// Holding is what a node reports to hold.
+type Holding struct {
+	// Content is the hold list that the report is about.
+	Content                               string
+	ImagesTotal, ImagesHeld, ImagesPinned int32
+	PayloadsTotal, PayloadsHeld           int32
+	// Lacking are images that the node's updaters need and nobody brings.
+	Lacking []string
+	// Needed is the room still needed in bytes, by file system name.
+	Needed map[string]int64
+}
+
+// Certificate is a file with its last moment.
+type Certificate struct {
+	Name     string
+	NotAfter time.Time
+}
+
+// Etcd is what the member on a node says of itself; sizes in bytes, 0 if
+// unknown.
+type Etcd struct {
+	Healthy            bool
+	Message            string
+	Size, InUse, Quota int64
+}
+
+// Node is what the gate needs of a node.
+type Node struct {
+	Name         string
+	ControlPlane bool
+	// InPlan is true if the plan moves the node. Others must hold the images
+	// too: the cluster's own pods run everywhere.
+	InPlan bool
+	// Drained is true if the plan empties the node.
+	Drained bool
+	Ready   bool
+	// Pressure names what the node is short of: DiskPressure, MemoryPressure,
+	// PIDPressure.
+	Pressure []string
+	// ForeignCordon is true if somebody else has cordoned the node.
+	ForeignCordon bool
+	// AgentKnown is true once an agent has reported; Heartbeat is when it last did.
+	AgentKnown bool
+	Heartbeat  time.Time
+	// WantHold is the hold list the node was given; HoldsBundle is true if that
+	// list has everything of the update's bundle.
+	WantHold    string
+	HoldsBundle bool
+	// WantImages and WantPayloads are the lengths of that list.
+	WantImages, WantPayloads int
+	Holding                  *Holding
+	FileSystems              []FileSystem
+	// Stalled is what the agent says stops it, nil if nothing.
+	Stalled *model.Verdict
+	// Certificates of the node, those that end first.
+	Certificates []Certificate
+	// Etcd is nil on a node without a member.
+	Etcd *Etcd
+	// Skew is how far the node's clock is ahead of the API server's; SkewKnown
+	// is false if nobody measured it.
+	Skew      time.Duration
+	SkewKnown bool
+	// PullVerification is the kubelet's policy for images that are on the node.
+	PullVerification string
+}
+
+// RemovedAPI is an API that somebody asked for since the API server started.
+type RemovedAPI struct {
+	Group, Version, Resource, Subresource string
+	// RemovedIn is the minor version that does not serve it, for example 1.37.
+	RemovedIn string
+}
+
+// Webhook is an admission webhook that fails closed and is served by pods.
+type Webhook struct {
+	// Configuration as kind/name, and the name of the webhook in it.
+	Configuration, Name string
+	// Service as namespace/name.
+	Service string
+	// Nodes that its ready backends run on.
+	Nodes []string
+	// OwnPods is true if it is asked also about the pods of its own backend, so
+	// that these cannot come back once they are gone.
+	OwnPods bool
+	// Vital is true if it is asked about what an update must write: nodes,
+	// evictions, leases, refit's own objects.
+	Vital bool
+}
+
+// Pulls are the settings that send a node to a registry although it has the image.
+type Pulls struct {
+	// AlwaysAdmission names the API servers with the admission plugin
+	// AlwaysPullImages.
+	AlwaysAdmission []string
+	// AlwaysPods counts the pods with imagePullPolicy Always; Always are the
+	// first of them as namespace/name.
+	AlwaysPods int
+	Always     []string
+}
+
+// Input is everything the gate looks at.
+type Input struct {
+	Now time.Time
+	// Bundle is the digest, Approved whether it may be loaded; if not, Approval
+	// says why.
+	Bundle   string
+	Approved bool
+	Approval *model.Verdict
+	// Plan is what the planner said.
+	PlanVerdicts, PlanWarnings []model.Verdict
+	PlanDigest                 string
+	// TargetKubernetes is the version that the plan leads to, empty if it does
+	// not change it.
+	TargetKubernetes string
+	// Lasts is a careful guess of how long the update takes.
+	Lasts time.Duration
+	// ApprovedPlan is the digest a person approved, empty if any will do.
+	ApprovedPlan string
+	// Running is the name of another update that has started, empty if none.
+	Running string
+	Nodes   []Node
+	// DrainVerdicts are what the drain's own look ahead found (package drain):
+	// budgets that can never be met, pods that nothing would make again.
+	DrainVerdicts []model.Verdict
+	RemovedAPIs   []RemovedAPI
+	Webhooks      []Webhook
+	Pulls         Pulls
+	// Unknown are facts that could not be read, by the name of the check that
+	// needs them, with what was asked and what came back.
+	Unknown map[string]string
+	// Accepted risks.
+	Accepted []Risk
+}

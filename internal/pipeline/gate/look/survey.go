@@ -1,0 +1,85 @@
+package look
+
+import (
+	"context"
+	"sort"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/internal/drain"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+// maxAlways is how many pods with pull policy Always are named.
+const maxAlways = 5
+
+// Survey is what one walk over all pods found.
+type Survey struct {
+	// Pods of the nodes that will be drained, with their budgets.
+	Pods  []drain.Pod
+	Pulls gate.Pulls
+}
+
+// Pods walks over all pods once: those of the nodes that will be drained, and
+// what asks a registry at every start.
+func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules) (Survey, error) {
+	var s Survey
+	bs, err := ListBudgets(ctx, c)
+	if err != nil {
+		return s, err
+	}
+	var always []string
+	err = eachPod(ctx, c, func(p *corev1.Pod) {
+		if drained[p.Spec.NodeName] {
+			s.Pods = append(s.Pods, r.pod(p, bs.Of(p)))
+		}
+		if pullsAlways(p) {
+			always = append(always, p.Namespace+"/"+p.Name)
+		}
+		if forcesPull(p) {
+			s.Pulls.AlwaysAdmission = append(s.Pulls.AlwaysAdmission, p.Name)
+		}
+	})
+	if err != nil {
+		return s, err
+	}
+	sort.Strings(always)
+	sort.Strings(s.Pulls.AlwaysAdmission)
+	s.Pulls.AlwaysPods, s.Pulls.Always = len(always), always[:min(len(always), maxAlways)]
+	return s, nil
+}
+
+func pullsAlways(p *corev1.Pod) bool {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	for _, cs := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range cs {
+			if cs[i].ImagePullPolicy == corev1.PullAlways {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// forcesPull reports whether a pod is an API server with AlwaysPullImages.
+func forcesPull(p *corev1.Pod) bool {
+	if p.Namespace != metav1.NamespaceSystem || p.Labels["component"] != "kube-apiserver" {
+		return false
+	}
+	for i := range p.Spec.Containers {
+		for _, a := range append(append([]string{}, p.Spec.Containers[i].Command...), p.Spec.Containers[i].Args...) {
+			list, ok := strings.CutPrefix(a, "--enable-admission-plugins=")
+			for _, name := range strings.Split(list, ",") {
+				if ok && strings.TrimSpace(name) == "AlwaysPullImages" {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
