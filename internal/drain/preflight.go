@@ -20,17 +20,7 @@ func Preflight(pods []Pod, o Options) []model.Verdict {
 	var out []model.Verdict
 	d := DecideWith(pods, o)
 	for _, p := range d.Evict {
-		if len(p.Budgets) > 1 {
-			b := sorted(p.Budgets)
-			add(hopeless, "2 "+keys(b), p, twoBudgets(b))
-			continue
-		}
-		for _, b := range p.Budgets {
-			if why, cure := b.hopeless(); why != "" && (p.Ready || !b.UnhealthyMayGo) {
-				add(hopeless, "1 "+b.Key(), p, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
-					Message: "PodDisruptionBudget " + b.Key() + " " + why, Fix: cure})
-			}
-		}
+		obstruct(hopeless, p)
 	}
 	byKey := map[string]Pod{}
 	for _, p := range pods {
@@ -48,6 +38,21 @@ func Preflight(pods []Pod, o Options) []model.Verdict {
 		return out[i].Object < out[j].Object || out[i].Object == out[j].Object && out[i].Message < out[j].Message
 	})
 	return out
+}
+
+// obstruct adds what could never let a pod go.
+func obstruct(to map[string]*obstacle, p Pod) {
+	if len(p.Budgets) > 1 {
+		b := sorted(p.Budgets)
+		add(to, "2 "+keys(b), p, twoBudgets(b))
+		return
+	}
+	for _, b := range p.Budgets {
+		if why, cure := b.hopeless(); why != "" && (p.Ready || !b.UnhealthyMayGo) {
+			add(to, "1 "+b.Key(), p, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
+				Message: "PodDisruptionBudget " + b.Key() + " " + why, Fix: cure})
+		}
+	}
 }
 
 func sorted(bs []Budget) []Budget {

@@ -150,14 +150,7 @@ func (w World) lasts() time.Duration {
 // nodeFacts fills in what nodes and agents say of their health, and returns the
 // nodes that will be drained.
 func (w World) nodeFacts(in *gate.Input) map[string]bool {
-	drained := map[string]bool{}
-	for _, np := range w.Plan.Nodes {
-		for _, s := range np.Steps {
-			if s.ID == rollout.Drained {
-				drained[np.Node] = true
-			}
-		}
-	}
+	drained := w.drained()
 	var mute []string
 	for i := range in.Nodes {
 		g := &in.Nodes[i]
@@ -184,6 +177,19 @@ func (w World) nodeFacts(in *gate.Input) map[string]bool {
 		in.Unknown["quorum"] = "the agents of " + strings.Join(mute, ", ") + " report no health (an older refit?)"
 	}
 	return drained
+}
+
+// drained are the nodes that the plan empties.
+func (w World) drained() map[string]bool {
+	out := map[string]bool{}
+	for _, np := range w.Plan.Nodes {
+		for _, s := range np.Steps {
+			if s.ID == rollout.Drained {
+				out[np.Node] = true
+			}
+		}
+	}
+	return out
 }
 
 func pressures(n *corev1.Node) []string {
