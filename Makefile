@@ -40,6 +40,11 @@ bench: deps build ## Benchmarks against peers and limits; results go to bench/re
 	mkdir -p bench/results
 	$(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bench/results/bench.txt
 
+.PHONY: simulate
+simulate: build ## Thirty thousand simulated nodes through a real API server, some 25 minutes; result in bench/results
+	mkdir -p bench/results
+	bin/refit lab simulate --nodes 30000 --budget 1500 --result bench/results/simulate-30000.json
+
 .PHONY: generate
 generate: ## Generate deepcopy code and CRDs from api/, access rules from internal/controller
 	$(TOOL) controller-gen object paths=./api/...

@@ -29,6 +29,7 @@ func run() error {
 	var o controller.Options
 	flag.StringVar(&o.HealthAddress, "health-address", "127.0.0.1:7947", "host:port of /healthz and /readyz, 0 for none")
 	flag.StringVar(&o.MetricsAddress, "metrics-address", "127.0.0.1:7948", "host:port of /metrics, 0 for none")
+	flag.StringVar(&o.ProfileAddress, "profile-address", "0", "host:port of Go's profiler, 0 for none")
 	flag.StringVar(&o.Identity, "identity", identity(), "identity in the leader election, the same after a restart")
 	verbose := flag.Bool("verbose", false, "log decisions too")
 	show := flag.Bool("version", false, "print the version and end")

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
@@ -53,9 +54,10 @@ type Options struct {
 	// Identity in the leader election, unique per pod and the same after a
 	// restart of its container. Empty means no leader election.
 	Identity string
-	// HealthAddress and MetricsAddress as host:port; empty or "0" means none.
-	HealthAddress, MetricsAddress string
-	Log                           logr.Logger
+	// HealthAddress, MetricsAddress and ProfileAddress (Go's profiler) as
+	// host:port; empty or "0" means none.
+	HealthAddress, MetricsAddress, ProfileAddress string
+	Log                                           logr.Logger
 	// Registry for refit's metrics; nil is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
 	// Now is the clock; nil is the machine's.
@@ -88,6 +90,7 @@ func Run(ctx context.Context, o Options) error {
 	if cfg.QPS == 0 {
 		cfg.QPS, cfg.Burst = 50, 100
 	}
+	cfg.Wrap(decision.Transport)
 	cfg.UserAgent = "refit-controller/" + version.Version()
 	if err := waitForAPI(ctx, cfg, o.Log); err != nil {
 		return err
@@ -116,9 +119,10 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
 		return err
 	}
+	times := decision.NewTimes(o.Registry)
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
 	f := &fleet.Reconciler{Client: mgr.GetClient(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Now: o.Now}
-	if err := f.Setup(ctx, mgr, fleet.HeaderSource(hs.Changed())); err != nil {
+	if err := f.Setup(ctx, mgr, times, fleet.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}
 	apiMetrics, err := look.MetricsOf(mgr.GetConfig())
@@ -129,7 +133,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
-	return u.Setup(ctx, mgr)
+	return u.Setup(ctx, mgr, times)
 }
 
 // leaderOnly fetches headers while this process leads.
@@ -153,6 +157,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 		},
 		Metrics:                       server.Options{BindAddress: orNone(o.MetricsAddress)},
 		HealthProbeBindAddress:        orNone(o.HealthAddress),
+		PprofBindAddress:              orNone(o.ProfileAddress),
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		// Tests run several in one process; a look that hangs on a dead connection ends.

@@ -96,7 +96,7 @@ var wiringEdges = map[string][]string{
 	"internal/controller": {"internal/web", "config"},
 	"internal/agent":      {"internal/web"},
 	"internal/cli":        {"internal/render", "internal/lab", "internal/release", "config"},
-	"internal/lab":        {"internal/controller", "internal/agent"},
+	"internal/lab":        {"internal/controller", "internal/agent", "config"},
 }
 
 func wiring(f, t string) string {

@@ -44,7 +44,7 @@ from source and kept in the user's cache directory.`,
 	c.PersistentFlags().StringVar(&s.name, "name", defaultName(), "name of the lab ($REFIT_LAB)")
 	c.PersistentFlags().StringVar(&s.stateDir, "state-dir", "", "directory of all labs (default "+lab.DefaultStateDir()+")")
 	c.AddCommand(newUp(s), newDown(s), newStatus(s), newKubeconfig(s), newExec(s), newRsh(s), newLogs(s),
-		newReboot(s), newCrash(s), newOn(s), newInsert(s), newEject(s), newOutside(s), newComponents())
+		newReboot(s), newCrash(s), newOn(s), newInsert(s), newEject(s), newOutside(s), newComponents(), newSimulate())
 	return c
 }
 

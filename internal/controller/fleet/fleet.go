@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/roster"
 )
@@ -48,7 +49,7 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, again source.Source) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times, again source.Source) error {
 	r.roster = roster.New()
 	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: NodeUpdateChanged}); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, again source.S
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
 		b = b.Watches(o, Whole("fleet", settle))
 	}
-	return b.Complete(r)
+	return b.Complete(times.Of("fleet", r))
 }
 
 // Backoff rests at most some seconds after an error: the usual error is an API

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
@@ -65,7 +66,7 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times) error {
 	r.Roster = roster.New()
 	if err := r.Roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: fleet.NodeUpdateChanged}); err != nil {
 		return err
@@ -75,7 +76,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}} {
 		b = b.Watches(o, fleet.Whole("updates", settle))
 	}
-	return b.Complete(r)
+	return b.Complete(times.Of("updates", r))
 }
 
 // nodeChanged drops the kubelets' heartbeats.

@@ -1,0 +1,92 @@
+package simulate
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+)
+
+// Releases that the nodes leave and reach.
+const (
+	from = "v1.35.4"
+	to   = "v1.36.3"
+)
+
+// stick is the bundle, as far as anybody reads it: its header.
+type stick struct {
+	header []byte
+	digest string
+}
+
+// makeStick makes the header of a release with as many images as a small site has.
+func makeStick() (*stick, error) {
+	m := &bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: "0.0.1", Name: "simulated", Version: to[1:], KubernetesVersion: to,
+		Platforms: []string{"linux/amd64"}, ChunkSize: bundle.DefaultChunkSize}
+	var table []byte
+	blob := func(content string) (string, int64, int) {
+		sum := sha256.Sum256([]byte(content))
+		table = append(table, sum[:]...)
+		d := bundle.DigestOf([]byte(content))
+		m.Blobs = append(m.Blobs, bundle.Blob{Digest: d, Size: int64(len(content))})
+		return d, int64(len(content)), len(m.Blobs) - 1
+	}
+	for i := range 24 {
+		name := fmt.Sprintf("registry.k8s.io/part-%02d:%s", i, to)
+		d, size, n := blob(name)
+		m.Images = append(m.Images, bundle.Image{Name: name, Digest: d, MediaType: "application/vnd.oci.image.manifest.v1+json", Group: bundle.GroupNode, Size: size, Blobs: []int{n}})
+	}
+	for _, p := range []string{bundle.PayloadKubeadm, bundle.PayloadKubelet} {
+		d, size, n := blob(p + to)
+		m.Payloads = append(m.Payloads, bundle.Payload{Name: p, Version: to, Platform: "linux/amd64", Digest: d, Size: size, Mode: 0o755, Blob: n})
+	}
+	raw, err := bundle.Marshal(m, table)
+	if err != nil {
+		return nil, err
+	}
+	h, err := bundle.ParseHeader(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &stick{raw, h.Digest}, nil
+}
+
+// chunkServer answers the controller in the name of all nodes; they share a key.
+type chunkServer struct {
+	stick   *stick
+	key     string
+	address string
+	server  *http.Server
+}
+
+func serveChunks(s *stick) (*chunkServer, error) {
+	key, _, err := exchange.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	id, err := exchange.NewIdentity(key)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("serve the bundle's header: %w", err)
+	}
+	c := &chunkServer{stick: s, key: id.PublicKey(), address: l.Addr().String()}
+	c.server = exchange.NewServer(exchange.Handler(c, exchange.Alive{Node: "simulated"}))
+	c.server.TLSConfig = id.ServerTLS(func(string) bool { return true })
+	go func() { _ = c.server.ServeTLS(l, "", "") }() // ends with Close
+	return c, nil
+}
+
+func (c *chunkServer) Header(digest string) ([]byte, error) {
+	if digest != c.stick.digest {
+		return nil, exchange.ErrNotHere
+	}
+	return c.stick.header, nil
+}
+func (c *chunkServer) Have(string) ([]byte, error)       { return nil, exchange.ErrNotHere }
+func (c *chunkServer) Chunk(string, int) ([]byte, error) { return nil, exchange.ErrNotHere }

@@ -1,0 +1,86 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Machine on which a run was made.
+type Machine struct {
+	Cores  int    `json:"cores"`
+	Memory int64  `json:"memoryBytes"`
+	Load   string `json:"loadBefore"`
+	After  string `json:"loadAfter"`
+}
+
+// Memory reads a size of /proc/PID/status, in bytes; 0 if there is none.
+func Memory(pid int, field string) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
+			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// CPU is the processor time of a process in seconds.
+func CPU(pid int) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, ok := strings.Cut(string(text), ") ") // the name may hold spaces
+	f := strings.Fields(rest)
+	if !ok || len(f) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(f[11], 64)
+	system, _ := strconv.ParseFloat(f[12], 64)
+	return (user + system) / 100 // USER_HZ is 100 on every Linux that Go knows
+}
+
+// Children of this process by the name of their program.
+func Children(names ...string) map[string]int {
+	out := map[string]int{}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		name, rest, ok := strings.Cut(string(text), ") ")
+		f := strings.Fields(rest)
+		if !ok || len(f) < 2 || f[1] != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		for _, n := range names {
+			if strings.HasSuffix(name, "("+n) {
+				out[n] = pid
+			}
+		}
+	}
+	return out
+}
+
+// This is the machine now.
+func This() Machine {
+	m := Machine{Cores: runtime.NumCPU(), Load: Load()}
+	text, _ := os.ReadFile("/proc/meminfo")
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			m.Memory = n << 10
+		}
+	}
+	return m
+}
+
+// Load is the load average of the machine, over one, five and fifteen minutes.
+func Load() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	f := strings.Fields(string(text))
+	return strings.Join(f[:min(3, len(f))], " ")
+}
