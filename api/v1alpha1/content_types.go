@@ -15,6 +15,8 @@ const (
 	ContentTrust = "trust"
 	// ContentPlan is a model.Plan.
 	ContentPlan = "plan"
+	// ContentConfig is a model.NodeConfig: a node's rendered configuration.
+	ContentConfig = "config"
 )
 
 // ContentName returns the name of the Content of a type with this data: the
@@ -36,7 +38,7 @@ type Content struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Type of the data: hold, trust or plan.
+	// Type of the data: hold, trust, plan or config.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	Type string `json:"type"`
 	// Data as JSON text.

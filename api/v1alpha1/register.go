@@ -31,6 +31,7 @@ func addKinds(s *runtime.Scheme) error {
 		&ClusterUpdate{}, &ClusterUpdateList{},
 		&NodeUpdate{}, &NodeUpdateList{},
 		&Content{}, &ContentList{},
+		&NodeConfig{}, &NodeConfigList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

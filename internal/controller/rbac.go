@@ -6,8 +6,8 @@ package controller
 //
 // What people say, and where the controller answers. It writes no spec of
 // these: approving and starting is for people.
-// +kubebuilder:rbac:groups=refit.dev,resources=bundles;trustpolicies;updatepools;clusterupdates;pinnedimagesets,verbs=get;list;watch
-// +kubebuilder:rbac:groups=refit.dev,resources=bundles/status;trustpolicies/status;updatepools/status;clusterupdates/status;pinnedimagesets/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=refit.dev,resources=bundles;trustpolicies;updatepools;clusterupdates;pinnedimagesets;nodeconfigs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=refit.dev,resources=bundles/status;trustpolicies/status;updatepools/status;clusterupdates/status;pinnedimagesets/status;nodeconfigs/status,verbs=get;update;patch
 //
 // A found bundle gets an object with an empty spec (an admission policy sees to
 // the emptiness).
@@ -38,6 +38,10 @@ package controller
 //
 // Whatever is said to nodes lives in one namespace.
 // +kubebuilder:rbac:groups=refit.dev,namespace=refit-nodes,resources=nodeupdates;contents,verbs=get;list;watch;create;patch;delete
+//
+// Files of a NodeConfig may come from ConfigMaps of that namespace. There is no
+// way from a NodeConfig to a Secret.
+// +kubebuilder:rbac:groups="",namespace=refit-nodes,resources=configmaps,verbs=get
 //
 // The controller's own key (one Secret by name) and its leader election.
 // +kubebuilder:rbac:groups="",namespace=refit-system,resources=secrets,verbs=create

@@ -32,6 +32,15 @@ const (
 	KubeadmBinary   = "kubeadm.binary"    // the new kubeadm is in its place
 	KubeletStopped  = "kubelet.stopped"   // the kubelet is replaced and stopped, not started
 	KubeletReplaced = "kubelet.replaced"  // its binary is replaced, the old one runs
+	FilesKept       = "files.kept"        // what was there is kept, nothing is written
+	FilesWritten    = "files.written"     // one file of several is written
+	UnitSet         = "unit.set"          // a unit is in its new state, not observed
+	UnitRefreshed   = "unit.refreshed"    // a unit was restarted because of a file
+	ProgramReplaced = "program.replaced"  // one program of several is replaced
+	PluginsReplaced = "plugins.replaced"  // one network plugin of several is replaced
+	RuntimeRestart  = "runtime.restart"   // the container runtime was told to restart
+	EtcdSnapshot    = "etcd.snapshot"     // a snapshot of etcd is written, not named
+	CertRenewed     = "cert.renewed"      // a certificate is renewed, who uses it runs with the old one
 	StatusApply     = "agent.status"      // before a status is written
 	RunReported     = "agent.runreported" // after a status with a finished run
 )
@@ -42,6 +51,7 @@ func Names() []string {
 		HeaderFetched, HeaderStored, ChunkWritten, BlobSync, BlobRename, MediumCopy, PeerFetch,
 		LoadContent, LoadUnpack, LoadDone, PinLabel, PinRecord, JournalRun, StepBefore, StepAfter,
 		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeletStopped, KubeletReplaced,
+		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed,
 		StatusApply, RunReported,
 	}
 }

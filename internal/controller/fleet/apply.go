@@ -140,9 +140,10 @@ func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[stri
 	return errors.Join(errs...)
 }
 
-// sameSpec compares all but spec.run, which is written elsewhere.
+// sameSpec compares all but spec.run and spec.config, which are written elsewhere.
 func sameSpec(have, want v1alpha1.NodeUpdateSpec) bool {
 	have.Run, want.Run = nil, nil
+	have.Config, want.Config = "", ""
 	return equality.Semantic.DeepEqual(have, want)
 }
 
@@ -189,6 +190,9 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 		}
 	}
 	for name, c := range w.contents {
+		if c.Type == v1alpha1.ContentConfig {
+			continue // the part that renders them knows who needs them
+		}
 		if !named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
 			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
 		}

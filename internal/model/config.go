@@ -1,0 +1,230 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// ConfigVersion is the version of a rendered configuration's JSON.
+const ConfigVersion = "refit.dev/config/v1"
+
+// NodeConfig is what a node's own configuration is to be: the NodeConfigs that
+// match the node, merged. It is the data of a Content of type "config", so it
+// is named by its hash and never changes.
+type NodeConfig struct {
+	Version string `json:"version"`
+	// Files by path, Units by name; each once, sorted.
+	Files []ConfigFile `json:"files,omitempty"`
+	Units []ConfigUnit `json:"units,omitempty"`
+	// Kubelet is the JSON text of the kubelet's own drop-in, empty for none.
+	Kubelet string `json:"kubelet,omitempty"`
+	// Certificates by name.
+	Certificates []ConfigCertificate `json:"certificates,omitempty"`
+	// SandboxImage of the container runtime, empty if nobody wants one.
+	SandboxImage string `json:"sandboxImage,omitempty"`
+}
+
+// ConfigFile is one file of a node, or one that must not be there.
+type ConfigFile struct {
+	Path string `json:"path"`
+	// Mode are the permission bits; Owner and Group are names or numbers.
+	Mode  uint32 `json:"mode,omitempty"`
+	Owner string `json:"owner,omitempty"`
+	Group string `json:"group,omitempty"`
+	Data  []byte `json:"data,omitempty"`
+	// Absent: the file must not be there.
+	Absent bool `json:"absent,omitempty"`
+	// Disruption of a change of this file; Units are reloaded or restarted then.
+	Disruption Disruption `json:"disruption"`
+	Units      []string   `json:"units,omitempty"`
+}
+
+// States of a unit.
+const (
+	UnitEnabled  = "enabled"  // starts at boot, and runs
+	UnitDisabled = "disabled" // does not start at boot, and does not run
+	UnitMasked   = "masked"   // cannot be started at all
+)
+
+// ConfigUnit is the state of one systemd unit.
+type ConfigUnit struct {
+	Name       string     `json:"name"`
+	State      string     `json:"state"`
+	Disruption Disruption `json:"disruption"`
+}
+
+// ConfigCertificate is how young a certificate must be.
+type ConfigCertificate struct {
+	// Name as kubeadm says it (apiserver, etcd-server, admin.conf ...), or
+	// kubelet-client.
+	Name string `json:"name"`
+	// NotBefore is the first day on which it may have been made, 2006-01-02;
+	// DaysLeft how many days it must still be good. Either may be empty.
+	NotBefore string `json:"notBefore,omitempty"`
+	DaysLeft  int    `json:"daysLeft,omitempty"`
+}
+
+// Wants says in words what is asked of a certificate; it is the field's value
+// when the certificate is so.
+func (c ConfigCertificate) Wants() string {
+	var parts []string
+	if c.NotBefore != "" {
+		parts = append(parts, "made on "+c.NotBefore+" or later")
+	}
+	if c.DaysLeft > 0 {
+		parts = append(parts, fmt.Sprintf("%d days left", c.DaysLeft))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Paths of a node's fields.
+const (
+	FieldFile         = "file" // and the file's path: file/etc/motd
+	FieldUnit         = "unit/"
+	FieldProgram      = "program/"
+	FieldCertificate  = "certificate/"
+	FieldKubelet      = "kubelet/config"
+	FieldCNI          = "cni/plugins"
+	FieldSandboxImage = "runtime/sandbox-image"
+)
+
+// ValueAbsent is the value of a file that must not be there and is not.
+const ValueAbsent = "absent"
+
+// DigestOf is sha256:<hex> of some bytes.
+func DigestOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// FileValue is the value of a file's field.
+func FileValue(digest string, mode uint32, owner, group string) string {
+	return fmt.Sprintf("%s %04o %s:%s", digest, mode, owner, group)
+}
+
+// Value of the file's field when the node is as wanted.
+func (f ConfigFile) Value() string {
+	if f.Absent {
+		return ValueAbsent
+	}
+	return FileValue(DigestOf(f.Data), f.Mode, f.Owner, f.Group)
+}
+
+// Fields are the node's fields as this configuration wants them.
+func (c NodeConfig) Fields() map[string]string {
+	out := map[string]string{}
+	for _, f := range c.Files {
+		out[FieldFile+f.Path] = f.Value()
+	}
+	for _, u := range c.Units {
+		out[FieldUnit+u.Name] = u.State
+	}
+	for _, k := range c.Certificates {
+		out[FieldCertificate+k.Name] = k.Wants()
+	}
+	if c.Kubelet != "" {
+		out[FieldKubelet] = DigestOf([]byte(c.Kubelet))
+	}
+	if c.SandboxImage != "" {
+		out[FieldSandboxImage] = c.SandboxImage
+	}
+	return out
+}
+
+// Disrupts is what a change of one of the configuration's fields does to the
+// node; DisruptionNone for a field that is not its own.
+func (c NodeConfig) Disrupts(field string) Disruption {
+	for _, f := range c.Files {
+		if field == FieldFile+f.Path {
+			return f.Disruption
+		}
+	}
+	for _, u := range c.Units {
+		if field == FieldUnit+u.Name {
+			return u.Disruption
+		}
+	}
+	if field == FieldKubelet || field == FieldSandboxImage || strings.HasPrefix(field, FieldCertificate) {
+		return DisruptionRestart
+	}
+	return DisruptionNone
+}
+
+// Empty reports whether nothing is wanted.
+func (c NodeConfig) Empty() bool {
+	return len(c.Files)+len(c.Units)+len(c.Certificates) == 0 && c.Kubelet == "" && c.SandboxImage == ""
+}
+
+// JSON is the canonical text.
+func (c NodeConfig) JSON() []byte {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // it holds only strings, numbers and bytes
+	}
+	return b
+}
+
+// kept are directories whose content belongs to somebody else.
+var kept = []struct{ dir, why string }{
+	{"/etc/kubernetes", "kubeadm's: certificates, kubeconfigs and static pods are changed by their own updaters"},
+	{"/var/lib/etcd", "etcd's data"},
+	{"/var/lib/kubelet", "the kubelet's state; its configuration is spec.kubelet"},
+	{"/var/lib/refit", "refit's own"},
+	{"/etc/refit", "refit's own"},
+	{"/run/refit", "refit's own"},
+	{"/var/lib/containerd", "the container runtime's state"},
+	{"/run/containerd", "the container runtime's state"},
+	{"/var/lib/containers", "the container runtime's state"},
+	{"/run/containers", "the container runtime's state"},
+	{"/run/crio", "the container runtime's state"},
+	{"/var/lib/cni", "the network plugins' state"},
+	{"/opt/cni/bin", "network plugins come from the bundle's payload cni-plugins"},
+	{"/proc", "the kernel's"},
+	{"/sys", "the kernel's"},
+	{"/dev", "the kernel's"},
+	{"/run", "gone after a reboot"},
+	{"/tmp", "gone after a reboot, and anybody may write there"},
+	{"/var/tmp", "anybody may write there"},
+}
+
+// KeptPath says why a file may not be put at a path, "" if it may. The same
+// rule holds when the configuration is rendered and on the node, where it is
+// asked again of the path behind symbolic links.
+func KeptPath(p string) string {
+	switch {
+	case !strings.HasPrefix(p, "/"):
+		return "it is not absolute"
+	case path.Clean(p) != p || p == "/":
+		return "it is not a clean path: no .., no //, no slash at the end"
+	case strings.ContainsAny(p, "\x00\n"):
+		return "it has characters that no path should have"
+	}
+	for _, k := range kept {
+		if p == k.dir || strings.HasPrefix(p, k.dir+"/") {
+			return k.dir + " is " + k.why
+		}
+	}
+	if strings.HasPrefix(path.Base(p), "refit-agent.service") || strings.Contains(p, "/refit-agent.service.d/") {
+		return "refit's own unit is not changed by a configuration"
+	}
+	return ""
+}
+
+// keptUnits may not be disabled or masked: the node would be lost.
+var keptUnits = []string{"kubelet.service", "containerd.service", "crio.service", "dbus.service", "systemd-journald.service"}
+
+// KeptUnit says why a unit may not be brought into a state, "" if it may.
+func KeptUnit(name, state string) string {
+	switch {
+	case strings.HasPrefix(name, "refit-"):
+		return "it is refit's own"
+	case state != UnitEnabled && slices.Contains(keptUnits, name):
+		return "the node needs it"
+	}
+	return ""
+}

@@ -1,0 +1,317 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// Host is what the updater asks of the node.
+type Host interface {
+	updaters.Configs
+	Units
+}
+
+// Units are the node's systemd units.
+type Units interface {
+	Unit(ctx context.Context, name string) (systemd.Unit, error)
+	// SetUnit brings a unit into a state of the model: enabled and started,
+	// disabled and stopped, masked and stopped.
+	SetUnit(ctx context.Context, name, state string) error
+	// ReloadUnits has systemd read all unit files again.
+	ReloadUnits(ctx context.Context) error
+	// RefreshUnit has a unit that runs read its configuration again, by a restart
+	// if restart is set or it cannot reload.
+	RefreshUnit(ctx context.Context, name string, restart bool) error
+}
+
+// limit is after how long a unit that does not come up has failed.
+const limit = 2 * time.Minute
+
+// Updater is the step "files".
+type Updater struct {
+	host Host
+	fs   files.FS
+	now  func() time.Time
+}
+
+// New makes the updater; paths are below root, empty for the node's own.
+func New(h Host, root string) *Updater {
+	return &Updater{host: h, fs: files.FS{Root: root, Refuse: model.KeptPath}, now: time.Now}
+}
+
+// Name is files.
+func (u *Updater) Name() string { return "files" }
+
+// Observe compares every file and unit.
+func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+	c, err := updaters.Config(t, u.host)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	wrong, err := u.wrongFiles(c)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	p, err := readPending(t)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	units, err := u.wrongUnits(ctx, c)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	var says []string
+	for _, f := range wrong {
+		says = append(says, f.Path+" is not as wanted")
+	}
+	for _, n := range p.names() {
+		says = append(says, n+" has not read its new configuration")
+	}
+	for _, w := range units {
+		says = append(says, w.says)
+	}
+	if len(says) == 0 {
+		return updaters.Observation{Done: true}, nil
+	}
+	return updaters.Observation{Detail: strings.Join(says, "; ")}, nil
+}
+
+// wrongFiles are those that are not as wanted.
+func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
+	var out []model.ConfigFile
+	for _, f := range c.Files {
+		s, err := u.fs.Look(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		if !as(f, s) {
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// as reports whether a file is as wanted. An owner that this node does not know
+// is never as wanted; writing it says why.
+func as(f model.ConfigFile, s files.State) bool {
+	if f.Absent {
+		return !s.Exists
+	}
+	uid, err1 := files.UserID(f.Owner)
+	gid, err2 := files.GroupID(f.Group)
+	return err1 == nil && err2 == nil && s.Regular && s.Digest == model.DigestOf(f.Data) && s.Mode == f.Mode &&
+		int(s.UID) == uid && int(s.GID) == gid
+}
+
+type wrongUnit struct {
+	model.ConfigUnit
+	says string
+}
+
+func (u *Updater) wrongUnits(ctx context.Context, c *model.NodeConfig) ([]wrongUnit, error) {
+	var out []wrongUnit
+	for _, w := range c.Units {
+		s, err := u.host.Unit(ctx, w.Name)
+		if err != nil {
+			return nil, err
+		}
+		if is := unitState(s); is != w.State {
+			out = append(out, wrongUnit{w, fmt.Sprintf("unit %s is %s, %s is wanted", w.Name, is, w.State)})
+		}
+	}
+	return out, nil
+}
+
+// unitState is the state in the model's words, or in systemd's if it is none.
+func unitState(s systemd.Unit) string {
+	runs := s.Active == "active" || s.Active == "reloading" || s.Oneshot && s.Active == "inactive" && s.Result == "success"
+	stopped := s.Active == "inactive" || s.Active == "failed"
+	switch {
+	case s.File == "masked" || s.File == "masked-runtime":
+		if stopped {
+			return model.UnitMasked
+		}
+	case s.File == "enabled" && runs, s.File == "static" && runs, s.File == "enabled-runtime" && runs:
+		return model.UnitEnabled
+	case (s.File == "disabled" || s.File == "") && stopped && !(s.Oneshot && s.Active == "active"):
+		return model.UnitDisabled
+	}
+	file := s.File
+	if file == "" {
+		file = "not there"
+	}
+	return file + " and " + s.Active
+}
+
+// Update does what is missing: keep, write, reload, set.
+func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	c, err := updaters.Config(t, u.host)
+	if errors.Is(err, updaters.ErrNoConfig) {
+		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
+	}
+	if err != nil {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	}
+	wrong, err := u.wrongFiles(c)
+	if err == nil {
+		err = u.prepare(ctx, t, c, wrong)
+	}
+	if err == nil {
+		err = u.write(wrong)
+	}
+	if final(err) {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	}
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	return u.act(ctx, t, c)
+}
+
+// final errors do not go away by waiting.
+func final(err error) bool {
+	return errors.Is(err, files.ErrRefused) || errors.Is(err, files.ErrTooLarge) || errors.Is(err, errNotAFile) || errors.Is(err, errOwner)
+}
+
+var (
+	errNotAFile = errors.New("it is no regular file")
+	errOwner    = errors.New("its owner is not known here")
+)
+
+// write puts the wrong files in their places.
+func (u *Updater) write(wrong []model.ConfigFile) error {
+	for _, f := range wrong {
+		if f.Absent {
+			if err := u.fs.Remove(f.Path); err != nil {
+				return err
+			}
+			continue
+		}
+		uid, err := files.UserID(f.Owner)
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
+		}
+		gid, err := files.GroupID(f.Group)
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
+		}
+		if err := u.fs.Write(f.Path, f.Data, f.Mode, uid, gid); err != nil {
+			return err
+		}
+		failpoint.Here(failpoint.FilesWritten)
+	}
+	return nil
+}
+
+// act has systemd and the units take over what was written, one thing at a time.
+func (u *Updater) act(ctx context.Context, t updaters.Task, c *model.NodeConfig) (updaters.Result, error) {
+	p, err := readPending(t)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	late := u.now().Sub(t.Started) > limit
+	problem, err := u.settle(ctx, t, c, p)
+	switch {
+	case err != nil && late:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	case err != nil:
+		return updaters.Going(v1alpha1.ReasonUpdating, "it is tried again: %v", err), nil
+	case problem != "" && late:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%s after %s; `journalctl -u UNIT` on the node says why", problem, limit), nil
+	case problem != "":
+		return updaters.Going(v1alpha1.ReasonUpdating, "%s", problem), nil
+	}
+	o, err := u.Observe(ctx, t)
+	if err != nil || !o.Done {
+		return updaters.Going(v1alpha1.ReasonUpdating, "%s", o.Detail), err
+	}
+	return updaters.Result{Done: true}, nil
+}
+
+// settle does what is pending and sets the units; problem says what is not so
+// yet.
+func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConfig, p *pending) (problem string, err error) {
+	if p.Reload {
+		if err := u.host.ReloadUnits(ctx); err != nil {
+			return "", err
+		}
+		p.Reload = false
+		if err := p.save(t); err != nil {
+			return "", err
+		}
+	}
+	units, err := u.wrongUnits(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range units {
+		if err := u.host.SetUnit(ctx, w.Name, w.State); err != nil {
+			return "", err
+		}
+		failpoint.Here(failpoint.UnitSet)
+		problem = w.says
+		if err := p.drop(t, w.Name); err != nil { // it was started, or stopped, just now
+			return "", err
+		}
+	}
+	for _, n := range slices.Clone(p.Refresh) {
+		if err := u.host.RefreshUnit(ctx, n.Unit, n.Restart); err != nil {
+			return "", err
+		}
+		if err := p.drop(t, n.Unit); err != nil {
+			return "", err
+		}
+		failpoint.Here(failpoint.UnitRefreshed)
+	}
+	return problem, nil
+}
+
+// Fields are the values of the files and units of a configuration as they are
+// on the node now. What cannot be seen is left out.
+func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
+	out := map[string]string{}
+	for _, f := range c.Files {
+		s, err := u.fs.Look(f.Path)
+		switch {
+		case err != nil:
+		case f.Absent && !s.Exists:
+			out[model.FieldFile+f.Path] = model.ValueAbsent
+		case as(f, s):
+			out[model.FieldFile+f.Path] = f.Value()
+		case s.Exists && !s.Regular:
+			out[model.FieldFile+f.Path] = "not a regular file"
+		case s.Exists:
+			out[model.FieldFile+f.Path] = model.FileValue(s.Digest, s.Mode, fmt.Sprint(s.UID), fmt.Sprint(s.GID))
+		}
+	}
+	for _, w := range c.Units {
+		if s, err := u.host.Unit(ctx, w.Name); err == nil {
+			out[model.FieldUnit+w.Name] = unitState(s)
+		}
+	}
+	return out
+}
+
+// unitDirs are where systemd reads unit files.
+func isUnitFile(path string) bool {
+	for _, d := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/", "/usr/local/lib/systemd/system/"} {
+		if strings.HasPrefix(path, d) {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *Updater) keptDir(t updaters.Task) string { return filepath.Join(t.Rollback, t.Step.ID) }
