@@ -80,6 +80,14 @@ func testRules(t *testing.T, c client.Client) {
 		"all of a bundle needs the bundle":          {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s1"), Spec: v1alpha1.PinnedImageSetSpec{AllOfBundle: true}}, "name the digest of the bundle"},
 		"an image is pinned by digest":              {set("s2", v1alpha1.PinnedImage{Name: "a:1", Digest: "latest"}), "a tag alone can move"},
 		"an image twice in a group is refused":      {set("s3", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}, v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), "Duplicate value"}, // R0.121
+		"a file has contents or is absent":          {nodeConfig("c1", v1alpha1.NodeFile{Path: "/etc/x"}), "set contents, or absent: true"},
+		"a file's path does not climb":              {nodeConfig("c2", v1alpha1.NodeFile{Path: "/etc/../x", Absent: true}), "must be an absolute, clean path"},
+		"contents come from one place":              {nodeConfig("c3", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{}}), "exactly one of inline, base64 and configMap"},
+		"pools or a selector, not both":             {&v1alpha1.NodeConfig{ObjectMeta: meta("c4"), Spec: v1alpha1.NodeConfigSpec{Pools: []string{"a"}, NodeSelector: &metav1.LabelSelector{}}}, "not both"},
+		"a masked unit has no file of its own":      {&v1alpha1.NodeConfig{ObjectMeta: meta("c5"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x.service", State: "masked", Contents: "x"}}}}, "cannot be masked"},
+		"a unit has a type":                         {&v1alpha1.NodeConfig{ObjectMeta: meta("c6"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x", State: "masked"}}}}, "with its type"},
+		"a certificate is asked something":          {&v1alpha1.NodeConfig{ObjectMeta: meta("c7"), Spec: v1alpha1.NodeConfigSpec{Certificates: []v1alpha1.NodeCertificate{{Name: "apiserver"}}}}, "set notBefore or daysLeft"},
+		"kubelet fields are any":                    {&v1alpha1.NodeConfig{ObjectMeta: meta("c8"), Spec: v1alpha1.NodeConfigSpec{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":50,"evictionHard":{"memory.available":"1Gi"}}`)}}}, ""},
 		"images of a group with digests are pinned": {set("s4", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), ""},
 	}
 	for name, tc := range cases {
@@ -97,6 +105,10 @@ func testRules(t *testing.T, c client.Client) {
 	if err := c.Get(context.Background(), client.ObjectKey{Name: "p3"}, &p); err != nil || p.Spec.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("the default budget is one node, got %v %v", p.Spec.MaxUnavailable, err)
 	}
+}
+
+func nodeConfig(name string, files ...v1alpha1.NodeFile) *v1alpha1.NodeConfig {
+	return &v1alpha1.NodeConfig{ObjectMeta: meta(name), Spec: v1alpha1.NodeConfigSpec{Files: files}}
 }
 
 func set(name string, images ...v1alpha1.PinnedImage) *v1alpha1.PinnedImageSet {

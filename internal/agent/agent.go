@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/model"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
@@ -56,13 +57,31 @@ type Runner interface {
 // FindPayload finds a file of a bundle in this node's store.
 type FindPayload func(bundle, name string) (updaters.Payload, error)
 
+// Store is what this node holds for its updaters.
+type Store struct {
+	Payload FindPayload
+	// Config is a rendered configuration by its name; ok is false while it has
+	// not arrived.
+	Config func(name string) (data string, ok bool)
+}
+
 // Facts are what the agent sees of its node.
 type Facts interface {
-	Observe(ctx context.Context) v1alpha1.Observed
+	// Observe looks at the node, and at the fields that are asked for.
+	Observe(ctx context.Context, asked Asked) v1alpha1.Observed
 	// ReleaseImages are the images that a kubeadm program wants on this node for
 	// a release of Kubernetes; none on a node without a control plane. dir is for
 	// a file of its own.
 	ReleaseImages(ctx context.Context, kubeadm, version, dir string) ([]string, error)
+}
+
+// Asked says which fields somebody wants to know.
+type Asked struct {
+	// Configs are the rendered configurations: the one that is wanted first, then
+	// those of the run, whose fields are judged when it is over.
+	Configs []*model.NodeConfig
+	// Payloads that the node holds, name to digest: programs are compared.
+	Payloads map[string]string
 }
 
 // Parts are what an agent is put together from.
@@ -70,7 +89,7 @@ type Parts struct {
 	API     API
 	Runtime Runtime
 	// Runner is made with the agent's store.
-	Runner func(FindPayload) Runner
+	Runner func(Store) Runner
 	Facts  Facts
 	Log    *slog.Logger
 }
@@ -142,7 +161,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		p.Log.Warn("what this node was told before is unreadable", "because", err)
 		a.want = nil
 	}
-	a.runner = p.Runner(a.payload)
+	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config})
 	return a, nil
 }
 
@@ -278,7 +297,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 		}
 	})
 	if changed || first {
-		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickMedia} {
+		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickMedia, a.kickFacts} {
 			kick(k)
 		}
 	}

@@ -199,7 +199,7 @@ func (r *fakeRuntime) lose(name string) {
 // needs, if they are given.
 type noFacts struct{ release func() ([]string, error) }
 
-func (noFacts) Observe(context.Context) v1alpha1.Observed { return v1alpha1.Observed{} }
+func (noFacts) Observe(context.Context, Asked) v1alpha1.Observed { return v1alpha1.Observed{} }
 func (f noFacts) ReleaseImages(_ context.Context, program, version, _ string) ([]string, error) {
 	if f.release == nil {
 		return nil, nil
@@ -240,7 +240,7 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 
 func (n *testNode) start() {
 	n.t.Helper()
-	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(FindPayload) Runner { return noRun{} }, Facts: n.facts, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(Store) Runner { return noRun{} }, Facts: n.facts, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		n.t.Fatal(err)
 	}

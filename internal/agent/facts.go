@@ -18,7 +18,7 @@ func (a *Agent) factsLoop(ctx context.Context) {
 	each(ctx, a.kickFacts, factsEvery, func(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, factsEvery)
 		defer cancel()
-		o := a.facts.Observe(call)
+		o := a.facts.Observe(call, a.asked())
 		if name, version, err := a.runtime.Version(call); err == nil {
 			o.RuntimeName, o.RuntimeVersion = name, version
 		} else if last := a.lastObserved(); last != nil {
@@ -26,6 +26,29 @@ func (a *Agent) factsLoop(ctx context.Context) {
 		}
 		a.update(func(s *state) { s.observed = &o })
 	})
+}
+
+// asked says what somebody wants to know of this node.
+func (a *Agent) asked() Asked {
+	w := a.wanted()
+	if w == nil {
+		return Asked{}
+	}
+	out := Asked{Configs: w.Rendered(), Payloads: map[string]string{}}
+	for _, p := range w.Hold.Payloads {
+		out.Payloads[p.Name] = p.Digest
+	}
+	return out
+}
+
+// config is a rendered configuration that this node was told.
+func (a *Agent) config(name string) (data string, ok bool) {
+	w := a.wanted()
+	if w == nil {
+		return "", false
+	}
+	data, ok = w.Configs[name]
+	return data, ok
 }
 
 func (a *Agent) lastObserved() *v1alpha1.Observed {

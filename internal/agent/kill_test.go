@@ -131,7 +131,7 @@ func child(dir string) {
 	f := files{dir}
 	a, err := New(config.Config{Node: "n1", StateDir: f.path("state"), RunDir: f.path("run"), Kubeconfig: f.path("none"),
 		Address: "127.0.0.1:17960", NoDevices: true, Media: []string{f.path("stick")}},
-		Parts{API: f, Runtime: runtimeFiles{f}, Runner: func(FindPayload) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
+		Parts{API: f, Runtime: runtimeFiles{f}, Runner: func(Store) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		println(err.Error())
 		os.Exit(1)

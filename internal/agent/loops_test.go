@@ -40,7 +40,7 @@ func idle(t *testing.T, rt Runtime) *Agent {
 	dir := t.TempDir()
 	a, err := New(config.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
 		Kubeconfig: filepath.Join(dir, "none"), Address: "127.0.0.1:1", NoDevices: true},
-		Parts{API: newFakeAPI(), Runtime: rt, Runner: func(FindPayload) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
+		Parts{API: newFakeAPI(), Runtime: rt, Runner: func(Store) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		return err
 	}
 	c := &nodeconfig.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
-	if err := c.Setup(mgr); err != nil {
+	if err := c.Setup(ctx, mgr); err != nil {
 		return err
 	}
 	apiMetrics, err := look.MetricsOf(mgr.GetConfig())

@@ -70,21 +70,22 @@ type ConfigCertificate struct {
 }
 
 // Wants says in words what is asked of a certificate; it is the field's value
-// when the certificate is so.
+// when the certificate is so. A certificate that is not so has its days as
+// value, which begin with a digit and so come before these words.
 func (c ConfigCertificate) Wants() string {
 	var parts []string
 	if c.NotBefore != "" {
 		parts = append(parts, "made on "+c.NotBefore+" or later")
 	}
 	if c.DaysLeft > 0 {
-		parts = append(parts, fmt.Sprintf("%d days left", c.DaysLeft))
+		parts = append(parts, fmt.Sprintf("at least %d days left", c.DaysLeft))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // Paths of a node's fields.
 const (
-	FieldFile         = "file" // and the file's path: file/etc/motd
+	FieldFile         = "file/" // and the path: file//etc/motd
 	FieldUnit         = "unit/"
 	FieldProgram      = "program/"
 	FieldCertificate  = "certificate/"

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // nodeFacts asks the node's own programs.
@@ -17,10 +19,42 @@ type nodeFacts struct {
 	paths    kube.Paths
 	binaries kube.Binaries
 	host     *nodeHost
+	// fields are the updaters that see fields of the node.
+	fields []fielder
 }
 
+// fielder sees fields of the node, by path. What it cannot see it leaves out.
+type fielder interface {
+	Fields(ctx context.Context, asked agent.Asked) map[string]string
+}
+
+// asFields is a function as a fielder.
+type asFields func(ctx context.Context, asked agent.Asked) map[string]string
+
+func (f asFields) Fields(ctx context.Context, asked agent.Asked) map[string]string {
+	return f(ctx, asked)
+}
+
+// ofConfig asks for every configuration; what the first says of a field counts.
+func ofConfig(f func(context.Context, *model.NodeConfig) map[string]string) fielder {
+	return asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
+		out := map[string]string{}
+		for _, c := range asked.Configs {
+			for path, value := range f(ctx, c) {
+				if _, said := out[path]; !said {
+					out[path] = value
+				}
+			}
+		}
+		return out
+	})
+}
+
+// mostFields is how many fields a status may hold.
+const mostFields = 512
+
 // Observe says what it could learn; what it could not is empty.
-func (f *nodeFacts) Observe(ctx context.Context) v1alpha1.Observed {
+func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Observed {
 	o := v1alpha1.Observed{Architecture: runtime.GOARCH}
 	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		o.BootID = strings.TrimSpace(string(b))
@@ -32,6 +66,16 @@ func (f *nodeFacts) Observe(ctx context.Context) v1alpha1.Observed {
 	if pods, err := kube.StaticPods(f.paths.Manifests()); err == nil {
 		if p := kube.Find(pods, kube.APIServer); p != nil {
 			o.ControlPlane = kube.Tag(p.Containers[0].Image)
+		}
+	}
+	for _, u := range f.fields {
+		for path, value := range u.Fields(ctx, asked) {
+			if o.Fields == nil {
+				o.Fields = map[string]string{}
+			}
+			if value != "" && len(o.Fields) < mostFields {
+				o.Fields[path] = value
+			}
 		}
 	}
 	return o

@@ -39,6 +39,8 @@ type nodeHost struct {
 	cri        *cri.Client
 	// self is this program, for commands that outlive it.
 	self string
+	// config finds a rendered configuration by its name.
+	config func(name string) (data string, ok bool)
 }
 
 func (h *nodeHost) Node() string { return h.node }

@@ -12,6 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/containerd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubelet"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
@@ -48,10 +49,12 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
 	host := &nodeHost{node: conf.Node, kubeconfig: conf.Kubeconfig, cri: ctd.CRI(), self: self}
+	list, fields := nodeUpdaters(host)
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host}, Log: log,
-		Runner: func(find agent.FindPayload) agent.Runner {
-			return &run.Engine{Dir: conf.StateDir, Updaters: nodeUpdaters(host), Payload: find, Log: log}
+		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Log: log,
+		Runner: func(store agent.Store) agent.Runner {
+			host.config = store.Config
+			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log}
 		},
 	})
 	if err != nil {
@@ -60,14 +63,18 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	return a.Run(ctx)
 }
 
-// nodeUpdaters is what this agent can change on its node. An updater is one
-// package, one line here, and a pass of updatertest.
-func nodeUpdaters(h *nodeHost) []updaters.Updater {
-	return []updaters.Updater{
+// nodeUpdaters is what this agent can change on its node, and who sees the
+// fields that it reports. An updater is one package, one line here, and a pass of
+// updatertest.
+func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
+	f := files.New(h, "")
+	list = []updaters.Updater{
 		kubeadm.New(h),
 		kubelet.New(h),
+		f,
 		settle.New(h),
 	}
+	return list, []fielder{ofConfig(f.Fields)}
 }
 
 // noticeDeadConnections makes the client library ask after some silent seconds

@@ -14,6 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -23,6 +24,38 @@ type Want struct {
 	Spec       v1alpha1.NodeUpdateSpec `json:"spec"`
 	Hold       model.HoldList          `json:"hold"`
 	Trust      model.Trust             `json:"trust"`
+	// Configs are the rendered configurations that the spec and the steps of its
+	// run name, as text.
+	Configs map[string]string `json:"configs,omitempty"`
+}
+
+// Rendered are the configurations, the one that is wanted now first.
+func (w *Want) Rendered() []*model.NodeConfig {
+	var out []*model.NodeConfig
+	for _, name := range configNames(&w.Spec) {
+		c := &model.NodeConfig{}
+		if json.Unmarshal([]byte(w.Configs[name]), c) == nil && c.Version == model.ConfigVersion { // else who applies it says so
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// configNames are the configurations that a spec and its run name.
+func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
+	var out []string
+	add := func(name string) {
+		if name != "" && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	add(spec.Config)
+	if spec.Run != nil {
+		for _, s := range spec.Run.Steps {
+			add(s.Params[updaters.ParamConfig])
+		}
+	}
+	return out
 }
 
 // Policy is what may be loaded.
@@ -103,22 +136,52 @@ func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before 
 	} else if err := readContent(ctx, api, v1alpha1.ContentTrust, w.Spec.Trust, &w.Trust); err != nil {
 		return nil, err
 	}
-	return w, nil
+	return w, w.readConfigs(ctx, api, before)
+}
+
+// readConfigs reads the rendered configurations that are not known already.
+func (w *Want) readConfigs(ctx context.Context, api Contents, before *Want) error {
+	for _, name := range configNames(&w.Spec) {
+		text := ""
+		if before != nil {
+			text = before.Configs[name]
+		}
+		if text == "" {
+			var err error
+			if text, err = contentText(ctx, api, v1alpha1.ContentConfig, name); err != nil {
+				return err
+			}
+		}
+		if w.Configs == nil {
+			w.Configs = map[string]string{}
+		}
+		w.Configs[name] = text
+	}
+	return nil
 }
 
 func readContent(ctx context.Context, api Contents, kind, name string, into any) error {
 	if name == "" {
 		return nil
 	}
-	c, err := api.Content(ctx, name)
+	text, err := contentText(ctx, api, kind, name)
 	if err != nil {
 		return err
 	}
-	if got := v1alpha1.ContentName(kind, c.Data); got != name || c.Type != kind {
-		return fmt.Errorf("content %s is of type %s and its data makes the name %s: it was altered and is not used", name, c.Type, got)
-	}
-	if err := json.Unmarshal([]byte(c.Data), into); err != nil {
+	if err := json.Unmarshal([]byte(text), into); err != nil {
 		return fmt.Errorf("content %s: %w", name, err)
 	}
 	return nil
+}
+
+// contentText is the data of a Content, compared with its name.
+func contentText(ctx context.Context, api Contents, kind, name string) (string, error) {
+	c, err := api.Content(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if got := v1alpha1.ContentName(kind, c.Data); got != name || c.Type != kind {
+		return "", fmt.Errorf("content %s is of type %s and its data makes the name %s: it was altered and is not used", name, c.Type, got)
+	}
+	return c.Data, nil
 }

@@ -24,8 +24,8 @@ const contentRest = 10 * time.Minute
 // Content it names. A node with a problem keeps the configuration it had.
 func (r *Reconciler) writeNodes(ctx context.Context, w *world, d *decision) error {
 	var errs []error
-	for i := range w.nodes {
-		name := w.nodes[i].Name
+	for _, n := range w.nodes {
+		name := n.Name
 		nu, want := w.updates[name], d.byNode[name]
 		if nu == nil || len(want.verdicts) > 0 || nu.Spec.Config == want.name {
 			continue
@@ -66,9 +66,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, d *decision) err
 
 func (w *world) status(c *v1alpha1.NodeConfig, d *decision) v1alpha1.NodeConfigStatus {
 	st := v1alpha1.NodeConfigStatus{ObservedGeneration: c.Generation, Nodes: d.matched[c.Name], Current: d.current[c.Name]}
-	for _, old := range c.Status.Conditions {
-		st.Conditions = append(st.Conditions, old)
-	}
+	st.Conditions = append(st.Conditions, c.Status.Conditions...)
 	set := func(kind string, is bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if is {

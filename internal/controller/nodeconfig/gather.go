@@ -23,7 +23,7 @@ import (
 // world is everything that is looked at, by name.
 type world struct {
 	now      time.Time
-	nodes    []corev1.Node
+	nodes    []*corev1.Node // shared with the cache, as are the updates
 	updates  map[string]*v1alpha1.NodeUpdate
 	configs  []v1alpha1.NodeConfig
 	pools    []v1alpha1.UpdatePool
@@ -35,24 +35,20 @@ type world struct {
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
-	var nodes corev1.NodeList
-	var nodeUpdates v1alpha1.NodeUpdateList
 	var configs v1alpha1.NodeConfigList
 	var pools v1alpha1.UpdatePoolList
 	var contents v1alpha1.ContentList
 	var moves v1alpha1.ClusterUpdateList
-	for _, l := range []client.ObjectList{&nodes, &nodeUpdates, &configs, &pools, &contents, &moves} {
+	for _, l := range []client.ObjectList{&configs, &pools, &contents, &moves} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
 	}
-	w := &world{now: r.Now(), nodes: nodes.Items, configs: configs.Items, pools: pools.Items, updates: map[string]*v1alpha1.NodeUpdate{},
+	now := r.Now()
+	v := r.roster.Look(now)
+	w := &world{now: now, nodes: v.Nodes, updates: v.Updates, configs: configs.Items, pools: pools.Items,
 		contents: map[string]*v1alpha1.Content{}, sources: map[string]configure.Source{}}
-	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
-	for i := range nodeUpdates.Items {
-		w.updates[nodeUpdates.Items[i].Name] = &nodeUpdates.Items[i]
-	}
 	for i := range contents.Items {
 		if c := &contents.Items[i]; c.Type == v1alpha1.ContentConfig {
 			w.contents[c.Name] = c
@@ -208,8 +204,7 @@ type decision struct {
 func (w *world) decide() *decision {
 	d := &decision{byNode: map[string]*rendered{}, matched: map[string]int32{}, current: map[string]int32{}, problem: map[string]*model.Verdict{}}
 	memo := map[string]*rendered{}
-	for i := range w.nodes {
-		n := &w.nodes[i]
+	for _, n := range w.nodes {
 		var names []string
 		for j := range w.configs {
 			if c := &w.configs[j]; c.DeletionTimestamp.IsZero() && w.matches(c, n) {

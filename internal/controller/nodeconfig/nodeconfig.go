@@ -11,11 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/roster"
 )
 
 // FieldOwner is the server-side apply owner of NodeUpdate.spec.config.
@@ -36,32 +37,29 @@ type Reconciler struct {
 	Live client.Reader
 	// Now is the clock.
 	Now func() time.Time
+
+	roster *roster.Roster
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	r.roster = roster.New()
+	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
+		return err
+	}
 	all := fleet.Whole("nodeconfig", settle)
 	return ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
 		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.UpdatePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Node{}, all, labelChanges()).
-		Watches(&v1alpha1.NodeUpdate{}, all, fieldChanges()).
+		WatchesRawSource(source.Channel(r.roster.Called(), all)).
 		Complete(r)
 }
 
-func labelChanges() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
-	}})
-}
+func nodeChanged(a, b *corev1.Node) bool { return !maps.Equal(a.Labels, b.Labels) }
 
-// fieldChanges: only what is wanted and what is seen of it matters here.
-func fieldChanges() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		a, okA := e.ObjectOld.(*v1alpha1.NodeUpdate)
-		b, okB := e.ObjectNew.(*v1alpha1.NodeUpdate)
-		return !okA || !okB || a.Spec.Config != b.Spec.Config || !maps.Equal(fieldsOf(a), fieldsOf(b))
-	}})
+// updateChanged: only what is wanted and what is seen of it matters here.
+func updateChanged(a, b *v1alpha1.NodeUpdate) bool {
+	return a.Spec.Config != b.Spec.Config || !maps.Equal(fieldsOf(a), fieldsOf(b))
 }
 
 func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
@@ -73,6 +71,9 @@ func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
 
 // Reconcile looks at everything and writes what differs.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if !r.roster.Synced() {
+		return ctrl.Result{RequeueAfter: settle}, nil
+	}
 	w, err := r.gather(ctx)
 	if err != nil {
 		return ctrl.Result{}, err

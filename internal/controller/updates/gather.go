@@ -17,6 +17,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/update"
@@ -138,8 +139,13 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	for i := range w.pools {
 		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order})
 	}
+	configs := nodeconfig.Reader{Client: r.Client, Live: r.Live}
 	for _, n := range w.nodes {
-		in.Nodes = append(in.Nodes, w.planNode(n))
+		pn := w.planNode(n)
+		if err := configs.Want(ctx, w.updates[n.Name], &pn); err != nil {
+			return in, err
+		}
+		in.Nodes = append(in.Nodes, pn)
 	}
 	return in, nil
 }

@@ -182,33 +182,13 @@ func (d *dir) close() { _ = unix.Close(d.fd) }
 // dir opens the directory of a path: resolved, asked about, then opened without
 // following any link, so that what was asked about is what is opened.
 func (f FS) dir(path string, create bool) (*dir, error) {
-	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
-		return nil, fmt.Errorf("%s: %w: it is not a clean absolute path", path, ErrRefused)
-	}
-	root, err := filepath.EvalSymlinks(filepath.Join("/", f.Root))
-	if err != nil {
+	real, missing, err := f.place(path)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	real, missing, err := resolve(filepath.Join(root, filepath.Dir(path)))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	logical := real
-	if root != "/" {
-		if real != root && !strings.HasPrefix(real, root+"/") {
-			return nil, fmt.Errorf("%s: %w: a symbolic link leads out to %s", path, ErrRefused, real)
-		}
-		logical = "/" + strings.TrimPrefix(strings.TrimPrefix(real, root), "/")
-	}
-	if f.Refuse != nil {
-		if why := f.Refuse(filepath.Join(logical, filepath.Base(path))); why != "" {
-			return nil, fmt.Errorf("%s: %w: %s", path, ErrRefused, why)
-		}
-	}
-	if missing {
-		if !create {
-			return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
-		}
+	case missing && !create:
+		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	case missing:
 		if err := os.MkdirAll(real, 0o755); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -218,6 +198,33 @@ func (f FS) dir(path string, create bool) (*dir, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &dir{fd: fd, base: filepath.Base(path)}, nil
+}
+
+// place is the directory behind a path's links, if it may be changed.
+func (f FS) place(path string) (real string, missing bool, err error) {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+		return "", false, fmt.Errorf("%w: it is not a clean absolute path", ErrRefused)
+	}
+	root, err := filepath.EvalSymlinks(filepath.Join("/", f.Root))
+	if err != nil {
+		return "", false, err
+	}
+	if real, missing, err = resolve(filepath.Join(root, filepath.Dir(path))); err != nil {
+		return "", false, err
+	}
+	logical := real
+	if root != "/" {
+		if real != root && !strings.HasPrefix(real, root+"/") {
+			return "", false, fmt.Errorf("%w: a symbolic link leads out to %s", ErrRefused, real)
+		}
+		logical = "/" + strings.TrimPrefix(strings.TrimPrefix(real, root), "/")
+	}
+	if f.Refuse != nil {
+		if why := f.Refuse(filepath.Join(logical, filepath.Base(path))); why != "" {
+			return "", false, fmt.Errorf("%w: %s", ErrRefused, why)
+		}
+	}
+	return real, missing, nil
 }
 
 // resolve follows the links of a directory that may not be there yet.

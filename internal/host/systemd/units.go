@@ -13,9 +13,10 @@ type Unit struct {
 	Active string
 	// Stale: the unit's files changed since systemd read them.
 	Stale bool
-	// Ended well: a oneshot that ran and is inactive now.
-	Oneshot bool
-	Result  string
+	// Oneshot units do something and end; Ran says that it was started since the
+	// boot, Result how it ended.
+	Oneshot, Ran bool
+	Result       string
 }
 
 // Unit looks at a unit; one that nobody knows has no File and is inactive.
@@ -26,7 +27,8 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	}
 	text := func(key string) string { s, _ := p[key].(string); return s }
 	stale, _ := p["NeedDaemonReload"].(bool)
-	u := Unit{File: text("UnitFileState"), Active: text("ActiveState"), Stale: stale, Oneshot: text("Type") == "oneshot", Result: text("Result")}
+	since, _ := p["InactiveExitTimestamp"].(uint64)
+	u := Unit{Ran: since > 0, File: text("UnitFileState"), Active: text("ActiveState"), Stale: stale, Oneshot: text("Type") == "oneshot", Result: text("Result")}
 	if u.File == "" && text("LoadState") == "masked" {
 		u.File = "masked"
 	}

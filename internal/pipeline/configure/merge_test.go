@@ -85,7 +85,7 @@ func TestDefaults(t *testing.T) {
 	if c.Kubelet != `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":50}` {
 		t.Error(c.Kubelet)
 	}
-	if c.Disrupts("file/etc/y") != model.DisruptionReboot || c.Disrupts("unit/p.service") != model.DisruptionRestart || c.Disrupts("file/etc/none") != model.DisruptionNone {
+	if c.Disrupts("file//etc/y") != model.DisruptionReboot || c.Disrupts("unit/p.service") != model.DisruptionRestart || c.Disrupts("file//etc/none") != model.DisruptionNone {
 		t.Error("disruptions")
 	}
 }

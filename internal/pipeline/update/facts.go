@@ -20,6 +20,10 @@ type Node struct {
 	// configuration for example. See Fields; a path of Desired with an empty value
 	// is to go.
 	Current, Desired Fields
+	// Config is the rendered configuration whose fields are among the desired,
+	// and ConfigName the Content that holds it; nil if nobody wants one.
+	Config     *model.NodeConfig
+	ConfigName string
 }
 
 // Pool is what the plan needs of an UpdatePool.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
@@ -171,28 +172,12 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err := u.restoreUnits(ctx, b, model.UnitDisabled, model.UnitMasked); err != nil {
 		return updaters.Result{}, err
 	}
-	var foreign []string
-	for _, k := range b.Files {
-		theirs, err := u.restore(k)
-		if err != nil {
-			return updaters.Result{}, err
-		}
-		if theirs {
-			foreign = append(foreign, k.Path)
-		}
-	}
-	if b.After.Reload {
-		if err := u.host.ReloadUnits(ctx); err != nil {
-			return updaters.Result{}, err
-		}
-	}
-	if err := u.restoreUnits(ctx, b, model.UnitEnabled); err != nil {
+	foreign, err := u.restoreFiles(b)
+	if err != nil {
 		return updaters.Result{}, err
 	}
-	for _, r := range b.After.Refresh {
-		if err := u.host.RefreshUnit(ctx, r.Unit, r.Restart); err != nil {
-			return updaters.Result{}, err
-		}
+	if err := u.refreshBack(ctx, b); err != nil {
+		return updaters.Result{}, err
 	}
 	if err := os.Remove(pendingFile(t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return updaters.Result{}, err
@@ -203,6 +188,37 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 		r.Message = fmt.Sprintf("left as somebody else changed it since: %v", foreign)
 	}
 	return r, nil
+}
+
+func (u *Updater) restoreFiles(b before) (foreign []string, err error) {
+	for _, k := range b.Files {
+		theirs, err := u.restore(k)
+		if err != nil {
+			return nil, err
+		}
+		if theirs {
+			foreign = append(foreign, k.Path)
+		}
+	}
+	return foreign, nil
+}
+
+// refreshBack has everybody read the files that are back.
+func (u *Updater) refreshBack(ctx context.Context, b before) error {
+	if b.After.Reload {
+		if err := u.host.ReloadUnits(ctx); err != nil {
+			return err
+		}
+	}
+	if err := u.restoreUnits(ctx, b, model.UnitEnabled); err != nil {
+		return err
+	}
+	for _, r := range b.After.Refresh {
+		if err := u.host.RefreshUnit(ctx, r.Unit, r.Restart); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // restoreUnits brings back the units that were in one of the states.
@@ -229,13 +245,10 @@ func (u *Updater) restoreUnits(ctx context.Context, b before, states ...string) 
 // there, so that it is not touched.
 func (u *Updater) restore(k keptFile) (theirs bool, err error) {
 	s, err := u.fs.Look(k.Path)
-	if err != nil {
-		return false, err
-	}
 	switch {
-	case !k.Exists && !s.Exists:
-		return false, nil
-	case k.Exists && s.Regular && s.Digest == model.DigestOf(k.Data) && s.Mode == k.Mode && s.UID == k.UID && s.GID == k.GID:
+	case err != nil:
+		return false, err
+	case k.is(s):
 		return false, nil
 	case s.Exists && s.Digest != k.Ours && s.Digest != model.DigestOf(k.Data):
 		return true, nil
@@ -243,6 +256,14 @@ func (u *Updater) restore(k keptFile) (theirs bool, err error) {
 		return false, u.fs.Remove(k.Path)
 	}
 	return false, u.fs.Write(k.Path, k.Data, k.Mode, int(k.UID), int(k.GID))
+}
+
+// is reports whether a path is as it was.
+func (k keptFile) is(s files.State) bool {
+	if !k.Exists {
+		return !s.Exists
+	}
+	return s.Regular && s.Digest == model.DigestOf(k.Data) && s.Mode == k.Mode && s.UID == k.UID && s.GID == k.GID
 }
 
 func readJSON(path string, into any) error {

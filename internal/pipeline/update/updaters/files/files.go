@@ -134,19 +134,29 @@ func (u *Updater) wrongUnits(ctx context.Context, c *model.NodeConfig) ([]wrongU
 	return out, nil
 }
 
+// fileStates are systemd's words for what the model calls so.
+var fileStates = map[string][]string{
+	model.UnitEnabled:  {"enabled", "enabled-runtime", "static"}, // static: it has nothing to be enabled by
+	model.UnitDisabled: {"disabled", "static", ""},
+	model.UnitMasked:   {"masked", "masked-runtime"},
+}
+
+// isUp: a oneshot has done its work when it ran and ended well.
+func isUp(s systemd.Unit) bool {
+	return s.Active == "active" || s.Active == "reloading" || s.Oneshot && s.Ran && s.Active == "inactive" && s.Result == "success"
+}
+
 // unitState is the state in the model's words, or in systemd's if it is none.
 func unitState(s systemd.Unit) string {
-	runs := s.Active == "active" || s.Active == "reloading" || s.Oneshot && s.Active == "inactive" && s.Result == "success"
-	stopped := s.Active == "inactive" || s.Active == "failed"
-	switch {
-	case s.File == "masked" || s.File == "masked-runtime":
-		if stopped {
-			return model.UnitMasked
+	runs, stopped := isUp(s), s.Active == "inactive" || s.Active == "failed"
+	for _, state := range []string{model.UnitMasked, model.UnitEnabled, model.UnitDisabled} {
+		active := stopped
+		if state == model.UnitEnabled {
+			active = runs
 		}
-	case s.File == "enabled" && runs, s.File == "static" && runs, s.File == "enabled-runtime" && runs:
-		return model.UnitEnabled
-	case (s.File == "disabled" || s.File == "") && stopped && !(s.Oneshot && s.Active == "active"):
-		return model.UnitDisabled
+		if active && slices.Contains(fileStates[state], s.File) {
+			return state
+		}
 	}
 	file := s.File
 	if file == "" {
@@ -293,7 +303,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 		case s.Exists && !s.Regular:
 			out[model.FieldFile+f.Path] = "not a regular file"
 		case s.Exists:
-			out[model.FieldFile+f.Path] = model.FileValue(s.Digest, s.Mode, fmt.Sprint(s.UID), fmt.Sprint(s.GID))
+			out[model.FieldFile+f.Path] = model.FileValue(s.Digest, s.Mode, named(f.Owner, s.UID, files.UserID), named(f.Group, s.GID, files.GroupID))
 		}
 	}
 	for _, w := range c.Units {
@@ -302,6 +312,14 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 		}
 	}
 	return out
+}
+
+// named is the wanted name if it stands for the number, else the number.
+func named(name string, id uint32, number func(string) (int, error)) string {
+	if n, err := number(name); err == nil && n == int(id) {
+		return name
+	}
+	return fmt.Sprint(id)
 }
 
 // unitDirs are where systemd reads unit files.

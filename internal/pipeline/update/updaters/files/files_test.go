@@ -30,7 +30,6 @@ type simNode struct {
 	units   map[string]*systemd.Unit
 	reads   map[string]string // unit -> file it reads when it starts
 	has     map[string]string // unit -> what it read
-	stale   bool              // unit files were not read again
 	starts  map[string]int
 	sick    bool // nothing starts any more
 	reload  int
@@ -321,10 +320,10 @@ func TestFieldsSayWhatIsThere(t *testing.T) {
 	u := New(n, n.root)
 	got := u.Fields(t.Context(), &c)
 	want := map[string]string{
-		"file/etc/motd":       model.FileValue(model.DigestOf([]byte("theirs")), 0o644, strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())),
-		"file/etc/probe.conf": model.FileValue(model.DigestOf([]byte("old")), 0o600, strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())),
-		"unit/cups.service":   "enabled",
-		"unit/extra.service":  "disabled",
+		"file//etc/motd":       model.FileValue(model.DigestOf([]byte("theirs")), 0o644, strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())),
+		"file//etc/probe.conf": model.FileValue(model.DigestOf([]byte("old")), 0o600, strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())),
+		"unit/cups.service":    "enabled",
+		"unit/extra.service":   "disabled",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)

@@ -1,0 +1,42 @@
+package update
+
+import (
+	"testing"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// configuredNode is a node with a rendered configuration.
+func configuredNode(n Node, c model.NodeConfig, current Fields) Node {
+	n.Config, n.ConfigName, n.Desired, n.Current = &c, "config-1", Fields(c.Fields()), current
+	return n
+}
+
+func edge(d model.Disruption) model.NodeConfig {
+	return model.NodeConfig{
+		Files: []model.ConfigFile{{Path: "/etc/sysctl.d/90-edge.conf", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("x"), Disruption: model.DisruptionReload},
+			{Path: "/etc/modules", Mode: 0o644, Owner: "root", Group: "root", Disruption: d}},
+		Units: []model.ConfigUnit{{Name: "edge.service", State: model.UnitEnabled, Disruption: model.DisruptionRestart}},
+	}
+}
+
+func init() {
+	only := func(in *Input) { in.Target.Kubernetes = "" }
+	stories["a configuration moves the nodes it is for"] = input(only, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionNone), nil))
+	stories["a file that asks for a drain drains the node"] = input(only, cp("n1", old),
+		configuredNode(worker("n2", old), edge(model.DisruptionDrain), Fields{"file//etc/sysctl.d/90-edge.conf": edge("").Files[0].Value(), "unit/edge.service": "enabled"}))
+	stories["Kubernetes and a configuration go in one move"] = input(nil, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionReload), nil))
+}
+
+// The step names the configuration that was planned (R4.24).
+func TestTheStepNamesItsConfiguration(t *testing.T) {
+	in := stories["a configuration moves the nodes it is for"]
+	for _, n := range Make(in).Plan.Nodes {
+		for _, s := range n.Steps {
+			if s.Updater == "files" && s.Params[paramConfig] == "config-1" {
+				return
+			}
+		}
+	}
+	t.Fatal("no step names it")
+}
