@@ -48,7 +48,8 @@ func TestAPIServer(t *testing.T) {
 	t.Run("rules refuse with the cure", func(t *testing.T) { testRules(t, admin) })
 	t.Run("what is fixed stays fixed", func(t *testing.T) { testImmutable(t, admin) })
 	t.Run("identities write only what is theirs", func(t *testing.T) { testIdentities(t, cfg, admin) })
-	t.Run("a running update is not deleted by accident", func(t *testing.T) { testRunningStays(t, admin) })
+	t.Run("a running update is not deleted by accident", func(t *testing.T) { testRunningStays(t, cfg, admin) })
+	t.Run("no node runs before the gate is open", func(t *testing.T) { testGateBeforeRun(t, cfg, admin) })
 	t.Run("manifests apply", func(t *testing.T) { testManifests(t, admin) })
 }
 
@@ -61,6 +62,7 @@ func nodeMeta(name string) metav1.ObjectMeta {
 func testRules(t *testing.T, c client.Client) {
 	budget := intstr.FromInt32(0)
 	percent := intstr.FromString("0%")
+	soon, none := metav1.NewTime(time.Now().Add(time.Hour)), int64(0)
 	key := v1alpha1.TrustedKey{Name: "k", PublicKey: "-----BEGIN PUBLIC KEY-----\n"}
 	cases := map[string]struct {
 		obj  client.Object
@@ -74,6 +76,12 @@ func testRules(t *testing.T, c client.Client) {
 		"a budget of no node is refused":            {&v1alpha1.UpdatePool{ObjectMeta: meta("p1"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget}}, "use paused to stop"},
 		"a budget of no percent is refused":         {&v1alpha1.UpdatePool{ObjectMeta: meta("p2"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &percent}}, "use paused to stop"},
 		"a pool without a budget has one":           {&v1alpha1.UpdatePool{ObjectMeta: meta("p3")}, ""},
+		"a risk says why and until when":            {risky("r1", v1alpha1.AcceptedRisk{Check: "clock", Reason: "no NTP here", Until: soon}), ""},
+		"a risk without a reason is refused":        {risky("r2", v1alpha1.AcceptedRisk{Check: "clock", Reason: " ", Until: soon}), "say why the risk is taken"},
+		"a quorum is accepted by nobody":            {risky("r3", v1alpha1.AcceptedRisk{Check: "quorum", Reason: "be quick", Until: soon}), "this check can never be accepted"},
+		"a check has a name":                        {risky("r4", v1alpha1.AcceptedRisk{Check: "The Clock", Reason: "no NTP here", Until: soon}), "as `refit gate` lists them"},
+		"a grace of zero would be force":            {drains("r5", v1alpha1.DrainOptions{GracePeriodSeconds: &none}), "would be gone from the API while it still runs"},
+		"a drain may leave pods where they are":     {drains("r6", v1alpha1.DrainOptions{SkipSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "local"}}}), ""},
 		"a policy needs keys":                       {&v1alpha1.TrustPolicy{ObjectMeta: meta("t1"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{}}}, "should have at least 1 items"},
 		"a private key is not a public one":         {&v1alpha1.TrustPolicy{ObjectMeta: meta("t2"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{{Name: "k", PublicKey: "-----BEGIN PRIVATE KEY-----"}}}}, "a private key must never be put here"},
 		"a threshold above the keys is refused":     {&v1alpha1.TrustPolicy{ObjectMeta: meta("t3"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{key}, Threshold: 2}}, "lower it or add keys"},
@@ -113,6 +121,14 @@ func nodeConfig(name string, files ...v1alpha1.NodeFile) *v1alpha1.NodeConfig {
 
 func set(name string, images ...v1alpha1.PinnedImage) *v1alpha1.PinnedImageSet {
 	return &v1alpha1.PinnedImageSet{ObjectMeta: meta(name), Spec: v1alpha1.PinnedImageSetSpec{Groups: []v1alpha1.ImageGroup{{Name: "g", Images: images}}}}
+}
+
+func risky(name string, r v1alpha1.AcceptedRisk) *v1alpha1.ClusterUpdate {
+	return &v1alpha1.ClusterUpdate{ObjectMeta: meta(name), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, AcceptedRisks: []v1alpha1.AcceptedRisk{r}}}
+}
+
+func drains(name string, o v1alpha1.DrainOptions) *v1alpha1.ClusterUpdate {
+	return &v1alpha1.ClusterUpdate{ObjectMeta: meta(name), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Drain: &o}}
 }
 
 func testImmutable(t *testing.T, c client.Client) {
@@ -230,13 +246,14 @@ func waitForPolicies(t *testing.T, admin client.Client) {
 	t.Fatal("the admission policies do not come into force")
 }
 
-func testRunningStays(t *testing.T, c client.Client) {
+func testRunningStays(t *testing.T, cfg *rest.Config, c client.Client) {
 	ctx := context.Background()
+	controller := newClient(t, apitest.As(cfg, apitest.ControllerUser))
 	waitForPolicies(t, c)
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta("running"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA}}
 	mustCreate(t, c, u)
 	u.Status.Phase = v1alpha1.PhaseUpdating
-	if err := c.Status().Update(ctx, u); err != nil {
+	if err := controller.Status().Update(ctx, u); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, c.Delete(ctx, u), "annotate it with refit.dev/allow-delete=true")

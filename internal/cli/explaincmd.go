@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,14 +15,26 @@ func newExplain(o *options) *cobra.Command {
 	for _, r := range explain.Reasons {
 		words = append(words, r.Word)
 	}
-	return &cobra.Command{
-		Use: "explain REASON", Short: "Say what a reason word means and what cures it", Args: cobra.MaximumNArgs(1), ValidArgs: words,
-		RunE: func(_ *cobra.Command, args []string) error {
+	c := &cobra.Command{
+		Use: "explain REASON|node/NAME", Short: "Say what a reason word means and what cures it, or what a drain does with each pod of a node",
+		Long: `Say what a reason word means and what cures it.
+
+With node/NAME: a table of the node's pods, with what a drain does or would do
+with each (Evict, Refused, Leaving, Skipped), by which budget, since when, and
+what would help. Nothing is evicted by asking.`,
+		Args: cobra.MaximumNArgs(1), ValidArgs: words,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkOutput(); err != nil {
+				return err
+			}
 			if len(args) == 0 {
 				for _, w := range words {
 					fmt.Fprintln(o.Out, w)
 				}
 				return nil
+			}
+			if node, ok := strings.CutPrefix(args[0], "node/"); ok {
+				return o.explainNode(cmd.Context(), node)
 			}
 			r, ok := explain.Lookup(args[0])
 			if !ok {
@@ -31,4 +44,6 @@ func newExplain(o *options) *cobra.Command {
 			return err
 		},
 	}
+	o.outputFlag(c)
+	return c
 }

@@ -48,7 +48,10 @@ func TestWholeUpdate(t *testing.T) {
 	// A Manual update plans, checks and waits for a person; no node is touched.
 	s.create(owned(pod("default", "web-1", "n2", "web"), map[string]string{"app": "web"}))
 	s.budget(0)
-	s.update("to-136", d, func(u *v1alpha1.ClusterUpdateSpec) { u.Start = v1alpha1.StartManual })
+	// Approved beforehand by the digest of another plan: it could not start (promise 3).
+	s.update("to-136", d, func(u *v1alpha1.ClusterUpdateSpec) { u.Start, u.PlanDigest = v1alpha1.StartManual, "sha256:other" })
+	s.waitUpdate("to-136", "the plan is not the approved one", blocked(v1alpha1.ReasonPlanChanged))
+	s.change("to-136", func(c *v1alpha1.ClusterUpdateSpec) { c.PlanDigest = "" })
 	u := s.waitUpdate("to-136", "the gate opens", phase(v1alpha1.PhaseReady))
 	if !blocked(v1alpha1.ReasonAwaitingStart)(u) || u.Status.NodesTotal != 3 || u.Status.PlanDigest == "" {
 		t.Errorf("an update that waits for a person says so: %+v", u.Status)
@@ -57,10 +60,10 @@ func TestWholeUpdate(t *testing.T) {
 		t.Error("nothing is changed before the start (promise 2)")
 	}
 
-	// Approved by the digest of another plan: it does not start (promise 3).
-	s.change("to-136", func(u *v1alpha1.ClusterUpdateSpec) { u.Start, u.PlanDigest = v1alpha1.StartImmediate, "sha256:other" })
-	s.waitUpdate("to-136", "the plan is not the approved one", blocked(v1alpha1.ReasonPlanChanged))
-	s.change("to-136", func(c *v1alpha1.ClusterUpdateSpec) { c.PlanDigest = u.Status.PlanDigest })
+	// A person starts it by the digest of the plan that is there.
+	s.change("to-136", func(c *v1alpha1.ClusterUpdateSpec) {
+		c.Start, c.PlanDigest = v1alpha1.StartImmediate, u.Status.PlanDigest
+	})
 
 	// The control plane moves first; then the budget on n2 holds the drain up.
 	u = s.waitUpdate("to-136", "the budget is named", blocked(v1alpha1.ReasonDisruptionBudget))

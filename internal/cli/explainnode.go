@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/drain"
+	"github.com/refit-dev/refit/internal/pipeline/gate/look"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// explainNode says what a drain of a node does or would do with each pod. It
+// asks no eviction: what the Eviction API would refuse is read from the budgets.
+func (o *options) explainNode(ctx context.Context, name string) error {
+	c, err := o.Client()
+	if err != nil {
+		return err
+	}
+	var n corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return exit.Usage(fmt.Errorf("there is no node %q; see kubectl get nodes", name))
+		}
+		return fmt.Errorf("the API server did not answer: %w", err)
+	}
+	var list v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &list); err != nil {
+		return fmt.Errorf("the API server did not answer: %w", err)
+	}
+	u := choose(list.Items)
+	var opts *v1alpha1.DrainOptions
+	var before []v1alpha1.PodDrain
+	if u != nil && u.Status.Phase != v1alpha1.PhaseDone {
+		opts = u.Spec.Drain
+		for _, d := range u.Status.Drains {
+			if d.Node == name {
+				before = d.Pods
+			}
+		}
+	}
+	rules := look.RulesOf(opts)
+	pods, err := look.PodsOnWithBudgets(ctx, c, name, rules)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	d := drain.DecideWith(pods, rules.Options())
+	return render.Drain(o.Out, o.output, drainView(&n, d, drain.Foresee(name, d, now), before))
+}
+
+func drainView(n *corev1.Node, d drain.Decision, rows []drain.Row, before []v1alpha1.PodDrain) render.DrainView {
+	v := render.DrainView{APIVersion: "refit.dev/drain/v1", Kind: "Drain", Node: n.Name, Pods: rows}
+	since := map[string]time.Time{}
+	for _, p := range before {
+		if p.Since != nil {
+			since[p.Pod+" "+p.Fate] = p.Since.Time
+		}
+	}
+	refused := 0
+	for i := range v.Pods {
+		if v.Pods[i].Since.IsZero() {
+			v.Pods[i].Since = since[v.Pods[i].Pod+" "+v.Pods[i].Fate]
+		}
+		if v.Pods[i].Fate == drain.Refused {
+			refused++
+		}
+	}
+	doing := "would be drained"
+	if _, started := n.Annotations[v1alpha1.AnnotationUpdating]; started {
+		doing = "is being updated"
+	}
+	v.Headline = fmt.Sprintf("Node %s %s: %d pods must go, %d of them are refused now; %d stay.", n.Name, doing, d.Left(), refused, len(d.Skipped))
+	if held := n.Annotations[v1alpha1.AnnotationHeld]; held != "" {
+		v.Held = append(v.Held, strings.TrimSpace(held))
+	}
+	return v
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+func newGate(o *options) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "gate [UPDATE]",
+		Short: "List every check that stands before an update, with its answer",
+		Long: `List every check that stands before an update, in the order in which they are
+asked, with its answer: Passed, Warned, Closed, Accepted (a person took the
+risk). Below, what they say.
+
+Exit codes: 0 the gate is open, 3 a check is closed.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkOutput(); err != nil {
+				return err
+			}
+			cl, err := o.Client()
+			if err != nil {
+				return err
+			}
+			u, err := updateArg(cmd.Context(), cl, args)
+			if err != nil {
+				return err
+			}
+			v := gateView(u)
+			if err := render.Gate(o.Out, o.output, v); err != nil {
+				return err
+			}
+			if !v.Open {
+				return exit.Silent(exit.Blocked)
+			}
+			return nil
+		},
+	}
+	o.outputFlag(c)
+	return c
+}
+
+// gateView puts the answers of an update's status beside the list of checks. A
+// check that the controller did not ask (it is of another version, or has not
+// looked yet) is shown as not asked.
+func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
+	answers := map[string]v1alpha1.GateCheck{}
+	for _, c := range u.Status.Checks {
+		answers[c.Name] = c
+	}
+	v := render.GateView{APIVersion: "refit.dev/gate/v1", Kind: "Gate", Update: u.Name, Open: len(u.Status.Checks) > 0,
+		Waiting: blockers(u.Status.Blockers), Warnings: blockers(u.Status.Warnings)}
+	for _, c := range gate.Checks() {
+		a, asked := answers[c.Name]
+		row := render.GateCheck{Name: c.Name, Asks: c.Asks, Answer: "NotAsked", Never: c.Never, Verdicts: int(a.Verdicts), Warnings: int(a.Warnings)}
+		if asked {
+			row.Answer = string(a.Result)
+		}
+		v.Open = v.Open && a.Result != v1alpha1.CheckClosed
+		delete(answers, c.Name)
+		v.Checks = append(v.Checks, row)
+	}
+	for _, c := range u.Status.Checks { // of a controller that knows more
+		if _, left := answers[c.Name]; left {
+			v.Checks = append(v.Checks, render.GateCheck{Name: c.Name, Answer: string(c.Result), Verdicts: int(c.Verdicts), Warnings: int(c.Warnings)})
+			v.Open = v.Open && c.Result != v1alpha1.CheckClosed
+		}
+	}
+	for _, r := range u.Status.AcceptedRisks {
+		v.Risks = append(v.Risks, render.GateRisk{Check: r.Check, Reason: r.Reason, Until: r.Until.Time, State: string(r.State), Covers: int(r.Covers)})
+	}
+	return v
+}
