@@ -2,6 +2,7 @@ package agent
 
 import (
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -75,14 +76,14 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 		}
 	}
 	v := a.view()
-	out.Phase, out.Message = v.phase, cutText(v.message, 1024)
+	out.Phase, out.Message = v.phase, cutText(v.message, messageBytes)
 	out.Conditions = conditions(v, s.sent, now)
 	return out
 }
 
 func cutText(s string, most int) string {
 	if len(s) > most {
-		return s[:most-3] + "..."
+		return strings.ToValidUTF8(s[:most-3], "") + "..."
 	}
 	return s
 }

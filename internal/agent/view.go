@@ -51,6 +51,8 @@ func (a *Agent) view() view {
 		case v1alpha1.RunFailed:
 			v.phase, v.message, v.stalled = phaseFailed, fmt.Sprintf("step %s failed: %s", r.Step, r.Message), true
 			v.reason = orWord(r.Reason, v1alpha1.ReasonStepFailed)
+		case v1alpha1.RunUndone:
+			v.message = "the update was taken back; " + v.message
 		}
 	}
 	return v
@@ -88,11 +90,18 @@ func complete(h v1alpha1.Holding) bool {
 	return h.ImagesPinned == h.ImagesTotal && h.ImagesHeld == h.ImagesTotal && h.PayloadsHeld == h.PayloadsTotal
 }
 
+// Lengths of sentences in bytes: the whole of a failure stands once, in the run's
+// status, so that a NodeUpdate stays below 4 KiB.
+const (
+	messageBytes   = 250
+	conditionBytes = 150
+)
+
 // conditions are Ready, Reconciling, Stalled and ImagesHeld; times of earlier
 // ones are kept while their status is the same.
 func conditions(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) []metav1.Condition {
 	set := func(kind string, is bool) metav1.Condition {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v.reason, Message: cutText(v.message, 1024),
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v.reason, Message: cutText(v.message, conditionBytes),
 			ObservedGeneration: v.generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
 		if is {
 			c.Status = metav1.ConditionTrue

@@ -11,38 +11,40 @@ import (
 // Points at which an agent can be killed, in the order in which an update
 // passes them.
 const (
-	HeaderFetched   = "header.fetched"    // a header is in memory, not on disk
-	HeaderStored    = "header.stored"     // a header is on disk
-	ChunkWritten    = "store.chunk"       // a chunk is in a partial blob
-	BlobSync        = "store.sync"        // a blob is complete, not synced
-	BlobRename      = "store.rename"      // a blob is synced, not named
-	MediumCopy      = "media.copy"        // between two chunks of a medium
-	PeerFetch       = "peer.fetch"        // between two chunks of a peer
-	LoadContent     = "load.content"      // blobs are in the runtime, no image record
-	LoadUnpack      = "load.unpack"       // records exist, not unpacked
-	LoadDone        = "load.done"         // unpacked, not pinned
-	PinLabel        = "pin.label"         // one record of several is labelled
-	PinRecord       = "pin.record"        // pinned, not in the own record
-	JournalRun      = "journal.run"       // the run is in the journal, no step yet
-	StepBefore      = "step.before"       // the start of a step is in the journal
-	StepAfter       = "step.after"        // a step has ended, not in the journal
-	JournalStep     = "journal.step"      // the end of a step is in the journal
-	JournalFinish   = "journal.finish"    // the end of the run is in the journal
-	KubeadmStarted  = "kubeadm.started"   // kubeadm runs in its own unit
-	KubeadmBinary   = "kubeadm.binary"    // the new kubeadm is in its place
-	KubeletStopped  = "kubelet.stopped"   // the kubelet is replaced and stopped, not started
-	KubeletReplaced = "kubelet.replaced"  // its binary is replaced, the old one runs
-	FilesKept       = "files.kept"        // what was there is kept, nothing is written
-	FilesWritten    = "files.written"     // one file of several is written
-	UnitSet         = "unit.set"          // a unit is in its new state, not observed
-	UnitRefreshed   = "unit.refreshed"    // a unit was restarted because of a file
-	ProgramReplaced = "program.replaced"  // one program of several is replaced
-	PluginsReplaced = "plugins.replaced"  // one network plugin of several is replaced
-	RuntimeRestart  = "runtime.restart"   // the container runtime was told to restart
-	EtcdSnapshot    = "etcd.snapshot"     // a snapshot of etcd is written, not named
-	CertRenewed     = "cert.renewed"      // a certificate is renewed, who uses it runs with the old one
-	StatusApply     = "agent.status"      // before a status is written
-	RunReported     = "agent.runreported" // after a status with a finished run
+	HeaderFetched    = "header.fetched"    // a header is in memory, not on disk
+	HeaderStored     = "header.stored"     // a header is on disk
+	ChunkWritten     = "store.chunk"       // a chunk is in a partial blob
+	BlobSync         = "store.sync"        // a blob is complete, not synced
+	BlobRename       = "store.rename"      // a blob is synced, not named
+	MediumCopy       = "media.copy"        // between two chunks of a medium
+	PeerFetch        = "peer.fetch"        // between two chunks of a peer
+	LoadContent      = "load.content"      // blobs are in the runtime, no image record
+	LoadUnpack       = "load.unpack"       // records exist, not unpacked
+	LoadDone         = "load.done"         // unpacked, not pinned
+	PinLabel         = "pin.label"         // one record of several is labelled
+	PinRecord        = "pin.record"        // pinned, not in the own record
+	JournalRun       = "journal.run"       // the run is in the journal, no step yet
+	StepBefore       = "step.before"       // the start of a step is in the journal
+	StepAfter        = "step.after"        // a step has ended, not in the journal
+	JournalStep      = "journal.step"      // the end of a step is in the journal
+	JournalFinish    = "journal.finish"    // the end of the run is in the journal
+	KubeadmStarted   = "kubeadm.started"   // kubeadm runs in its own unit
+	KubeadmBinary    = "kubeadm.binary"    // the new kubeadm is in its place
+	KubeadmUnmarked  = "kubeadm.unmarked"  // undo: its success is forgotten, its changes are there
+	KubeletReplaced  = "kubelet.replaced"  // its binary is replaced, the old one runs
+	KubeletRestarted = "kubelet.restarted" // its restart was ordered and carried out
+	KubeletRestored  = "kubelet.restored"  // undo: the old binary is back, the new one runs
+	FilesKept        = "files.kept"        // what was there is kept, nothing is written
+	FilesWritten     = "files.written"     // one file of several is written
+	UnitSet          = "unit.set"          // a unit is in its new state, not observed
+	UnitRefreshed    = "unit.refreshed"    // a unit was restarted because of a file
+	ProgramReplaced  = "program.replaced"  // one program of several is replaced
+	PluginsReplaced  = "plugins.replaced"  // one network plugin of several is replaced
+	RuntimeRestart   = "runtime.restart"   // the container runtime was told to restart
+	EtcdSnapshot     = "etcd.snapshot"     // a snapshot of etcd is written, not named
+	CertRenewed      = "cert.renewed"      // a certificate is renewed, who uses it runs with the old one
+	StatusApply      = "agent.status"      // before a status is written
+	RunReported      = "agent.runreported" // after a status with a finished run
 )
 
 // Names lists every point.
@@ -50,7 +52,7 @@ func Names() []string {
 	return []string{
 		HeaderFetched, HeaderStored, ChunkWritten, BlobSync, BlobRename, MediumCopy, PeerFetch,
 		LoadContent, LoadUnpack, LoadDone, PinLabel, PinRecord, JournalRun, StepBefore, StepAfter,
-		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeletStopped, KubeletReplaced,
+		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeadmUnmarked, KubeletReplaced, KubeletRestarted, KubeletRestored,
 		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed,
 		StatusApply, RunReported,
 	}

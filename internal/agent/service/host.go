@@ -200,6 +200,10 @@ func (h *nodeHost) Kubeadm(ctx context.Context) (string, error) {
 	return program("kubeadm", filepath.Dir(kubelet)), nil
 }
 
+func (h *nodeHost) ConfigFiles() []string {
+	return []string{h.paths.KubeletConfig(), h.paths.KubeletFlags()}
+}
+
 func (h *nodeHost) Kubectl() string {
 	p, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -217,12 +221,10 @@ func (h *nodeHost) unit(ctx context.Context, do func(*systemd.Manager) error) er
 	return do(m)
 }
 
-func (h *nodeHost) StartKubelet(ctx context.Context) error {
-	return h.unit(ctx, func(m *systemd.Manager) error { return m.Start(ctx, kubeletUnit) })
-}
-
-func (h *nodeHost) StopKubelet(ctx context.Context) error {
-	return h.unit(ctx, func(m *systemd.Manager) error { return m.Stop(ctx, kubeletUnit) })
+// RestartKubelet gives systemd one job: it ends in a started kubelet also if this
+// program is killed while the old one is still stopping.
+func (h *nodeHost) RestartKubelet(ctx context.Context) error {
+	return h.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, kubeletUnit) })
 }
 
 func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, err error) {

@@ -27,6 +27,9 @@ func (p Paths) Manifests() string { return p.at("/etc/kubernetes/manifests") }
 // KubeletConfig is the kubelet's configuration file.
 func (p Paths) KubeletConfig() string { return p.at("/var/lib/kubelet/config.yaml") }
 
+// KubeletFlags is the file with the kubelet's flags that kubeadm writes.
+func (p Paths) KubeletFlags() string { return p.at("/var/lib/kubelet/kubeadm-flags.env") }
+
 func (p Paths) at(path string) string { return filepath.Join("/", p.Root, path) }
 
 // kubeconfig is the little of a kubeconfig that is needed here.

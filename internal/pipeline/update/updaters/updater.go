@@ -23,9 +23,18 @@ type Updater interface {
 	// Update drives the node on and returns soon; it is called again until the
 	// Result is final. An error means: try again.
 	Update(ctx context.Context, t Task) (Result, error)
-	// Undo takes the step back. ErrNotReversible if it cannot.
+	// Undo takes the step back: it drives the node to where it was before the
+	// step and returns soon, and is called again until the Result is final. Done
+	// means that it was observed so: the old part is there, runs, and is well.
+	// Also a step that was cut off in the middle, or had not begun to change
+	// anything, is taken back. ErrNotReversible if it cannot be: the plan has
+	// said so (model.Step.NotReversible).
 	Undo(ctx context.Context, t Task) (Result, error)
 }
+
+// Watcher is an updater that may only look and wait: where Watches is true its
+// steps change nothing, and there is nothing to take back.
+type Watcher interface{ Watches() bool }
 
 // ErrNotReversible says that a step cannot be taken back.
 var ErrNotReversible = errors.New("this step cannot be taken back")
@@ -42,7 +51,8 @@ type Payload struct {
 
 // Task is one step of one run on this node.
 type Task struct {
-	// UID of the ClusterUpdate and the attempt.
+	// UID of the ClusterUpdate and the attempt; for Undo, the attempt in which the
+	// step was started last.
 	UID     string
 	Attempt int32
 	Step    v1alpha1.UpdateStep
@@ -98,10 +108,8 @@ func Swap(t Task, name, path string) (swapped bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if err == nil {
-		if err := keep(path, have, filepath.Join(t.Rollback, name)); err != nil {
-			return false, err
-		}
+	if err := Keep(t, name, path); err != nil {
+		return false, err
 	}
 	f, err := os.Open(p.Path)
 	if err != nil {
@@ -111,37 +119,72 @@ func Swap(t Task, name, path string) (swapped bool, err error) {
 	return true, disk.Replace(path, f, p.Digest, 0o755)
 }
 
-// keep copies the old program away; what an earlier try kept is the older one
-// and stays.
-func keep(path, digest, to string) error {
-	if _, err := os.Stat(to); err == nil {
-		return nil
+// absent marks a file that was not there before.
+const absent = ".absent"
+
+// Keep copies a file away before it is changed, or remembers that it was not
+// there; name is what Restore knows it by. What an earlier try kept is the older
+// one and stays.
+func Keep(t Task, name, path string) error {
+	to := filepath.Join(t.Rollback, name)
+	for _, kept := range []string{to, to + absent} {
+		if _, err := os.Stat(kept); err == nil {
+			return nil
+		}
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("copy of the old %s: %w", path, err)
-	}
-	defer f.Close()
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return fmt.Errorf("copy of the old %s: %w", path, err)
 	}
-	return disk.Replace(to, f, digest, 0o755)
+	digest, err := disk.Digest(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return disk.WriteFile(to+absent, nil, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("copy of the old %s: %w", path, err)
+	}
+	return copyFile(path, to, digest)
 }
 
-// Restore puts the kept program back. ok is false if none was kept.
+// copyFile copies content and mode.
+func copyFile(from, to, digest string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("copy of %s: %w", from, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("copy of %s: %w", from, err)
+	}
+	return disk.Replace(to, f, digest, st.Mode().Perm())
+}
+
+// Restore puts the kept file back, once; one that was not there before is
+// removed. ok is false if nothing was kept: then it was never replaced.
 func Restore(t Task, name, path string) (ok bool, err error) {
 	kept := filepath.Join(t.Rollback, name)
 	digest, err := disk.Digest(kept)
 	if errors.Is(err, fs.ErrNotExist) {
+		return remove(kept+absent, path)
+	}
+	if err != nil {
+		return false, err
+	}
+	if have, err := disk.Digest(path); err == nil && have == digest {
+		return true, nil
+	}
+	return true, copyFile(kept, path, digest)
+}
+
+// remove a file that was not there before, if the mark says so.
+func remove(mark, path string) (ok bool, err error) {
+	if _, err := os.Stat(mark); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
-	}
-	if err != nil {
+	} else if err != nil {
 		return false, err
 	}
-	f, err := os.Open(kept)
-	if err != nil {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	defer f.Close()
-	return true, disk.Replace(path, f, digest, 0o755)
+	return true, disk.SyncDir(filepath.Dir(path))
 }

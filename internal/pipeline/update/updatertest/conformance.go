@@ -1,11 +1,15 @@
 package updatertest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -26,16 +30,62 @@ type Fixture struct {
 	Reversible bool
 	// Waits: the step changes nothing, so there is nothing to take back.
 	Waits bool
+	// Planned is the planner's step for Task, from update.Cover or update.Make. It
+	// is required of what cannot be taken back: the plan must have said so.
+	Planned *model.Step
+	// Secrets must never appear in what the updater says.
+	Secrets []string
+	// Hang makes the next call of the node never answer, until the context that
+	// it was given ends. The channel is closed when that call has begun. nil if
+	// nothing on the node can hang.
+	Hang func() <-chan struct{}
+
+	words []string // everything that was said
 }
 
 // calls is how often an updater may be called before it counts as hanging.
 const calls = 2000
 
+// say notes what an updater said, and that no secret is in it.
+func (f *Fixture) say(t *testing.T, parts ...any) {
+	t.Helper()
+	said := fmt.Sprint(parts...)
+	for _, secret := range f.Secrets {
+		if secret != "" && strings.Contains(said, secret) {
+			t.Fatal("a secret is in what it says") // and not in what we say
+		}
+	}
+	// Two nodes in two directories say the same.
+	for _, dir := range []string{filepath.Dir(f.Task.Dir), filepath.Dir(f.Task.Rollback)} {
+		if dir != "." && dir != "/" {
+			said = strings.ReplaceAll(said, dir, "DIR")
+		}
+	}
+	if n := len(f.words); n == 0 || f.words[n-1] != said {
+		f.words = append(f.words, said)
+	}
+}
+
 // drive calls Update until it ends.
 func drive(t *testing.T, f *Fixture, u updaters.Updater) updaters.Result {
 	t.Helper()
+	return until(t, f, u.Update)
+}
+
+// back calls Undo until it ends.
+func back(t *testing.T, f *Fixture, u updaters.Updater) updaters.Result {
+	t.Helper()
+	return until(t, f, u.Undo)
+}
+
+func until(t *testing.T, f *Fixture, call func(context.Context, updaters.Task) (updaters.Result, error)) updaters.Result {
+	t.Helper()
 	for range calls {
-		r, err := u.Update(t.Context(), f.Task)
+		r, err := call(t.Context(), f.Task)
+		f.say(t, r.Reason, " ", r.Message, " ", err)
+		if errors.Is(err, updaters.ErrNotReversible) {
+			return updaters.Result{Failed: true, Reason: v1alpha1.ReasonNotReversible, Message: err.Error()}
+		}
 		if err == nil && (r.Done || r.Failed) {
 			return r
 		}
@@ -49,6 +99,7 @@ func observed(t *testing.T, f *Fixture, u updaters.Updater) bool {
 	t.Helper()
 	for range calls {
 		o, err := u.Observe(t.Context(), f.Task)
+		f.say(t, o.Detail, " ", err)
 		if err == nil && o.Done {
 			return true
 		}
@@ -74,7 +125,14 @@ func Conform(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	}
 	forgets(t, fixture)
 	broken(t, fixture)
-	undo(t, fixture)
+	sameWords(t, fixture)
+	hangs(t, fixture)
+	planned(t, fixture)
+	if f := fixture(t); !f.Reversible {
+		final(t, fixture)
+	} else if !f.Waits {
+		undone(t, fixture)
+	}
 }
 
 func broken(t *testing.T, fixture func(t *testing.T) *Fixture) {
@@ -101,33 +159,6 @@ func broken(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	})
 }
 
-func undo(t *testing.T, fixture func(t *testing.T) *Fixture) {
-	t.Run("undo takes it back, or says that it cannot", func(t *testing.T) {
-		f := fixture(t)
-		if r := drive(t, f, f.Make()); !r.Done {
-			t.Fatalf("ended with %+v", r)
-		}
-		_, err := f.Make().Undo(t.Context(), f.Task)
-		switch {
-		case !f.Reversible:
-			if !errors.Is(err, updaters.ErrNotReversible) {
-				t.Fatalf("undo of what cannot be undone: %v", err)
-			}
-		case err != nil:
-			t.Fatal(err)
-		case f.Waits:
-		default:
-			for range calls {
-				if f.State() == f.From {
-					return
-				}
-				f.Tick()
-			}
-			t.Fatalf("after undo the node is at %q", f.State())
-		}
-	})
-}
-
 func untouched(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	t.Run("an untouched node is not called done", func(t *testing.T) {
 		f := fixture(t)
@@ -144,17 +175,11 @@ func untouched(t *testing.T, fixture func(t *testing.T) *Fixture) {
 func reaches(t *testing.T, fixture func(t *testing.T) *Fixture) (points []string) {
 	t.Run("it ends at the target, is observed there, and stays when called again", func(t *testing.T) {
 		f := fixture(t)
-		seen := map[string]bool{}
-		restore := failpoint.OnHit(func(n string) {
-			if !seen[n] {
-				seen[n] = true
-				points = append(points, n)
+		points = passes(func() {
+			if r := drive(t, f, f.Make()); !r.Done {
+				t.Fatalf("ended with %+v", r)
 			}
 		})
-		defer restore()
-		if r := drive(t, f, f.Make()); !r.Done {
-			t.Fatalf("ended with %+v", r)
-		}
 		if f.State() != f.To || !observed(t, f, f.Make()) {
 			t.Fatalf("called done at %q", f.State())
 		}
@@ -168,18 +193,7 @@ func reaches(t *testing.T, fixture func(t *testing.T) *Fixture) (points []string
 func survives(t *testing.T, fixture func(t *testing.T) *Fixture, point string) {
 	t.Run(fmt.Sprintf("killed at %s it goes on to the same end", point), func(t *testing.T) {
 		f := fixture(t)
-		killed := false
-		restore := failpoint.OnHit(func(n string) {
-			if n == point && !killed {
-				killed = true
-				panic(cut{})
-			}
-		})
-		defer restore()
-		untilCut(func() { drive(t, f, f.Make()) })
-		if !killed {
-			t.Fatal("the point was not passed")
-		}
+		killedAt(t, point, func() { drive(t, f, f.Make()) })
 		if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
 			t.Fatalf("ended with %+v at %q", r, f.State())
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/refit-dev/refit/internal/host/detached"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updatertest"
 )
@@ -34,12 +36,19 @@ type simNode struct {
 	cutOff    int // that many runs vanish without a result
 	runs      int
 	unsettled bool // never settles
+	config    string
+	worker    bool
 }
+
+func (n *simNode) ConfigFiles() []string { return []string{n.config} }
 
 func (n *simNode) Kubeadm(context.Context) (string, error) { return n.path, nil }
 func (n *simNode) CgroupV1() bool                          { return true }
 func (n *simNode) StaticPods() ([]kube.StaticPod, error) {
 	var out []kube.StaticPod
+	if n.worker {
+		return nil, nil
+	}
 	for _, name := range []string{"etcd", kube.APIServer, "kube-controller-manager", "kube-scheduler"} {
 		tag := n.manifest
 		if name == "etcd" {
@@ -92,15 +101,16 @@ func (n *simNode) tick() {
 		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
 	case n.left == 0:
 		n.manifest = "v1.36.3"
+		_ = disk.WriteFile(n.config, []byte("config v1.36.3"), 0o644)
 		_ = disk.WriteFile(n.result, []byte(`{"exit":0}`), 0o600)
 	}
 }
 
 func fixture(t *testing.T) (*updatertest.Fixture, *simNode) {
 	dir := t.TempDir()
-	n := &simNode{t: t, path: filepath.Join(dir, "usr", "kubeadm"), manifest: "v1.35.4", settling: 3}
+	n := &simNode{t: t, path: filepath.Join(dir, "usr", "kubeadm"), manifest: "v1.35.4", settling: 3, config: filepath.Join(dir, "config.yaml")}
 	payload := filepath.Join(dir, "payload")
-	for path, text := range map[string]string{n.path: "kubeadm v1.35.4", payload: "kubeadm v1.36.3"} {
+	for path, text := range map[string]string{n.config: "config v1.35.4", n.path: "kubeadm v1.35.4", payload: "kubeadm v1.36.3"} {
 		if err := disk.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -116,12 +126,46 @@ func fixture(t *testing.T) (*updatertest.Fixture, *simNode) {
 			Payload: func(string) (updaters.Payload, error) { return updaters.Payload{Path: payload, Digest: digest}, nil }},
 		Tick:  n.tick,
 		State: func() string { return n.manifest }, From: "v1.35.4", To: "v1.36.3",
-		Break: func() { n.fails = true },
+		Break:   func() { n.fails = true },
+		Planned: planned(t, true),
 	}, n
 }
 
+// workerFixture is a node on which kubeadm changes the kubelet's configuration only.
+func workerFixture(t *testing.T) *updatertest.Fixture {
+	f, n := fixture(t)
+	n.worker = true
+	f.Task.Step.Verb = VerbNode
+	f.State = func() string {
+		kubeadm, _ := os.ReadFile(n.path)
+		config, _ := os.ReadFile(n.config)
+		return string(kubeadm) + ", " + string(config)
+	}
+	f.From, f.To, f.Reversible = "kubeadm v1.35.4, config v1.35.4", "kubeadm v1.36.3, config v1.36.3", true
+	f.Planned = planned(t, false)
+	return f
+}
+
+// planned is what the planner says of the step.
+func planned(t *testing.T, controlPlane bool) *model.Step {
+	in := update.Input{Nodes: []update.Node{{Name: "n1", ControlPlane: true, Kubelet: "v1.35.4", ControlPlaneVersion: "v1.35.4"}, {Name: "n2", Kubelet: "v1.35.4"}},
+		Target: model.Target{Kubernetes: "v1.36.3"}, KubeadmVersion: "v1.35.4"}
+	for _, np := range update.Make(in).Plan.Nodes {
+		for _, s := range np.Steps {
+			if s.Updater == "kubeadm" && (np.Role == model.RoleControlPlane) == controlPlane {
+				return &s
+			}
+		}
+	}
+	t.Fatal("no step is planned")
+	return nil
+}
+
 func TestConformance(t *testing.T) {
-	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture { f, _ := fixture(t); return f })
+	t.Run("control plane", func(t *testing.T) {
+		updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture { f, _ := fixture(t); return f })
+	})
+	t.Run("worker", func(t *testing.T) { updatertest.Conform(t, workerFixture) })
 }
 
 func end(t *testing.T, f *updatertest.Fixture) updaters.Result {

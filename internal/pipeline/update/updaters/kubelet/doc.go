@@ -1,5 +1,6 @@
 // Package kubelet replaces the kubelet (and kubectl beside it) of this node:
-// replace in one stroke while the old one runs, stop, start, see it run.
+// replace in one stroke while the old one runs, restart by one order to systemd, see
+// it run.
 //
 // Promise: done means that the running process is the new file and healthy. The
 // old files are kept in the run's rollback directory; Undo puts them back.

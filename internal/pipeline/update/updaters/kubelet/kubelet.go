@@ -17,9 +17,10 @@ type Host interface {
 	// Paths of the programs; kubectl is "" if the node has none.
 	Kubelet(ctx context.Context) (string, error)
 	Kubectl() string
-	// Start and Stop the kubelet's unit and wait.
-	StartKubelet(ctx context.Context) error
-	StopKubelet(ctx context.Context) error
+	// RestartKubelet ends the kubelet if it runs, starts it, and waits. It is one
+	// order: once it is given it is carried out to its end, whatever becomes of the
+	// caller, so that no crash of ours leaves a node without a kubelet.
+	RestartKubelet(ctx context.Context) error
 	// Running describes the kubelet's process: the version it says itself, and
 	// whether its file was replaced since it was started. version is "" if it
 	// does not run.
@@ -107,13 +108,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	switch {
-	case version != "" && replaced: // the old process, by whatever means
-		err = u.restart(ctx)
-	case version == "" && u.now().Sub(u.started) > startAgain:
-		err = u.start(ctx)
-	}
-	if err != nil {
+	if err := u.onlyOurs(ctx, version, replaced); err != nil {
 		return updaters.Result{}, err
 	}
 	r := updaters.Going(v1alpha1.ReasonUpdating, "the kubelet is being replaced: %s", o.Detail)
@@ -121,20 +116,17 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	return r, nil
 }
 
-// restart ends the old process. Once it is stopped a kubelet is started, also
-// when the agent is told to end meanwhile: nobody else would.
-func (u *Updater) restart(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
-	if err := u.host.StopKubelet(ctx); err != nil {
-		return errors.Join(err, u.start(ctx))
+// onlyOurs restarts a kubelet that is not the file in its place, and starts one
+// that does not run for longer than its unit takes to start it again.
+func (u *Updater) onlyOurs(ctx context.Context, version string, replaced bool) error {
+	old := version != "" && replaced
+	if !old && (version != "" || u.now().Sub(u.started) <= startAgain) {
+		return nil
 	}
-	failpoint.Here(failpoint.KubeletStopped)
-	return u.start(ctx)
-}
-
-func (u *Updater) start(ctx context.Context) error {
 	u.started = u.now()
-	return u.host.StartKubelet(ctx)
+	err := u.host.RestartKubelet(ctx)
+	failpoint.Here(failpoint.KubeletRestarted)
+	return err
 }
 
 // replace puts the new files in their places. The old kubelet runs on: whatever
@@ -160,7 +152,8 @@ func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 	return err
 }
 
-// Undo puts the old files back.
+// Undo puts the old files back, and ends when the kubelet that runs is the old
+// file and healthy.
 func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	path, err := u.host.Kubelet(ctx)
 	if err != nil {
@@ -169,13 +162,31 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if _, err := updaters.Restore(t, "kubelet", path); err != nil {
 		return updaters.Result{}, err
 	}
+	failpoint.Here(failpoint.KubeletRestored)
 	if kubectl := u.host.Kubectl(); kubectl != "" {
 		if _, err := updaters.Restore(t, "kubectl", kubectl); err != nil {
 			return updaters.Result{}, err
 		}
 	}
-	if err := u.restart(ctx); err != nil {
+	version, replaced, err := u.host.Running(ctx)
+	if err != nil {
 		return updaters.Result{}, err
 	}
-	return updaters.Result{Done: true}, nil
+	sick := errors.New("the kubelet that runs is not the one that was put back")
+	switch {
+	case version == "":
+		sick = errors.New("the kubelet does not run")
+	case !replaced:
+		sick = u.host.KubeletHealthy(ctx)
+	}
+	if sick == nil {
+		return updaters.Result{Done: true}, nil
+	}
+	if u.now().Sub(t.Started) > limit {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet that was put back is not healthy within %s: %v\n%s", limit, sick, u.host.Log(ctx)), nil
+	}
+	if err := u.onlyOurs(ctx, version, replaced); err != nil {
+		return updaters.Result{}, err
+	}
+	return updaters.Going(v1alpha1.ReasonUndoing, "the old kubelet is put back: %v", sick), nil
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,8 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
@@ -31,6 +28,12 @@ type Engine struct {
 	// Now and Sleep are for tests; nil means the real ones.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration)
+	// CallTime is how long one call of an updater may take before it counts as
+	// hanging; 0 means callTime.
+	CallTime time.Duration
+
+	// hung are the calls that have not returned in their time, by updater.
+	hung map[string]<-chan answer
 }
 
 // pause between two calls of an updater that asks for no other.
@@ -53,6 +56,10 @@ func (e *Engine) Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, re
 		if j = e.begin(js, permitted(), report); j == nil {
 			return
 		}
+	}
+	if j.run.Undo {
+		e.takeBack(ctx, j, inEffect(js, j), report)
+		return
 	}
 	e.drive(ctx, j, permitted, report)
 }
@@ -188,7 +195,7 @@ func (e *Engine) drive(ctx context.Context, j *journal, permitted func() *v1alph
 			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, v1alpha1.ReasonPlanChanged, "the plan or its steps were changed while the node ran them: nothing more was started", report)
 			return
 		}
-		r := e.step(ctx, j, s, report)
+		r := e.step(ctx, j, s, permitted, report)
 		switch {
 		case ctx.Err() != nil && !r.Done:
 			return // the journal knows where to go on
@@ -214,7 +221,7 @@ func (e *Engine) drive(ctx context.Context, j *journal, permitted func() *v1alph
 // taken away does not stop a node half way.
 func changed(j *journal, now *v1alpha1.NodeRun) bool {
 	return now != nil && now.UID == j.run.UID && now.Attempt == j.run.Attempt &&
-		(now.PlanDigest != j.run.PlanDigest || now.Bundle != j.run.Bundle || !reflect.DeepEqual(now.Steps, j.run.Steps))
+		(now.Undo != j.run.Undo || now.PlanDigest != j.run.PlanDigest || now.Bundle != j.run.Bundle || !reflect.DeepEqual(now.Steps, j.run.Steps))
 }
 
 func (e *Engine) updater(name string) updaters.Updater {
@@ -232,126 +239,4 @@ func (e *Engine) task(j *journal, s v1alpha1.UpdateStep) updaters.Task {
 		Dir: filepath.Join(e.Dir, "runs", j.run.UID), Rollback: filepath.Join(e.Dir, "rollback", j.run.UID),
 		Payload: func(name string) (updaters.Payload, error) { return e.Payload(j.run.Bundle, name) },
 	}
-}
-
-// step drives one step until its Result is final.
-func (e *Engine) step(ctx context.Context, j *journal, s v1alpha1.UpdateStep, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
-	u := e.updater(s.Updater)
-	if u == nil {
-		return updaters.Fail(v1alpha1.ReasonNoUpdater, "this agent has no updater %q", s.Updater)
-	}
-	if j.started[s.ID].IsZero() && !e.write(ctx, j, entry{Event: eventStart, Step: s.ID}) {
-		return updaters.Result{}
-	}
-	failpoint.Here(failpoint.StepBefore)
-	t := e.task(j, s)
-	// The time without power, or without us, is none that the step took.
-	t.Started = e.now()
-	report(e.status(j, s.ID, v1alpha1.ReasonUpdating, "begun"))
-	last := ""
-	for ctx.Err() == nil {
-		r := once(ctx, u, t)
-		if ctx.Err() != nil && !r.Done {
-			break // what came of it is not known
-		}
-		if r.Done || r.Failed {
-			failpoint.Here(failpoint.StepAfter)
-			return r
-		}
-		if says := r.Reason + r.Message; says != last {
-			last = says
-			report(e.status(j, s.ID, r.Reason, r.Message))
-		}
-		if r.After <= 0 {
-			r.After = pause
-		}
-		e.sleep(ctx, r.After)
-	}
-	return updaters.Result{}
-}
-
-// once calls an updater; an error is a Result that goes on.
-func once(ctx context.Context, u updaters.Updater, t updaters.Task) updaters.Result {
-	r, err := u.Update(ctx, t)
-	switch {
-	case errors.Is(err, updaters.ErrNoPayload):
-		return updaters.Fail(v1alpha1.ReasonPayloadMissing, "%v", err)
-	case err != nil:
-		return updaters.Going(v1alpha1.ReasonUpdating, "it is tried again: %v", err)
-	}
-	return r
-}
-
-// observeAll looks at every step once more; why is "" if all are done.
-func (e *Engine) observeAll(ctx context.Context, j *journal) (why string) {
-	for _, s := range j.run.Steps {
-		u := e.updater(s.Updater)
-		if u == nil {
-			return fmt.Sprintf("this agent has no updater %q", s.Updater)
-		}
-		o, err := u.Observe(ctx, e.task(j, s))
-		for try := 0; (err != nil || !o.Done) && try < observeTries && ctx.Err() == nil; try++ {
-			e.sleep(ctx, pause)
-			o, err = u.Observe(ctx, e.task(j, s))
-		}
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err().Error()
-		case err != nil:
-			return fmt.Sprintf("step %s was done and cannot be observed: %v", s.ID, err)
-		case !o.Done:
-			return fmt.Sprintf("step %s was done and is not any more: %s", s.ID, o.Detail)
-		}
-	}
-	return ""
-}
-
-// observeTries is how long a node may take to look well again at the end: a
-// restart of one of its parts by somebody else is no failure.
-const observeTries = 60
-
-// write adds to the journal; without a journal nothing may go on.
-func (e *Engine) write(ctx context.Context, j *journal, en entry) bool {
-	for {
-		en.At = e.now()
-		err := j.add(en)
-		if err == nil {
-			return true
-		}
-		e.Log.Error("the run waits: its journal cannot be written", "because", err)
-		e.sleep(ctx, 5*time.Second)
-		if ctx.Err() != nil {
-			return false
-		}
-	}
-}
-
-func (e *Engine) finish(ctx context.Context, j *journal, state v1alpha1.RunState, step, reason, message string, report func(*v1alpha1.NodeRunStatus)) {
-	// A run that cannot be closed in the journal is not reported as over.
-	if !e.write(ctx, j, entry{Event: eventFinish, State: state, Step: step, Reason: reason, Message: cut(message)}) {
-		return
-	}
-	failpoint.Here(failpoint.JournalFinish)
-	e.Log.Info("a run is over", "update", j.run.Name, "state", state, "step", step, "because", message)
-	report(e.status(j, "", "", ""))
-}
-
-// cut keeps what is at the end of a message: a failure's last lines say most.
-func cut(s string) string {
-	const most = 2000
-	if len(s) <= most {
-		return s
-	}
-	return s[:400] + "\n...\n" + s[len(s)-(most-405):]
-}
-
-func (e *Engine) status(j *journal, step, reason, message string) *v1alpha1.NodeRunStatus {
-	began := metav1.NewTime(j.began.Truncate(time.Second))
-	s := &v1alpha1.NodeRunStatus{UID: j.run.UID, PlanDigest: j.run.PlanDigest, Attempt: j.run.Attempt,
-		State: v1alpha1.RunRunning, Step: step, StepsDone: int32(len(j.ended)), Reason: reason, Message: cut(message), StartedAt: &began}
-	if f := j.finish; f != nil {
-		at := metav1.NewTime(f.At.Truncate(time.Second))
-		s.State, s.Step, s.Reason, s.Message, s.FinishedAt = f.State, f.Step, f.Reason, f.Message, &at
-	}
-	return s
 }

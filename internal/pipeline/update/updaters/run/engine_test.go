@@ -26,6 +26,8 @@ type part struct {
 	fail  bool
 	order *[]string
 	calls int
+	// final cannot be taken back; undoFails and undoLies: its undo does.
+	final, undoFails, undoLies bool
 }
 
 func (p *part) Name() string { return p.name }
@@ -46,7 +48,21 @@ func (p *part) Update(_ context.Context, t updaters.Task) (updaters.Result, erro
 	return updaters.Going(v1alpha1.ReasonUpdating, "at %d", p.at), nil
 }
 func (p *part) Undo(context.Context, updaters.Task) (updaters.Result, error) {
-	p.at = 0
+	switch {
+	case p.final:
+		return updaters.Result{}, updaters.ErrNotReversible
+	case p.undoFails:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "it cannot be put back"), nil
+	case p.undoLies:
+		return updaters.Result{Done: true}, nil
+	}
+	*p.order = append(*p.order, "undo "+p.name)
+	if p.at > 0 {
+		p.at--
+	}
+	if p.at > 0 {
+		return updaters.Going(v1alpha1.ReasonUndoing, "at %d", p.at), nil
+	}
 	return updaters.Result{Done: true}, nil
 }
 

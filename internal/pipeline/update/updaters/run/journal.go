@@ -19,7 +19,8 @@ import (
 const (
 	eventRun    = "run"    // the run begins
 	eventStart  = "start"  // a step begins
-	eventEnd    = "end"    // a step was observed done
+	eventEnd    = "end"    // a step was observed done; in an undo, taken back
+	eventSpent  = "spent"  // so much time a step has taken
 	eventFinish = "finish" // the run is over
 )
 
@@ -29,6 +30,8 @@ type entry struct {
 	At    time.Time         `json:"at"`
 	Run   *v1alpha1.NodeRun `json:"run,omitempty"`
 	Step  string            `json:"step,omitempty"`
+	// Spent is the time that a step has taken in all lives of the agent.
+	Spent time.Duration `json:"spent,omitempty"`
 	// State, Reason and Message of the end.
 	State   v1alpha1.RunState `json:"state,omitempty"`
 	Reason  string            `json:"reason,omitempty"`
@@ -43,7 +46,12 @@ type journal struct {
 	began   time.Time
 	started map[string]time.Time
 	ended   map[string]bool
+	spent   map[string]time.Duration
 	finish  *entry
+}
+
+func newJournal(path string) *journal {
+	return &journal{path: path, started: map[string]time.Time{}, ended: map[string]bool{}, spent: map[string]time.Duration{}}
 }
 
 func fileOf(dir string, r *v1alpha1.NodeRun) string {
@@ -55,7 +63,7 @@ func createJournal(dir string, r v1alpha1.NodeRun, now time.Time) (*journal, err
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	j := &journal{path: fileOf(dir, &r), started: map[string]time.Time{}, ended: map[string]bool{}}
+	j := newJournal(fileOf(dir, &r))
 	if err := j.add(entry{Event: eventRun, At: now, Run: &r}); err != nil {
 		return nil, err
 	}
@@ -69,7 +77,7 @@ func readJournal(path string) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	j := &journal{path: path, started: map[string]time.Time{}, ended: map[string]bool{}}
+	j := newJournal(path)
 	whole := 0
 	for {
 		n := bytes.IndexByte(b[whole:], '\n')
@@ -105,6 +113,8 @@ func (j *journal) note(e entry) {
 		if j.started[e.Step].IsZero() {
 			j.started[e.Step] = e.At
 		}
+	case eventSpent:
+		j.spent[e.Step] = e.Spent
 	case eventEnd:
 		j.ended[e.Step] = true
 	case eventFinish:

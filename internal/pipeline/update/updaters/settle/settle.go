@@ -177,3 +177,6 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 func (u *Updater) Undo(context.Context, updaters.Task) (updaters.Result, error) {
 	return updaters.Result{Done: true}, nil
 }
+
+// Watches: it only looks.
+func (u *Updater) Watches() bool { return true }
