@@ -91,6 +91,8 @@ type Parts struct {
 	// Runner is made with the agent's store.
 	Runner func(Store) Runner
 	Facts  Facts
+	// Health looks at the node's health; nil: it is not reported.
+	Health func(ctx context.Context) *v1alpha1.NodeHealth
 	Log    *slog.Logger
 }
 
@@ -102,6 +104,7 @@ type Agent struct {
 	runtime Runtime
 	runner  Runner
 	facts   Facts
+	health  func(ctx context.Context) *v1alpha1.NodeHealth
 
 	id      *exchange.Identity
 	address string
@@ -134,7 +137,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
@@ -175,7 +178,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		func(ctx context.Context) { a.serve(ctx, listener) },
-		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.publishLoop,
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.healthLoop, a.publishLoop,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })
