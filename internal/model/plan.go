@@ -74,6 +74,8 @@ type NodePlan struct {
 	Steps []Step `json:"steps"`
 	// PointOfNoReturn is the ID of the first step that cannot be undone.
 	PointOfNoReturn string `json:"pointOfNoReturn,omitempty"`
+	// Notes are what the node's move means for the cluster.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Target is what a plan leads to.
