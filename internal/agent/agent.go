@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
+	nodefiles "github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -93,7 +94,10 @@ type Parts struct {
 	Facts  Facts
 	// Health looks at the node's health; nil: it is not reported.
 	Health func(ctx context.Context) *v1alpha1.NodeHealth
-	Log    *slog.Logger
+	// Place is where the program of a payload is, or is to be put; "" for what is
+	// no program of the node. nil knows no place.
+	Place func(ctx context.Context, payload string) string
+	Log   *slog.Logger
 }
 
 // Agent is one node's agent.
@@ -105,6 +109,8 @@ type Agent struct {
 	runner  Runner
 	facts   Facts
 	health  func(ctx context.Context) *v1alpha1.NodeHealth
+	place   func(ctx context.Context, payload string) string
+	digests nodefiles.Digests
 
 	id      *exchange.Identity
 	address string
@@ -137,7 +143,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {

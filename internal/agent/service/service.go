@@ -52,7 +52,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	host := &nodeHost{node: conf.Node, kubeconfig: conf.Kubeconfig, cri: ctd.CRI(), self: self}
 	list, fields := nodeUpdaters(host)
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Log: log,
+		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
 		Health: (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config = store.Config
