@@ -17,7 +17,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
-	nodefiles "github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -81,8 +80,10 @@ type Asked struct {
 	// Configs are the rendered configurations: the one that is wanted first, then
 	// those of the run, whose fields are judged when it is over.
 	Configs []*model.NodeConfig
-	// Payloads that the node holds, name to digest: programs are compared.
-	Payloads map[string]string
+	// Payloads that the node is to hold: programs are compared. Find finds one of
+	// those that are here.
+	Payloads []model.HeldPayload
+	Find     FindPayload
 }
 
 // Parts are what an agent is put together from.
@@ -92,12 +93,7 @@ type Parts struct {
 	// Runner is made with the agent's store.
 	Runner func(Store) Runner
 	Facts  Facts
-	// Health looks at the node's health; nil: it is not reported.
-	Health func(ctx context.Context) *v1alpha1.NodeHealth
-	// Place is where the program of a payload is, or is to be put; "" for what is
-	// no program of the node. nil knows no place.
-	Place func(ctx context.Context, payload string) string
-	Log   *slog.Logger
+	Log    *slog.Logger
 }
 
 // Agent is one node's agent.
@@ -108,9 +104,6 @@ type Agent struct {
 	runtime Runtime
 	runner  Runner
 	facts   Facts
-	health  func(ctx context.Context) *v1alpha1.NodeHealth
-	place   func(ctx context.Context, payload string) string
-	digests nodefiles.Digests
 
 	id      *exchange.Identity
 	address string
@@ -143,7 +136,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
@@ -184,7 +177,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		func(ctx context.Context) { a.serve(ctx, listener) },
-		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.healthLoop, a.publishLoop,
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.publishLoop,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })

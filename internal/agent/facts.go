@@ -34,11 +34,7 @@ func (a *Agent) asked() Asked {
 	if w == nil {
 		return Asked{}
 	}
-	out := Asked{Configs: w.Rendered(), Payloads: map[string]string{}}
-	for _, p := range w.Hold.Payloads {
-		out.Payloads[p.Name] = p.Digest
-	}
-	return out
+	return Asked{Configs: w.Rendered(), Payloads: w.Hold.Payloads, Find: a.payload}
 }
 
 // config is a rendered configuration that this node was told.

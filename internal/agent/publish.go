@@ -91,7 +91,6 @@ func quiet(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
 	if c.Agent != nil {
 		c.Agent.Heartbeat = nil
 	}
-	quietHealth(c.Health)
 	return c
 }
 

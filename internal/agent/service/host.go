@@ -21,7 +21,6 @@ import (
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
-	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
 
@@ -201,24 +200,6 @@ func (h *nodeHost) Kubeadm(ctx context.Context) (string, error) {
 	return program("kubeadm", filepath.Dir(kubelet)), nil
 }
 
-// place is where the program of a payload is, "" if refit replaces none.
-func (h *nodeHost) place(ctx context.Context, payload string) string {
-	var path string
-	var err error
-	switch payload {
-	case bundle.PayloadKubelet:
-		path, err = h.Kubelet(ctx)
-	case bundle.PayloadKubeadm:
-		path, err = h.Kubeadm(ctx)
-	case bundle.PayloadKubectl:
-		path = h.Kubectl()
-	}
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
 func (h *nodeHost) ConfigFiles() []string {
 	return []string{h.paths.KubeletConfig(), h.paths.KubeletFlags()}
 }
@@ -267,13 +248,7 @@ func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, 
 }
 
 func (h *nodeHost) Log(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "journalctl", "-u", kubeletUnit, "-n", "12", "--no-pager", "-o", "cat").Output()
-	if err != nil {
-		return "the kubelet's log cannot be read"
-	}
-	return strings.TrimSpace(string(out))
+	return journal(ctx, kubeletUnit)
 }
 
 func (h *nodeHost) RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error {

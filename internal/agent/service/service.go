@@ -10,13 +10,15 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/etcd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubelet"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeletconfig"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/programs"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/sandbox"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
 
@@ -52,8 +54,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	host := &nodeHost{node: conf.Node, kubeconfig: conf.Kubeconfig, cri: ctd.CRI(), self: self}
 	list, fields := nodeUpdaters(host)
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
-		Health: (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
+		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Log: log,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config = store.Config
 			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log}
@@ -69,14 +70,24 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 // fields that it reports. An updater is one package, one line here, and a pass of
 // updatertest.
 func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
+	runtime := runtimePart(h)
 	f := files.New(h, "")
+	p := programs.New(runtime)
+	s := sandbox.New(runtime, "")
+	k := kubeletconfig.New(kubeletPart(h), "")
 	list = []updaters.Updater{
 		kubeadm.New(h),
 		kubelet.New(h),
+		p,
+		s,
+		k,
 		f,
 		settle.New(h),
 	}
-	return list, []fielder{ofConfig(f.Fields)}
+	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields),
+		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
+			return p.Fields(ctx, asked.Payloads, asked.Find)
+		})}
 }
 
 // noticeDeadConnections makes the client library ask after some silent seconds

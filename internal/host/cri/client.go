@@ -60,6 +60,21 @@ func (c *Client) Version(ctx context.Context) (name, version string, err error) 
 	return v.GetRuntimeName(), v.GetRuntimeVersion(), nil
 }
 
+// Ready says why the runtime does not take pods, nil if it does. Its network may
+// be missing: that is for others to say.
+func (c *Client) Ready(ctx context.Context) error {
+	r, err := c.runtime.Status(ctx, &runtime.StatusRequest{})
+	if err != nil {
+		return errors.New("the container runtime does not answer")
+	}
+	for _, cond := range r.GetStatus().GetConditions() {
+		if cond.GetType() == runtime.RuntimeReady && !cond.GetStatus() {
+			return fmt.Errorf("the container runtime is not ready: %s", cond.GetReason())
+		}
+	}
+	return nil
+}
+
 // Image is one image as the runtime reports it.
 type Image struct {
 	// ID is the digest of its configuration.

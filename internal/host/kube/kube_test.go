@@ -194,3 +194,21 @@ func TestKubeadmImages(t *testing.T) {
 		t.Error("no configuration gave images")
 	}
 }
+
+// A process that was started just now was started just now.
+func TestStartedAt(t *testing.T) {
+	before := time.Now()
+	at, err := StartedAt(os.Getpid())
+	if err != nil || at.After(before.Add(2*time.Second)) || before.Sub(at) > time.Hour {
+		t.Fatal(at, err)
+	}
+	c := exec.Command("sleep", "5")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	later, err := StartedAt(c.Process.Pid)
+	if err != nil || later.Before(at) {
+		t.Fatal(later, at, err)
+	}
+}

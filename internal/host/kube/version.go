@@ -1,13 +1,16 @@
 package kube
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -88,6 +91,40 @@ func ProcessOf(pid int) (Process, error) {
 		p.Replaced = true
 	}
 	return p, nil
+}
+
+// StartedAt is when a process was started, exact to a hundredth of a second but
+// for the machine's idea of when it was booted, which is in seconds.
+func StartedAt(pid int) (time.Time, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	// The name, in brackets, may hold anything; the start is the 20th word after it.
+	words := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(words) < 20 {
+		return time.Time{}, fmt.Errorf("process %d: its state cannot be read", pid)
+	}
+	ticks, err := strconv.ParseInt(words[19], 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	boot, err := bootTime()
+	return boot.Add(time.Duration(ticks) * (time.Second / 100)), err
+}
+
+func bootTime() (time.Time, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time of the boot: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "btime "); ok {
+			sec, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			return time.Unix(sec, 0), err
+		}
+	}
+	return time.Time{}, errors.New("time of the boot: the kernel does not say it")
 }
 
 // Path by which the running file itself can be executed, also when its name is

@@ -112,17 +112,32 @@ func (m *Manager) MainPID(ctx context.Context, unit string) (int, error) {
 
 // ExecPath is the program that a service starts, empty if it has none.
 func (m *Manager) ExecPath(ctx context.Context, unit string) (string, error) {
+	argv, err := m.Command(ctx, unit)
+	if err != nil || len(argv) == 0 {
+		return "", err
+	}
+	return argv[0], nil
+}
+
+// Command is what a service starts, the program first, with the variables of its
+// unit file unexpanded; empty if it has none.
+func (m *Manager) Command(ctx context.Context, unit string) ([]string, error) {
 	p, err := m.conn.GetServicePropertyContext(ctx, unit, "ExecStart")
 	if err != nil {
-		return "", fmt.Errorf("program of %s: %w", unit, err)
+		return nil, fmt.Errorf("program of %s: %w", unit, err)
 	}
 	// The last command is the one that counts for anything but a oneshot.
 	list, ok := p.Value.Value().([][]any)
-	if !ok || len(list) == 0 || len(list[len(list)-1]) == 0 {
-		return "", nil
+	if !ok || len(list) == 0 || len(list[len(list)-1]) < 2 {
+		return nil, nil
 	}
-	path, _ := list[len(list)-1][0].(string)
-	return path, nil
+	last := list[len(list)-1]
+	path, _ := last[0].(string)
+	argv, _ := last[1].([]string)
+	if path == "" || len(argv) == 0 {
+		return nil, nil
+	}
+	return append([]string{path}, argv[1:]...), nil
 }
 
 // Run starts a command as a unit of its own and returns as soon as it runs. A

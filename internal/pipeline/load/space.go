@@ -10,14 +10,13 @@ import (
 
 // Names of a node's file systems.
 const (
-	StateFS    = "state"    // the agent's own store
-	ImagesFS   = "images"   // the runtime's
-	ProgramsFS = "programs" // where the kubelet's program is
+	StateFS  = "state"  // the agent's own store
+	ImagesFS = "images" // the runtime's
 )
 
 // Room is a file system of the node.
 type Room struct {
-	// Name is StateFS, ImagesFS or ProgramsFS.
+	// Name is StateFS or ImagesFS.
 	Name string
 	// ID tells file systems apart.
 	ID string

@@ -8,8 +8,12 @@ import (
 // updaters on the node know it by that name.
 const paramConfig = "config"
 
-// deadlineFiles is for writing files and restarting services, in seconds.
-const deadlineFiles = 600
+// Deadlines in seconds: of writing files and restarting services, of a restart of
+// the container runtime or the kubelet.
+const (
+	deadlineFiles   = 600
+	deadlineRestart = 900
+)
 
 // configured makes the one step of an updater that brings a node to its rendered
 // configuration. The step names the configuration, so that the node does what was
@@ -40,5 +44,38 @@ func configured(q Question, id string, mine []model.Change, deadline int32) Clai
 func filesUpdater() Updater {
 	return Updater{Name: "files", Claim: func(q Question) Claim {
 		return configured(q, "files", append(q.Of(PrefixFile), q.Of(PrefixUnit)...), deadlineFiles)
+	}}
+}
+
+// programsUpdater replaces programs and network plugins that the bundle brings.
+func programsUpdater() Updater {
+	return Updater{Name: "programs", Claim: func(q Question) Claim {
+		mine := append(q.Of(PrefixProgram), q.Of(PathCNIPlugins)...)
+		s := model.Step{ID: "programs", Verb: "swap", Disruption: model.DisruptionRestart, DeadlineSeconds: deadlineRestart, Params: map[string]string{}}
+		for _, c := range mine {
+			if c.From == "" || c.To == "" { // nothing is installed by the way, and nothing removed
+				continue
+			}
+			s.Changes = append(s.Changes, c)
+			s.Params[c.Path] = c.To
+		}
+		if len(s.Changes) == 0 {
+			return Claim{}
+		}
+		return Claim{Steps: []model.Step{s}}
+	}}
+}
+
+// sandboxUpdater tells the container runtime its sandbox image.
+func sandboxUpdater() Updater {
+	return Updater{Name: "sandbox-image", Claim: func(q Question) Claim {
+		return configured(q, "sandbox-image", q.Of(PathSandboxImage), deadlineRestart)
+	}}
+}
+
+// kubeletConfigUpdater lays fields over the kubelet's configuration.
+func kubeletConfigUpdater() Updater {
+	return Updater{Name: "kubelet-config", Claim: func(q Question) Claim {
+		return configured(q, "kubelet-config", q.Of(PathKubeletConfig), deadlineRestart)
 	}}
 }

@@ -26,7 +26,6 @@ func Make(in Input) Outcome {
 	out.Verdicts = append(out.Verdicts, strangers(&in)...)
 	p.checkEnd()
 	p.order()
-	p.notes()
 	return out
 }
 

@@ -1,0 +1,217 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/systemd"
+)
+
+// part is a service of the node that updaters restart: the container runtime or
+// the kubelet.
+type part struct {
+	*nodeHost
+	what, unit string
+	ready      func(context.Context) error
+}
+
+// containerd is the only runtime whose programs are replaced; the agent's store
+// speaks to it.
+const runtimeUnit = "containerd.service"
+
+// pluginDir is where the network plugins are on kubeadm nodes.
+const pluginDir = "/opt/cni/bin"
+
+func runtimePart(h *nodeHost) part {
+	return part{nodeHost: h, what: "the container runtime", unit: runtimeUnit, ready: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, apiTime)
+		defer cancel()
+		return h.cri.Ready(ctx)
+	}}
+}
+
+func kubeletPart(h *nodeHost) part {
+	return part{nodeHost: h, what: "the kubelet", unit: kubeletUnit, ready: kube.KubeletHealthy}
+}
+
+// What it is, for people.
+func (p part) What() string { return p.what }
+
+// Unready says why it does not do its work, "" if it does.
+func (p part) Unready(ctx context.Context) string {
+	if err := p.ready(ctx); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Log is the end of its log.
+func (p part) Log(ctx context.Context) string { return journal(ctx, p.unit) }
+
+// Restart stops and starts it.
+func (p part) Restart(ctx context.Context) error {
+	return p.nodeHost.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, p.unit) })
+}
+
+func (p part) pid(ctx context.Context) (pid int, err error) {
+	err = p.nodeHost.unit(ctx, func(m *systemd.Manager) (err error) {
+		pid, err = m.MainPID(ctx, p.unit)
+		return err
+	})
+	return pid, err
+}
+
+// Process is its number and the moment of its start: no other process has both.
+func (p part) Process(ctx context.Context) (string, error) {
+	pid, err := p.pid(ctx)
+	if err != nil || pid == 0 {
+		return "", err
+	}
+	at, err := kube.StartedAt(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // it ended just now
+	}
+	return fmt.Sprintf("%d %d", pid, at.UnixMilli()), err
+}
+
+// Started is when it was started.
+func (p part) Started(ctx context.Context) (time.Time, error) {
+	pid, err := p.pid(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if pid == 0 {
+		return time.Time{}, fmt.Errorf("%s does not run", p.what)
+	}
+	return kube.StartedAt(pid)
+}
+
+// Flags are those of the process, nil if it does not run.
+func (p part) Flags(ctx context.Context) ([]string, error) {
+	pid, err := p.pid(ctx)
+	if err != nil || pid == 0 {
+		return nil, err
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if errors.Is(err, fs.ErrNotExist) || len(b) == 0 {
+		return nil, nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"), err
+}
+
+// Command is what systemd starts, variables unexpanded.
+func (p part) Command(ctx context.Context) (argv []string, err error) {
+	err = p.nodeHost.unit(ctx, func(m *systemd.Manager) (err error) {
+		argv, err = m.Command(ctx, p.unit)
+		return err
+	})
+	if err == nil && (len(argv) == 0 || !filepath.IsAbs(argv[0])) {
+		err = fmt.Errorf("%s starts no program", p.unit)
+	}
+	return argv, err
+}
+
+// ModTime is when a file was written.
+func (p part) ModTime(path string) (time.Time, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
+}
+
+// Program is where a program is, "" if this node has none of that name. The
+// runtime is what its unit starts, its shims are beside it.
+func (p part) Program(ctx context.Context, name string) (string, error) {
+	var own string
+	if argv, err := p.Command(ctx); err == nil {
+		own = argv[0]
+	}
+	if own != "" && filepath.Base(own) == name {
+		return own, nil
+	}
+	if own != "" && strings.HasPrefix(name, filepath.Base(own)) {
+		if beside := filepath.Join(filepath.Dir(own), name); exists(beside) {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", nil //nolint:nilerr // there is none
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+func exists(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// RuntimeReplaced reports whether the runtime's file is another one than it was
+// started from.
+func (p part) RuntimeReplaced(ctx context.Context) (bool, error) {
+	pid, err := p.pid(ctx)
+	if err != nil || pid == 0 {
+		return false, err
+	}
+	proc, err := kube.ProcessOf(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return proc.Replaced, err
+}
+
+// PluginDir is where the network plugins are.
+func (p part) PluginDir() string { return pluginDir }
+
+var sandboxLine = regexp.MustCompile(`(?m)^\s*(?:sandbox|sandbox_image) = ['"]([^'"]+)['"]`)
+
+// SandboxImage is what the runtime's configuration files come to.
+func (p part) SandboxImage(ctx context.Context) (string, error) {
+	argv, err := p.Command(ctx)
+	if err != nil {
+		return "", err
+	}
+	args := []string{"config", "dump"}
+	for i, a := range argv {
+		if (a == "-c" || a == "--config") && i+1 < len(argv) {
+			args = slices.Insert(args, 0, "--config", argv[i+1])
+		}
+		if v, ok := strings.CutPrefix(a, "--config="); ok {
+			args = slices.Insert(args, 0, "--config", v)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, argv[0], args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("the container runtime's configuration cannot be read: %w", err)
+	}
+	m := sandboxLine.FindSubmatch(out)
+	if m == nil {
+		return "", errors.New("the container runtime's configuration names no sandbox image")
+	}
+	return string(m[1]), nil
+}
+
+// journal is the end of a unit's log.
+func journal(ctx context.Context, unit string) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "journalctl", "-u", unit, "-n", "12", "--no-pager", "-o", "cat").Output()
+	if err != nil {
+		return "the log of " + unit + " cannot be read"
+	}
+	return strings.TrimSpace(string(out))
+}
