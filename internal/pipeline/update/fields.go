@@ -60,8 +60,7 @@ func current(n Node) Fields {
 	return out
 }
 
-// desired is all that somebody wants of a node. A program of the bundle is wanted
-// where the node has one of that name: nothing is installed by the way.
+// desired is all that somebody wants of a node.
 func desired(in *Input, n Node) Fields {
 	out := Fields{}
 	if to := in.Target.Kubernetes; to != "" {
@@ -71,18 +70,24 @@ func desired(in *Input, n Node) Fields {
 		}
 	}
 	for _, p := range in.Payloads {
-		path := payloadPath(p.Name)
-		if path == "" || p.Digest == "" || n.Current[path] == "" || p.Platform != "" && p.Platform != n.Platform {
-			continue
-		}
-		if _, both := out[path]; !both || p.Platform != "" { // the one for the platform before the one for any
-			out[path] = p.Digest
-		}
+		p.want(n, out)
 	}
 	for p, v := range n.Desired {
 		out[p] = v
 	}
 	return out
+}
+
+// want adds the field that a payload is for. A program of the bundle is wanted
+// where the node has one of that name: nothing is installed by the way.
+func (p Payload) want(n Node, out Fields) {
+	path := payloadPath(p.Name)
+	if path == "" || p.Digest == "" || n.Current[path] == "" || p.Platform != "" && p.Platform != n.Platform {
+		return
+	}
+	if _, both := out[path]; !both || p.Platform != "" { // the one for the platform before the one for any
+		out[path] = p.Digest
+	}
 }
 
 // Equal reports whether a field is as it is wanted. Versions are compared as

@@ -54,32 +54,7 @@ func final(t *testing.T, fixture func(t *testing.T) *Fixture) {
 
 // undone: Undo brings back exactly what was there, from wherever it is called.
 func undone(t *testing.T, fixture func(t *testing.T) *Fixture) {
-	isBack := func(t *testing.T, f *Fixture) {
-		t.Helper()
-		if r := back(t, f, f.Make()); !r.Done {
-			t.Fatalf("ended with %+v", r)
-		}
-		if f.State() != f.From {
-			t.Fatalf("called taken back at %q", f.State())
-		}
-		if o, err := f.Make().Observe(t.Context(), f.Task); err == nil && o.Done {
-			t.Fatal("and still observed done")
-		}
-	}
-	var points, undoPoints []string
-	t.Run("undo brings back what was there, and stays when called again", func(t *testing.T) {
-		f := fixture(t)
-		points = passes(func() {
-			if r := drive(t, f, f.Make()); !r.Done {
-				t.Fatalf("ended with %+v", r)
-			}
-		})
-		undoPoints = passes(func() { isBack(t, f) })
-		isBack(t, f)
-		if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
-			t.Fatalf("the step after its undo ended with %+v at %q", r, f.State())
-		}
-	})
+	points, undoPoints := thereAndBack(t, fixture)
 	t.Run("undo of what had not begun changes nothing", func(t *testing.T) { isBack(t, fixture(t)) })
 	t.Run("undo of what was begun", func(t *testing.T) {
 		for n := range 12 {
@@ -103,13 +78,45 @@ func undone(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	for _, p := range undoPoints {
 		t.Run("undo killed at "+p+" goes on to the same end", func(t *testing.T) {
 			f := fixture(t)
-			if r := drive(t, f, f.Make()); !r.Done {
-				t.Fatalf("ended with %+v", r)
-			}
+			isDone(t, f)
 			killedAt(t, p, func() { back(t, f, f.Make()) })
 			isBack(t, f)
 		})
 	}
+}
+
+// isDone drives a step to its target.
+func isDone(t *testing.T, f *Fixture) {
+	t.Helper()
+	if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
+		t.Fatalf("ended with %+v at %q", r, f.State())
+	}
+}
+
+// isBack takes a step back.
+func isBack(t *testing.T, f *Fixture) {
+	t.Helper()
+	if r := back(t, f, f.Make()); !r.Done {
+		t.Fatalf("ended with %+v", r)
+	}
+	if f.State() != f.From {
+		t.Fatalf("called taken back at %q", f.State())
+	}
+	if o, err := f.Make().Observe(t.Context(), f.Task); err == nil && o.Done {
+		t.Fatal("and still observed done")
+	}
+}
+
+// thereAndBack returns the failpoints that were passed on both ways.
+func thereAndBack(t *testing.T, fixture func(t *testing.T) *Fixture) (there, undo []string) {
+	t.Run("undo brings back what was there, and stays when called again", func(t *testing.T) {
+		f := fixture(t)
+		there = passes(func() { isDone(t, f) })
+		undo = passes(func() { isBack(t, f) })
+		isBack(t, f)
+		isDone(t, f)
+	})
+	return there, undo
 }
 
 // passes are the failpoints that f passes, each once.

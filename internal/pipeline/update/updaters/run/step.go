@@ -38,12 +38,9 @@ type job struct {
 // context has ended.
 func (e *Engine) do(ctx context.Context, j *journal, x job, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
 	s := x.step
-	u := e.updater(s.Updater)
-	if u == nil {
-		return updaters.Fail(v1alpha1.ReasonNoUpdater, "this agent has no updater %q", s.Updater)
-	}
-	if why := x.stop(); why != "" {
-		return updaters.Fail(v1alpha1.ReasonUndoing, "step %s: %s", s.ID, why)
+	u, no := e.able(x)
+	if no.Failed {
+		return no
 	}
 	again := !j.started[s.ID].IsZero()
 	if !again && !e.write(ctx, j, entry{Event: eventStart, Step: s.ID}) {
@@ -53,16 +50,10 @@ func (e *Engine) do(ctx context.Context, j *journal, x job, report func(*v1alpha
 	// The time without power, or without us, is none that the step took.
 	x.task.Started = e.now()
 	watch := e.watch(j, s, again)
-	report(e.status(j, s.ID, x.reason, "begun"))
-	last, words := "", ""
+	said := updaters.Result{Reason: x.reason, Message: "begun"}
+	report(e.status(j, s.ID, said.Reason, said.Message))
 	for ctx.Err() == nil {
-		if why := x.stop(); why != "" {
-			return updaters.Fail(v1alpha1.ReasonUndoing, "step %s: %s", s.ID, why)
-		}
-		if watch.over() {
-			return updaters.Fail(v1alpha1.ReasonStepDeadline, "step %s did not end within %s: %s", s.ID, watch.limit, words)
-		}
-		r := e.once(ctx, u, x, watch.left(e.callTime()))
+		r := e.turn(ctx, u, x, watch, said.Message)
 		if ctx.Err() != nil && !r.Done {
 			break // what came of it is not known
 		}
@@ -70,17 +61,47 @@ func (e *Engine) do(ctx context.Context, j *journal, x job, report func(*v1alpha
 			failpoint.Here(failpoint.StepAfter)
 			return r
 		}
-		if says := r.Reason + r.Message; says != last {
-			last, words = says, r.Message
+		if r.Reason != said.Reason || r.Message != said.Message {
+			said = r
 			report(e.status(j, s.ID, r.Reason, r.Message))
-		}
-		if r.After <= 0 {
-			r.After = pause
 		}
 		e.sleep(ctx, watch.left(r.After))
 		watch.note()
 	}
 	return updaters.Result{}
+}
+
+// able finds who does a step, or says why it is not begun.
+func (e *Engine) able(x job) (updaters.Updater, updaters.Result) {
+	u := e.updater(x.step.Updater)
+	if u == nil {
+		return nil, updaters.Fail(v1alpha1.ReasonNoUpdater, "this agent has no updater %q", x.step.Updater)
+	}
+	return u, x.stopped()
+}
+
+// stopped is a failure if the job is not to go on.
+func (x job) stopped() (r updaters.Result) {
+	if why := x.stop(); why != "" {
+		r = updaters.Fail(v1alpha1.ReasonUndoing, "step %s: %s", x.step.ID, why)
+	}
+	return r
+}
+
+// turn is one call of an updater, if it may still be called; words are what it
+// said before.
+func (e *Engine) turn(ctx context.Context, u updaters.Updater, x job, watch *stopwatch, words string) updaters.Result {
+	if r := x.stopped(); r.Failed {
+		return r
+	}
+	if watch.over() {
+		return updaters.Fail(v1alpha1.ReasonStepDeadline, "step %s did not end within %s: %s", x.step.ID, watch.limit, words)
+	}
+	r := e.once(ctx, u, x, watch.left(e.callTime()))
+	if r.After <= 0 {
+		r.After = pause
+	}
+	return r
 }
 
 // once calls an updater; an error is a Result that goes on.

@@ -178,5 +178,5 @@ func (u *Updater) Undo(context.Context, updaters.Task) (updaters.Result, error) 
 	return updaters.Result{Done: true}, nil
 }
 
-// Watches: it only looks.
+// Watches is true: it only looks.
 func (u *Updater) Watches() bool { return true }
