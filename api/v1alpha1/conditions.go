@@ -10,6 +10,7 @@ const (
 	ConditionPlanned     = "Planned"    // ClusterUpdate
 	ConditionGateOpen    = "GateOpen"   // ClusterUpdate
 	ConditionImagesHeld  = "ImagesHeld" // NodeUpdate
+	ConditionCovered     = "Covered"    // InPlacePlan
 )
 
 // Reason words. Each has a page section in docs/reference/reasons.md with its
@@ -81,6 +82,12 @@ const (
 	ReasonNodeInNoPool          = "NodeInNoPool"
 	ReasonBudgetSpent           = "BudgetSpent"
 	ReasonTagConflict           = "TagConflict"
+
+	// Cluster API.
+	ReasonFallsBack          = "FallsBack"
+	ReasonClusterUnreachable = "ClusterUnreachable"
+	ReasonMachineChanged     = "MachineChanged"
+	ReasonUpdaterSilent      = "UpdaterSilent"
 )
 
 // Labels and annotations that refit puts on objects that are not its own.
@@ -116,6 +123,24 @@ const (
 	LabelFirstContact = "refit.dev/first-contact"
 	// LabelComponent marks refit's own pods.
 	LabelComponent = "refit.dev/component"
+	// AnnotationFallback on a MachineDeployment, KubeadmControlPlane, MachineSet or
+	// Cluster of Cluster API: Preserve or Replace, what becomes of machines whose
+	// change no updater covers.
+	AnnotationFallback = "refit.dev/in-place-fallback"
+	// AnnotationNewMachinesOnly on the same objects: fields, separated by commas,
+	// that say what new machines start from and mean nothing for one that runs, for
+	// example infrastructure/spec/image.
+	AnnotationNewMachinesOnly = "refit.dev/new-machines-only"
+	// AnnotationKubeconfig on a Cluster of Cluster API names the Secret, in its
+	// namespace, with which refit asks that cluster; without it CLUSTER-kubeconfig.
+	AnnotationKubeconfig = "refit.dev/kubeconfig-secret"
+	// AnnotationRemediationHeld on a Machine marks the skip-remediation annotation
+	// as refit's own and says until when: RFC 3339.
+	AnnotationRemediationHeld = "refit.dev/remediation-held-until"
+	// LabelMachine on a ClusterUpdate is the UID of the Machine it was made for, and
+	// AnnotationMachine its namespace/name in the management cluster.
+	LabelMachine      = "refit.dev/machine"
+	AnnotationMachine = "refit.dev/machine"
 	// FieldOwnerController, FieldOwnerAgent and FieldOwnerCLI are the
 	// server-side apply owners.
 	FieldOwnerController = "refit-controller"

@@ -145,7 +145,8 @@ const (
 
 // FileSystem says how much room a place has.
 type FileSystem struct {
-	// Name: state (the agent's own store) or images (the runtime's).
+	// Name: state (the agent's own store), images (the runtime's) or programs
+	// (where the kubelet's program is).
 	Name string `json:"name"`
 	// ID tells file systems apart: two names with one ID share the room.
 	ID string `json:"id"`

@@ -32,6 +32,8 @@ func addKinds(s *runtime.Scheme) error {
 		&NodeUpdate{}, &NodeUpdateList{},
 		&Content{}, &ContentList{},
 		&NodeConfig{}, &NodeConfigList{},
+		&InPlacePlan{}, &InPlacePlanList{},
+		&Updater{}, &UpdaterList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -31,12 +32,19 @@ func run() error {
 	flag.StringVar(&o.MetricsAddress, "metrics-address", "127.0.0.1:7948", "host:port of /metrics, 0 for none")
 	flag.StringVar(&o.ProfileAddress, "profile-address", "0", "host:port of Go's profiler, 0 for none")
 	flag.StringVar(&o.Identity, "identity", identity(), "identity in the leader election, the same after a restart")
+	flag.StringVar(&o.ClusterAPI.Address, "cluster-api-address", "", "host:port on which Cluster API's in-place update hooks are answered (HTTPS); empty for none")
+	flag.Func("cluster-api-name", "DNS name or address under which Cluster API reaches -cluster-api-address, may be repeated (default refit-cluster-api.refit-system.svc)",
+		func(v string) error { o.ClusterAPI.Names = append(o.ClusterAPI.Names, v); return nil })
+	flag.StringVar(&o.ClusterAPI.ClientCA, "cluster-api-client-ca", "", "file with the CA certificates of Cluster API's client certificates; empty lets everybody ask")
 	verbose := flag.Bool("verbose", false, "log decisions too")
 	show := flag.Bool("version", false, "print the version and end")
 	flag.Parse() // -kubeconfig comes from controller-runtime; without it the pod's own identity is used
 	if *show {
 		fmt.Println(version.Version())
 		return nil
+	}
+	if len(o.ClusterAPI.Names) == 0 {
+		o.ClusterAPI.Names = []string{"refit-cluster-api." + v1alpha1.SystemNamespace + ".svc"}
 	}
 	level := slog.LevelInfo
 	if *verbose {

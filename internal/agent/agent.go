@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
+	nodefiles "github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -93,7 +94,12 @@ type Parts struct {
 	// Runner is made with the agent's store.
 	Runner func(Store) Runner
 	Facts  Facts
-	Log    *slog.Logger
+	// Health looks at the node's health; nil: it is not reported.
+	Health func(ctx context.Context) *v1alpha1.NodeHealth
+	// Place is where the program of a payload is, or is to be put; "" for what is
+	// no program of the node. nil knows no place.
+	Place func(ctx context.Context, payload string) string
+	Log   *slog.Logger
 }
 
 // Agent is one node's agent.
@@ -104,6 +110,9 @@ type Agent struct {
 	runtime Runtime
 	runner  Runner
 	facts   Facts
+	health  func(ctx context.Context) *v1alpha1.NodeHealth
+	place   func(ctx context.Context, payload string) string
+	digests nodefiles.Digests
 
 	id      *exchange.Identity
 	address string
@@ -136,7 +145,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
@@ -177,7 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		func(ctx context.Context) { a.serve(ctx, listener) },
-		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.publishLoop,
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.healthLoop, a.publishLoop,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })

@@ -223,6 +223,7 @@ type testNode struct {
 	api     *fakeAPI
 	runtime *fakeRuntime
 	facts   noFacts
+	place   func(context.Context, string) string
 	agent   *Agent
 	stop    func()
 }
@@ -240,7 +241,7 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 
 func (n *testNode) start() {
 	n.t.Helper()
-	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(Store) Runner { return noRun{} }, Facts: n.facts, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(Store) Runner { return noRun{} }, Facts: n.facts, Place: n.place, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		n.t.Fatal(err)
 	}

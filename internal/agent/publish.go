@@ -91,6 +91,7 @@ func quiet(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
 	if c.Agent != nil {
 		c.Agent.Heartbeat = nil
 	}
+	quietHealth(c.Health)
 	return c
 }
 

@@ -32,6 +32,9 @@ func (a *Agent) rooms(ctx context.Context) []load.Room {
 	if root, err := a.runtime.Root(ctx); err == nil {
 		add(load.ImagesFS, root, ev.ImageFS)
 	}
+	if dir := a.programsDir(ctx); dir != "" {
+		add(load.ProgramsFS, dir, "") // the kubelet evicts nobody because of it
+	}
 	return out
 }
 
@@ -69,6 +72,7 @@ func (a *Agent) needs(ctx context.Context, w *told.Want) (map[string]int64, erro
 			}
 		}
 	}
+	a.programNeeds(ctx, w, out)
 	return out, nil
 }
 

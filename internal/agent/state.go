@@ -21,6 +21,7 @@ type state struct {
 	holding  v1alpha1.Holding
 	rooms    []v1alpha1.FileSystem
 	observed *v1alpha1.Observed
+	health   *v1alpha1.NodeHealth
 	run      *v1alpha1.NodeRunStatus
 
 	// Why the bundles or the images are not complete; the first counts.
@@ -52,6 +53,7 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	out := &v1alpha1.NodeUpdateStatus{
 		Agent:       &v1alpha1.AgentInfo{Version: agentVersion(), Address: a.address, PublicKey: a.id.PublicKey()},
 		Observed:    s.observed,
+		Health:      s.health,
 		FileSystems: s.rooms,
 		Bundles:     s.bundles,
 	}

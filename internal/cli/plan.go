@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -203,21 +202,31 @@ func planView(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (
 	if u.Status.Plan == "" {
 		return v, nil
 	}
-	var content v1alpha1.Content
-	if err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &content); err != nil {
+	p, err := loadPlan(ctx, c, u.Status.Plan)
+	if err != nil {
 		return v, fmt.Errorf("cannot read the plan %s: %w", u.Status.Plan, err)
-	}
-	var p model.Plan
-	if err := json.Unmarshal([]byte(content.Data), &p); err != nil {
-		return v, fmt.Errorf("plan %s is not readable: %w", u.Status.Plan, err)
 	}
 	if got := p.Digest(); got != u.Status.PlanDigest {
 		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update says %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
 	v.Plan = &p
-	var err error
 	v.Estimates, err = estimates(ctx, c, p)
 	return v, err
+}
+
+// loadPlan reads a plan, which may be in parts. What it is worth is told by its
+// digest.
+func loadPlan(ctx context.Context, c client.Client, name string) (model.Plan, error) {
+	read := func(name string) (string, error) {
+		var content v1alpha1.Content
+		err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &content)
+		return content.Data, err
+	}
+	text, err := read(name)
+	if err != nil {
+		return model.Plan{}, err
+	}
+	return model.LoadPlan(text, read)
 }
 
 func planState(u *v1alpha1.ClusterUpdate) string {

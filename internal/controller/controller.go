@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/clusterapi"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
@@ -61,6 +62,9 @@ type Options struct {
 	Log                                           logr.Logger
 	// Registry for refit's metrics; nil is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
+	// ClusterAPI says where Cluster API's hooks are answered; without an address
+	// they are not.
+	ClusterAPI clusterapi.Options
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 }
@@ -110,6 +114,12 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if err := register(ctx, mgr, id, o); err != nil {
 		return err
+	}
+	if o.ClusterAPI.Address != "" {
+		o.ClusterAPI.Registry, o.ClusterAPI.Now = o.Registry, o.Now
+		if err := clusterapi.Setup(mgr, direct, o.ClusterAPI); err != nil {
+			return err
+		}
 	}
 	return mgr.Start(ctx)
 }

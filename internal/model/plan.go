@@ -1,11 +1,5 @@
 package model
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-)
-
 // PlanVersion is the version of the plan's JSON.
 const PlanVersion = "refit.dev/plan/v1"
 
@@ -80,6 +74,8 @@ type NodePlan struct {
 	Steps []Step `json:"steps"`
 	// PointOfNoReturn is the ID of the first step that cannot be undone.
 	PointOfNoReturn string `json:"pointOfNoReturn,omitempty"`
+	// Notes are what the node's move means for the cluster.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Target is what a plan leads to.
@@ -99,19 +95,4 @@ type Plan struct {
 	Target  Target `json:"target"`
 	// Nodes in the order in which they start.
 	Nodes []NodePlan `json:"nodes"`
-}
-
-// JSON is the canonical text of the plan.
-func (p Plan) JSON() []byte {
-	b, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // a Plan holds only strings and numbers
-	}
-	return b
-}
-
-// Digest names the plan.
-func (p Plan) Digest() string {
-	sum := sha256.Sum256(p.JSON())
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -31,6 +32,18 @@ type PlanView struct {
 	Estimates  []Estimate        `json:"estimates,omitempty"`
 	Waiting    []explain.Blocker `json:"waiting,omitempty"`
 	Warnings   []explain.Blocker `json:"warnings,omitempty"`
+	// APIAway is how long the API server was away the last time that control-plane
+	// nodes moved in this cluster; nil if it was never measured.
+	APIAway *APIAway `json:"apiAway,omitempty"`
+}
+
+// APIAway is what was measured in an earlier update.
+type APIAway struct {
+	// Update is the name of that ClusterUpdate.
+	Update string `json:"update"`
+	// TotalSeconds without an answer, LongestSeconds without a break.
+	TotalSeconds   int64 `json:"totalSeconds"`
+	LongestSeconds int64 `json:"longestSeconds"`
 }
 
 // Plan writes a plan.
@@ -49,8 +62,13 @@ func Plan(w io.Writer, format string, v PlanView) error {
 		fmt.Fprintf(w, ", Kubernetes %s", t.Kubernetes)
 	}
 	fmt.Fprintf(w, ")\n\n")
-	planNodes(w, v)
-	planNotes(w, v)
+	if len(v.Plan.Nodes) == 0 {
+		fmt.Fprintln(w, "No node has to change.")
+	} else {
+		planNodes(w, v)
+		planFields(w, v, format == Wide)
+		planNotes(w, v)
+	}
 	waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 	fmt.Fprintf(w, "\nState: %s\n", v.State)
 	return nil
@@ -122,4 +140,11 @@ func planNotes(w io.Writer, v PlanView) {
 		}
 	}
 	fmt.Fprintln(w)
+	if a := v.APIAway; a != nil && movesControlPlane(v.Plan) {
+		fmt.Fprintf(w, "The API server was away for %ds, %ds at a stretch, when ClusterUpdate %s moved this cluster.\n", a.TotalSeconds, a.LongestSeconds, a.Update)
+	}
+}
+
+func movesControlPlane(p *model.Plan) bool {
+	return slices.ContainsFunc(p.Nodes, func(n model.NodePlan) bool { return n.Role == model.RoleControlPlane })
 }

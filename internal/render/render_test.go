@@ -2,6 +2,7 @@ package render
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,53 @@ func TestPlanTextShowsStepsDisruptionBytesAndThePointOfNoReturn(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the plan does not say %q:\n%s", want, b.String())
 		}
+	}
+}
+
+// R4.19, R4.20: field by field, from and to, with owner, disruption and whether it
+// can be taken back; nodes of one shape once.
+func TestPlanTextShowsEveryFieldWithItsOwner(t *testing.T) {
+	t.Parallel()
+	kubelet := model.Step{ID: "kubelet", Updater: "kubelet", By: model.ByAgent, Disruption: model.DisruptionDrain, Changes: []model.Change{{Path: "kubernetes/kubelet", From: "v1.35.4", To: "v1.36.3"}}}
+	files := model.Step{ID: "files", Updater: "files", By: model.ByAgent, Disruption: model.DisruptionReload, Changes: []model.Change{
+		{Path: "file//etc/a", To: "sha256:" + strings.Repeat("c", 64) + " 0644"}, {Path: "unit/x.service", From: "disabled", To: "enabled"}}}
+	kubeadm := model.Step{ID: "kubeadm", Updater: "kubeadm", By: model.ByAgent, Disruption: model.DisruptionRestart, NotReversible: "etcd", Changes: []model.Change{{Path: "kubernetes/control-plane", From: "v1.35.4", To: "v1.36.3"}}}
+	p := model.Plan{Version: model.PlanVersion, Nodes: []model.NodePlan{
+		{Node: "n1", Role: model.RoleControlPlane, Steps: []model.Step{kubeadm, kubelet}, PointOfNoReturn: "kubeadm", Notes: []string{"the API server is away"}}}}
+	for i := 2; i < 12; i++ {
+		p.Nodes = append(p.Nodes, model.NodePlan{Node: "n" + strconv.Itoa(i), Role: model.RoleWorker, Steps: []model.Step{kubelet, files}})
+	}
+	v := PlanView{Plan: &p, APIAway: &APIAway{Update: "to-old", TotalSeconds: 112, LongestSeconds: 42}}
+	for format, want := range map[string]string{Table: `
+n1 (control-plane):
+  STEP     OWNER    FIELD                     FROM     TO       DISRUPTION  UNDO
+  kubeadm  kubeadm  kubernetes/control-plane  v1.35.4  v1.36.3  restart     no
+  kubelet  kubelet  kubernetes/kubelet        v1.35.4  v1.36.3  drain       yes
+  note: the API server is away
+
+n2, n3, n4, n5, n6, n7 and 4 more (worker):
+  STEP     OWNER    FIELD               FROM         TO                        DISRUPTION  UNDO
+  kubelet  kubelet  kubernetes/kubelet  v1.35.4      v1.36.3                   drain       yes
+  files    files    file//etc/a         (not there)  sha256:cccccccccccc 0644  reload      yes
+           files    unit/x.service      disabled     enabled                   reload      yes
+`, Wide: "n8, n9, n10, n11 (worker)"} {
+		var b strings.Builder
+		if err := Plan(&b, format, v); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{want, "The API server was away for 112s, 42s at a stretch, when ClusterUpdate to-old moved this cluster.", "Point of no return on n1: step kubeadm."} {
+			if !strings.Contains(b.String(), part) {
+				t.Errorf("%s does not say\n%s\nbut\n%s", format, part, b.String())
+			}
+		}
+	}
+}
+
+func TestAPlanThatMovesNobodySaysSo(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	if err := Plan(&b, Table, PlanView{Plan: &model.Plan{}, State: "nothing-to-do"}); err != nil || !strings.Contains(b.String(), "No node has to change.") || strings.Contains(b.String(), "WAVE") {
+		t.Fatalf("%v\n%s", err, b.String())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ type Client struct {
 	mu    sync.Mutex
 	rest  *rest.RESTClient
 	stamp string
+	clock skew
 }
 
 // New makes a client; nothing is read or dialled yet.
@@ -74,6 +76,7 @@ func (c *Client) client() (*rest.RESTClient, error) {
 	conf.NegotiatedSerializer = c.codec.WithoutConversion()
 	conf.UserAgent = "refit-agent/" + version.Version()
 	conf.QPS, conf.Burst = 5, 10
+	conf.Wrap(func(next http.RoundTripper) http.RoundTripper { return watched{next, &c.clock, time.Now} })
 	r, err := rest.RESTClientFor(conf)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet's kubeconfig %s: %w", c.kubeconfig, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
 
@@ -198,6 +199,24 @@ func (h *nodeHost) Kubeadm(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return program("kubeadm", filepath.Dir(kubelet)), nil
+}
+
+// place is where the program of a payload is, "" if refit replaces none.
+func (h *nodeHost) place(ctx context.Context, payload string) string {
+	var path string
+	var err error
+	switch payload {
+	case bundle.PayloadKubelet:
+		path, err = h.Kubelet(ctx)
+	case bundle.PayloadKubeadm:
+		path, err = h.Kubeadm(ctx)
+	case bundle.PayloadKubectl:
+		path = h.Kubectl()
+	}
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 func (h *nodeHost) ConfigFiles() []string {

@@ -10,6 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/etcd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
@@ -54,7 +55,8 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	host := &nodeHost{node: conf.Node, kubeconfig: conf.Kubeconfig, cri: ctd.CRI(), self: self}
 	list, fields := nodeUpdaters(host)
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Log: log,
+		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
+		Health: (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config = store.Config
 			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log}

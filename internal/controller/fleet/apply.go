@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // contentRest is how long a Content that nobody names stays.
@@ -181,6 +182,11 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 	}
 	for _, m := range w.moves {
 		named[m.Status.Plan] = true
+		if c := w.contents[m.Status.Plan]; c != nil {
+			for _, part := range model.PlanParts(c.Data) {
+				named[part] = true
+			}
+		}
 	}
 	var errs []error
 	for name, nu := range w.updates {

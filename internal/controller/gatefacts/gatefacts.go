@@ -110,7 +110,7 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	drained := w.nodeFacts(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
 	rules := look.RulesOf(u.Spec.Drain)
-	key := fmt.Sprintf("%s %d %s", u.UID, u.Generation, w.Plan.Digest())
+	key := fmt.Sprintf("%s %d %s", u.UID, u.Generation, in.PlanDigest)
 	survey, err := g.looks.pods.get(w.Now, max(lookEvery, stretch), key, func() (look.Survey, error) { return look.Pods(ctx, g.Live, drained, rules) })
 	if err != nil {
 		in.Unknown["budgets"], in.Unknown["image-pulls"] = err.Error(), err.Error()

@@ -51,3 +51,21 @@ func (m *Memo[T]) Keep(v *View) {
 		}
 	}
 }
+
+// Again is like Of; derive is given the value of before, to keep it if it still
+// holds. A value with an error is not remembered.
+func (m *Memo[T]) Again(n *corev1.Node, nu *v1alpha1.NodeUpdate, derive func(before T) (T, error)) (T, error) {
+	d, ok := m.got[n.Name]
+	if ok && d.node == n && d.update == nu {
+		return d.value, nil
+	}
+	v, err := derive(d.value)
+	if err != nil {
+		return v, err
+	}
+	if m.got == nil {
+		m.got = map[string]derived[T]{}
+	}
+	m.got[n.Name] = derived[T]{n, nu, v}
+	return v, nil
+}

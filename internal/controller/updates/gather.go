@@ -2,7 +2,6 @@ package updates
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sort"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/update"
@@ -124,7 +124,7 @@ func (w *world) observed(node string) v1alpha1.Observed {
 	return v1alpha1.Observed{}
 }
 
-// planInput gathers what the planner looks at.
+// planInput gathers what the planner looks at besides the nodes.
 func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (update.Input, error) {
 	m := h.Metadata
 	in := update.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
@@ -139,15 +139,30 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	for i := range w.pools {
 		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order})
 	}
-	configs := nodeconfig.Reader{Client: r.Client, Live: r.Live}
-	for _, n := range w.nodes {
-		pn := w.planNode(n)
-		if err := configs.Want(ctx, w.updates[n.Name], &pn); err != nil {
-			return in, err
-		}
-		in.Nodes = append(in.Nodes, pn)
-	}
 	return in, nil
+}
+
+// planNodes are all nodes as the planner sees them; one that did not change is
+// the same pointer as before.
+func (r *Reconciler) planNodes(ctx context.Context, w *world) ([]*update.Node, error) {
+	r.planNode.Under(poolsSeen(w.pools))
+	configs := nodeconfig.Reader{Client: r.Client, Live: r.Live}
+	out := make([]*update.Node, 0, len(w.nodes))
+	for _, n := range w.nodes {
+		nu := w.updates[n.Name]
+		pn, err := r.planNode.Again(n, nu, func(before *update.Node) (*update.Node, error) {
+			now := w.planNode(n)
+			if err := configs.Want(ctx, nu, &now); err != nil {
+				return nil, err
+			}
+			return plans.Same(before, now), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pn)
+	}
+	return out, nil
 }
 
 // planNode is a node as the planner sees it.
@@ -200,25 +215,4 @@ func (r *Reconciler) kubeadmConfig(ctx context.Context) (version string, externa
 		return "", false, fmt.Errorf("kube-system/kubeadm-config: ClusterConfiguration: %w", err)
 	}
 	return conf.KubernetesVersion, conf.Etcd.External != nil, nil
-}
-
-// storedPlan reads the plan that was approved; its digest must be the one in
-// the status.
-func (r *Reconciler) storedPlan(ctx context.Context, u *v1alpha1.ClusterUpdate) (model.Plan, error) {
-	var p model.Plan
-	var c v1alpha1.Content
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c)
-	if apierrors.IsNotFound(err) { // the cache may be behind
-		err = r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c)
-	}
-	if err != nil {
-		return p, fmt.Errorf("read the plan of ClusterUpdate %s: %w", u.Name, err)
-	}
-	if err := json.Unmarshal([]byte(c.Data), &p); err != nil {
-		return p, fmt.Errorf("the plan of ClusterUpdate %s: %w", u.Name, err)
-	}
-	if p.Digest() != u.Status.PlanDigest {
-		return p, fmt.Errorf("the plan of ClusterUpdate %s has the digest %s, %s was approved", u.Name, p.Digest(), u.Status.PlanDigest)
-	}
-	return p, nil
 }

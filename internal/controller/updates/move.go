@@ -26,7 +26,7 @@ import (
 // move takes an update that has started a step further.
 func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) (time.Duration, error) {
 	st := r.newStatus(w, u)
-	plan, err := r.storedPlan(ctx, u)
+	kept, err := r.Plans.Read(ctx, u)
 	if err != nil {
 		st.verdicts = []model.Verdict{{Reason: v1alpha1.ReasonPlanChanged, Message: err.Error(), Fix: "delete this ClusterUpdate and make another: it is planned anew from what runs"}}
 		st.phase(v1alpha1.PhaseHalted)
@@ -35,6 +35,7 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	if err := r.refresh(ctx, w, u); err != nil {
 		return 0, err
 	}
+	plan := kept.Plan
 	in, drains, err := r.rolloutInput(ctx, w, u, plan)
 	if err != nil {
 		return 0, err

@@ -7,15 +7,14 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
@@ -36,18 +35,22 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	if err != nil {
 		return false, err
 	}
-	out := update.Make(in)
-	if err := r.notePlan(ctx, st, h, out.Plan); err != nil {
+	nodes, err := r.planNodes(ctx, w)
+	if err != nil {
 		return false, err
 	}
-	gin, err := r.gateInput(ctx, w, u, h, out, other)
+	made := r.maker.Make(string(u.UID), in, nodes)
+	if err := r.notePlan(ctx, st, h, made); err != nil {
+		return false, err
+	}
+	gin, err := r.gateInput(ctx, w, u, h, made, other)
 	if err != nil {
 		return false, err
 	}
 	res := gate.Decide(gin)
 	st.verdicts, st.warnings, st.gate = res.Verdicts, res.Warnings, &res
 	gatefacts.Answers(u, res, &st.out)
-	started = st.judge(u, out)
+	started = st.judge(u, made.Outcome)
 	if err := r.write(ctx, st); err != nil {
 		return false, err
 	}
@@ -81,19 +84,14 @@ func (s *status) judge(u *v1alpha1.ClusterUpdate, out update.Outcome) (started b
 }
 
 // notePlan stores the plan and names it in the status.
-func (r *Reconciler) notePlan(ctx context.Context, st *status, h *bundle.Header, p model.Plan) error {
-	data := string(p.JSON())
-	name := v1alpha1.ContentName(v1alpha1.ContentPlan, data)
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &v1alpha1.Content{})
-	if apierrors.IsNotFound(err) {
-		_, err = fleet.MakeContent(ctx, r.Client, v1alpha1.ContentPlan, data)
-	}
+func (r *Reconciler) notePlan(ctx context.Context, st *status, h *bundle.Header, made *plans.Made) error {
+	name, err := r.Plans.Write(ctx, made.Plan, made.Digest)
 	if err != nil {
 		return err
 	}
-	st.out.Plan, st.out.PlanDigest, st.out.Version = name, p.Digest(), h.Metadata.Version
-	st.out.NodesTotal, st.out.NodesDone, st.out.NodesFailed = int32(len(p.Nodes)), 0, 0
-	st.out.Progress = fmt.Sprintf("0/%d", len(p.Nodes))
+	st.out.Plan, st.out.PlanDigest, st.out.Version = name, made.Digest, h.Metadata.Version
+	st.out.NodesTotal, st.out.NodesDone, st.out.NodesFailed = int32(len(made.Plan.Nodes)), 0, 0
+	st.out.Progress = fmt.Sprintf("0/%d", len(made.Plan.Nodes))
 	return nil
 }
 
@@ -146,18 +144,14 @@ func notApproved(b *v1alpha1.Bundle) *model.Verdict {
 }
 
 // gateInput gathers what the gate looks at.
-func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header, out update.Outcome, other string) (gate.Input, error) {
+func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Made, other string) (gate.Input, error) {
 	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanVerdicts: out.Verdicts, PlanWarnings: out.Warnings,
-		PlanDigest: out.Plan.Digest(), ApprovedPlan: u.Spec.PlanDigest, Running: other}
+		PlanDigest: out.Digest, ApprovedPlan: u.Spec.PlanDigest, Running: other}
 	if b := w.bundle(u.Spec.Bundle); b != nil {
 		in.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
 		if !in.Approved {
 			in.Approval = notApproved(b)
 		}
-	}
-	planned := map[string]bool{}
-	for _, np := range out.Plan.Nodes {
-		planned[np.Node] = true
 	}
 	lists := map[string]*heldList{}
 	for _, n := range w.nodes {
@@ -165,7 +159,7 @@ func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 		if err != nil {
 			return in, err
 		}
-		g.InPlan = planned[n.Name] || out.NothingToDo()
+		g.InPlan = out.Planned[n.Name] || out.NothingToDo()
 		in.Nodes = append(in.Nodes, g)
 	}
 	r.Gate.Fill(ctx, w.forGate(out.Plan), u, &in)

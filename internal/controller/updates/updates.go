@@ -21,7 +21,9 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
 // FieldOwnerRun is the server-side apply owner of NodeUpdate.spec.run.
@@ -45,6 +47,7 @@ type Reconciler struct {
 	Client  client.Client
 	Live    client.Reader
 	Roster  *roster.Roster
+	Plans   *plans.Store
 	Headers *headers.Cache
 	Evictor *evict.Evictor
 	Gate    *gatefacts.Gatherer
@@ -61,6 +64,9 @@ type Reconciler struct {
 	told map[string]bool
 	// pulse remembers when each agent's heartbeat was seen to change.
 	pulse map[string]beat
+	// maker and planNode spare the planner what did not change.
+	maker    plans.Maker
+	planNode roster.Memo[*update.Node]
 	// pooled are the pools of every node.
 	pooled roster.Memo[[]string]
 }
@@ -68,6 +74,7 @@ type Reconciler struct {
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times) error {
 	r.Roster = roster.New()
+	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
 	if err := r.Roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: fleet.NodeUpdateChanged}); err != nil {
 		return err
 	}

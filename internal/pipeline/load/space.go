@@ -10,13 +10,14 @@ import (
 
 // Names of a node's file systems.
 const (
-	StateFS  = "state"  // the agent's own store
-	ImagesFS = "images" // the runtime's
+	StateFS    = "state"    // the agent's own store
+	ImagesFS   = "images"   // the runtime's
+	ProgramsFS = "programs" // where the kubelet's program is
 )
 
 // Room is a file system of the node.
 type Room struct {
-	// Name is StateFS or ImagesFS.
+	// Name is StateFS, ImagesFS or ProgramsFS.
 	Name string
 	// ID tells file systems apart.
 	ID string

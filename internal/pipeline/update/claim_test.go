@@ -84,6 +84,10 @@ func init() {
 		in.Pools = []Pool{{Name: "all", StepDeadlineSeconds: 600}}
 	}, with(cp("n1", old, "all"), Fields{"certificate/apiserver": "2026-01-05T00:00:00Z"}, Fields{"certificate/apiserver": "2026-01-01T00:00:00Z"}),
 		with(worker("n2", old, "all"), Fields{"program/runc": "sha256:old"}, sysctl))
+	stories["two control planes without a quorum between them"] = input(nil, cp("c1", old), cp("c2", old))
+	stories["two control planes with etcd somewhere else"] = input(func(in *Input) { in.ExternalEtcd = true }, cp("c1", old), cp("c2", old))
+	stories["the addons wait for a control plane that is left alone"] = input(func(in *Input) { in.Pools = pools("a", 0) },
+		cp("c1", old, "a"), cp("c2", old, "a"), cp("c3", old))
 	// R4.24: an answer that is not the question moves nothing.
 	stories["an updater that answers another question is refused"] = input(same(Updater{Name: "wrong", Claim: func(q Question) Claim {
 		return Claim{Steps: []model.Step{{ID: "wrong", Changes: []model.Change{{Path: "file//etc/a", From: "sha256:z", To: "sha256:y"}}}}}

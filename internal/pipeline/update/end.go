@@ -18,25 +18,34 @@ func (p *planner) checkEnd() {
 		return
 	}
 	for _, n := range p.in.Nodes {
-		v := model.Verdict{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
-		to := p.in.Target.Kubernetes
-		switch {
-		case n.ControlPlane && len(p.in.Only) > 0:
-			continue // it moves with its own API server; the other members follow one by one
-		case planned[n.Name] && less(oldest, to) && minorsBetween(oldest, to) > 0:
-			v.Message = fmt.Sprintf("node %s would run kubelet %s under an API server that stays at %s", n.Name, to, oldest)
-			v.Fix = "put the control-plane nodes into an UpdatePool, so that they move first"
-			if len(p.in.Only) > 0 {
-				v.Fix, v.Waiting = "move the control plane first", true
-			}
-		case !planned[n.Name] && p.moves() && tooFarBehind(n.Kubelet, oldest):
-			v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, n.Kubelet, oldest)
-			v.Fix = "put the node into an UpdatePool or remove it from the cluster"
-		default:
-			continue
+		if v := p.skewAtEnd(n, planned[n.Name], oldest); v != nil {
+			p.out.Verdicts = append(p.out.Verdicts, *v)
 		}
-		p.out.Verdicts = append(p.out.Verdicts, v)
 	}
+}
+
+// skewAtEnd says why a node would not go with the oldest API server, nil if it
+// would.
+func (p *planner) skewAtEnd(n Node, planned bool, oldest string) *model.Verdict {
+	v := model.Verdict{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
+	to := p.in.Target.Kubernetes
+	limited := len(p.in.Only) > 0
+	switch {
+	case n.ControlPlane && limited:
+		return nil // it moves with its own API server; the other members follow one by one
+	case planned && less(oldest, to) && minorsBetween(oldest, to) > 0:
+		v.Message = fmt.Sprintf("node %s would run kubelet %s under an API server that stays at %s", n.Name, to, oldest)
+		v.Fix = "put the control-plane nodes into an UpdatePool, so that they move first"
+		if limited {
+			v.Fix, v.Waiting = "move the control plane first", true
+		}
+	case !planned && p.moves() && tooFarBehind(n.Kubelet, oldest):
+		v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, n.Kubelet, oldest)
+		v.Fix = "put the node into an UpdatePool or remove it from the cluster"
+	default:
+		return nil
+	}
+	return &v
 }
 
 // tooFarBehind: Kubernetes supports a kubelet up to three minors older than

@@ -26,6 +26,7 @@ func Make(in Input) Outcome {
 	out.Verdicts = append(out.Verdicts, strangers(&in)...)
 	p.checkEnd()
 	p.order()
+	p.notes()
 	return out
 }
 

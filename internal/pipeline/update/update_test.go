@@ -131,6 +131,11 @@ func tell(o Outcome) string {
 			}
 		}
 	}
+	for _, n := range o.Plan.Nodes {
+		for _, note := range n.Notes {
+			fmt.Fprintf(&b, "note %s: %s\n", n.Node, note)
+		}
+	}
 	if o.NothingToDo() {
 		b.WriteString("nothing to do\n")
 	}

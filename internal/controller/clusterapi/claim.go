@@ -1,0 +1,198 @@
+package clusterapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/update"
+)
+
+// question is one CanUpdate request while it is shared out.
+type question struct {
+	hook     hooks.Hook
+	settings map[string]string
+	objects  []inplace.Object
+	// alone are the roles of objects that are there on one side only.
+	alone []string
+	// changes of all objects by path.
+	changes map[string]model.Change
+	// why a path is not moved, by path, as the updaters said.
+	why map[string][]string
+	// silent are updaters that gave no answer, with the reason.
+	silent []string
+	// refused is what an updater said that wants nothing to happen.
+	refused []string
+	// harmless is true while no claim makes the machine unavailable.
+	harmless bool
+}
+
+// share asks the updaters and returns who moves what and what is left.
+func (q *question) share(list []update.Updater) update.Covered {
+	ask := update.Question{Current: update.Fields{}, Desired: update.Fields{}}
+	for path, c := range q.changes {
+		ask.Current[path], ask.Desired[path] = c.From, c.To
+	}
+	c := update.Cover(list, ask)
+	q.harmless = true
+	for _, s := range c.Steps {
+		q.harmless = q.harmless && s.Disruption == model.DisruptionNone
+	}
+	return c
+}
+
+func newQuestion(h hooks.Hook, r hooks.Request) *question {
+	q := &question{hook: h, settings: r.Settings, changes: map[string]model.Change{}, why: map[string][]string{}}
+	q.objects, q.alone = h.Pairs(r)
+	for _, o := range q.objects {
+		for _, c := range inplace.Differences(o) {
+			q.changes[c.Path] = c
+		}
+	}
+	return q
+}
+
+// moved are the objects with the given paths as desired.
+func (q *question) moved(paths map[string]bool) hooks.Objects {
+	out := hooks.Objects{}
+	for _, o := range q.objects {
+		out[o.Role] = inplace.Move(o, paths)
+	}
+	return out
+}
+
+// patches that move the claimed paths; an object that does not change has none.
+func (q *question) patches(claimed map[string]bool) map[string]hooks.Patch {
+	out := map[string]hooks.Patch{}
+	moved := q.moved(claimed)
+	for _, o := range q.objects {
+		if p, changed := inplace.Patch(o.Current, moved[o.Role]); changed {
+			out[o.Role] = hooks.Patch{PatchType: hooks.JSONPatch, Patch: p}
+		}
+	}
+	return out
+}
+
+func (q *question) refuse(path, updater, why string) {
+	said := updater + ": " + why
+	if !slices.Contains(q.why[path], said) {
+		q.why[path] = append(q.why[path], said)
+	}
+}
+
+// canUpdate answers CanUpdateMachine and CanUpdateMachineSet.
+func (s *Server) canUpdate(ctx context.Context, h hooks.Hook, r hooks.Request) hooks.Answer {
+	o := &unstructured.Unstructured{Object: r.Desired[inplace.Machine]}
+	p := poolOf(o)
+	if p.Name == "" || p.Namespace == "" {
+		return refusal("refit: the " + h.Keys[inplace.Machine] + " does not say whose machine it is: no label of Cluster API names its pool")
+	}
+	if err := s.lookUp(ctx, &p); err != nil {
+		s.report(ctx, "read the pool", err)
+		return refusal("refit: the API server of the management cluster does not tell the settings of " + p.String())
+	}
+	external, err := s.externals(ctx)
+	if err != nil {
+		s.report(ctx, "list Updaters", err)
+		return refusal("refit: the API server of the management cluster does not tell which Updaters there are")
+	}
+	q := newQuestion(h, r)
+	list := []update.Updater{kubernetesUpdater(q), newMachinesUpdater(p.newMachinesOnly(r.Settings))}
+	for _, e := range external {
+		list = append(list, e.claims(ctx, q))
+	}
+	c := q.share(list)
+	d := decide(q, c, p.fallback(r.Settings))
+	if err := s.record(ctx, &p, d); err != nil {
+		s.report(ctx, "write the InPlacePlan", err)
+		return refusal("refit: the plan of " + p.String() + " cannot be written down, and nothing happens without it")
+	}
+	return d.answer(q, &p)
+}
+
+func refusal(message string) hooks.Answer { return hooks.Answer{Failed: true, Message: message} }
+
+// decision about one change, without any value of it.
+type decision struct {
+	fallback  v1alpha1.Fallback
+	from, to  string
+	claims    []v1alpha1.InPlaceClaim
+	claimed   map[string]bool
+	uncovered []v1alpha1.UncoveredPath
+	// silent and refused keep everything as it is, whatever the fallback.
+	silent, refused []string
+}
+
+func decide(q *question, c update.Covered, fallback v1alpha1.Fallback) decision {
+	d := decision{fallback: fallback, claimed: map[string]bool{}, silent: q.silent, refused: q.refused}
+	if v, ok := q.changes[inplace.PathVersion]; ok {
+		d.from, d.to = v.From, v.To
+	}
+	for _, step := range c.Steps {
+		claim := v1alpha1.InPlaceClaim{Updater: step.Updater, Disruption: string(step.Disruption)}
+		for _, ch := range step.Changes {
+			claim.Paths = append(claim.Paths, ch.Path)
+			d.claimed[ch.Path] = true
+		}
+		sort.Strings(claim.Paths)
+		d.claims = append(d.claims, claim)
+	}
+	for _, role := range q.alone {
+		d.uncovered = append(d.uncovered, v1alpha1.UncoveredPath{Path: role, Why: "the object is there before or after the change, and no patch makes or removes one"})
+	}
+	for _, left := range c.Left {
+		d.uncovered = append(d.uncovered, v1alpha1.UncoveredPath{Path: left.Path, Why: strings.Join(q.why[left.Path], "; ")})
+	}
+	sort.Strings(d.silent)
+	sort.Strings(d.refused)
+	d.silent, d.refused = slices.Compact(d.silent), slices.Compact(d.refused)
+	return d
+}
+
+// answer for Cluster API: the same words for the same change.
+func (d *decision) answer(q *question, p *pool) hooks.Answer {
+	switch {
+	case len(d.silent)+len(d.refused) > 0, len(d.uncovered) > 0 && d.fallback != v1alpha1.FallbackReplace:
+		_, message := d.verdict(p)
+		return refusal("refit: " + message + "; see InPlacePlan " + p.Namespace + "/" + p.planName())
+	}
+	return hooks.Answer{Patches: q.patches(d.claimed), Harmless: q.harmless}
+}
+
+// maxNamed paths are named in a sentence; the plan has more.
+const maxNamed = 5
+
+// verdict is the Covered condition: its reason and its message.
+func (d *decision) verdict(p *pool) (reason, message string) {
+	switch {
+	case len(d.silent) > 0:
+		return v1alpha1.ReasonUpdaterSilent, strings.Join(d.silent, "; ")
+	case len(d.refused) > 0:
+		return v1alpha1.ReasonNoUpdater, strings.Join(d.refused, "; ")
+	case len(d.uncovered) == 0 && len(d.claims) == 0:
+		return v1alpha1.ReasonNothingToDo, "nothing that Cluster API compares differs"
+	case len(d.uncovered) == 0:
+		return v1alpha1.ReasonAsExpected, "every field of the change has an updater"
+	}
+	var paths []string
+	for _, u := range d.uncovered[:min(len(d.uncovered), maxNamed)] {
+		paths = append(paths, u.Path)
+	}
+	if more := len(d.uncovered) - len(paths); more > 0 {
+		paths = append(paths, fmt.Sprintf("%d more", more))
+	}
+	message = "no updater covers " + strings.Join(paths, ", ")
+	if d.fallback == v1alpha1.FallbackReplace {
+		return v1alpha1.ReasonFallsBack, message + ": Cluster API replaces the machines"
+	}
+	return v1alpha1.ReasonNoUpdater, message + ": the machines of " + p.String() + " are left as they are; take it out of the change, register an Updater, or set " +
+		v1alpha1.AnnotationFallback + ": " + string(v1alpha1.FallbackReplace)
+}

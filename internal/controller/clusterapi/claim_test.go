@@ -1,0 +1,177 @@
+package clusterapi
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+	"github.com/refit-dev/refit/internal/pipeline/inplace"
+)
+
+// claim builds a CanUpdateMachineSet request of the worker pool, by hand.
+func claim(settings, current, desired string) string {
+	object := func(spec, kind string) string {
+		return `{"kind":"` + kind + `","metadata":{"namespace":"default","name":"pool-abc","labels":{"cluster.x-k8s.io/cluster-name":"c1","cluster.x-k8s.io/deployment-name":"pool"}},"spec":{"template":{"spec":` + spec + `}}}`
+	}
+	side := func(text string) string {
+		parts := strings.Split(text, "|")
+		return `{"machineSet":` + object(parts[0], "MachineSet") + `,"infrastructureMachineTemplate":` + object(parts[1], "T") + `,"bootstrapConfigTemplate":` + object(parts[2], "B") + `}`
+	}
+	if settings == "" {
+		settings = "{}"
+	}
+	return `{` + apiVersion + `,"kind":"CanUpdateMachineSetRequest","settings":` + settings + `,"current":` + side(current) + `,"desired":` + side(desired) + `}`
+}
+
+const (
+	same        = `{"version":"v1.35.4"}|{"vm":{"memory":4}}|{"files":[]}`
+	version136  = `{"version":"v1.36.3"}|{"vm":{"memory":4}}|{"files":[]}`
+	bothChanged = `{"version":"v1.36.3"}|{"vm":{"memory":8},"image":"i"}|{"files":[{"path":"/etc/motd","content":"hunter2"}]}`
+)
+
+// What is claimed, what is left, and what becomes of it (R4.8 to R4.19, R4.49 to R4.51).
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		settings, current, desired string
+		annotation                 map[string]string // on the pool
+		patches                    map[string]string
+		refused                    string // part of the message
+		reason                     string // of Covered
+		uncovered                  []string
+	}{
+		"a minor version is covered": {"", same, version136, nil,
+			map[string]string{inplace.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonAsExpected, nil},
+		"nothing that is compared differs": {"", same, same, nil, nil, "", v1alpha1.ReasonNothingToDo, nil},
+		"a version that skips one is refused, not replaced": {"", same, strings.Replace(version136, "1.36", "1.37", 1), nil, nil,
+			"refit: no updater covers machine/spec/version: the machines of MachineDeployment/pool are left as they are", v1alpha1.ReasonNoUpdater, []string{inplace.PathVersion}},
+		"what is not covered is named, field by field, and nothing moves": {"", same, bothChanged, nil, nil,
+			"no updater covers bootstrap/spec/files[~1etc~1motd], infrastructure/spec/image, infrastructure/spec/vm/memory: the machines", v1alpha1.ReasonNoUpdater,
+			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
+		"with fallback the covered part is claimed and Cluster API replaces": {"", same, bothChanged, map[string]string{v1alpha1.AnnotationFallback: "Replace"},
+			map[string]string{inplace.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonFallsBack,
+			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
+		"the fallback of the ExtensionConfig is for pools that say nothing": {`{"fallback":"replace"}`, same, bothChanged, nil,
+			map[string]string{inplace.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonFallsBack,
+			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
+		"a pool that says Preserve is preserved": {`{"fallback":"Replace"}`, same, bothChanged, map[string]string{v1alpha1.AnnotationFallback: "Preserve"}, nil, "no updater covers", v1alpha1.ReasonNoUpdater,
+			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
+		"a fallback that nobody understands preserves": {`{"fallback":"yes"}`, same, bothChanged, nil, nil, "no updater covers", v1alpha1.ReasonNoUpdater,
+			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
+		"what concerns new machines only is no reason to replace those that run (trap 4)": {`{"newMachinesOnly":"infrastructure/spec/image, bootstrap/spec/files, infrastructure/spec/vm"}`, same, bothChanged, nil,
+			map[string]string{
+				inplace.Machine:        `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`,
+				inplace.Infrastructure: `[{"op":"add","path":"/spec/template/spec/image","value":"i"},{"op":"replace","path":"/spec/template/spec/vm/memory","value":8}]`,
+				inplace.Bootstrap:      `[{"op":"replace","path":"/spec/template/spec/files","value":[{"content":"hunter2","path":"/etc/motd"}]}]`,
+			}, "", v1alpha1.ReasonAsExpected, nil},
+		"a part of a name is not the name": {"", same, bothChanged, map[string]string{v1alpha1.AnnotationNewMachinesOnly: "infrastructure/spec/im,infrastructure/spec/vm,bootstrap"}, nil,
+			"no updater covers infrastructure/spec/image:", v1alpha1.ReasonNoUpdater, []string{"infrastructure/spec/image"}},
+		"the version itself is never for new machines only": {`{"newMachinesOnly":"machine"}`, same, strings.Replace(version136, "1.36", "1.38", 1), nil, nil, "machine/spec/version", v1alpha1.ReasonNoUpdater, []string{inplace.PathVersion}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for k, v := range tc.annotation {
+				o := object(kindDeployment, "pool", nil, nil)
+				if err := w.mgmt.Get(t.Context(), keyOf(o), o); err != nil {
+					t.Fatal(err)
+				}
+				w.annotate(o, k, v)
+			}
+			a := w.ask(hooks.CanUpdateMachineSet, claim(tc.settings, tc.current, tc.desired))
+			if a.Failed != (tc.refused != "") || !strings.Contains(a.Message, tc.refused) || strings.Contains(a.Message, "hunter2") {
+				t.Errorf("refused %v: %q, want %q", a.Failed, a.Message, tc.refused)
+			}
+			if again := w.ask(hooks.CanUpdateMachineSet, claim(tc.settings, tc.current, tc.desired)); again.Message != a.Message {
+				t.Errorf("the same question has another answer (R4.33): %q, %q", a.Message, again.Message)
+			}
+			got := map[string]string{}
+			for role, p := range a.Patches {
+				got[role] = string(p.Patch)
+			}
+			if tc.patches == nil {
+				tc.patches = map[string]string{}
+			}
+			if diff := cmp.Diff(tc.patches, got); diff != "" {
+				t.Error("patches (-want +got):", diff)
+			}
+			plan := w.plan("machinedeployment.pool")
+			var paths []string
+			for _, u := range plan.Status.Uncovered {
+				paths = append(paths, u.Path)
+			}
+			c := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionCovered)
+			if diff := cmp.Diff(tc.uncovered, paths); diff != "" || c == nil || c.Reason != tc.reason {
+				t.Errorf("the plan says %+v, want %s; paths (-want +got): %s", c, tc.reason, diff)
+			}
+			if len(plan.OwnerReferences) != 1 || plan.OwnerReferences[0].UID != "uid-pool" {
+				t.Errorf("the plan goes with its pool: %+v", plan.OwnerReferences)
+			}
+			if n := len(w.recorder.Events); n > 2 {
+				t.Errorf("%d events for one plan that was asked about twice", n)
+			}
+		})
+	}
+}
+
+// Without a record and without the settings nothing is answered but a refusal:
+// neither path of Cluster API goes on then.
+func TestNothingIsSaidThatIsNotWrittenDown(t *testing.T) {
+	t.Parallel()
+	for fail, want := range map[string]string{"status InPlacePlan": "cannot be written down", "get MachineDeployment": "does not tell the settings"} {
+		w := newWorld(t)
+		w.fail[fail] = errors.New("token=hunter2")
+		a := w.ask(hooks.CanUpdateMachineSet, claim("", same, version136))
+		if !a.Failed || !strings.Contains(a.Message, want) || strings.Contains(a.Message, "hunter2") {
+			t.Errorf("%s: %+v", fail, a)
+		}
+		delete(w.fail, fail)
+		if a := w.ask(hooks.CanUpdateMachineSet, claim("", same, version136)); a.Failed {
+			t.Errorf("%s: it goes on by itself afterwards: %+v", fail, a)
+		}
+	}
+}
+
+func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := func(version, domain string) string {
+		return `{"machine":{"metadata":{"namespace":"default","name":"cp-1","labels":{"cluster.x-k8s.io/control-plane":"","cluster.x-k8s.io/control-plane-name":"cp"}},"spec":{"clusterName":"c1","version":"` + version + `","failureDomain":"` + domain + `"}}}`
+	}
+	body := func(from, to string) string {
+		return `{` + apiVersion + `,"kind":"CanUpdateMachineRequest","current":` + from + `,"desired":` + to + `}`
+	}
+	a := w.ask(hooks.CanUpdateMachine, body(m(oldVersion, "a"), m(newVersion, "a")))
+	if a.Failed || string(a.Patches[inplace.Machine].Patch) != `[{"op":"replace","path":"/spec/version","value":"v1.36.3"}]` || a.Harmless {
+		t.Errorf("%+v", a)
+	}
+	if p := w.plan("kubeadmcontrolplane.cp"); p.Status.From != oldVersion || p.Status.To != newVersion || p.Spec.Cluster != "c1" {
+		t.Errorf("%+v", p)
+	}
+	a = w.ask(hooks.CanUpdateMachine, body(m(oldVersion, "a"), m(newVersion, "b")))
+	if why := w.plan("kubeadmcontrolplane.cp").Status.Uncovered; !a.Failed || len(why) != 1 || why[0].Path != "machine/spec/failureDomain" || why[0].Why != "kubernetes: a machine that runs stays where it is" {
+		t.Errorf("%+v %+v", a, why)
+	}
+	one := `{"machine":{"metadata":{"namespace":"default","name":"cp-1","labels":{"cluster.x-k8s.io/control-plane-name":"cp"}},"spec":{}},"bootstrapConfig":{}}`
+	if a := w.ask(hooks.CanUpdateMachine, body(one, m("", ""))); !a.Failed || !strings.Contains(a.Message, "bootstrap") {
+		t.Errorf("an object on one side only is not covered by leaving it out: %+v", a)
+	}
+	stray := `{"machine":{"metadata":{"namespace":"default","name":"x"},"spec":{}}}`
+	if a := w.ask(hooks.CanUpdateMachine, body(stray, stray)); !a.Failed || !strings.Contains(a.Message, "does not say whose machine it is") {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestWhatIsNoRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if code, text := w.post(w.s, hooks.UpdateMachine, "hunter2"); code != 400 || strings.Contains(text, "hunter2") {
+		t.Errorf("%d %s", code, text)
+	}
+}

@@ -1,0 +1,107 @@
+package clusterapi
+
+import (
+	"context"
+
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/update"
+)
+
+// external is a registered updater that is asked over the wire.
+type external struct{ *hooks.Registered }
+
+// externals lists the registered updaters in the order in which they are called.
+func (s *Server) externals(ctx context.Context) ([]external, error) {
+	list, err := s.registry.List(ctx, s.Live)
+	out := make([]external, 0, len(list))
+	for _, r := range list {
+		out = append(out, external{r})
+	}
+	return out, err
+}
+
+// claims makes it one of the planner's updaters: it is shown the objects as the
+// updaters before it leave them, and claims what its patches bring to what is
+// desired. A path that it brings anywhere else is not covered.
+func (e external) claims(ctx context.Context, q *question) update.Updater {
+	mute := false // it gave no answer, and is not asked again for this one
+	return update.Updater{Name: e.Name, Claim: func(a update.Question) update.Claim {
+		wanted := false
+		done := map[string]bool{}
+		for path := range q.changes {
+			done[path] = true
+		}
+		for _, d := range a.Left {
+			delete(done, d.Path)
+			wanted = wanted || e.askedAbout(d.Path)
+		}
+		if !wanted || mute {
+			return update.Claim{}
+		}
+		desired := hooks.Objects{}
+		for _, o := range q.objects {
+			desired[o.Role] = o.Desired
+		}
+		answer, silent := e.Ask(ctx, q.hook, hooks.Request{Settings: q.settings, Current: q.moved(done), Desired: desired})
+		mute = silent != "" || answer.Failed
+		switch {
+		case silent != "":
+			q.silent = append(q.silent, silent)
+			return update.Claim{}
+		case answer.Failed:
+			q.refused = append(q.refused, "Updater "+e.Name+" refuses: "+answer.Message)
+			return update.Claim{}
+		}
+		left, wrong := e.left(q, answer, q.moved(done))
+		if wrong != "" {
+			mute = true
+			q.silent = append(q.silent, "Updater "+e.Name+": its answer has "+wrong)
+			return update.Claim{}
+		}
+		return e.claim(q, a, answer, left)
+	}}
+}
+
+func (e external) askedAbout(path string) bool {
+	return len(e.Spec.Paths) == 0 || below(path, e.Spec.Paths)
+}
+
+// left are the differences that remain after the answer's patches, by path.
+func (e external) left(q *question, a hooks.Answer, current hooks.Objects) (map[string]bool, string) {
+	out := map[string]bool{}
+	for _, o := range q.objects {
+		o.Current = current[o.Role]
+		if p, ok := a.Patches[o.Role]; ok {
+			after, err := p.Apply(o.Current)
+			if err != nil {
+				return nil, err.Error()
+			}
+			o.Current = after
+		}
+		for _, d := range inplace.Differences(o) {
+			out[d.Path] = true
+		}
+	}
+	return out, ""
+}
+
+func (e external) claim(q *question, a update.Question, answer hooks.Answer, left map[string]bool) update.Claim {
+	step := model.Step{Verb: "update", Disruption: model.DisruptionDrain}
+	if answer.Harmless {
+		step.Disruption = model.DisruptionNone
+	}
+	for _, d := range a.Left {
+		switch {
+		case left[d.Path], !e.askedAbout(d.Path):
+			q.refuse(d.Path, e.Name, "does not claim it")
+		default:
+			step.Changes = append(step.Changes, d)
+		}
+	}
+	if len(step.Changes) == 0 {
+		return update.Claim{}
+	}
+	return update.Claim{Steps: []model.Step{step}}
+}

@@ -1,0 +1,122 @@
+package hooks
+
+import (
+	"context"
+	"maps"
+	"sort"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// Registered is an external updater as an Updater object registers it.
+type Registered struct {
+	Name string
+	Spec v1alpha1.UpdaterSpec
+
+	key registration
+	ext *Extension
+	// broken says why it cannot be asked at all.
+	broken string
+}
+
+// registration tells one Updater object from a later one of the same name.
+type registration struct {
+	uid        string
+	generation int64
+}
+
+// Registry keeps the connections to registered updaters.
+type Registry struct {
+	mu   sync.Mutex
+	kept map[string]*Registered
+}
+
+// List reads the registered updaters, in the order in which they are asked and
+// called: the same for every hook.
+func (g *Registry) List(ctx context.Context, c client.Reader) ([]*Registered, error) {
+	var l v1alpha1.UpdaterList
+	if err := c.List(ctx, &l); err != nil {
+		return nil, err
+	}
+	sort.Slice(l.Items, func(i, j int) bool {
+		a, b := &l.Items[i], &l.Items[j]
+		if a.Spec.Order != b.Spec.Order {
+			return a.Spec.Order < b.Spec.Order
+		}
+		return a.Name < b.Name
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := map[string]*Registered{}
+	out := make([]*Registered, 0, len(l.Items))
+	for i := range l.Items {
+		u := &l.Items[i]
+		r := g.kept[u.Name]
+		if key := (registration{string(u.UID), u.Generation}); r == nil || r.key != key {
+			r = register(u, key)
+		}
+		now[u.Name] = r
+		out = append(out, r)
+	}
+	for name, old := range g.kept {
+		if now[name] != old && old.ext != nil {
+			old.ext.Close()
+		}
+	}
+	g.kept = now
+	return out, nil
+}
+
+// defaultTimeout of a call, where the API server's default is missing.
+const defaultTimeout = 3 * time.Second
+
+func register(u *v1alpha1.Updater, key registration) *Registered {
+	timeout := time.Duration(u.Spec.TimeoutSeconds) * time.Second
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	r := &Registered{Name: u.Name, Spec: u.Spec, key: key}
+	var err error
+	if r.ext, err = NewExtension(u.Spec.URL, []byte(u.Spec.CABundle), timeout); err != nil {
+		r.broken = err.Error()
+	}
+	return r
+}
+
+// maxSaid is how much of another extension's message is repeated.
+const maxSaid = 500
+
+// Ask sends a request with the settings of the ExtensionConfig, and over them the
+// updater's own. silent says why there is no answer, "" if there is one.
+func (r *Registered) Ask(ctx context.Context, h Hook, req Request) (a Answer, silent string) {
+	if r.broken != "" {
+		return a, "Updater " + r.Name + ": " + r.broken
+	}
+	settings := maps.Clone(req.Settings)
+	if settings == nil {
+		settings = map[string]string{}
+	}
+	maps.Copy(settings, r.Spec.Settings)
+	req.Settings = settings
+	a, err := r.ext.Ask(ctx, h, req)
+	if err != nil {
+		return a, "Updater " + r.Name + ": " + err.Error()
+	}
+	a.Message = Cut(a.Message, maxSaid)
+	return a, ""
+}
+
+// Cut shortens a text to n bytes, not within a character.
+func Cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 { // not within a character
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,66 @@
+package site
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/internal/version"
+)
+
+// askWithin bounds one request to a workload cluster: several must fit into the
+// time that Cluster API waits.
+const askWithin = 2 * time.Second
+
+// Clients keeps a client per kubeconfig; one that changed is made anew.
+type Clients struct {
+	// Scheme knows refit's kinds.
+	Scheme *runtime.Scheme
+
+	mu      sync.Mutex
+	clients map[string]kept
+}
+
+type kept struct {
+	version string
+	client  client.Client
+}
+
+// maxClients are kept; beyond, all are made anew.
+const maxClients = 1000
+
+// Client asks with the kubeconfig in a Secret, as Cluster API stores it. The
+// errors quote nothing of it.
+func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := string(secret.UID)
+	if k, ok := s.clients[key]; ok && k.version == secret.ResourceVersion {
+		return k.client, nil
+	}
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"])
+	if err != nil {
+		return nil, errors.New("not a kubeconfig") // the error may quote a part of it
+	}
+	if cfg.ExecProvider != nil || cfg.AuthProvider != nil {
+		return nil, errors.New("a kubeconfig that runs a program")
+	}
+	cfg.Timeout, cfg.UserAgent = askWithin, "refit-controller/"+version.Version()
+	cfg.QPS, cfg.Burst = 50, 100
+	cfg.WarningHandler = rest.NoWarnings{}
+	c, err := client.New(cfg, client.Options{Scheme: s.Scheme})
+	if err != nil {
+		return nil, errors.New("a kubeconfig that leads nowhere")
+	}
+	if s.clients == nil || len(s.clients) >= maxClients {
+		s.clients = map[string]kept{}
+	}
+	s.clients[key] = kept{secret.ResourceVersion, c}
+	return c, nil
+}

@@ -1,0 +1,332 @@
+package clusterapi
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+)
+
+func done(a hooks.Answer) bool { return !a.Failed && a.RetryAfter == 0 }
+
+func (w *world) is(a hooks.Answer, failed bool, want string) {
+	w.t.Helper()
+	if done(a) || a.Failed != failed || !strings.Contains(a.Message, want) {
+		w.t.Errorf("failed %v, again in %d s: %q; want %v %q", a.Failed, a.RetryAfter, a.Message, failed, want)
+	}
+}
+
+func (w *world) skips(name string) bool {
+	a := w.annotations(name)
+	_, ours := a[v1alpha1.AnnotationRemediationHeld]
+	_, skips := a[annotationSkipRemediation]
+	if ours != skips {
+		w.t.Errorf("the mark and whose it is do not go together: %v", a)
+	}
+	return skips
+}
+
+// One machine from the first call to the last, every call answered by another
+// replica that knows nothing (R4.23, R4.29, trap 9, trap 16).
+func TestAMachineIsDoneWhenItsNodeWasSeen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.machine("m1", newVersion, true)
+	w.node("node-m1", oldVersion, oldVersion)
+	ask := func() hooks.Answer {
+		t.Helper()
+		w.s = w.server()
+		return w.update("m1", newVersion)
+	}
+	w.is(ask(), false, "BundleNotFound: no Bundle in the machine's cluster brings Kubernetes v1.36.3")
+	if w.skips("m1") {
+		t.Error("the health checker is not held back while a machine only waits")
+	}
+	w.bundle("found", newVersion, "")
+	w.is(ask(), false, "BundleNotApproved: Bundle found brings Kubernetes v1.36.3, and nobody has named its digest")
+	w.bundle("approved", newVersion, digestA)
+	w.is(ask(), false, "is asked for in its cluster")
+	if !w.skips("m1") {
+		t.Error("while a machine moves the health checker leaves it alone (trap 7)")
+	}
+	us := w.updates()
+	if len(us) != 1 || us[0].Spec.Bundle != digestA || us[0].Spec.Start != v1alpha1.StartImmediate || len(us[0].Spec.Nodes) != 1 || us[0].Spec.Nodes[0] != "node-m1" ||
+		us[0].Annotations[v1alpha1.AnnotationMachine] != "default/m1" {
+		t.Fatalf("one update of that node from the approved bundle: %+v", us)
+	}
+	for range 3 {
+		w.is(ask(), false, "is planning")
+	}
+	w.phase(v1alpha1.PhaseBlocked, v1alpha1.Blocker{Reason: v1alpha1.ReasonVersionSkew, Message: "node node-m1 would run kubelet v1.36.3 under an API server that stays at v1.35.4", Fix: "move the control plane first"})
+	w.is(ask(), false, "VersionSkew: node node-m1 would run kubelet v1.36.3 under an API server that stays at v1.35.4 (move the control plane first)")
+	if w.skips("m1") {
+		t.Error("what waits for a person is no move")
+	}
+	w.phase(v1alpha1.PhaseUpdating, v1alpha1.Blocker{Reason: v1alpha1.ReasonUpdating, Message: "node node-m1 runs step kubelet"})
+	w.is(ask(), false, "Updating: node node-m1 runs step kubelet")
+	if m := w.plan("machinedeployment.pool").Status.Machines; len(m) != 1 || m[0].Name != "m1" || m[0].Node != "node-m1" || m[0].Updater != "kubernetes" || m[0].Failed {
+		t.Errorf("%+v", m)
+	}
+	w.phase(v1alpha1.PhaseDone)
+	w.is(ask(), true, "ClusterUpdate machine-m1-") // trap 9: the end of a job proves nothing
+	w.node("node-m1", newVersion, oldVersion)
+	w.is(ask(), false, "its agent sees kubelet v1.35.4")
+	w.node("node-m1", newVersion, "")
+	w.is(ask(), false, "no agent has reported")
+	w.node("node-m1", newVersion, newVersion)
+	if a := ask(); !done(a) {
+		t.Fatalf("seen by kubelet and agent: %+v", a)
+	}
+	if w.skips("m1") || len(w.plan("machinedeployment.pool").Status.Machines) != 0 {
+		t.Error("nothing of ours is left on a machine that is done")
+	}
+	if a := ask(); !done(a) || len(w.updates()) != 1 {
+		t.Errorf("asked again it is still done: %+v", a)
+	}
+	if len(w.s.said) > 0 {
+		t.Errorf("nothing went wrong, and it was said: %v", w.s.said)
+	}
+}
+
+func TestAFailureIsToldAndLetsTheHealthCheckerGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.machine("m1", newVersion, true)
+	w.node("node-m1", oldVersion, oldVersion)
+	w.bundle("approved", newVersion, digestA)
+	w.update("m1", newVersion)
+	w.phase(v1alpha1.PhaseHalted, v1alpha1.Blocker{Reason: v1alpha1.ReasonStepFailed, Message: "node node-m1: step kubelet: it does not start"})
+	w.is(w.update("m1", newVersion), true, "StepFailed: node node-m1: step kubelet: it does not start (mend it and retry ClusterUpdate machine-m1-")
+	if w.skips("m1") {
+		t.Error("a failed machine may be replaced by the health checker")
+	}
+	if m := w.plan("machinedeployment.pool").Status.Machines; len(m) != 1 || !m[0].Failed || m[0].Since == nil {
+		t.Errorf("%+v", m)
+	}
+	since := w.plan("machinedeployment.pool").Status.Machines[0].Since
+	version := w.plan("machinedeployment.pool").ResourceVersion
+	w.now = w.now.Add(time.Minute)
+	first, again := w.update("m1", newVersion), w.update("m1", newVersion)
+	if first.Message != again.Message || w.plan("machinedeployment.pool").ResourceVersion != version || !w.plan("machinedeployment.pool").Status.Machines[0].Since.Equal(since) {
+		t.Error("a call that is repeated every second writes nothing and says the same")
+	}
+	w.phase(v1alpha1.PhaseUpdating) // a person retried it
+	w.is(w.update("m1", newVersion), false, "is updating")
+}
+
+// The body only says which machine is meant.
+func TestACallerIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		prepare func(*world)
+		version string
+		want    string
+	}{
+		"a machine that is not in an update":  {func(w *world) { w.machine("m1", newVersion, false) }, newVersion, "not marked for an update in place"},
+		"a machine that wants something else": {func(w *world) { w.machine("m1", oldVersion, true) }, newVersion, "was changed meanwhile"},
+		"a machine that is not there":         {func(*world) {}, newVersion, "not there any more"},
+		"a machine without a Node": {func(w *world) {
+			o := w.machine("m1", newVersion, true)
+			delete(o.Object, "status")
+			if err := w.mgmt.Update(w.t.Context(), o); err != nil {
+				w.t.Fatal(err)
+			}
+		}, newVersion, "the Machine has no Node yet"},
+		"a cluster without a kubeconfig": {func(w *world) {
+			w.machine("m1", newVersion, true)
+			if err := w.mgmt.Delete(w.t.Context(), secret("c1-kubeconfig")); err != nil {
+				w.t.Fatal(err)
+			}
+		}, newVersion, "ClusterUnreachable: there is no kubeconfig with which to ask cluster c1"},
+		"an API server that is away": {func(w *world) {
+			w.machine("m1", newVersion, true)
+			w.failSite = errors.New("dial tcp 10.0.0.1:6443: connection refused")
+		}, newVersion, "ClusterUnreachable: the API server of cluster c1 does not answer"},
+		"an API server that refuses": {func(w *world) {
+			w.machine("m1", newVersion, true)
+			w.failSite = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", errors.New("secret reasons"))
+		}, newVersion, "the API server of cluster c1 refuses refit: Forbidden"},
+		"a node that left": {func(w *world) { w.machine("m1", newVersion, true) }, newVersion, "NodeNotFound: node node-m1 is not in its cluster"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.bundle("approved", newVersion, digestA)
+			tc.prepare(w)
+			w.is(w.update("m1", tc.version), false, tc.want)
+			if us := w.updates(); len(us) != 0 {
+				t.Errorf("a node is moved: %+v", us)
+			}
+		})
+	}
+}
+
+func secret(name string) client.Object {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
+	return o
+}
+
+// A kill at any write: every failing write is tried again at the next call, and
+// the end is the same (R4.72).
+func TestEveryWriteMayFailOnce(t *testing.T) {
+	t.Parallel()
+	for _, fail := range []string{"status InPlacePlan", "get InPlacePlan", "patch Machine", "get Machine", "get Secret", "get MachineDeployment"} {
+		t.Run(fail, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.machine("m1", newVersion, true)
+			w.node("node-m1", oldVersion, oldVersion)
+			w.bundle("approved", newVersion, digestA)
+			for _, phase := range []string{"", v1alpha1.PhaseUpdating, v1alpha1.PhaseDone} {
+				if phase == v1alpha1.PhaseDone {
+					w.node("node-m1", newVersion, newVersion)
+				}
+				if phase != "" {
+					w.phase(phase)
+				}
+				w.fail[fail] = errors.New("away")
+				w.s = w.server()
+				// Where nothing has to be written or read of that kind it may be done.
+				if a := w.update("m1", newVersion); a.Failed || done(a) && phase != v1alpha1.PhaseDone {
+					t.Errorf("%q: %+v", phase, a)
+				}
+				delete(w.fail, fail)
+				w.s = w.server()
+				if a := w.update("m1", newVersion); a.Failed || done(a) != (phase == v1alpha1.PhaseDone) {
+					t.Errorf("%q afterwards: %+v", phase, a)
+				}
+			}
+			if w.skips("m1") || len(w.plan("machinedeployment.pool").Status.Machines) != 0 || len(w.updates()) != 1 {
+				t.Errorf("left behind: %v %v", w.annotations("m1"), w.plan("machinedeployment.pool").Status.Machines)
+			}
+		})
+	}
+}
+
+// Whatever ends an update, the health checker is let go (part 6, trap 7).
+func TestTheHealthCheckerIsLetGo(t *testing.T) {
+	t.Parallel()
+	start := func(t *testing.T) *world {
+		w := newWorld(t)
+		w.machine("m1", newVersion, true)
+		w.node("node-m1", oldVersion, oldVersion)
+		w.bundle("approved", newVersion, digestA)
+		w.update("m1", newVersion)
+		if !w.skips("m1") {
+			t.Fatal("not held")
+		}
+		return w
+	}
+	machineOf := func(w *world) client.Object {
+		m, err := w.s.readMachine(w.t.Context(), "default", "m1")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return m.Unstructured
+	}
+	sweep := func(w *world) {
+		w.t.Helper()
+		if err := w.server().Sweep(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	t.Run("Cluster API ended the update and refit was away", func(t *testing.T) {
+		t.Parallel()
+		w := start(t)
+		o := machineOf(w)
+		a := o.GetAnnotations()
+		delete(a, annotationPendingHooks)
+		o.SetAnnotations(a)
+		if err := w.mgmt.Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		sweep(w)
+		if w.skips("m1") || len(w.plan("machinedeployment.pool").Status.Machines) != 0 {
+			t.Error("left behind")
+		}
+	})
+	t.Run("nobody asked for an hour", func(t *testing.T) {
+		t.Parallel()
+		w := start(t)
+		w.now = w.now.Add(held / 4)
+		w.update("m1", newVersion)
+		first := w.annotations("m1")[v1alpha1.AnnotationRemediationHeld]
+		w.now = w.now.Add(held / 2)
+		w.update("m1", newVersion)
+		if again := w.annotations("m1")[v1alpha1.AnnotationRemediationHeld]; again == first {
+			t.Error("the mark is renewed while it is asked for")
+		}
+		sweep(w)
+		if !w.skips("m1") {
+			t.Error("the mark holds until its expiry")
+		}
+		w.now = w.now.Add(held + time.Second)
+		sweep(w)
+		if w.skips("m1") || len(w.plan("machinedeployment.pool").Status.Machines) != 1 {
+			t.Error("expired marks come off; the machine is still in its update")
+		}
+	})
+	t.Run("the machine was deleted", func(t *testing.T) {
+		t.Parallel()
+		w := start(t)
+		w.phase(v1alpha1.PhaseUpdating)
+		if err := w.mgmt.Delete(t.Context(), machineOf(w)); err != nil {
+			t.Fatal(err)
+		}
+		sweep(w)
+		if len(w.updates()) != 0 || len(w.plan("machinedeployment.pool").Status.Machines) != 0 {
+			t.Errorf("left behind: %+v", w.updates())
+		}
+	})
+	t.Run("a mark that a person made stays", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.annotate(w.machine("m1", newVersion, true), annotationSkipRemediation, "mine")
+		w.node("node-m1", oldVersion, oldVersion)
+		w.bundle("approved", newVersion, digestA)
+		w.update("m1", newVersion)
+		w.node("node-m1", newVersion, newVersion)
+		w.phase(v1alpha1.PhaseDone)
+		if a := w.update("m1", newVersion); !done(a) {
+			t.Fatalf("%+v", a)
+		}
+		if a := w.annotations("m1"); a[annotationSkipRemediation] != "mine" || a[v1alpha1.AnnotationRemediationHeld] != "" {
+			t.Errorf("%v", a)
+		}
+	})
+}
+
+// Another version is wanted: what was asked for before and has not begun goes.
+func TestAWishThatChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.machine("m1", newVersion, true)
+	w.node("node-m1", oldVersion, oldVersion)
+	w.bundle("a", newVersion, digestA)
+	w.bundle("b", "v1.36.4", strings.Replace(digestA, "aa", "bb", 1))
+	w.update("m1", newVersion)
+	first := w.updates()[0].Name
+	m, err := w.s.readMachine(t.Context(), "default", "m1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Object["spec"].(map[string]any)["version"] = "v1.36.4"
+	if err := w.mgmt.Update(t.Context(), m.Unstructured); err != nil {
+		t.Fatal(err)
+	}
+	w.is(w.update("m1", "v1.36.4"), false, "is asked for in its cluster")
+	if us := w.updates(); len(us) != 1 || us[0].Name == first || us[0].Spec.Bundle == digestA {
+		t.Errorf("%+v", us)
+	}
+}

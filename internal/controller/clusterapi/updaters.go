@@ -1,0 +1,65 @@
+package clusterapi
+
+import (
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/update"
+)
+
+// Names of refit's own updaters of machines.
+const (
+	// updaterKubernetes moves the version of Kubernetes: the machine's node is moved
+	// by refit in the machine's own cluster.
+	updaterKubernetes = "kubernetes"
+	// updaterNewMachines owns fields that say what new machines start from.
+	updaterNewMachines = "new-machines"
+)
+
+// kubernetesUpdater claims a version by where it comes from and where it goes.
+func kubernetesUpdater(q *question) update.Updater {
+	return update.Updater{Name: updaterKubernetes, Claim: func(a update.Question) update.Claim {
+		var c update.Claim
+		for _, d := range a.Left {
+			switch d.Path {
+			case inplace.PathVersion:
+				if why := inplace.VersionMove(d.From, d.To); why != "" {
+					q.refuse(d.Path, updaterKubernetes, why)
+					continue
+				}
+				c.Steps = append(c.Steps, model.Step{Verb: "move", From: d.From, To: d.To, Disruption: model.DisruptionDrain, Changes: []model.Change{d}})
+			case inplace.Machine + "/spec/failureDomain":
+				q.refuse(d.Path, updaterKubernetes, "a machine that runs stays where it is")
+			}
+		}
+		return c
+	}}
+}
+
+// newMachinesUpdater claims the fields that a person declared to be about new
+// machines only: there is nothing to do on one that runs.
+func newMachinesUpdater(paths []string) update.Updater {
+	return update.Updater{Name: updaterNewMachines, Claim: func(a update.Question) update.Claim {
+		var mine []model.Change
+		for _, d := range a.Left {
+			if below(d.Path, paths) && d.Path != inplace.PathVersion {
+				mine = append(mine, d)
+			}
+		}
+		if len(mine) == 0 {
+			return update.Claim{}
+		}
+		return update.Claim{Steps: []model.Step{{Verb: "declare", Disruption: model.DisruptionNone, Changes: mine}}}
+	}}
+}
+
+// below reports whether a path is one of the list, or part of one of them.
+func below(path string, list []string) bool {
+	for _, p := range list {
+		if rest, ok := strings.CutPrefix(path, p); ok && (rest == "" || rest[0] == '/' || rest[0] == '[') {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,64 @@
+package plans
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/refit-dev/refit/internal/pipeline/update"
+)
+
+// Made is what the planner made, with what it costs to find out. It is shared:
+// nobody changes it.
+type Made struct {
+	update.Outcome
+	// Digest of the plan.
+	Digest string
+	// Planned are the nodes of the plan.
+	Planned map[string]bool
+
+	in    update.Input
+	nodes []*update.Node
+}
+
+// remembered is for how many updates that are being prepared a plan is kept.
+const remembered = 16
+
+// Maker remembers what it made for each update. The zero value is empty.
+type Maker struct {
+	mu   sync.Mutex
+	made map[string]*Made
+}
+
+// Make plans for an update, named by its UID. in is without its nodes; a node
+// that is the same as before is the same pointer.
+func (m *Maker) Make(uid string, in update.Input, nodes []*update.Node) *Made {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last := m.made[uid]; last != nil && slices.Equal(last.nodes, nodes) && reflect.DeepEqual(last.in, in) {
+		return last
+	}
+	made := &Made{in: in, nodes: slices.Clone(nodes), Planned: map[string]bool{}}
+	in.Nodes = make([]update.Node, len(nodes))
+	for i, n := range nodes {
+		in.Nodes[i] = *n
+	}
+	made.Outcome = update.Make(in)
+	made.Digest = made.Plan.Digest()
+	for i := range made.Plan.Nodes {
+		made.Planned[made.Plan.Nodes[i].Node] = true
+	}
+	if m.made == nil || len(m.made) >= remembered {
+		m.made = map[string]*Made{}
+	}
+	m.made[uid] = made
+	return made
+}
+
+// Same keeps the node of before if nothing of it changed.
+func Same(before *update.Node, now update.Node) *update.Node {
+	if before != nil && reflect.DeepEqual(*before, now) {
+		return before
+	}
+	return &now
+}
