@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,8 +79,26 @@ func drainView(n *corev1.Node, d drain.Decision, rows []drain.Row, before []v1al
 		doing = "is being updated"
 	}
 	v.Headline = fmt.Sprintf("Node %s %s: %d pods must go, %d of them are refused now; %d stay.", n.Name, doing, d.Left(), refused, len(d.Skipped))
-	if held := n.Annotations[v1alpha1.AnnotationHeld]; held != "" {
-		v.Held = append(v.Held, strings.TrimSpace(held))
-	}
+	v.Held = heldBack(n.Annotations[v1alpha1.AnnotationHeld])
 	return v
+}
+
+// heldBack says what refit has changed on a node for the time of its update.
+func heldBack(record string) []string {
+	var held map[string]struct {
+		Before *string `json:"before"`
+		Set    string  `json:"set"`
+	}
+	if record == "" || json.Unmarshal([]byte(record), &held) != nil {
+		return nil
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(held)) {
+		before := "was not set before"
+		if b := held[key].Before; b != nil {
+			before = "was " + *b + " before"
+		}
+		out = append(out, fmt.Sprintf("%s is %s until the node is done; it %s", key, held[key].Set, before))
+	}
+	return out
 }

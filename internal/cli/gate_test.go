@@ -76,13 +76,14 @@ func TestDrainViewKeepsSinceWhen(t *testing.T) {
 	p := drain.Pod{Namespace: "shop", Name: "app-1", OwnerKind: "ReplicaSet", OwnerName: "app", Ready: true,
 		Budgets: []drain.Budget{{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Healthy: 2, Wanted: 2, Expected: 3}}}
 	d := drain.Decide([]drain.Pod{p})
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", Annotations: map[string]string{v1alpha1.AnnotationUpdating: "x"}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", Annotations: map[string]string{v1alpha1.AnnotationUpdating: "x",
+		v1alpha1.AnnotationHeld: `{"karpenter.sh/do-not-disrupt":{"by":"x","set":"true"}}`}}}
 	v := drainView(n, d, drain.Foresee("n2", d, at.Add(time.Minute)), []v1alpha1.PodDrain{{Pod: "shop/app-1", Fate: v1alpha1.PodRefused, Since: &at}})
 	var b strings.Builder
 	if err := render.Drain(&b, render.Table, v); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Node n2 is being updated: 1 pods must go, 1 of them are refused now", "shop/app-1", "12:00:00Z", "PodDisruptionBudget shop/app, which allows 0 disruptions", "cure for shop/app-1: make more pods"} {
+	for _, want := range []string{"Node n2 is being updated: 1 pods must go, 1 of them are refused now", "shop/app-1", "12:00:00Z", "PodDisruptionBudget shop/app, which allows 0 disruptions", "cure for shop/app-1: make more pods", "Held back: karpenter.sh/do-not-disrupt is true until the node is done; it was not set before"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not said:\n%s", want, b.String())
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/controller/updates"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -148,7 +149,11 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
-	return u.Setup(ctx, mgr, times)
+	if err := u.Setup(ctx, mgr, times); err != nil {
+		return err
+	}
+	n := &neighbours.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
+	return n.Setup(mgr)
 }
 
 // leaderOnly fetches headers while this process leads.

@@ -33,6 +33,12 @@ package controller
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:urls=/metrics,verbs=get
 //
+// Neighbours that are held back while a node is updated, and given back: a mark
+// on the Machine of Cluster API, a budget of Karpenter's NodePool. Where the
+// cluster has no such kinds these say nothing.
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;patch
+// +kubebuilder:rbac:groups=karpenter.sh,resources=nodepools,verbs=get;list;patch
+//
 // What happens is told.
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 //

@@ -48,6 +48,9 @@ func (o installer) uninstall(ctx context.Context) error {
 			if u.Status.Phase == v1alpha1.PhaseUpdating {
 				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is moving nodes: wait until it is done, or pause it and wait for the current node", u.Name))
 			}
+			if u.Status.Phase == v1alpha1.PhaseHalted { // nobody would give back what it holds
+				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is halted and holds autoscalers and health checks back: retry it, or delete it and wait a minute until they are given back", u.Name))
+			}
 		}
 	}
 	objects, err := config.Manifests("unused")

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
@@ -88,6 +89,7 @@ func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m mark, u *v1al
 		p.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + u.Name
 		p.Spec.Unschedulable = true
 	}
+	neighbours.HoldNode(p, string(u.UID))
 	if err := r.patchNode(ctx, n, p); err != nil {
 		return err
 	}
@@ -120,6 +122,7 @@ func (r *Reconciler) uncordon(ctx context.Context, n *corev1.Node) error {
 	}
 	delete(p.Annotations, v1alpha1.AnnotationCordonedBy)
 	delete(p.Annotations, v1alpha1.AnnotationUpdating)
+	neighbours.ReleaseNode(p)
 	return r.patchNode(ctx, n, p)
 }
 
