@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +37,7 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 	order := w.order(approvals)
 	holds := w.newHolding(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
-	specs := w.specs(order, approvals, holds, trustName, r.PublicKey)
+	stale := r.stale(w, &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey)})
 
 	contents := map[string]content{trustName: {v1alpha1.ContentTrust, string(trustData)}}
 	for name, data := range holds.data {
@@ -47,11 +46,11 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 	return errors.Join(
 		r.makeBundles(ctx, w, media),
 		r.makeSets(ctx, w, order),
-		r.writeSpecs(ctx, w, contents, specs),
+		r.writeSpecs(ctx, w, contents, stale),
 		r.writeBundles(ctx, w, approvals, media),
 		r.writeSets(ctx, w),
 		r.writePolicies(ctx, w),
-		r.sweep(ctx, w, contents, specs),
+		r.sweep(ctx, w, contents),
 	)
 }
 
@@ -122,47 +121,6 @@ func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) 
 	return errors.Join(errs...)
 }
 
-// writeSpecs writes the specs that differ, after the Contents they name.
-func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[string]content, specs map[string]v1alpha1.NodeUpdateSpec) error {
-	var errs []error
-	for _, n := range w.nodes {
-		name := n.Name
-		spec, nu := specs[name], w.updates[name]
-		if nu != nil && sameSpec(nu.Spec, spec) {
-			continue
-		}
-		if err := r.makeContents(ctx, w, contents, spec.Trust, spec.Hold); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		errs = append(errs, ssa.Spec(ctx, r.Client, v1alpha1.FieldOwnerController,
-			ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: name}, &spec))
-	}
-	return errors.Join(errs...)
-}
-
-// sameSpec compares all but spec.run and spec.config, which are written elsewhere.
-func sameSpec(have, want v1alpha1.NodeUpdateSpec) bool {
-	have.Run, want.Run = nil, nil
-	have.Config, want.Config = "", ""
-	return equality.Semantic.DeepEqual(have, want)
-}
-
-func (r *Reconciler) makeContents(ctx context.Context, w *world, contents map[string]content, names ...string) error {
-	for _, name := range names {
-		c, ok := contents[name]
-		if !ok || w.contents[name] != nil {
-			continue
-		}
-		o, err := MakeContent(ctx, r.Client, c.kind, c.data)
-		if err != nil {
-			return err
-		}
-		w.contents[name] = o
-	}
-	return nil
-}
-
 // MakeContent makes the Content of some data, if there is none yet.
 func MakeContent(ctx context.Context, c client.Client, kind, data string) (*v1alpha1.Content, error) {
 	o := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(kind, data)}, Type: kind, Data: data}
@@ -175,7 +133,7 @@ func MakeContent(ctx context.Context, c client.Client, kind, data string) (*v1al
 
 // sweep deletes the NodeUpdates of nodes that left, and Contents that nobody
 // names any more.
-func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]content, specs map[string]v1alpha1.NodeUpdateSpec) error {
+func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]content) error {
 	named := map[string]bool{}
 	for name := range contents {
 		named[name] = true
@@ -191,7 +149,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 	var errs []error
 	for name, nu := range w.updates {
 		named[nu.Spec.Hold], named[nu.Spec.Trust] = true, true
-		if _, ok := specs[name]; !ok {
+		if w.byName[name] == nil {
 			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
 		}
 	}

@@ -3,10 +3,12 @@ package fleet
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,12 +48,17 @@ type Reconciler struct {
 	progressAt map[types.UID]time.Time
 	later      bool
 	roster     *roster.Roster
+	// more: there was too much to write for one look.
+	more bool
+	// settled nodes were found to say what they should; peers knows neighbours.
+	settled roster.Memo[bool]
+	peers   peers
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times, again source.Source) error {
 	r.roster = roster.New()
-	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: NodeUpdateChanged}); err != nil {
+	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: reportChanged}); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: Backoff()}).
@@ -95,6 +102,21 @@ func NodeUpdateChanged(a, b *v1alpha1.NodeUpdate) bool {
 	return a.Generation != b.Generation || !sameButHeartbeat(a.Status, b.Status)
 }
 
+// reportChanged drops what is about an update that runs: what a node must know
+// and hold does not depend on it.
+func reportChanged(a, b *v1alpha1.NodeUpdate) bool {
+	return a.Generation != b.Generation || !sameReport(&a.Status, &b.Status)
+}
+
+func sameReport(a, b *v1alpha1.NodeUpdateStatus) bool {
+	if (a.Agent == nil) != (b.Agent == nil) || a.Agent != nil && (a.Agent.Address != b.Agent.Address || a.Agent.PublicKey != b.Agent.PublicKey) {
+		return false
+	}
+	x, y := meta.FindStatusCondition(a.Conditions, v1alpha1.ConditionStalled), meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionStalled)
+	return slices.Equal(a.Bundles, b.Bundles) && equality.Semantic.DeepEqual(a.Media, b.Media) && equality.Semantic.DeepEqual(a.Holding, b.Holding) &&
+		equality.Semantic.DeepEqual(x, y)
+}
+
 // sameButHeartbeat is given copies, and changes nothing below them.
 func sameButHeartbeat(a, b v1alpha1.NodeUpdateStatus) bool {
 	for _, s := range []*v1alpha1.NodeUpdateStatus{&a, &b} {
@@ -123,6 +145,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	if err := r.apply(ctx, w); err != nil {
 		return ctrl.Result{}, err
+	}
+	if r.more {
+		return ctrl.Result{RequeueAfter: settle}, nil
 	}
 	if r.later {
 		return ctrl.Result{RequeueAfter: progressEvery(len(w.nodes))}, nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -18,7 +20,8 @@ import (
 // world is everything that is looked at, sorted by name.
 type world struct {
 	now      time.Time
-	nodes    []*corev1.Node                  // shared with the cache, as are the updates
+	nodes    []*corev1.Node // shared with the cache, as are the updates
+	byName   map[string]*corev1.Node
 	updates  map[string]*v1alpha1.NodeUpdate // by node
 	bundles  []v1alpha1.Bundle
 	policies []v1alpha1.TrustPolicy
@@ -26,6 +29,8 @@ type world struct {
 	moves    []v1alpha1.ClusterUpdate
 	contents map[string]*v1alpha1.Content
 	lists    map[string]model.HoldList // of contents, as they were read
+	// selectors that were read already.
+	selectors map[*metav1.LabelSelector]labels.Selector
 	// header answers for a bundle: the header, or why there is none.
 	header func(digest string) (*bundle.Header, error)
 	refit  string
@@ -34,7 +39,7 @@ type world struct {
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	now := r.Now()
 	v := r.roster.Look(now)
-	w := &world{now: now, nodes: v.Nodes, updates: v.Updates, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
+	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
 	var bundles v1alpha1.BundleList
 	var policies v1alpha1.TrustPolicyList
 	var sets v1alpha1.PinnedImageSetList
@@ -53,7 +58,9 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	for i := range contents.Items {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]
 	}
-	w.header = func(digest string) (*bundle.Header, error) { return r.Headers.Get(digest, Sources(w.updates, digest)) }
+	w.header = func(digest string) (*bundle.Header, error) {
+		return r.Headers.Get(digest, func() []exchange.Peer { return Sources(w.updates, digest) })
+	}
 	return w, nil
 }
 

@@ -34,12 +34,22 @@ func (w *world) newHolding(order []string) *holding {
 
 // selects reports whether a set is for a node; one that cannot be read is for
 // none.
-func selects(sel *metav1.LabelSelector, nodeLabels map[string]string) bool {
+func (w *world) selects(sel *metav1.LabelSelector, nodeLabels map[string]string) bool {
 	if sel == nil {
 		return true
 	}
-	s, err := metav1.LabelSelectorAsSelector(sel)
-	return err == nil && s.Matches(labels.Set(nodeLabels))
+	s, known := w.selectors[sel]
+	if !known {
+		var err error
+		if s, err = metav1.LabelSelectorAsSelector(sel); err != nil {
+			s = labels.Nothing()
+		}
+		if w.selectors == nil {
+			w.selectors = map[*metav1.LabelSelector]labels.Selector{}
+		}
+		w.selectors[sel] = s
+	}
+	return s.Matches(labels.Set(nodeLabels))
 }
 
 // of returns the name of the node's hold list, empty if it holds nothing.
@@ -51,7 +61,7 @@ func (h *holding) of(n *corev1.Node) string {
 	}
 	key := platform(n) + " " + old
 	for i := range h.w.sets {
-		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && selects(s.Spec.NodeSelector, n.Labels) {
+		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && h.w.selects(s.Spec.NodeSelector, n.Labels) {
 			sets = append(sets, s)
 			key += " " + s.Name
 		}

@@ -5,11 +5,7 @@ import (
 	"sort"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
 )
-
-// controllerPeer is the name of the controller among the peers.
-const controllerPeer = "refit-controller"
 
 // order lists the approved digests: what moves nodes now, what is to move them
 // next, what runs, then the newest Bundle objects. The order decides whose image
@@ -46,7 +42,7 @@ func (w *world) wantedByMoves() []string {
 	var out []string
 	for _, started := range []bool{true, false} {
 		for i := range moves {
-			if m := &moves[i]; m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started && wanted(m) {
+			if m := &moves[i]; m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started && planned(m) {
 				out = append(out, m.Spec.Bundle)
 			}
 		}
@@ -62,44 +58,11 @@ func (w *world) runsUnapproved(digest string, approvals map[string]approval) boo
 	return (!known || a.reason == v1alpha1.ReasonAwaitingApproval) && !slices.Contains(w.trust().RevokedDigests, digest)
 }
 
-// wanted updates were planned and are not refused as older than what runs.
-func wanted(m *v1alpha1.ClusterUpdate) bool {
+// planned updates were planned and are not refused as older than what runs.
+func planned(m *v1alpha1.ClusterUpdate) bool {
 	return m.Status.StartedAt != nil || m.Status.PlanDigest != "" && !slices.ContainsFunc(m.Status.Blockers, func(b v1alpha1.Blocker) bool {
 		return b.Reason == v1alpha1.ReasonOlderThanRunning
 	})
-}
-
-// specs makes the spec of every node's NodeUpdate; spec.run is not part of it.
-func (w *world) specs(order []string, approvals map[string]approval, holds *holding, trustName, publicKey string) map[string]v1alpha1.NodeUpdateSpec {
-	names := w.bundleNames()
-	peers := w.peers(publicKey)
-	out := map[string]v1alpha1.NodeUpdateSpec{}
-	for _, n := range w.nodes {
-		spec := v1alpha1.NodeUpdateSpec{Trust: trustName, Hold: holds.of(n), Peers: peers[n.Name]}
-		for _, d := range w.forNode(n.Name, order, approvals) {
-			spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: names[d]})
-		}
-		out[n.Name] = spec
-	}
-	return out
-}
-
-// forNode is what a node may copy: all that is approved, and what its own stick
-// claims a trusted key has signed.
-func (w *world) forNode(node string, order []string, approvals map[string]approval) []string {
-	out := slices.Clone(order)
-	var candidates []string
-	for d, a := range approvals {
-		if slices.Contains(a.candidate, node) {
-			candidates = append(candidates, d)
-		}
-	}
-	sort.Strings(candidates)
-	out = append(out, candidates...)
-	if len(out) > maxBundles {
-		out = out[:maxBundles]
-	}
-	return out
 }
 
 func (w *world) bundleNames() map[string]string {
@@ -109,27 +72,6 @@ func (w *world) bundleNames() map[string]string {
 		if d := digestOf(b); d != "" && (out[d] == "" || b.Spec.Digest != "") {
 			out[d] = b.Name
 		}
-	}
-	return out
-}
-
-// peers gives every node its neighbours and the controller.
-func (w *world) peers(publicKey string) map[string][]v1alpha1.Peer {
-	var names []string
-	for _, n := range w.nodes {
-		if nu := w.updates[n.Name]; nu != nil && nu.Status.Agent != nil && nu.Status.Agent.PublicKey != "" {
-			names = append(names, n.Name)
-		}
-	}
-	neighbours := distribute.Neighbours(names)
-	out := map[string][]v1alpha1.Peer{}
-	for _, n := range w.nodes {
-		peers := []v1alpha1.Peer{{Node: controllerPeer, PublicKey: publicKey}}
-		for _, name := range neighbours[n.Name] {
-			a := w.updates[name].Status.Agent
-			peers = append(peers, v1alpha1.Peer{Node: name, Address: a.Address, PublicKey: a.PublicKey})
-		}
-		out[n.Name] = peers
 	}
 	return out
 }

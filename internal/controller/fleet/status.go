@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,9 @@ type progress struct {
 func (w *world) progress(digest string) progress {
 	var p progress
 	h, headerErr := w.header(digest)
-	covers := map[string]bool{} // by hold list and platform
+	lists := map[listKey]*listFacts{}
+	var last listKey
+	var list *listFacts
 	for _, n := range w.nodes {
 		if !w.wants(n.Labels, digest) {
 			continue
@@ -61,12 +64,15 @@ func (w *world) progress(digest string) progress {
 		if nu == nil || headerErr != nil {
 			continue
 		}
-		key := nu.Spec.Hold + " " + platform(n)
-		if _, ok := covers[key]; !ok {
-			covers[key] = gate.Covers(w.hold(nu.Spec.Hold), h, platform(n))
-			p.conflict = w.conflict(nu.Spec.Hold, h)
+		if key := (listKey{nu.Spec.Hold, n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture}); list == nil || key != last {
+			last, list = key, lists[key]
+			if list == nil {
+				list = &listFacts{gate.Covers(w.hold(nu.Spec.Hold), h, platform(n)), w.needOf(nu.Spec.Hold)}
+				lists[key] = list
+				p.conflict = w.conflict(nu.Spec.Hold, h)
+			}
 		}
-		if covers[key] && w.complete(nu) {
+		if list.covers && list.need.met(nu) {
 			p.loaded++
 			continue
 		}
@@ -104,18 +110,38 @@ func (p *progress) note(nu *v1alpha1.NodeUpdate) {
 func (w *world) wants(nodeLabels map[string]string, digest string) bool {
 	for i := range w.sets {
 		s := &w.sets[i]
-		if s.Spec.Bundle == digest && s.Spec.AllOfBundle && selects(s.Spec.NodeSelector, nodeLabels) {
+		if s.Spec.Bundle == digest && s.Spec.AllOfBundle && w.selects(s.Spec.NodeSelector, nodeLabels) {
 			return true
 		}
 	}
 	return false
 }
 
-// complete reports whether a node holds and pins all that its hold list says.
-func (w *world) complete(nu *v1alpha1.NodeUpdate) bool {
-	h, list := nu.Status.Holding, w.hold(nu.Spec.Hold)
-	images, payloads := int32(len(list.Images)), int32(len(list.Payloads))
-	return h != nil && w.contents[nu.Spec.Hold] != nil && h.Content == nu.Spec.Hold && h.ImagesHeld >= images && h.ImagesPinned >= images && h.PayloadsHeld >= payloads
+// listKey names a hold list on a platform: nodes with the same share the facts.
+type listKey struct{ hold, os, arch string }
+
+// listFacts are what the progress of a bundle needs of a hold list.
+type listFacts struct {
+	covers bool
+	need   need
+}
+
+// need is how much a node with a hold list must hold; there is false while
+// nobody knows the list.
+type need struct {
+	there            bool
+	images, payloads int32
+}
+
+func (w *world) needOf(hold string) need {
+	list := w.hold(hold)
+	return need{w.contents[hold] != nil, int32(len(list.Images)), int32(len(list.Payloads))}
+}
+
+// met reports whether a node holds and pins all that its hold list says.
+func (n need) met(nu *v1alpha1.NodeUpdate) bool {
+	h := nu.Status.Holding
+	return n.there && h != nil && h.Content == nu.Spec.Hold && h.ImagesHeld >= n.images && h.ImagesPinned >= n.images && h.PayloadsHeld >= n.payloads
 }
 
 func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[string]approval, media map[string]*found) error {
@@ -275,7 +301,7 @@ func (w *world) underWay(d string, f *found, p progress) (string, string) {
 		return v1alpha1.ReasonCopying, fmt.Sprintf("%d of %d nodes hold and pin it, others copy", p.loaded, p.want)
 	case err == nil:
 		return v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin it", p.loaded, p.want)
-	case f != nil || len(Sources(w.updates, d)) > 0:
+	case f != nil || w.served(d):
 		return v1alpha1.ReasonCopying, "the first node reads it"
 	case len(bad) > 0:
 		return v1alpha1.ReasonBundleUnreadable, bad[0]
@@ -284,6 +310,16 @@ func (w *world) underWay(d string, f *found, p progress) (string, string) {
 		return v1alpha1.ReasonDigestMismatch, "expected " + d + ", found " + strings.Join(other, ", ") + "; nothing of it is loaded"
 	}
 	return v1alpha1.ReasonNoSource, "approved, but no node has it and no medium with it is plugged in"
+}
+
+// served reports whether an agent has a bundle's header.
+func (w *world) served(digest string) bool {
+	for _, nu := range w.updates {
+		if nu.Status.Agent != nil && slices.Contains(nu.Status.Bundles, digest) {
+			return true
+		}
+	}
+	return false
 }
 
 // strangers are found bundles that nobody approved, with where they are.
@@ -355,12 +391,22 @@ func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetSta
 	var known bool
 	st.Images, known = w.imagesOf(s)
 	want, done := 0, 0
+	needs := map[string]need{}
 	for _, n := range w.nodes {
-		if !selects(s.Spec.NodeSelector, n.Labels) {
+		if !w.selects(s.Spec.NodeSelector, n.Labels) {
 			continue
 		}
 		want++
-		if nu := w.updates[n.Name]; nu != nil && known && nu.Spec.Hold != "" && w.complete(nu) {
+		nu := w.updates[n.Name]
+		if nu == nil || !known || nu.Spec.Hold == "" {
+			continue
+		}
+		all, ok := needs[nu.Spec.Hold]
+		if !ok {
+			all = w.needOf(nu.Spec.Hold)
+			needs[nu.Spec.Hold] = all
+		}
+		if all.met(nu) {
 			done++
 		}
 	}

@@ -71,8 +71,13 @@ func (c *Cache) Start(ctx context.Context) error {
 }
 
 // Get returns the header, ErrPending, ErrNoSource, or why the last fetch failed
-// (it is tried again). The result is shared: do not change it.
-func (c *Cache) Get(digest string, sources []exchange.Peer) (*bundle.Header, error) {
+// (it is tried again). The result is shared: do not change it. who lists the
+// agents that have it; it is asked only while the header is not here.
+func (c *Cache) Get(digest string, who func() []exchange.Peer) (*bundle.Header, error) {
+	if h := c.have(digest); h != nil {
+		return h, nil
+	}
+	sources := who()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[digest]
@@ -81,7 +86,7 @@ func (c *Cache) Get(digest string, sources []exchange.Peer) (*bundle.Header, err
 		c.entries[digest] = e
 	}
 	switch {
-	case e.header != nil:
+	case e.header != nil: // it came a moment ago
 		return e.header, nil
 	case len(sources) == 0:
 		return nil, ErrNoSource
@@ -94,6 +99,15 @@ func (c *Cache) Get(digest string, sources []exchange.Peer) (*bundle.Header, err
 		return nil, e.err
 	}
 	return nil, ErrPending
+}
+
+func (c *Cache) have(digest string) *bundle.Header {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[digest]; e != nil {
+		return e.header
+	}
+	return nil
 }
 
 // Keep forgets all but the named digests.

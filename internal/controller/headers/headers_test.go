@@ -103,10 +103,10 @@ func TestGet(t *testing.T) {
 			defer cancel()
 			for !c.started() {
 			}
-			h, err := c.Get(digest, tc.sources)
+			h, err := c.Get(digest, func() []exchange.Peer { return tc.sources })
 			if errors.Is(err, ErrPending) {
 				<-c.Changed()
-				h, err = c.Get(digest, tc.sources)
+				h, err = c.Get(digest, func() []exchange.Peer { return tc.sources })
 			}
 			if tc.want == "" && (err != nil || h.Digest != digest || h.Raw != nil) {
 				t.Fatalf("%v %+v", err, h)
@@ -116,7 +116,7 @@ func TestGet(t *testing.T) {
 			}
 			c.Keep(nil)
 			if tc.want == "" {
-				if _, err := c.Get(digest, nil); !errors.Is(err, ErrNoSource) {
+				if _, err := c.Get(digest, func() []exchange.Peer { return nil }); !errors.Is(err, ErrNoSource) {
 					t.Errorf("what is not kept is forgotten: %v", err)
 				}
 			}

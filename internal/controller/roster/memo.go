@@ -40,13 +40,14 @@ func (m *Memo[T]) Of(n *corev1.Node, nu *v1alpha1.NodeUpdate, derive func() T) T
 	return v
 }
 
-// Keep forgets nodes that have left, once they are many.
-func (m *Memo[T]) Keep(v *View) {
-	if len(m.got) <= 2*len(v.Nodes)+16 {
+// Keep forgets nodes that are not here any more, once there are twice as many
+// values as nodes.
+func (m *Memo[T]) Keep(nodes int, here func(name string) bool) {
+	if len(m.got) <= 2*nodes+16 {
 		return
 	}
 	for name := range m.got {
-		if v.ByName[name] == nil {
+		if !here(name) {
 			delete(m.got, name)
 		}
 	}

@@ -145,7 +145,7 @@ func TestMemo(t *testing.T) {
 	for i := range 100 {
 		ask(node(fmt.Sprint("n", i), "1", "1"))
 	}
-	m.Keep(&View{Nodes: []*corev1.Node{a}, ByName: map[string]*corev1.Node{"a": a}})
+	m.Keep(1, func(name string) bool { return name == a.Name })
 	if len(m.got) != 1 {
 		t.Errorf("%d values are kept for one node", len(m.got))
 	}

@@ -40,6 +40,25 @@ func Spec(ctx context.Context, c client.Client, owner string, o Object, spec any
 	return nil
 }
 
+// NodeSpec applies the spec of a node's NodeUpdate for an owner, and returns the
+// object as the API server has it now.
+func NodeSpec(ctx context.Context, c client.Client, owner, node string, spec *v1alpha1.NodeUpdateSpec) (*v1alpha1.NodeUpdate, error) {
+	o := Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: node}
+	u, err := o.with("spec", spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership); err != nil {
+		return nil, fmt.Errorf("write the spec of NodeUpdate %s: %w", node, err)
+	}
+	u.SetManagedFields(nil) // large, and nobody looks
+	nu := &v1alpha1.NodeUpdate{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, nu); err != nil {
+		return nil, fmt.Errorf("read the answer about NodeUpdate %s: %w", node, err)
+	}
+	return nu, nil
+}
+
 // Status applies the status of an object as the controller. status is a pointer
 // to a struct.
 func Status(ctx context.Context, c client.Client, o Object, status any) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
@@ -62,9 +63,11 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	})
 	match := matcher(w.pools)
 	r.pooled.Under(poolsSeen(w.pools))
-	r.pooled.Keep(v)
+	r.pooled.Keep(len(v.Nodes), func(name string) bool { return v.ByName[name] != nil })
 	w.poolsOf = func(n *corev1.Node) []string { return r.pooled.Of(n, nil, func() []string { return match(n) }) }
-	w.header = func(d string) (*bundle.Header, error) { return r.Headers.Get(d, fleet.Sources(w.updates, d)) }
+	w.header = func(d string) (*bundle.Header, error) {
+		return r.Headers.Get(d, func() []exchange.Peer { return fleet.Sources(w.updates, d) })
+	}
 	return w, nil
 }
 
@@ -146,6 +149,7 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 // the same pointer as before.
 func (r *Reconciler) planNodes(ctx context.Context, w *world) ([]*update.Node, error) {
 	r.planNode.Under(poolsSeen(w.pools))
+	r.planNode.Keep(len(w.nodes), func(name string) bool { return w.byName[name] != nil })
 	configs := nodeconfig.Reader{Client: r.Client, Live: r.Live}
 	out := make([]*update.Node, 0, len(w.nodes))
 	for _, n := range w.nodes {

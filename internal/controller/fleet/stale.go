@@ -1,0 +1,180 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/parallel"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+)
+
+const (
+	// large is from how many nodes on a write less per node counts more than a
+	// moment earlier.
+	large = 100
+	// perLook is how many specs are written before everything is looked at again:
+	// what came meanwhile goes into the rest.
+	perLook = 2000
+)
+
+// wanted is what the nodes are to be told, as far as it is the same for all.
+type wanted struct {
+	w         *world
+	order     []string
+	approvals map[string]approval
+	// names of the Bundles by digest.
+	names map[string]string
+	holds *holding
+	// trust is the name of the Content with the keys.
+	trust string
+	peers *peers
+}
+
+// of makes the spec of a node's NodeUpdate, but for what others write.
+func (want *wanted) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) v1alpha1.NodeUpdateSpec {
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n), Peers: want.peers.of(n.Name)}
+	for _, d := range want.forNode(n.Name, nu) {
+		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
+	}
+	return spec
+}
+
+// forNode is what a node may copy: all that is approved, and what its own stick
+// claims a trusted key has signed. In a large fleet a bundle that nobody has read
+// yet is told to those nodes alone that can read it: the others learn of it with
+// what to hold of it, in one write instead of two.
+func (want *wanted) forNode(node string, nu *v1alpha1.NodeUpdate) []string {
+	w := want.w
+	var out, candidates []string
+	for _, d := range want.order {
+		if _, err := w.header(d); err != nil && len(w.nodes) > large && !knows(nu, d) {
+			continue
+		}
+		out = append(out, d)
+	}
+	for d, a := range want.approvals {
+		if slices.Contains(a.candidate, node) {
+			candidates = append(candidates, d)
+		}
+	}
+	sort.Strings(candidates)
+	out = append(out, candidates...)
+	if len(out) > maxBundles {
+		out = out[:maxBundles]
+	}
+	return out
+}
+
+// knows reports whether a node has a bundle, sees it on a medium, or was told of it.
+func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
+	return nu != nil && (slices.Contains(nu.Status.Bundles, digest) ||
+		slices.ContainsFunc(nu.Spec.Bundles, func(b v1alpha1.ApprovedBundle) bool { return b.Digest == digest }) ||
+		slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest == digest }))
+}
+
+// stamp names everything that the specs are made of besides the nodes
+// themselves: while it is the same, a node that did not change needs no look.
+func (want *wanted) stamp() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d %s %v", want.trust, want.peers.edition, want.peers.controller.PublicKey, len(want.w.nodes) > large)
+	for _, d := range want.order {
+		_, err := want.w.header(d)
+		fmt.Fprintf(&b, "|%s %s %v", d, want.names[d], err == nil)
+	}
+	for i := range want.w.sets {
+		s := &want.w.sets[i]
+		_, err := want.w.header(s.Spec.Bundle)
+		fmt.Fprintf(&b, "|%s %d %v %v", s.UID, s.Generation, s.DeletionTimestamp.IsZero(), err == nil)
+	}
+	var candidates []string
+	for d, a := range want.approvals {
+		for _, node := range a.candidate {
+			candidates = append(candidates, d+node)
+		}
+	}
+	sort.Strings(candidates)
+	return b.String() + strings.Join(candidates, " ")
+}
+
+// staleNode is a node whose NodeUpdate does not say what it should.
+type staleNode struct {
+	name string
+	spec v1alpha1.NodeUpdateSpec
+	// rank: what there is none of first, then what differs, then mere neighbours.
+	rank int
+}
+
+// stale lists the nodes to write to, the most urgent first.
+func (r *Reconciler) stale(w *world, want *wanted) []staleNode {
+	r.settled.Under(want.stamp())
+	r.settled.Keep(len(w.nodes), func(name string) bool { return w.byName[name] != nil })
+	var out []staleNode
+	for _, n := range w.nodes {
+		nu := w.updates[n.Name]
+		if r.settled.Of(n, nu, func() bool { return nu != nil && sameSpec(nu.Spec, want.of(n, nu)) }) {
+			continue
+		}
+		s := staleNode{name: n.Name, spec: want.of(n, nu)}
+		if nu != nil {
+			s.rank = 1
+			if have := nu.Spec; sameSpec(withoutPeers(have), withoutPeers(s.spec)) {
+				s.rank = 2
+			}
+		}
+		out = append(out, s)
+	}
+	slices.SortStableFunc(out, func(a, b staleNode) int { return a.rank - b.rank })
+	return out
+}
+
+func withoutPeers(s v1alpha1.NodeUpdateSpec) v1alpha1.NodeUpdateSpec {
+	s.Peers = nil
+	return s
+}
+
+// sameSpec compares all but spec.run and spec.config, which are written elsewhere.
+func sameSpec(have, want v1alpha1.NodeUpdateSpec) bool {
+	have.Run, want.Run = nil, nil
+	have.Config, want.Config = "", ""
+	return equality.Semantic.DeepEqual(have, want)
+}
+
+// writeSpecs writes what differs, after the Contents that it names.
+func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[string]content, stale []staleNode) error {
+	r.more = len(stale) > perLook
+	stale = stale[:min(len(stale), perLook)]
+	for _, s := range stale {
+		if err := r.makeContents(ctx, w, contents, s.spec.Trust, s.spec.Hold); err != nil {
+			return err
+		}
+	}
+	return parallel.Each(ctx, stale, func(s staleNode) error {
+		nu, err := ssa.NodeSpec(ctx, r.Client, v1alpha1.FieldOwnerController, s.name, &s.spec)
+		if err == nil {
+			r.roster.Update(nu, w.now)
+		}
+		return err
+	})
+}
+
+func (r *Reconciler) makeContents(ctx context.Context, w *world, contents map[string]content, names ...string) error {
+	for _, name := range names {
+		c, ok := contents[name]
+		if !ok || w.contents[name] != nil {
+			continue
+		}
+		o, err := MakeContent(ctx, r.Client, c.kind, c.data)
+		if err != nil {
+			return err
+		}
+		w.contents[name] = o
+	}
+	return nil
+}
