@@ -71,6 +71,41 @@ type ClusterUpdateSpec struct {
 	// +listMapKey=check
 	// +kubebuilder:validation:MaxItems=32
 	AcceptedRisks []AcceptedRisk `json:"acceptedRisks,omitempty"`
+	// RetryNodes raises the retry of single nodes, beside spec.retry.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	RetryNodes []NodeRetry `json:"retryNodes,omitempty"`
+}
+
+// NodeRetry lets one node be tried again.
+type NodeRetry struct {
+	// Name of the node.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Retry is raised by one to try the node again.
+	// +kubebuilder:validation:Minimum=1
+	Retry int32 `json:"retry"`
+}
+
+// Estimate is when an update will be done, learned from how long this cluster's
+// own nodes took. It is no promise and no part of the plan.
+type Estimate struct {
+	// Earliest and Latest time at which the last node is expected to be done.
+	Earliest metav1.Time `json:"earliest"`
+	Latest   metav1.Time `json:"latest"`
+	// Samples is the number of nodes that it was learned from.
+	Samples int32 `json:"samples"`
+}
+
+// Away is how long the API server did not answer the controller while nodes
+// moved, measured once a second from where the controller runs.
+type Away struct {
+	// Seconds in all.
+	Seconds int64 `json:"seconds"`
+	// LongestSeconds without an answer in between.
+	LongestSeconds int64 `json:"longestSeconds"`
 }
 
 // Blocker is one reason why the update does not go on.
@@ -169,6 +204,13 @@ type ClusterUpdateStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Phases []PhaseTime `json:"phases,omitempty"`
+	// Estimate is when the update will be done; absent while no node of a role
+	// that must still move was ever timed, and when nothing moves.
+	// +optional
+	Estimate *Estimate `json:"estimate,omitempty"`
+	// APIAway is how long the API server was away while nodes moved.
+	// +optional
+	APIAway *Away `json:"apiAway,omitempty"`
 	// StartedAt is when the first node started.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -190,6 +232,7 @@ type ClusterUpdateStatus struct {
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.progress`
+// +kubebuilder:printcolumn:name="Done-By",type=string,JSONPath=`.status.estimate.latest`
 // +kubebuilder:printcolumn:name="Waiting-For",type=string,JSONPath=`.status.waitingFor`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Plan",type=string,priority=1,JSONPath=`.status.planDigest`

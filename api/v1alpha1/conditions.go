@@ -88,6 +88,18 @@ const (
 	ReasonClusterUnreachable = "ClusterUnreachable"
 	ReasonMachineChanged     = "MachineChanged"
 	ReasonUpdaterSilent      = "UpdaterSilent"
+
+	// Of the rollout.
+	ReasonCameBackOld   = "CameBackOld"
+	ReasonNodeHeld      = "NodeHeld"
+	ReasonOutsideWindow = "OutsideWindow"
+	ReasonWindowInvalid = "WindowInvalid"
+	ReasonSoaking       = "Soaking"
+	ReasonRetrying      = "Retrying"
+	ReasonUndoFailed    = "UndoFailed"
+	ReasonEtcdQuorum    = "EtcdQuorum"
+	ReasonAPIServerAway = "APIServerAway"
+	ReasonEtcdStays     = "EtcdStays"
 )
 
 // Labels and annotations that refit puts on objects that are not its own.
@@ -97,6 +109,14 @@ const (
 	// AnnotationUpdating marks a node that an update has started on, also one
 	// that a person had cordoned before: "<uid> <attempt> <RFC 3339 time>".
 	AnnotationUpdating = "refit.dev/updating"
+	// AnnotationUpdated is how the last update of a node went: "<uid> <RFC 3339
+	// start> <RFC 3339 end>", by the controller's clock. It stays: soaks are counted
+	// and durations learned from it, and it is how a node is known that comes back
+	// at its old version.
+	AnnotationUpdated = "refit.dev/updated"
+	// AnnotationHold on a Node keeps updates from starting on it; its value is the
+	// reason that a person gave. A node that has started is finished.
+	AnnotationHold = "refit.dev/hold"
 	// AnnotationAllowDelete, "true" on a ClusterUpdate that moves nodes, lets it
 	// be deleted: no further node starts, and a node that runs finishes.
 	AnnotationAllowDelete = "refit.dev/allow-delete"

@@ -62,6 +62,16 @@ type NodeRun struct {
 	// instead of running them. An undo is an attempt of its own.
 	// +optional
 	Undo bool `json:"undo,omitempty"`
+	// Because says, of an undo, what had failed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Because string `json:"because,omitempty"`
+	// Retry is how often a person had asked for another attempt when this one was
+	// permitted; Try counts the attempts since, from 1. The agent needs neither.
+	// +optional
+	Retry int32 `json:"retry,omitempty"`
+	// +optional
+	Try int32 `json:"try,omitempty"`
 	// Steps the agent runs, in order.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

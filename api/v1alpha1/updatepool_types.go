@@ -30,6 +30,108 @@ type UpdatePoolSpec struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	DrainTimeoutSeconds int32 `json:"drainTimeoutSeconds,omitempty"`
+	// Canary nodes go first; the pool's other nodes start only when all of them
+	// were observed at the target, are Ready, and have soaked. A canary that fails
+	// halts the update. Only workers are canaries: control-plane nodes move one at
+	// a time anyway.
+	// +optional
+	Canary *Canary `json:"canary,omitempty"`
+	// SoakSeconds is how long a node that is done is watched before its place in
+	// maxUnavailable is free for another. It is counted for each node, not for a
+	// wave: at most maxUnavailable nodes are new and not yet proven at any time, and
+	// a large pool does not stop for the slowest of a wave. The update is done when
+	// its last node has soaked.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=604800
+	SoakSeconds int32 `json:"soakSeconds,omitempty"`
+	// MaxFailures is the number of failed nodes of the pool that halts the update:
+	// with 1 the first does. A control-plane node or a canary that fails halts
+	// always.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="must be at least 1: with 1 the first failed node halts the update; to stop it yourself use paused"
+	MaxFailures int32 `json:"maxFailures,omitempty"`
+	// Windows in which nodes of the pool may start; none means always. A node that
+	// has started is finished, so one starts only if the time that a node takes in
+	// this cluster fits into what is left of the window.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Windows []Window `json:"windows,omitempty"`
+	// Zones updates the pool's workers one zone (topology.kubernetes.io/zone) after
+	// another, in the order of their names; nodes without the label come first.
+	// +optional
+	Zones bool `json:"zones,omitempty"`
+	// StepDeadlineSeconds after which a step of a node's update has failed, counted
+	// while its agent runs. 0 waits for ever.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 60",message="must be 0 (no deadline) or at least 60 seconds: kubeadm alone takes minutes on a control-plane node"
+	// +kubebuilder:validation:Maximum=604800
+	StepDeadlineSeconds int32 `json:"stepDeadlineSeconds,omitempty"`
+	// Attempts is how often a node is tried before it has failed. Each time a
+	// person raises spec.retry of the ClusterUpdate it is tried that often again.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 10",message="must be from 1 to 10: a node that failed ten times does not mend itself"
+	Attempts int32 `json:"attempts,omitempty"`
+	// OnFailure says what becomes of a node that has failed: Halt leaves it as it
+	// is, cordoned; Undo takes back what was begun, if every step of it can be taken
+	// back, and gives the node back at its old version. Either counts as a failure.
+	// +optional
+	// +kubebuilder:default=Halt
+	OnFailure FailurePolicy `json:"onFailure,omitempty"`
+}
+
+// FailurePolicy says what becomes of a node that has failed.
+// +kubebuilder:validation:Enum=Halt;Undo
+type FailurePolicy string
+
+const (
+	// FailureHalt leaves the node as it is.
+	FailureHalt FailurePolicy = "Halt"
+	// FailureUndo takes back what was begun.
+	FailureUndo FailurePolicy = "Undo"
+)
+
+// Canary says which nodes of a pool go first.
+type Canary struct {
+	// Nodes is how many, a number or a percentage of the pool's workers in the
+	// plan (rounded down, at least 1).
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",message="must be a number of at least 1 or a percentage from 1% to 100%: leave canary out to have none"
+	Nodes intstr.IntOrString `json:"nodes"`
+	// SoakSeconds that the canaries are watched after they are done.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=604800
+	SoakSeconds int32 `json:"soakSeconds,omitempty"`
+}
+
+// Weekday is the first three letters of an English day of the week.
+// +kubebuilder:validation:Enum=Mon;Tue;Wed;Thu;Fri;Sat;Sun
+type Weekday string
+
+// Window is a time in which nodes may start.
+type Window struct {
+	// Days on which it opens; none means every day.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=7
+	Days []Weekday `json:"days,omitempty"`
+	// Start is the time of day at which it opens, HH:MM.
+	// +kubebuilder:validation:MaxLength=5
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([01][0-9]|2[0-3]):[0-5][0-9]$')",message="must be a time of day as HH:MM from 00:00 to 23:59"
+	Start string `json:"start"`
+	// DurationMinutes it stays open, over midnight if need be.
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 10080",message="must be from 1 minute to 10080 (a week): leave windows out to start at any time"
+	DurationMinutes int32 `json:"durationMinutes"`
+	// TimeZone of start, a name of the tz database such as Europe/Berlin.
+	// +optional
+	// +kubebuilder:default=UTC
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][A-Za-z0-9_+/-]*$') && self != 'Local'",message="must be a name of the tz database, such as UTC or Europe/Berlin"
+	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // UpdatePoolStatus counts the pool's nodes.
@@ -47,6 +149,10 @@ type UpdatePoolStatus struct {
 	// Unavailable nodes are cordoned or not Ready.
 	// +optional
 	Unavailable int32 `json:"unavailable,omitempty"`
+	// Window says until when nodes may start, or when they may next; empty without
+	// windows.
+	// +optional
+	Window string `json:"window,omitempty"`
 	// Conditions: Ready, Stalled.
 	// +optional
 	// +listType=map
@@ -65,6 +171,7 @@ type UpdatePoolStatus struct {
 // +kubebuilder:printcolumn:name="Unavailable",type=integer,JSONPath=`.status.unavailable`
 // +kubebuilder:printcolumn:name="Budget",type=string,JSONPath=`.spec.maxUnavailable`
 // +kubebuilder:printcolumn:name="Paused",type=boolean,JSONPath=`.spec.paused`
+// +kubebuilder:printcolumn:name="Window",type=string,JSONPath=`.status.window`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type UpdatePool struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	_ "time/tzdata" // windows have time zones; the image holds nothing but refit
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // windows have time zones, and a stick's host may know none
 
 	"github.com/refit-dev/refit/internal/cli"
 )

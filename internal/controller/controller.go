@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/apiaway"
 	"github.com/refit-dev/refit/internal/controller/clusterapi"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
@@ -145,10 +146,17 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	if err != nil {
 		return err
 	}
+	away, err := apiaway.New(mgr.GetConfig(), o.Now)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(away); err != nil {
+		return err
+	}
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics},
-		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry)}
+		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
 		return err
 	}

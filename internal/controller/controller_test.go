@@ -137,7 +137,7 @@ func (s *site) older(current string) {
 func markings(n *corev1.Node) []string {
 	var out []string
 	for k := range n.Annotations {
-		if strings.HasPrefix(k, "refit.dev/") {
+		if strings.HasPrefix(k, "refit.dev/") && k != v1alpha1.AnnotationUpdated { // the record stays
 			out = append(out, k)
 		}
 	}

@@ -44,6 +44,9 @@ type simAgent struct {
 	failStep map[int32]string
 	// hold back: the run stays Running while true.
 	slow bool
+	// stuck fails to take back what was begun; undone counts what it did take back.
+	stuck  bool
+	undone int
 	// full reports a disk that is too small.
 	full bool
 	// mute stops the agent.
@@ -134,6 +137,7 @@ func (a *simAgent) step(ctx context.Context) {
 	}
 	st.Agent = &v1alpha1.AgentInfo{Version: "test", Address: a.srv.Listener.Addr().String(), PublicKey: a.key, Heartbeat: &now}
 	st.Phase = "Idle"
+	st.ObservedGeneration = nu.Generation
 	a.media(st, nu.Spec)
 	a.hold(ctx, st, nu.Spec)
 	a.run(ctx, st, nu.Spec, &n)
@@ -206,6 +210,15 @@ func (a *simAgent) run(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec 
 	if st.Run.State != v1alpha1.RunRunning || a.slow {
 		return
 	}
+	defer func() {
+		if end := metav1.Now(); st.Run.State != v1alpha1.RunRunning {
+			st.Run.FinishedAt = &end
+		}
+	}()
+	if r.Undo {
+		a.undo(st.Run, r)
+		return
+	}
 	if step := a.failStep[r.Attempt]; step != "" {
 		st.Run.State, st.Run.Step, st.Run.Reason, st.Run.Message = v1alpha1.RunFailed, step, v1alpha1.ReasonStepFailed, "kubeadm ended with 1"
 		return
@@ -214,6 +227,17 @@ func (a *simAgent) run(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec 
 	if a.moveTo(ctx, n, to) == nil {
 		st.Run.State, st.Run.StepsDone = v1alpha1.RunSucceeded, int32(len(r.Steps))
 	}
+}
+
+// undo takes back what was begun: here nothing but the attempt, since a failed
+// attempt moves nothing.
+func (a *simAgent) undo(st *v1alpha1.NodeRunStatus, r *v1alpha1.NodeRun) {
+	if a.stuck {
+		st.State, st.Step, st.Reason, st.Message = v1alpha1.RunFailed, r.Steps[0].ID, v1alpha1.ReasonStepFailed, "the old binary is gone"
+		return
+	}
+	a.undone++
+	st.State = v1alpha1.RunUndone
 }
 
 // moveTo changes what the kubelet and the static pods report.

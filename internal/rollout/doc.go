@@ -1,12 +1,21 @@
-// Package rollout decides which nodes go next: order, waves, budget, pause, halt.
+// Package rollout decides which nodes go next: order, waves, canary, zones,
+// budget, soak, windows, hold, pause, halt; and what becomes of those that fail:
+// another attempt, undo, or nothing until a person has looked.
 //
 // Promise: pure, and computed from what is seen each time: no lock, no counter,
 // no memory, so that a crash at any line costs nothing. Never more nodes
 // unavailable than a pool's budget, whatever made them so; control-plane nodes
-// one at a time and only while the others are healthy; after a failure nothing
-// new starts; a node is done only when it was observed at its target.
+// one at a time and only while the others are healthy; nothing starts outside a
+// window, or after as many failures as a pool bears; no node is tried more often
+// than its pool allows; a node is done only when it was observed at its target,
+// and one that is seen at its old version afterwards has failed.
 //
 // Input: the plan that was approved and the facts of each node. Output:
-// Decision: actions (each safe to repeat), stages, verdicts. Caller: the
-// controller, which carries the actions out and asks again.
+// Decision: actions (each safe to repeat), stages, verdicts. Callers: the
+// controller, which carries the actions out and asks again; the command line,
+// which prints Outline beside the plan. What counts: attempts are in the mark
+// on the node and in its run, times in the record that a finished node keeps.
+//
+//	d := rollout.Next(in)
+//	for _, a := range d.Actions { do(a) }
 package rollout

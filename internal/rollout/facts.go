@@ -4,18 +4,34 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/rollout/window"
 )
+
+// Attempt is which attempt at a node something belongs to.
+type Attempt struct {
+	// Number rises with every attempt and every undo, from 1.
+	Number int32
+	// Retry is how often a person had asked for another attempt by then.
+	Retry int32
+	// Try counts the attempts since, from 1.
+	Try int32
+}
 
 // Run is what came of the permission that a node was given.
 type Run struct {
 	// Attempt that was permitted.
-	Attempt int32
-	// State the node reports for that attempt: "", Running, Succeeded, Failed.
+	Attempt Attempt
+	// Undo runs take back what earlier attempts did, Because of what had failed.
+	Undo    bool
+	Because string
+	// State the node reports for that attempt: "", Running, Succeeded, Failed, Undone.
 	State string
 	// Step that runs or failed.
 	Step string
 	// Reason and Message of the node's report.
 	Reason, Message string
+	// Ended is how long ago it ended by the node's own clock, 0 if that is not known.
+	Ended time.Duration
 }
 
 // States of a Run.
@@ -23,7 +39,13 @@ const (
 	RunRunning   = "Running"
 	RunSucceeded = "Succeeded"
 	RunFailed    = "Failed"
+	RunUndone    = "Undone"
 )
+
+// over reports whether nothing more comes of a run.
+func (r *Run) over() bool {
+	return r.State == RunSucceeded || r.State == RunFailed || r.State == RunUndone
+}
 
 // Drain is how far the emptying of a node is.
 type Drain struct {
@@ -38,25 +60,74 @@ type Node struct {
 	Name string
 	// Gone nodes have left the cluster.
 	Gone bool
-	// Ready as the kubelet reports it.
-	Ready bool
+	// Ready as the kubelet reports it, and since when; zero if not known.
+	Ready      bool
+	ReadySince time.Time
 	// Unschedulable nodes are cordoned, by whomever.
 	Unschedulable bool
+	// Zone of the node, empty if it has none.
+	Zone string
+	// Held: a person keeps updates from starting here, and said why.
+	Held        bool
+	HeldBecause string
 	// Started is true while the node carries this update's mark; StartedAt and
-	// StartedAttempt are in the mark.
-	Started        bool
-	StartedAt      time.Time
-	StartedAttempt int32
+	// Attempt are in the mark.
+	Started   bool
+	StartedAt time.Time
+	Attempt   Attempt
+	// FinishedAt is when this update gave the node back at its target, zero if it
+	// did not yet.
+	FinishedAt time.Time
 	// AtTarget is true if everything the plan wants was observed; NotYet says
 	// what was not.
 	AtTarget bool
 	NotYet   string
+	// SaysOld: long after its run succeeded the node's own agent does not see the
+	// target.
+	SaysOld bool
 	// Run is what was permitted to the node in this update, nil if nothing was.
 	Run *Run
 	// Drain of a node that has started and does not run yet.
 	Drain *Drain
 	// AgentSilent is true if the agent has not been heard for too long.
 	AgentSilent bool
+	// Unsettled says which static pod of a node whose attempt failed is on its way
+	// from one version to another; empty if none is.
+	Unsettled string
+}
+
+// last is the attempt that was begun last, zero if none was.
+func (n *Node) last() Attempt {
+	a := n.Attempt
+	if !n.Started {
+		a = Attempt{}
+	}
+	if n.Run != nil && n.Run.Attempt.Number > a.Number {
+		a = n.Run.Attempt
+	}
+	if a.Number == 0 && !n.FinishedAt.IsZero() { // its run is no more, the record is
+		a = Attempt{Number: 1, Try: 1}
+	}
+	return a
+}
+
+// Amount is a number of nodes or a percentage of them.
+type Amount struct {
+	Value   int
+	Percent bool
+}
+
+// Of is the amount of so many nodes: a percentage is rounded down, and the
+// answer is at least 1; the zero Amount is 0.
+func (a Amount) Of(size int) int {
+	if a.Value == 0 {
+		return 0
+	}
+	v := a.Value
+	if a.Percent {
+		v = size * v / 100
+	}
+	return max(1, v)
 }
 
 // Pool is what the rollout needs of a pool.
@@ -70,26 +141,79 @@ type Pool struct {
 	Paused      bool
 	// DrainTimeout after which a drain halts the update; 0 is never.
 	DrainTimeout time.Duration
+	// Canary workers go first and soak for CanarySoak.
+	Canary     Amount
+	CanarySoak time.Duration
+	// Soak of every node before its place in the budget is free again.
+	Soak time.Duration
+	// MaxFailures halts the update; less than 1 is 1.
+	MaxFailures int
+	// Windows in which nodes may start, none is always; Invalid says why they
+	// cannot be read.
+	Windows []window.Window
+	Invalid string
+	// Zones: one after another.
+	Zones bool
+	// Attempts at a node; less than 1 is 1.
+	Attempts int32
+	// Undo what was begun on a node that failed.
+	Undo bool
+}
+
+// ControlPlane is what is seen of the whole cluster's control plane.
+type ControlPlane struct {
+	// Unhealthy says of control-plane nodes that are not well why not.
+	Unhealthy map[string]string
+	// Etcd are the members that run on the nodes, true if Ready; empty if etcd
+	// runs elsewhere.
+	Etcd map[string]bool
 }
 
 // Input is everything the decision looks at.
 type Input struct {
-	Plan  model.Plan
-	Nodes map[string]Node
-	Pools map[string]Pool
-	// UnhealthyControlPlanes are control-plane nodes that are not Ready.
-	UnhealthyControlPlanes []string
-	Paused                 bool
-	// Attempt that is wanted, from 1.
-	Attempt int32
+	Plan         model.Plan
+	Nodes        map[string]Node
+	Pools        map[string]Pool
+	ControlPlane ControlPlane
+	Paused       bool
+	// Retry is how often a person has asked for another attempt at failed nodes,
+	// RetryNodes how often at single ones beside.
+	Retry      int32
+	RetryNodes map[string]int32
+	// Learned is how long nodes of this cluster take.
+	Learned Learned
 	Now     time.Time
 }
 
-// Budget turns a pool's maxUnavailable into a number of nodes: a percentage is
-// rounded down, and the answer is at least 1.
-func Budget(value int, percent bool, size int) int {
-	if percent {
-		value = size * value / 100
-	}
-	return max(1, value)
+// Range is how long nodes of one role take, from cordoned to given back.
+type Range struct {
+	Low, High time.Duration
+	// Samples is the number of nodes it was learned from; with none nothing is known.
+	Samples int
 }
+
+// Learned is how long nodes of this cluster take, by role.
+type Learned struct{ ControlPlane, Worker Range }
+
+// Of is the range of a role.
+func (l Learned) Of(role string) Range {
+	if role == model.RoleControlPlane {
+		return l.ControlPlane
+	}
+	return l.Worker
+}
+
+// ControlPlanes counts the control-plane nodes of the cluster, as far as known.
+func (in *Input) ControlPlanes() int {
+	n := len(in.ControlPlane.Etcd)
+	count := 0
+	for _, np := range in.Plan.Nodes {
+		if np.Role == model.RoleControlPlane {
+			count++
+		}
+	}
+	return max(n, count)
+}
+
+// wanted is how often a person has asked for another attempt at a node.
+func (in *Input) wanted(node string) int32 { return in.Retry + in.RetryNodes[node] }

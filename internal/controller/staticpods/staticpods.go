@@ -2,12 +2,14 @@
 // be: the static pods that kubeadm versions run the wanted release and are Ready.
 //
 // Promise: it looks at the API server, past any cache, and believes only what it
-// sees there. Caller: controller/updates, before a node is given back.
+// sees there. Caller: controller/updates, before a node is given back or tried
+// again, and before a control-plane node starts.
 package staticpods
 
 import (
 	"context"
 	"fmt"
+	"sort"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // components are the static pods that kubeadm makes and versions.
@@ -39,7 +42,7 @@ func NotYet(ctx context.Context, live client.Reader, node, version string) (stri
 			if image := p.Spec.Containers[0].Image; !update.Same(tag(image), version) {
 				return component + " runs " + image + ", not " + version, nil
 			}
-			if !podReady(p) {
+			if !read.PodReady(p) {
 				return component + " is not Ready yet", nil
 			}
 		}
@@ -50,13 +53,40 @@ func NotYet(ctx context.Context, live client.Reader, node, version string) (stri
 	return "", nil
 }
 
-func podReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
+// Unsettled says which static pod of a node is on its way from one version to
+// another, empty if none is: kubeadm returns from a failed upgrade before the
+// kubelet has rolled the pods back, and one that is begun then takes what still
+// runs for the beginning.
+func Unsettled(ctx context.Context, live client.Reader, node string) (string, error) {
+	var l corev1.PodList
+	err := live.List(ctx, &l, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"tier": "control-plane"}, client.MatchingFields{"spec.nodeName": node})
+	if err != nil {
+		return "", fmt.Errorf("list the static pods of node %s: %w", node, err)
+	}
+	sort.Slice(l.Items, func(i, j int) bool { return l.Items[i].Name < l.Items[j].Name })
+	for i := range l.Items {
+		p := &l.Items[i]
+		if !read.PodReady(p) {
+			return p.Name + " is not Ready", nil
+		}
+		for j := range p.Status.ContainerStatuses {
+			c := &p.Status.ContainerStatuses[j]
+			if j < len(p.Spec.Containers) && tag(c.Image) != "" && tag(c.Image) != tag(p.Spec.Containers[j].Image) {
+				return p.Name + " still runs " + c.Image, nil
+			}
 		}
 	}
-	return false
+	return "", nil
+}
+
+// Etcd tells which nodes run an etcd member, true if it is Ready; empty if etcd
+// runs elsewhere.
+func Etcd(ctx context.Context, live client.Reader, nodes []*corev1.Node) (map[string]bool, error) {
+	var l corev1.PodList
+	if err := live.List(ctx, &l, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"}); err != nil {
+		return nil, fmt.Errorf("list the etcd pods: %w", err)
+	}
+	return read.Etcd(l.Items, nodes), nil
 }
 
 // tag of an image reference.

@@ -22,9 +22,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/rollout/read"
 )
-
-const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
 // world is everything that is looked at.
 type world struct {
@@ -102,18 +101,11 @@ func poolsSeen(pools []v1alpha1.UpdatePool) string {
 }
 
 func ready(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-func controlPlane(n *corev1.Node) bool {
-	_, ok := n.Labels[labelControlPlane]
+	ok, _ := read.Ready(n)
 	return ok
 }
+
+func controlPlane(n *corev1.Node) bool { return read.ControlPlane(n) }
 
 func platform(n *corev1.Node) string {
 	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
@@ -140,7 +132,7 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 		in.Payloads = append(in.Payloads, update.Payload{Name: p.Name, Platform: p.Platform, Digest: p.Digest})
 	}
 	for i := range w.pools {
-		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order})
+		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds})
 	}
 	return in, nil
 }

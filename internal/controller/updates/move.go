@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -21,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout"
+	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // move takes an update that has started a step further.
@@ -35,43 +34,57 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	if err := r.refresh(ctx, w, u); err != nil {
 		return 0, err
 	}
-	plan := kept.Plan
-	in, drains, err := r.rolloutInput(ctx, w, u, plan)
+	in, drains, err := r.rolloutInput(ctx, w, u, kept.Plan)
 	if err != nil {
 		return 0, err
 	}
 	d := rollout.Next(in)
-	verdicts, actErr := r.act(ctx, w, u, plan, d, drains)
+	verdicts, actErr := r.act(ctx, w, u, kept, d, drains)
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
 	st.out.Drains = evict.Table(evict.Look{Now: w.now, Nodes: in.Nodes, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
+	st.estimate(in, d)
+	r.measureAway(st, len(d.Current) > 0 && !d.Finished)
 	r.tellFailures(w, u, d)
-	switch {
-	case d.Finished:
-		st.finish(v1alpha1.ReasonUpdated)
-	case d.Halted:
-		st.phase(v1alpha1.PhaseHalted)
-	default:
-		st.phase(v1alpha1.PhaseUpdating)
+	st.enter(d)
+	err = r.write(ctx, st)
+	if err == nil {
+		r.noteAway(st)
 	}
-	again := whileActive
-	if len(d.Current) > 0 {
-		again = whileMoving
-	}
-	if len(d.Actions) > 0 || len(drains) > 0 {
-		again = whileDraining
-	}
-	return again, errors.Join(r.write(ctx, st), actErr)
+	return lookAgain(d, len(drains)), errors.Join(err, actErr)
 }
 
-// tellFailures says once per attempt on the node itself why it failed and stays
-// cordoned.
+// enter is the phase that a decision means.
+func (s *status) enter(d rollout.Decision) {
+	switch {
+	case d.Finished:
+		s.finish(v1alpha1.ReasonUpdated)
+	case d.Halted:
+		s.phase(v1alpha1.PhaseHalted)
+	default:
+		s.phase(v1alpha1.PhaseUpdating)
+	}
+}
+
+func lookAgain(d rollout.Decision, drains int) time.Duration {
+	switch {
+	case len(d.Actions) > 0 || drains > 0:
+		return whileDraining
+	case len(d.Current) > 0:
+		return whileMoving
+	}
+	return whileActive
+}
+
+var failed = map[string]bool{rollout.StageFailed: true, rollout.StageUndone: true}
+
+// tellFailures says once on the node itself why it failed, and what became of it.
 func (r *Reconciler) tellFailures(w *world, u *v1alpha1.ClusterUpdate, d rollout.Decision) {
 	for _, v := range d.Verdicts {
 		name, ok := strings.CutPrefix(v.Object, "Node/")
 		n := w.byName[name]
-		if ok && n != nil && d.Stages[name] == rollout.StageFailed && r.once(fmt.Sprintf("%s %s failed %d", u.UID, name, u.Spec.Retry)) {
-			r.event(u, n, corev1.EventTypeWarning, v.Reason, "Halt", v.Message)
+		if ok && n != nil && !v.Waiting && failed[d.Stages[name]] && r.once(fmt.Sprintf("%s %s %s %s", u.UID, name, v.Reason, v.Message)) {
+			r.event(u, n, corev1.EventTypeWarning, v.Reason, "Fail", v.Message)
 		}
 	}
 }
@@ -84,99 +97,117 @@ const maxLive = 16
 // reads the control-plane nodes and a few others: the rest of them would only
 // learn a little earlier what the watches bring.
 func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) error {
-	read := 0
+	count := 0
 	for i, n := range w.nodes {
-		if m := markOf(n); m == nil || m.uid != string(u.UID) || read >= maxLive && !controlPlane(n) {
+		if m := read.MarkOf(n); m == nil || m.UID != string(u.UID) || count >= maxLive && !controlPlane(n) {
 			continue
 		}
-		read++
-		var node corev1.Node
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(n), &node); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("read node %s: %w", n.Name, err)
-		} else if err == nil {
-			r.Roster.Node(&node, w.now)
-			w.nodes[i], w.byName[n.Name] = &node, &node
-		}
-		var nu v1alpha1.NodeUpdate
-		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: n.Name}, &nu); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("read NodeUpdate %s: %w", n.Name, err)
-		} else if err == nil {
-			r.Roster.Update(&nu, w.now)
-			w.updates[n.Name] = &nu
+		count++
+		if err := r.reread(ctx, w, i); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// mark is what a node carries while an update is at work on it.
-type mark struct {
-	uid     string
-	attempt int32
-	at      time.Time
+// index of a node in the order of names; it must be there.
+func (w *world) index(node string) int {
+	i, _ := slices.BinarySearchFunc(w.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
+	return i
 }
 
-func (m mark) String() string {
-	return fmt.Sprintf("%s %d %s", m.uid, m.attempt, m.at.UTC().Format(time.RFC3339))
-}
-
-// markOf reads a node's mark; nil if it has none.
-func markOf(n *corev1.Node) *mark {
-	f := strings.Fields(n.Annotations[v1alpha1.AnnotationUpdating])
-	if len(f) == 0 {
-		return nil
+// reread asks the API server about one node.
+func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
+	name := w.nodes[i].Name
+	var node corev1.Node
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read node %s: %w", name, err)
+	} else if err == nil {
+		r.Roster.Node(&node, w.now)
+		w.nodes[i], w.byName[name] = &node, &node
 	}
-	m := &mark{uid: f[0]}
-	if len(f) == 3 {
-		a, _ := strconv.ParseInt(f[1], 10, 32) // an unreadable attempt is 0: the node is marked again
-		m.attempt = int32(a)
-		m.at, _ = time.Parse(time.RFC3339, f[2])
+	var nu v1alpha1.NodeUpdate
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &nu); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read NodeUpdate %s: %w", name, err)
+	} else if err == nil {
+		r.Roster.Update(&nu, w.now)
+		w.updates[name] = &nu
 	}
-	return m
+	return nil
 }
 
 func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
-	in := rollout.Input{Plan: plan, Nodes: map[string]rollout.Node{}, Pools: evict.Timeouts(w.rolloutPools(), u), Paused: u.Spec.Paused, Attempt: u.Spec.Retry + 1, Now: w.now}
-	drains := map[string]drain.Decision{}
-	for _, n := range w.nodes {
-		if controlPlane(n) && !ready(n) {
-			in.UnhealthyControlPlanes = append(in.UnhealthyControlPlanes, n.Name)
-		}
+	in := w.outlook(plan)
+	in.Pools = evict.Timeouts(in.Pools, u)
+	in.Nodes, in.Paused, in.Retry, in.RetryNodes = map[string]rollout.Node{}, u.Spec.Paused, u.Spec.Retry, map[string]int32{}
+	for _, nr := range u.Spec.RetryNodes {
+		in.RetryNodes[nr.Name] = nr.Retry
 	}
+	drains := map[string]drain.Decision{}
+	doubts := 0
 	for _, np := range plan.Nodes {
 		n := w.byName[np.Node]
 		if n == nil {
 			continue // it has left the cluster
 		}
 		rn := r.rolloutNode(w, u, np, n)
+		if looksOld(rn) && doubts < maxLive { // or the cache does not show it at its target yet
+			doubts++
+			if err := r.reread(ctx, w, w.index(np.Node)); err != nil {
+				return in, nil, err
+			}
+			rn = r.rolloutNode(w, u, np, w.byName[np.Node])
+		}
 		if err := r.lookCloser(ctx, np, &rn, drains, u.Spec.Drain, w.now); err != nil {
 			return in, nil, err
 		}
 		in.Nodes[np.Node] = rn
 	}
-	return in, drains, nil
+	return in, drains, r.lookAtEtcd(ctx, w, &in)
+}
+
+// looksOld: this update gave the node back at its target, and it is not there.
+func looksOld(n rollout.Node) bool {
+	return !n.Started && !n.AtTarget && !n.FinishedAt.IsZero()
+}
+
+// outlook is what a rollout of a plan looks at beside the plan's nodes.
+func (w *world) outlook(plan model.Plan) rollout.Input {
+	return rollout.Input{Plan: plan, Pools: w.rolloutPools(), Learned: read.Learned(w.nodes), Now: w.now,
+		ControlPlane: rollout.ControlPlane{Unhealthy: read.Unhealthy(w.nodes)}}
+}
+
+// lookAtEtcd counts the members, while a control-plane node has still to move.
+func (r *Reconciler) lookAtEtcd(ctx context.Context, w *world, in *rollout.Input) error {
+	for _, np := range in.Plan.Nodes {
+		if n, known := in.Nodes[np.Node]; np.Role != model.RoleControlPlane || known && n.AtTarget && !n.Started {
+			continue
+		}
+		etcd, err := staticpods.Etcd(ctx, r.Live, w.nodes)
+		in.ControlPlane.Etcd = etcd
+		return err
+	}
+	return nil
 }
 
 // rolloutNode gathers what is seen of a node without asking the API server.
 func (r *Reconciler) rolloutNode(w *world, u *v1alpha1.ClusterUpdate, np model.NodePlan, n *corev1.Node) rollout.Node {
-	rn := rollout.Node{Name: n.Name, Ready: ready(n), Unschedulable: n.Spec.Unschedulable}
-	if m := markOf(n); m != nil && m.uid == string(u.UID) {
-		rn.Started, rn.StartedAt, rn.StartedAttempt = true, m.at, m.attempt
-	}
+	rn := read.Node(n, string(u.UID))
 	rn.NotYet = w.notYet(np, n)
 	rn.AtTarget = rn.NotYet == ""
 	nu := w.updates[n.Name]
-	rn.AgentSilent = r.silent(nu, w.now)
-	if nu == nil {
-		return rn
+	rn.AgentSilent = r.pulse.Silent(nu, w.now)
+	if nu != nil {
+		rn.Run = read.Run(nu, string(u.UID), u.Status.PlanDigest)
 	}
-	if run := nu.Spec.Run; run != nil && run.UID == string(u.UID) && run.PlanDigest == u.Status.PlanDigest {
-		rn.Run = &rollout.Run{Attempt: run.Attempt}
-		if s := nu.Status.Run; s != nil && s.UID == run.UID && s.PlanDigest == run.PlanDigest && s.Attempt == run.Attempt {
-			rn.Run.State, rn.Run.Step, rn.Run.Reason, rn.Run.Message = string(s.State), s.Step, s.Reason, s.Message
-		}
-	}
+	// The Node object and the agent's own look may lag behind the run for a moment.
+	rn.SaysOld = rn.Run != nil && rn.Run.State == rollout.RunSucceeded && !rn.AtTarget && rn.Ready && rn.Run.Ended > settled
 	return rn
 }
+
+// settled is how long after its steps a node that is Ready may look as it did
+// before: then it has come back at its old version.
+const settled = 5 * time.Minute
 
 // notYet says what of the target was not observed on a node, empty if all was.
 func (w *world) notYet(np model.NodePlan, n *corev1.Node) string {
@@ -189,21 +220,36 @@ func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *roll
 	switch {
 	case !rn.Started:
 		return nil
-	case rn.Run == nil && has(np, rollout.Drained) && rn.Unschedulable:
-		d, err := r.Evictor.Decide(ctx, np.Node, o)
-		if err != nil {
-			return err
-		}
-		drains[np.Node] = d
-		rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(np.Node, append(d.Refused, d.Late(now)...))}
-	case rn.Run != nil && rn.Run.State == rollout.RunSucceeded && rn.AtTarget && np.Role == model.RoleControlPlane && update.MovesKubernetes(np):
-		notYet, err := staticpods.NotYet(ctx, r.Live, np.Node, np.To)
-		if err != nil {
-			return err
-		}
-		rn.NotYet, rn.AtTarget = notYet, notYet == ""
+	case rn.Run == nil || rn.Run.Attempt.Number < rn.Attempt.Number:
+		return r.lookAtPods(ctx, np, rn, drains, o, now)
+	case np.Role == model.RoleControlPlane:
+		return r.lookAtStaticPods(ctx, np, rn)
 	}
 	return nil
+}
+
+func (r *Reconciler) lookAtPods(ctx context.Context, np model.NodePlan, rn *rollout.Node, drains map[string]drain.Decision, o *v1alpha1.DrainOptions, now time.Time) error {
+	if !has(np, rollout.Drained) || !rn.Unschedulable {
+		return nil
+	}
+	d, err := r.Evictor.Decide(ctx, np.Node, o)
+	if err != nil {
+		return err
+	}
+	drains[np.Node] = d
+	rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(np.Node, append(d.Refused, d.Late(now)...))}
+	return nil
+}
+
+func (r *Reconciler) lookAtStaticPods(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
+	switch {
+	case rn.Run.State == rollout.RunFailed:
+		rn.Unsettled, err = staticpods.Unsettled(ctx, r.Live, np.Node)
+	case rn.Run.State == rollout.RunSucceeded && rn.AtTarget && update.MovesKubernetes(np):
+		rn.NotYet, err = staticpods.NotYet(ctx, r.Live, np.Node, np.To)
+		rn.AtTarget = rn.NotYet == ""
+	}
+	return err
 }
 
 // has reports whether a node's plan has a step.
@@ -226,59 +272,9 @@ func onNode(node string, vs []model.Verdict) []model.Verdict {
 	return out
 }
 
-// rolloutPools counts who is unavailable in each pool, whatever the cause.
+// rolloutPools reads the pools, and who is unavailable in each.
 func (w *world) rolloutPools() map[string]rollout.Pool {
-	out := map[string]rollout.Pool{}
-	if len(w.pools) == 0 {
-		p := rollout.Pool{Name: update.DefaultPool, Budget: 1}
-		for _, n := range w.nodes {
-			if unavailable(n) {
-				p.Unavailable = append(p.Unavailable, n.Name)
-			}
-		}
-		out[p.Name] = p
-		return out
-	}
-	for i := range w.pools {
-		spec := &w.pools[i].Spec
-		p := rollout.Pool{Name: w.pools[i].Name, Paused: spec.Paused, DrainTimeout: time.Duration(spec.DrainTimeoutSeconds) * time.Second}
-		size := 0
-		for _, n := range w.nodes {
-			if !w.inPool(n, p.Name) {
-				continue
-			}
-			size++
-			if unavailable(n) {
-				p.Unavailable = append(p.Unavailable, n.Name)
-			}
-		}
-		p.Budget = budgetOf(spec.MaxUnavailable, size)
-		out[p.Name] = p
-	}
-	return out
-}
-
-func (w *world) inPool(n *corev1.Node, pool string) bool {
-	return slices.Contains(w.poolsOf(n), pool)
-}
-
-// unavailable nodes are cordoned, not Ready, or being updated.
-func unavailable(n *corev1.Node) bool {
-	return n.Spec.Unschedulable || !ready(n) || markOf(n) != nil
-}
-
-func budgetOf(v *intstr.IntOrString, size int) int {
-	if v == nil {
-		return 1
-	}
-	if v.Type == intstr.Int {
-		return rollout.Budget(int(v.IntVal), false, size)
-	}
-	percent, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%"))
-	if err != nil {
-		return 1
-	}
-	return rollout.Budget(percent, true, size)
+	return read.Pools(w.pools, w.nodes, w.poolsOf, update.DefaultPool)
 }
 
 func metaNow(t time.Time) *metav1.Time {

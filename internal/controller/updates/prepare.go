@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/rollout/forecast"
 )
 
 // prepare plans an update that has not started, asks the gate, and starts it if
@@ -50,6 +51,11 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	res := gate.Decide(gin)
 	st.verdicts, st.warnings, st.gate = res.Verdicts, res.Warnings, &res
 	gatefacts.Answers(u, res, &st.out)
+	foreseen, err := r.foresee(ctx, w, made.Plan)
+	if err != nil {
+		return false, err
+	}
+	st.warnings = append(st.warnings, foreseen...)
 	started = st.judge(u, made.Outcome)
 	if err := r.write(ctx, st); err != nil {
 		return false, err
@@ -58,6 +64,15 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 		r.remember(u.UID)
 	}
 	return started, nil
+}
+
+// foresee says what will not be smooth about a plan, before it starts.
+func (r *Reconciler) foresee(ctx context.Context, w *world, plan model.Plan) ([]model.Verdict, error) {
+	in := w.outlook(plan)
+	if err := r.lookAtEtcd(ctx, w, &in); err != nil {
+		return nil, err
+	}
+	return forecast.Foresee(in), nil
 }
 
 // judge says in which phase an update is that has not moved yet. It starts here,
@@ -173,7 +188,7 @@ func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *
 		return g, nil
 	}
 	g.AgentKnown = nu.Status.Agent != nil
-	g.Heartbeat = r.heard(nu, w.now)
+	g.Heartbeat = r.pulse.Heard(nu, w.now)
 	g.WantHold = nu.Spec.Hold
 	key := nu.Spec.Hold + " " + platform(n)
 	if lists[key] == nil {

@@ -2,7 +2,6 @@ package updates
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -15,10 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/apiaway"
+	"github.com/refit-dev/refit/internal/controller/poolstatus"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/rollout"
+	"github.com/refit-dev/refit/internal/rollout/forecast"
 )
 
 const (
@@ -36,6 +38,8 @@ type status struct {
 	verdicts []model.Verdict
 	warnings []model.Verdict
 	gate     *gate.Result
+	// away is what was measured of the API server.
+	away apiaway.Reading
 	// doneReason of an update that is finished.
 	doneReason string
 }
@@ -59,7 +63,7 @@ func (s *status) phase(p string) {
 func (s *status) finish(reason string) {
 	s.phase(v1alpha1.PhaseDone)
 	s.doneReason = reason
-	s.verdicts = nil
+	s.verdicts, s.out.Estimate = nil, nil
 	if s.out.FinishedAt == nil {
 		s.out.FinishedAt = metaNow(s.now)
 	}
@@ -71,8 +75,23 @@ func (s *status) progress(d rollout.Decision) {
 	s.out.Current = d.Current[:min(len(d.Current), maxCurrent)]
 }
 
+// estimate says when the update will be done, unless it stands still.
+func (s *status) estimate(in rollout.Input, d rollout.Decision) {
+	old := s.out.Estimate
+	s.out.Estimate = nil
+	eta, ok := forecast.Estimate(in, d.Stages)
+	if !ok || d.Halted || d.Finished || in.Paused {
+		return
+	}
+	if old != nil {
+		eta = forecast.Steady(forecast.ETA{Earliest: old.Earliest.Time, Latest: old.Latest.Time, Samples: int(old.Samples)}, eta, s.now)
+	}
+	s.out.Estimate = &v1alpha1.Estimate{Earliest: metav1.NewTime(eta.Earliest.Truncate(time.Second)), Latest: metav1.NewTime(eta.Latest.Truncate(time.Second)), Samples: int32(eta.Samples)}
+}
+
 // generic reasons come after the specific ones that explain them.
-var generic = map[string]bool{v1alpha1.ReasonDraining: true, v1alpha1.ReasonUpdating: true, v1alpha1.ReasonSettling: true, v1alpha1.ReasonHalted: true}
+var generic = map[string]bool{v1alpha1.ReasonDraining: true, v1alpha1.ReasonUpdating: true, v1alpha1.ReasonSettling: true, v1alpha1.ReasonHalted: true,
+	v1alpha1.ReasonSoaking: true, v1alpha1.ReasonUndoing: true}
 
 // rank: what a person must do first, then what is waited for, then what is busy.
 func rank(v model.Verdict) int {
@@ -189,50 +208,7 @@ func pick(cond bool, a, b string) string {
 
 // writePools counts the nodes of every pool.
 func (r *Reconciler) writePools(ctx context.Context, w *world) error {
-	var errs []error
-	for i := range w.pools {
-		p := &w.pools[i]
-		st := w.poolStatus(p)
-		if !equality.Semantic.DeepEqual(p.Status, st) {
-			errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "UpdatePool", Name: p.Name, UID: string(p.UID)}, &st))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (w *world) poolStatus(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
-	st := v1alpha1.UpdatePoolStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
-	target := w.target()
-	var twice []string
-	for _, n := range w.nodes {
-		if !w.inPool(n, p.Name) {
-			continue
-		}
-		st.Nodes++
-		if len(w.poolsOf(n)) > 1 {
-			twice = append(twice, n.Name)
-		}
-		if unavailable(n) {
-			st.Unavailable++
-		}
-		switch {
-		case markOf(n) != nil:
-			st.Updating++
-		case target != "" && n.Status.NodeInfo.KubeletVersion == target:
-			st.Updated++
-		}
-	}
-	cond := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected,
-		Message: fmt.Sprintf("%d nodes", st.Nodes), ObservedGeneration: p.Generation}
-	if len(twice) > 0 {
-		cond.Status, cond.Reason = metav1.ConditionFalse, v1alpha1.ReasonNodeInTwoPools
-		cond.Message = short("also in another pool: " + strings.Join(twice, ", "))
-	}
-	meta.SetStatusCondition(&st.Conditions, cond)
-	cond.Type = v1alpha1.ConditionStalled
-	cond.Status = map[metav1.ConditionStatus]metav1.ConditionStatus{metav1.ConditionTrue: metav1.ConditionFalse, metav1.ConditionFalse: metav1.ConditionTrue}[cond.Status]
-	meta.SetStatusCondition(&st.Conditions, cond)
-	return st
+	return poolstatus.Write(ctx, r.Client, poolstatus.Look{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: w.poolsOf, Target: w.target()})
 }
 
 // target is the Kubernetes version of the update that moves nodes, else of the

@@ -16,12 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/apiaway"
+	"github.com/refit-dev/refit/internal/controller/cordon"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
@@ -50,20 +53,26 @@ type Reconciler struct {
 	Plans   *plans.Store
 	Headers *headers.Cache
 	Evictor *evict.Evictor
-	Gate    *gatefacts.Gatherer
-	Events  events.EventRecorder
-	Metrics *Metrics
-	Now     func() time.Time
+	// Cordoner is made by Setup.
+	Cordoner *cordon.Cordoner
+	Gate     *gatefacts.Gatherer
+	Events   events.EventRecorder
+	Metrics  *Metrics
+	// Away measures how long the API server does not answer; nil measures nothing.
+	Away *apiaway.Meter
+	Now  func() time.Time
 
 	mu sync.Mutex
 	// started remembers what was written and may not be in the cache yet; it is
 	// only ever a reason to wait.
 	started map[types.UID]bool
+	// counted is how much of what Away measured is in an update's status.
+	counted counted
 	// told remembers which events were sent, so that a drain that is tried again
 	// does not repeat itself.
 	told map[string]bool
 	// pulse remembers when each agent's heartbeat was seen to change.
-	pulse map[string]beat
+	pulse pulse.Pulse
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
 	planNode roster.Memo[*update.Node]
@@ -75,6 +84,7 @@ type Reconciler struct {
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times) error {
 	r.Roster = roster.New()
 	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
+	r.Cordoner = &cordon.Cordoner{Client: r.Client, Live: r.Live, Roster: r.Roster, Now: r.Now}
 	if err := r.Roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: fleet.NodeUpdateChanged}); err != nil {
 		return err
 	}
@@ -172,4 +182,16 @@ func sooner(a, b time.Duration) time.Duration {
 		return b
 	}
 	return a
+}
+
+// once reports true the first time it is asked about something.
+func (r *Reconciler) once(what string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told == nil {
+		r.told = map[string]bool{}
+	}
+	first := !r.told[what]
+	r.told[what] = true
+	return first
 }

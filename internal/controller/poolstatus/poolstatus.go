@@ -1,0 +1,98 @@
+package poolstatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/rollout/read"
+	"github.com/refit-dev/refit/internal/rollout/window"
+)
+
+// Look is what is counted.
+type Look struct {
+	Now   time.Time
+	Pools []v1alpha1.UpdatePool
+	Nodes []*corev1.Node
+	// PoolsOf names the pools whose selector matches a node.
+	PoolsOf func(*corev1.Node) []string
+	// Target is the Kubernetes version that updated nodes have, empty if none is known.
+	Target string
+}
+
+// Write counts the nodes of every pool and writes the statuses that differ.
+func Write(ctx context.Context, c client.Client, l Look) error {
+	var errs []error
+	for i := range l.Pools {
+		p := &l.Pools[i]
+		st := l.of(p)
+		if !equality.Semantic.DeepEqual(p.Status, st) {
+			errs = append(errs, ssa.Status(ctx, c, ssa.Object{Kind: "UpdatePool", Name: p.Name, UID: string(p.UID)}, &st))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Look) of(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
+	st := v1alpha1.UpdatePoolStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
+	twice := l.count(p.Name, &st)
+	cond := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected,
+		Message: fmt.Sprintf("%d nodes", st.Nodes), ObservedGeneration: p.Generation}
+	if len(twice) > 0 {
+		cond.Status, cond.Reason, cond.Message = metav1.ConditionFalse, v1alpha1.ReasonNodeInTwoPools, "also in another pool: "+names(twice)
+	}
+	if pace := read.Pool(p, 0); pace.Invalid != "" {
+		cond.Status, cond.Reason, cond.Message = metav1.ConditionFalse, v1alpha1.ReasonWindowInvalid, "no node starts: "+pace.Invalid
+	} else {
+		st.Window = window.Openness(pace.Windows, l.Now)
+	}
+	meta.SetStatusCondition(&st.Conditions, cond)
+	cond.Type = v1alpha1.ConditionStalled
+	cond.Status = map[metav1.ConditionStatus]metav1.ConditionStatus{metav1.ConditionTrue: metav1.ConditionFalse, metav1.ConditionFalse: metav1.ConditionTrue}[cond.Status]
+	meta.SetStatusCondition(&st.Conditions, cond)
+	return st
+}
+
+// count counts a pool's nodes and names those that are in another pool too.
+func (l *Look) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice []string) {
+	for _, n := range l.Nodes {
+		in := l.PoolsOf(n)
+		if !slices.Contains(in, pool) {
+			continue
+		}
+		st.Nodes++
+		if len(in) > 1 {
+			twice = append(twice, n.Name)
+		}
+		if read.Unavailable(n) {
+			st.Unavailable++
+		}
+		switch {
+		case read.MarkOf(n) != nil:
+			st.Updating++
+		case l.Target != "" && n.Status.NodeInfo.KubeletVersion == l.Target:
+			st.Updated++
+		}
+	}
+	return twice
+}
+
+// names of as many nodes as a condition has room for.
+func names(all []string) string {
+	const most = 10
+	if len(all) <= most {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}

@@ -1,0 +1,204 @@
+package rollout
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/rollout/window"
+)
+
+// line is one pool's queue: who goes first, whose turn it is, who holds a place.
+type line struct {
+	Pool
+	// canary are the workers that go first.
+	canary map[string]bool
+	// zone whose turn it is among the workers that are not settled.
+	zone    string
+	hasZone bool
+	// used are the nodes that hold a place in the budget: unavailable or watched.
+	used map[string]bool
+	// watched are the done nodes that have not soaked, with the end of it; zero if
+	// they must become Ready first.
+	watched map[string]time.Time
+	// moving counts the nodes that this update has started.
+	moving int
+	// fits says by role whether a node may start in the pool's windows.
+	fits map[string]window.Fit
+	// said keeps what was said of the pool from being said for every node.
+	said map[string]bool
+}
+
+// lineUp makes the queues of all pools.
+func lineUp(in *Input, stages map[string]string) map[string]*line {
+	lines := map[string]*line{}
+	workers := map[string][]model.NodePlan{}
+	for _, np := range in.Plan.Nodes {
+		l := lines[np.Pool]
+		if l == nil {
+			l = newLine(in.Pools[np.Pool])
+			lines[np.Pool] = l
+		}
+		if in.Nodes[np.Node].Started {
+			l.moving++
+		}
+		if np.Role == model.RoleWorker && stages[np.Node] != StageGone {
+			workers[np.Pool] = append(workers[np.Pool], np)
+		}
+	}
+	for name, l := range lines {
+		l.pickCanary(in, stages, l.ordered(in, workers[name]))
+	}
+	for _, np := range in.Plan.Nodes {
+		lines[np.Pool].watch(in, np, stages[np.Node])
+	}
+	for name, l := range lines {
+		l.pickZone(in, stages, l.ordered(in, workers[name]))
+	}
+	return lines
+}
+
+// Queue is one pool's share of a rollout.
+type Queue struct {
+	Pool
+	// Workers in the order in which they go.
+	Workers []model.NodePlan
+	// Canary are those of them that go first.
+	Canary map[string]bool
+}
+
+// Queues of all pools, at stages that Stages or Next gave.
+func Queues(in Input, stages map[string]string) map[string]Queue {
+	out := map[string]Queue{}
+	for name, l := range lineUp(&in, stages) {
+		var ws []model.NodePlan
+		for _, np := range in.Plan.Nodes {
+			if np.Pool == name && np.Role == model.RoleWorker && stages[np.Node] != StageGone {
+				ws = append(ws, np)
+			}
+		}
+		out[name] = Queue{l.Pool, l.ordered(&in, ws), l.canary}
+	}
+	return out
+}
+
+func newLine(p Pool) *line {
+	l := &line{Pool: p, canary: map[string]bool{}, used: map[string]bool{}, watched: map[string]time.Time{}, fits: map[string]window.Fit{}, said: map[string]bool{}}
+	l.Budget = max(1, l.Budget)
+	for _, n := range p.Unavailable {
+		l.used[n] = true
+	}
+	return l
+}
+
+// ordered are the workers of a pool as they go: by zone if the pool says so,
+// else as planned.
+func (l *line) ordered(in *Input, workers []model.NodePlan) []model.NodePlan {
+	if !l.Zones {
+		return workers
+	}
+	out := slices.Clone(workers)
+	sort.SliceStable(out, func(i, j int) bool { return in.Nodes[out[i].Node].Zone < in.Nodes[out[j].Node].Zone })
+	return out
+}
+
+// pickCanary takes the first workers, without those that a person holds.
+func (l *line) pickCanary(in *Input, stages map[string]string, workers []model.NodePlan) {
+	want := l.Canary.Of(len(workers))
+	for _, np := range workers {
+		if len(l.canary) >= want {
+			return
+		}
+		if in.Nodes[np.Node].Held && stages[np.Node] == StageWaiting {
+			continue
+		}
+		l.canary[np.Node] = true
+	}
+}
+
+// watch notes a done node that has not soaked: it keeps its place in the budget.
+func (l *line) watch(in *Input, np model.NodePlan, stage string) {
+	n := in.Nodes[np.Node]
+	if stage != StageDone || n.FinishedAt.IsZero() {
+		return
+	}
+	soak := l.Soak
+	if l.canary[np.Node] {
+		soak = max(soak, l.CanarySoak)
+	}
+	end := n.soakFrom(in.Now).Add(soak)
+	switch {
+	case !n.Ready:
+		end = time.Time{}
+	case !end.After(in.Now):
+		return
+	}
+	l.watched[np.Node] = end
+	l.used[np.Node] = true
+}
+
+// soakFrom is when a node began to soak: when it was given back, or became
+// Ready again since. A time in the future is a wrong clock.
+func (n Node) soakFrom(now time.Time) time.Time {
+	if n.ReadySince.After(n.FinishedAt) && !n.ReadySince.After(now) {
+		return n.ReadySince
+	}
+	return n.FinishedAt
+}
+
+// pickZone finds the zone whose turn it is: the one in which a node moves or is
+// watched, else the first in which one waits. A zone does not wait for nodes that
+// a person holds.
+func (l *line) pickZone(in *Input, stages map[string]string, workers []model.NodePlan) {
+	if !l.Zones {
+		return
+	}
+	for _, np := range workers {
+		n, stage := in.Nodes[np.Node], stages[np.Node]
+		_, watched := l.watched[np.Node]
+		moves := !settled(stage) && stage != StageWaiting
+		if watched || moves || stage == StageWaiting && !n.Held && !l.hasZone {
+			l.zone, l.hasZone = n.Zone, true
+		}
+		if watched || moves {
+			return
+		}
+	}
+}
+
+// canaryPassed reports whether every canary is done and has soaked; until is
+// when the last will have, zero if that is not known yet.
+func (l *line) canaryPassed(stages map[string]string) (passed bool, until time.Time) {
+	passed = true
+	for name := range l.canary {
+		end, watched := l.watched[name]
+		switch {
+		case stages[name] != StageDone, watched && end.IsZero():
+			return false, time.Time{}
+		case watched:
+			passed = false
+			if end.After(until) {
+				until = end
+			}
+		}
+	}
+	return passed, until
+}
+
+// once reports true the first time.
+func (l *line) once(what string) bool {
+	first := !l.said[what]
+	l.said[what] = true
+	return first
+}
+
+// soakEnd is when the last watched node has soaked, and who that is.
+func soakEnd(in *Input, stages map[string]string, lines map[string]*line) (until time.Time, who string) {
+	for _, np := range in.Plan.Nodes {
+		if end, ok := lines[np.Pool].watched[np.Node]; ok && stages[np.Node] == StageDone && end.After(until) {
+			until, who = end, np.Node
+		}
+	}
+	return until, who
+}

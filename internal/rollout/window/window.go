@@ -1,0 +1,165 @@
+package window
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Window is a time in which nodes may start.
+type Window struct {
+	// Days on which it opens; none is every day.
+	Days []time.Weekday
+	// Start is the minute of the day at which it opens, in Zone. If the clocks skip
+	// it that day, it opens as much later.
+	Start int
+	// Duration it stays open, up to a week.
+	Duration time.Duration
+	Zone     *time.Location
+}
+
+// span is one opening of a window.
+type span struct {
+	opens, closes time.Time
+	zone          *time.Location
+}
+
+// maxOpen is how far ahead windows that follow each other without a gap are
+// looked at: who has a month is not waiting for the end of it.
+const maxOpen = 28 * 24 * time.Hour
+
+// lookAhead is how far ahead an opening is looked for: it comes once a week at
+// the least, and the clocks may be set meanwhile.
+const lookAhead = 9
+
+// openings of all windows from a week before t on, merged where they touch or
+// overlap, in order.
+func openings(ws []Window, t time.Time) []span {
+	var all []span
+	for _, w := range ws {
+		all = append(all, w.openings(t)...)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].opens.Before(all[j].opens) })
+	var out []span
+	for _, s := range all {
+		if n := len(out); n > 0 && !s.opens.After(out[n-1].closes) {
+			if s.closes.After(out[n-1].closes) {
+				out[n-1].closes = s.closes
+			}
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (w Window) openings(t time.Time) []span {
+	y, m, day := t.In(w.Zone).Date()
+	var out []span
+	for i := -lookAhead; i <= lookAhead+int(maxOpen/(24*time.Hour)); i++ {
+		if date := time.Date(y, m, day+i, 12, 0, 0, 0, w.Zone); !w.on(date.Weekday()) {
+			continue
+		}
+		opens := time.Date(y, m, day+i, w.Start/60, w.Start%60, 0, 0, w.Zone)
+		out = append(out, span{opens, opens.Add(w.Duration), w.Zone})
+	}
+	return out
+}
+
+func (w Window) on(d time.Weekday) bool {
+	for _, x := range w.Days {
+		if x == d {
+			return true
+		}
+	}
+	return len(w.Days) == 0
+}
+
+// String says the window as people do: Mon, Tue 22:00 for 4h Europe/Berlin.
+func (w Window) String() string {
+	days := "every day"
+	if len(w.Days) > 0 {
+		names := make([]string, 0, len(w.Days))
+		for _, d := range w.Days {
+			names = append(names, d.String()[:3])
+		}
+		days = strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s %02d:%02d for %s %s", days, w.Start/60, w.Start%60, Span(w.Duration), w.Zone)
+}
+
+// Fit says whether a node may start now, and when it next may.
+type Fit struct {
+	// Now: a window is open and what is left of it is enough.
+	Now bool
+	// Open: a window is open until Closes, enough or not.
+	Open   bool
+	Closes time.Time
+	// Next time at which a node may start, zero if no window is ever long enough.
+	Next time.Time
+	// Need is how long a node takes, 0 if none was ever timed.
+	Need time.Duration
+}
+
+// FitIn answers for windows, of which there is at least one, and a node that takes
+// from low to high, as far as that was learned. What it needs is high; if no
+// window is as long as that, but low fits, a node may start where that fits:
+// better a node that may overrun than one that waits for ever because of the day
+// on which one took long.
+func FitIn(ws []Window, now time.Time, low, high time.Duration) Fit {
+	f := Fit{Need: high}
+	all := openings(ws, now)
+	if longest(all) < f.Need {
+		f.Need = low
+	}
+	for _, s := range all {
+		if !s.closes.After(now) {
+			continue
+		}
+		if !s.opens.After(now) {
+			f.Open, f.Closes = true, s.closes.In(s.zone)
+			f.Now = s.closes.Sub(now) >= f.Need
+		} else if s.closes.Sub(s.opens) >= f.Need {
+			f.Next = s.opens.In(s.zone)
+			return f
+		}
+	}
+	return f
+}
+
+func longest(all []span) time.Duration {
+	var out time.Duration
+	for _, s := range all {
+		out = max(out, s.closes.Sub(s.opens))
+	}
+	return out
+}
+
+// Openness answers for people: until when a pool's nodes may start, or when they
+// may next.
+func Openness(ws []Window, now time.Time) string {
+	if len(ws) == 0 {
+		return ""
+	}
+	f := FitIn(ws, now, 0, 0)
+	if f.Open {
+		return "open until " + Local(f.Closes)
+	}
+	return "opens " + Local(f.Next)
+}
+
+// Local is a time in its window's own zone, with the offset that tells apart
+// what the clocks do twice.
+func Local(t time.Time) string { return t.Format("Mon 2006-01-02 15:04 -07:00") }
+
+// Span is a duration for people: 1h30m, 45s.
+func Span(d time.Duration) string {
+	d = d.Round(time.Second)
+	s := d.String()
+	if d >= time.Minute {
+		s = strings.TrimSuffix(s, "m0s") + map[bool]string{true: "m"}[strings.HasSuffix(s, "m0s")]
+		s = strings.TrimSuffix(s, "h0m") + map[bool]string{true: "h"}[strings.HasSuffix(s, "h0m")]
+	}
+	return s
+}
