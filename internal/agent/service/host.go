@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -212,6 +213,10 @@ func (h *nodeHost) place(ctx context.Context, payload string) string {
 		path, err = h.Kubeadm(ctx)
 	case bundle.PayloadKubectl:
 		path = h.Kubectl()
+	default:
+		if slices.Contains(bundle.Programs(), payload) {
+			path, err = runtimePart(h).Program(ctx, payload)
+		}
 	}
 	if err != nil {
 		return ""

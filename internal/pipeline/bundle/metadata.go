@@ -22,7 +22,14 @@ const (
 	PayloadKubectl    = "kubectl"
 	PayloadRefitAgent = "refit-agent"
 	PayloadRefit      = "refit"
+	PayloadCNIPlugins = "cni-plugins" // a tar of network plugins
 )
+
+// Programs are the payloads that replace a program of a node of that name, where
+// it has one.
+func Programs() []string {
+	return []string{"conmon", "conmonrs", "containerd", "containerd-shim-runc-v2", "crictl", "crio", "crun", "ctr", "nerdctl", "pinns", "runc", "youki"}
+}
 
 // Metadata is what a bundle says of itself. It hangs under the top manifest,
 // so the bundle's digest covers it.

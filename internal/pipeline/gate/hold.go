@@ -6,7 +6,7 @@ import (
 )
 
 // nodePayloads are the files of a bundle that every node keeps for its updaters.
-var nodePayloads = []string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent}
+var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins}, bundle.Programs()...)
 
 // Wanted is everything of a bundle that a node of a platform must hold before
 // anything starts.

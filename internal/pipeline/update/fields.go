@@ -1,10 +1,12 @@
 package update
 
 import (
+	"slices"
 	"sort"
 	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 // Fields are parts of a node: path to value. A value is a version, a digest or
@@ -33,19 +35,17 @@ const (
 	PathKubeletConfig = "kubelet/config" // the hash of the own drop-in
 )
 
-// ownPayloads are no programs of the node: their versions are fields of their
-// own, or they are refit itself.
-var ownPayloads = map[string]bool{"kubelet": true, "kubeadm": true, "kubectl": true, "refit-agent": true, "refit": true}
-
-// payloadPath is the field that a payload of a bundle is wanted for, "" if none.
+// payloadPath is the field that a payload of a bundle is wanted for, "" if none:
+// the versions of kubelet and kubeadm are fields of their own, and most files of a
+// bundle are no programs of a node.
 func payloadPath(name string) string {
 	switch {
-	case ownPayloads[name]:
-		return ""
-	case name == "cni-plugins":
+	case name == bundle.PayloadCNIPlugins:
 		return PathCNIPlugins
+	case slices.Contains(bundle.Programs(), name):
+		return PrefixProgram + name
 	}
-	return PrefixProgram + name
+	return ""
 }
 
 // current is all that is known of what runs on a node.
