@@ -14,7 +14,7 @@ func Make(in Input) Outcome {
 	in.Nodes = sortedNodes(in.Nodes)
 	out := Outcome{Plan: model.Plan{Version: model.PlanVersion, Target: in.Target, Nodes: []model.NodePlan{}}}
 	out.Verdicts = append(out.Verdicts, older(&in)...)
-	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools), deadlines: map[string]int32{}}
+	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools), deadlines: map[string]int32{}, alike: map[likeness]*model.NodePlan{}}
 	for _, pool := range in.Pools {
 		p.deadlines[pool.Name] = pool.StepDeadlineSeconds
 	}
@@ -38,6 +38,8 @@ type planner struct {
 	deadlines map[string]int32
 	// firstTaken is set once a control-plane node got kubeadm's apply.
 	firstTaken bool
+	// alike are the plans of nodes, without regard to the name; nil is nothing to do.
+	alike map[likeness]*model.NodePlan
 }
 
 // sortedNodes: control planes first, then by name; the input's order never matters.
@@ -92,13 +94,35 @@ func (p *planner) poolOf(n Node, differs bool) (pool string, ok bool) {
 	return n.Pools[0], true
 }
 
-// add puts a node into the plan if it differs from the target.
+// add puts a node into the plan if it differs from the target. Nodes that are
+// alike but for their names share what the first of them got, steps and all.
 func (p *planner) add(n Node) {
+	key, ok := p.likeness(n)
+	if np, known := p.alike[key]; ok && known {
+		if np != nil {
+			share := *np
+			share.Node = n.Name
+			p.out.Plan.Nodes = append(p.out.Plan.Nodes, share)
+		}
+		return
+	}
+	before := len(p.out.Verdicts) + len(p.out.Warnings)
+	np := p.one(n)
+	if np != nil {
+		p.out.Plan.Nodes = append(p.out.Plan.Nodes, *np)
+	}
+	if ok && len(p.out.Verdicts)+len(p.out.Warnings) == before { // nothing was said about it by name
+		p.alike[key] = np
+	}
+}
+
+// one plans a node, nil if it is left as it is.
+func (p *planner) one(n Node) *model.NodePlan {
 	q := Question{Input: p.in, Node: n, Current: current(n), Desired: desired(p.in, n)}
 	ds := Differences(q.Current, q.Desired)
 	pool, ok := p.poolOf(n, len(ds) > 0)
 	if !ok || len(ds) == 0 {
-		return
+		return nil
 	}
 	q.First = n.ControlPlane && !p.firstTaken && p.needsApply() && movesConfig(ds)
 	p.firstTaken = p.firstTaken || q.First
@@ -115,7 +139,7 @@ func (p *planner) add(n Node) {
 			break
 		}
 	}
-	p.out.Plan.Nodes = append(p.out.Plan.Nodes, np)
+	return &np
 }
 
 // strangers are nodes that an update is limited to and that are not there: it
