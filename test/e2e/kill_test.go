@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
@@ -36,8 +34,7 @@ type killPoint struct {
 // reported is a moment that the node's NodeUpdate tells.
 func reported(when func(nu *v1alpha1.NodeUpdate) bool) moment {
 	return func(ctx context.Context, s *scenario.Scenario, node string) bool {
-		nu := &v1alpha1.NodeUpdate{}
-		err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, nu)
+		nu, err := nodeUpdateOf(ctx, s, node)
 		return err == nil && when(nu)
 	}
 }

@@ -96,8 +96,12 @@ func eventually(t *testing.T, limit time.Duration, what string, ask func() (bool
 
 func nodeUpdate(t *testing.T, s *scenario.Scenario, node string) (*v1alpha1.NodeUpdate, error) {
 	t.Helper()
+	return nodeUpdateOf(t.Context(), s, node)
+}
+
+func nodeUpdateOf(ctx context.Context, s *scenario.Scenario, node string) (*v1alpha1.NodeUpdate, error) {
 	nu := &v1alpha1.NodeUpdate{}
-	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, nu)
+	err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, nu)
 	return nu, err
 }
 

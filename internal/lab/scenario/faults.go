@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/lab/components"
 )
 
 // fillFile takes a node's room.
@@ -71,6 +72,30 @@ func (s *Scenario) Cordoned(ctx context.Context, node string) (bool, error) {
 	var n corev1.Node
 	err := s.Client.Get(ctx, client.ObjectKey{Name: node}, &n)
 	return n.Spec.Unschedulable, err
+}
+
+// Kubelet is a node's kubelet version, and whether the node is Ready.
+func (s *Scenario) Kubelet(ctx context.Context, node string) (version string, ready bool, err error) {
+	var n corev1.Node
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
+		return "", false, err
+	}
+	for _, c := range n.Status.Conditions {
+		ready = ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	return n.Status.NodeInfo.KubeletVersion, ready, nil
+}
+
+// ReplaceKubelet puts the kubelet of a release into a node behind refit's back,
+// and restarts it.
+func (s *Scenario) ReplaceKubelet(ctx context.Context, node string, r *components.Kubernetes) error {
+	f, err := os.Open(filepath.Join(r.BinDir, "kubelet"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	const place = `p=$(command -v kubelet) && cat > "$p.new" && chmod 755 "$p.new" && mv "$p.new" "$p" && systemctl restart kubelet`
+	return s.Lab.Exec(ctx, node, f, io.Discard, io.Discard, "sh", "-c", place)
 }
 
 // WorkloadPods is how many pods of the workload a node has.

@@ -213,6 +213,8 @@ type BundleOptions struct {
 	Key     string // path of the key; default the scenario's own
 	// Release the payloads and images come from; default To.
 	Release *components.Kubernetes
+	// Without leaves out the images whose name contains it.
+	Without string
 }
 
 // FromRelease is the release the cluster started at.
@@ -254,6 +256,9 @@ func (s *Scenario) makeBundle(ctx context.Context, o BundleOptions) (Bundle, err
 	file := s.Path(o.File)
 	args := []string{"bundle", "create", "--output", file, "--key", o.Key, "--name", "demo", "--version", o.Version, "oci:" + s.Path("image")}
 	for _, i := range append(o.Release.Images, s.app) {
+		if o.Without != "" && strings.Contains(i.Name, o.Without) {
+			continue
+		}
 		args = append(args, "oci-archive:"+i.Archive)
 	}
 	for _, p := range []string{"kubelet", "kubeadm", "kubectl"} {

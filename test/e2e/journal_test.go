@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/lab/scenario"
+)
+
+// journalPoints are the lines of a run at which an agent can die, in the order
+// in which a run passes them first.
+var journalPoints = []string{
+	failpoint.JournalRun, failpoint.StepBefore, failpoint.KubeadmBinary, failpoint.KubeadmStarted, failpoint.StepAfter,
+	failpoint.JournalStep, failpoint.KubeletReplaced, failpoint.KubeletRestarted, failpoint.JournalFinish, failpoint.RunReported,
+}
+
+// TestJournalKills cuts every node's agent off at every line of its run's
+// journal, one after the other, and the controller at every change of a node.
+// The update finishes by itself; results/journal.json says what was cut.
+func TestJournalKills(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("the kill at every line takes long: make e2e")
+	}
+	s := start(t, "journal", 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
+	must(t, err)
+	dev, err := s.Insert(ctx, s.Stick, b)
+	must(t, err)
+	must(t, s.Install(ctx, b, dev))
+	must(t, s.Approve(ctx, b))
+	digest, err := s.Prepare(ctx, b)
+	must(t, err)
+	startUpdate(t, s)
+
+	var mu sync.Mutex
+	cut := map[string][]string{}
+	var wg sync.WaitGroup
+	for _, n := range s.Lab.Nodes() {
+		wg.Go(func() {
+			for _, p := range journalPoints {
+				if diesAt(ctx, s, n, p) {
+					mu.Lock()
+					cut[n] = append(cut[n], p)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	controller := 0
+	wg.Go(func() { controller = killAtChanges(ctx, s) })
+	finished(t, s, b, digest)
+	cancel()
+	wg.Wait()
+	for _, n := range s.Lab.Nodes() {
+		for _, p := range journalPoints {
+			if !slices.Contains(cut[n], p) {
+				t.Errorf("the agent of %s never died at %s", n, p)
+			}
+		}
+	}
+	if controller < 6 {
+		t.Errorf("the controller was killed %d times only", controller)
+	}
+	text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "agents": cut,
+		"controllerKills": controller, "outcome": "finished by itself, every node observed at " + to}, "", "  ")
+	must(t, err)
+	must(t, os.WriteFile("results/journal.json", append(text, '\n'), 0o644))
+}
+
+// diesAt has the agent of a node die at its next pass of the point.
+func diesAt(ctx context.Context, s *scenario.Scenario, node, point string) bool {
+	const file = "/var/lib/refit/failpoint"
+	if s.Exec(ctx, node, "sh", "-c", "echo "+point+" > "+file) != nil {
+		return false
+	}
+	for ctx.Err() == nil {
+		if err := s.Exec(ctx, node, "test", "!", "-e", file); err == nil {
+			return true
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return false
+}
+
+// killAtChanges kills the controller each time a node was cordoned, permitted,
+// reported or uncordoned, and gives the number of kills.
+func killAtChanges(ctx context.Context, s *scenario.Scenario) int {
+	seen := map[string]bool{}
+	kills := 0
+	for ctx.Err() == nil {
+		for _, n := range s.Lab.Nodes() {
+			look, cancel := context.WithTimeout(ctx, time.Second)
+			state := stateOf(look, s, n)
+			cancel()
+			if state == "" || seen[state] {
+				continue
+			}
+			seen[state] = true
+			if s.KillController(ctx) == nil {
+				kills++
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return kills
+}
+
+// stateOf names how far a node is; "" if it cannot be seen or nothing began.
+func stateOf(ctx context.Context, s *scenario.Scenario, node string) string {
+	cordoned, err := s.Cordoned(ctx, node)
+	if err != nil {
+		return ""
+	}
+	nu, err := nodeUpdateOf(ctx, s, node)
+	switch {
+	case err != nil:
+		return ""
+	case nu.Status.Run != nil && nu.Spec.Run != nil && !cordoned:
+		return node + " uncordoned"
+	case nu.Status.Run != nil && nu.Spec.Run != nil:
+		return node + " " + string(nu.Status.Run.State)
+	case nu.Spec.Run != nil:
+		return node + " permitted"
+	case cordoned:
+		return node + " cordoned"
+	}
+	return ""
+}
