@@ -210,8 +210,34 @@ func planView(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (
 		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update says %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
 	v.Plan = &p
-	v.Estimates, err = estimates(ctx, c, p)
-	return v, err
+	if v.Estimates, err = estimates(ctx, c, p); err != nil {
+		return v, err
+	}
+	var all v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &all); err != nil {
+		return v, cluster.ListError(err)
+	}
+	v.APIAway = apiAway(all.Items, u)
+	return v, nil
+}
+
+// apiAway is what was measured of the API server in the last other update that
+// came to its end and in which it was away at all.
+func apiAway(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.APIAway {
+	var last *v1alpha1.ClusterUpdate
+	for i := range all {
+		x := &all[i]
+		if x.UID == but.UID || x.Status.FinishedAt == nil || x.Status.APIAway == nil || x.Status.APIAway.Seconds == 0 {
+			continue
+		}
+		if last == nil || last.Status.FinishedAt.Before(x.Status.FinishedAt) {
+			last = x
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return &render.APIAway{Update: last.Name, TotalSeconds: last.Status.APIAway.Seconds, LongestSeconds: last.Status.APIAway.LongestSeconds}
 }
 
 // loadPlan reads a plan, which may be in parts. What it is worth is told by its

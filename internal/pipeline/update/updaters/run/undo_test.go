@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,7 +200,7 @@ func TestUndo(t *testing.T) {
 type stubborn struct {
 	hangs   chan struct{} // nil: it answers
 	deaf    bool          // does not listen to its context
-	started int
+	started atomic.Int32
 }
 
 func (*stubborn) Name() string { return "kubeadm" }
@@ -207,7 +208,7 @@ func (s *stubborn) Observe(context.Context, updaters.Task) (updaters.Observation
 	return updaters.Observation{Detail: "not yet"}, nil
 }
 func (s *stubborn) Update(ctx context.Context, _ updaters.Task) (updaters.Result, error) {
-	s.started++
+	s.started.Add(1)
 	switch {
 	case s.deaf:
 		<-s.hangs
@@ -260,8 +261,8 @@ func TestADeadlineEndsWhatHangs(t *testing.T) {
 				if took := time.Since(began); took < time.Hour || took > time.Hour+time.Minute {
 					t.Fatalf("after %s", took)
 				}
-				if u.deaf && u.started != 1 {
-					t.Fatalf("called %d times although the first call had not returned", u.started)
+				if u.deaf && u.started.Load() != 1 {
+					t.Fatalf("called %d times although the first call had not returned", u.started.Load())
 				}
 				if u.hangs != nil {
 					close(u.hangs)
@@ -285,14 +286,14 @@ func TestACallThatHangsIsSaid(t *testing.T) {
 		go e.Run(ctx, func() *v1alpha1.NodeRun { return r }, func(s *v1alpha1.NodeRunStatus) { said = append(said, s.Message) })
 		time.Sleep(2 * callTime)
 		synctest.Wait()
-		if len(said) != 2 || !strings.Contains(said[1], "hangs") || u.started != 1 {
-			t.Fatalf("said %q, called %d times", said, u.started)
+		if len(said) != 2 || !strings.Contains(said[1], "hangs") || u.started.Load() != 1 {
+			t.Fatalf("said %q, called %d times", said, u.started.Load())
 		}
 		close(u.hangs)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if said[len(said)-1] != "working" || u.started < 2 {
-			t.Fatalf("said %q, called %d times", said, u.started)
+		if said[len(said)-1] != "working" || u.started.Load() < 2 {
+			t.Fatalf("said %q, called %d times", said, u.started.Load())
 		}
 		end()
 		synctest.Wait()
