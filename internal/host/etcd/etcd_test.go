@@ -16,7 +16,7 @@ etcd_server_quota_backend_bytes 2.147483648e+09
 etcd_server_has_leader 1
 `
 
-func member(t *testing.T, status int, health, metrics string) string {
+func pages(t *testing.T, status int, health, metrics string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" {
@@ -45,7 +45,7 @@ func TestAsk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			base := member(t, tc.status, tc.health, tc.metrics)
+			base := pages(t, tc.status, tc.health, tc.metrics)
 			got := Ask(t.Context(), base)
 			got.Message = strings.ReplaceAll(got.Message, base, "URL")
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -30,6 +30,12 @@ func (p Paths) KubeletConfig() string { return p.at("/var/lib/kubelet/config.yam
 // KubeletFlags is the file with the kubelet's flags that kubeadm writes.
 func (p Paths) KubeletFlags() string { return p.at("/var/lib/kubelet/kubeadm-flags.env") }
 
+// Etcd is one of the files of etcd's certificates, for example ca.crt.
+func (p Paths) Etcd(name string) string { return p.at("/etc/kubernetes/pki/etcd/" + name) }
+
+// KubeadmTemp is where kubeadm leaves copies of what it replaced.
+func (p Paths) KubeadmTemp() string { return p.at("/etc/kubernetes/tmp") }
+
 func (p Paths) at(path string) string { return filepath.Join("/", p.Root, path) }
 
 // kubeconfig is the little of a kubeconfig that is needed here.

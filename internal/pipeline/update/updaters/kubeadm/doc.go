@@ -11,10 +11,12 @@
 // are asked again a few times: a runtime that was just killed is back soon. Done means that kubeadm succeeded and
 // the manifests have the target's version.
 //
-// kubeadm keeps a copy of the manifests and of etcd's data in
-// /etc/kubernetes/tmp before it changes a control plane; refit takes no other
-// snapshot of etcd and restores none. A control plane does not go back to an
-// earlier minor version.
+// Before the first start on a node with a member of etcd, the other members are
+// asked whether they keep the quorum, and a snapshot is written into the run's
+// rollback directory and compared with etcd's own hash; without one kubeadm is not
+// started. refit restores none: it is for a person. What kubeadm itself leaves in
+// /etc/kubernetes/tmp is removed when it has succeeded, only what this run made.
+// A control plane does not go back to an earlier minor version.
 //
 // Inputs: Host, payload kubeadm. Outputs: the node's static pods and the
 // kubelet's configuration. Caller: run.

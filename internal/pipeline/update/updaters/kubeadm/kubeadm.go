@@ -35,6 +35,10 @@ type Host interface {
 	// ConfigFiles are the files of the kubelet's configuration that kubeadm writes
 	// anew on every node.
 	ConfigFiles() []string
+	// Etcd is this node's member, nil if it has none.
+	Etcd(ctx context.Context) (Etcd, error)
+	// TempDir is where kubeadm leaves copies of what it replaced.
+	TempDir() string
 	// Unsettled says what keeps kubeadm from being started, nothing if it may.
 	Unsettled(ctx context.Context) ([]string, error)
 	// CgroupV1 reports the old cgroup hierarchy.
@@ -165,6 +169,9 @@ func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result
 		}
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm upgrade %s ended with status %d (its output is in %s):\n%s", t.Step.Verb, r.Exit, f.log, why), nil
 	}
+	if err := u.clean(t); err != nil {
+		return updaters.Result{}, err
+	}
 	if err := disk.WriteFile(f.marker, []byte(t.Step.To), 0o600); err != nil {
 		return updaters.Result{}, err
 	}
@@ -213,20 +220,10 @@ func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, 
 	if n > starts {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm was cut off %d times without an end; its output is in %s:\n%s", starts, f.log, detached.Tail(f.log, lines)), nil
 	}
-	path, err := u.host.Kubeadm(ctx)
-	if err != nil {
-		return updaters.Result{}, err
+	if r, ok, err := u.ready(ctx, t); !ok || err != nil {
+		return r, err
 	}
-	if _, err := updaters.Swap(t, "kubeadm", path); err != nil {
-		return updaters.Result{}, err
-	}
-	failpoint.Here(failpoint.KubeadmBinary)
-	for _, c := range u.host.ConfigFiles() {
-		if err := updaters.Keep(t, configName(c), c); err != nil {
-			return updaters.Result{}, err
-		}
-	}
-	argv, err := u.command(t, path)
+	argv, err := u.prepare(ctx, t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
@@ -239,6 +236,28 @@ func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, 
 	}
 	failpoint.Here(failpoint.KubeadmStarted)
 	return updaters.Going(v1alpha1.ReasonUpdating, "kubeadm was started"), nil
+}
+
+// prepare puts kubeadm in its place, keeps what it will write anew, and returns
+// what to run.
+func (u *Updater) prepare(ctx context.Context, t updaters.Task) ([]string, error) {
+	path, err := u.host.Kubeadm(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := updaters.Swap(t, "kubeadm", path); err != nil {
+		return nil, err
+	}
+	failpoint.Here(failpoint.KubeadmBinary)
+	for _, c := range u.host.ConfigFiles() {
+		if err := updaters.Keep(t, configName(c), c); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.noteOthers(t); err != nil {
+		return nil, err
+	}
+	return u.command(t, path)
 }
 
 func count(path string) int {

@@ -3,6 +3,8 @@ package kubeadm
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +40,43 @@ type simNode struct {
 	unsettled bool // never settles
 	config    string
 	worker    bool
+	etcd      *simEtcd
+	tmp       string
 }
+
+// simEtcd is a member with a database of one line.
+type simEtcd struct {
+	n         *simNode
+	data      string
+	size      int64
+	unsafe    []string
+	cutOff    int
+	snapshots int
+}
+
+func (e *simEtcd) Size(context.Context) (int64, error)      { return e.size, nil }
+func (e *simEtcd) Unsafe(context.Context) ([]string, error) { return e.unsafe, nil }
+func (e *simEtcd) Snapshot(_ context.Context, w io.Writer) error {
+	if e.n.runs > 0 && e.n.manifest != "v1.35.4" {
+		e.n.t.Error("a snapshot of what has moved already")
+	}
+	e.snapshots++
+	if e.cutOff > 0 {
+		e.cutOff--
+		_, _ = io.WriteString(w, e.data[:3])
+		return errors.New("etcd's snapshot was cut off")
+	}
+	_, err := io.WriteString(w, e.data)
+	return err
+}
+
+func (n *simNode) Etcd(context.Context) (Etcd, error) {
+	if n.etcd == nil || n.worker {
+		return nil, nil
+	}
+	return n.etcd, nil
+}
+func (n *simNode) TempDir() string { return n.tmp }
 
 func (n *simNode) ConfigFiles() []string { return []string{n.config} }
 
@@ -74,7 +112,11 @@ func (n *simNode) RunDetached(_ context.Context, _, _, log, result string, argv 
 	if b, _ := os.ReadFile(n.path); string(b) != "kubeadm v1.36.3" {
 		n.t.Errorf("the old kubeadm was started: %s", b)
 	}
+	if n.etcd != nil && !n.worker && n.etcd.snapshots == 0 {
+		n.t.Error("kubeadm was started without a snapshot of etcd")
+	}
 	n.runs++
+	_ = os.MkdirAll(filepath.Join(n.tmp, fmt.Sprint("kubeadm-backup-etcd-", n.runs)), 0o700)
 	n.left, n.log, n.result, n.argv = 5, log, result, argv
 	return nil
 }
@@ -108,7 +150,8 @@ func (n *simNode) tick() {
 
 func fixture(t *testing.T) (*updatertest.Fixture, *simNode) {
 	dir := t.TempDir()
-	n := &simNode{t: t, path: filepath.Join(dir, "usr", "kubeadm"), manifest: "v1.35.4", settling: 3, config: filepath.Join(dir, "config.yaml")}
+	n := &simNode{t: t, path: filepath.Join(dir, "usr", "kubeadm"), manifest: "v1.35.4", settling: 3, config: filepath.Join(dir, "config.yaml"), tmp: filepath.Join(dir, "tmp")}
+	n.etcd = &simEtcd{n: n, data: "etcd v1.35.4", size: 100}
 	payload := filepath.Join(dir, "payload")
 	for path, text := range map[string]string{n.config: "config v1.35.4", n.path: "kubeadm v1.35.4", payload: "kubeadm v1.36.3"} {
 		if err := disk.WriteFile(path, []byte(text), 0o755); err != nil {
@@ -308,5 +351,124 @@ func TestPreflightThatRefusesIsAskedAgainAFewTimes(t *testing.T) {
 		if strings.Contains(r.Message, "CGROUPS") || strings.Contains(r.Message, "\x1b") {
 			t.Errorf("the failure has words that say nothing: %q", r.Message)
 		}
+	}
+}
+
+func control(t *testing.T) (*updatertest.Fixture, *simNode, *Updater) {
+	f, n := fixture(t)
+	return f, n, New(n)
+}
+
+// ended calls until it ends.
+func ended(t *testing.T, f *updatertest.Fixture, u *Updater) updaters.Result {
+	t.Helper()
+	for range 200 {
+		r, err := u.Update(t.Context(), f.Task)
+		if err == nil && (r.Done || r.Failed) {
+			return r
+		}
+		f.Tick()
+	}
+	return updaters.Result{Message: "no end"}
+}
+
+func snapshots(t *testing.T, f *updatertest.Fixture) []string {
+	all, _ := filepath.Glob(filepath.Join(f.Task.Rollback, "etcd-*"))
+	var out []string
+	for _, a := range all {
+		b, err := os.ReadFile(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, filepath.Base(a)+"="+string(b))
+	}
+	return out
+}
+
+// A snapshot is there, whole and named, before kubeadm is started (R4.42).
+func TestASnapshotOfEtcdComesFirst(t *testing.T) {
+	t.Run("whole, also when the first one was cut off", func(t *testing.T) {
+		f, n, u := control(t)
+		n.etcd.cutOff = 3
+		if r := ended(t, f, u); !r.Done {
+			t.Fatal(r)
+		}
+		if got := fmt.Sprint(snapshots(t, f)); got != "[etcd-snapshot-1.db=etcd v1.35.4]" {
+			t.Fatal(got)
+		}
+	})
+	t.Run("no room: nothing is changed", func(t *testing.T) {
+		f, n, u := control(t)
+		n.etcd.size = 1 << 60
+		r := ended(t, f, u)
+		if !r.Failed || r.Reason != v1alpha1.ReasonInsufficientSpace || n.runs != 0 {
+			t.Fatal(r, n.runs)
+		}
+		if b, _ := os.ReadFile(n.path); string(b) != "kubeadm v1.35.4" {
+			t.Fatal("kubeadm was replaced")
+		}
+	})
+	t.Run("no quorum without this node: it waits, and goes on", func(t *testing.T) {
+		f, n, u := control(t)
+		n.etcd.unsafe = []string{"of 3 etcd members 1 others are well, and 2 must be"}
+		if r := ended(t, f, u); r.Message != "no end" || n.runs != 0 {
+			t.Fatal(r, n.runs)
+		}
+		r, err := u.Update(t.Context(), f.Task)
+		if err != nil || r.Reason != v1alpha1.ReasonControlPlaneUnhealthy || !strings.Contains(r.Message, "of 3 etcd members") {
+			t.Fatal(r, err)
+		}
+		n.etcd.unsafe = nil
+		if r := ended(t, f, u); !r.Done {
+			t.Fatal(r)
+		}
+	})
+	t.Run("of many attempts the first and the last stay", func(t *testing.T) {
+		f, n, u := control(t)
+		n.fails = true
+		for attempt := range 4 {
+			f.Task.Attempt = int32(attempt + 1)
+			n.etcd.data = fmt.Sprint("etcd ", attempt+1)
+			if r := ended(t, f, u); !r.Failed {
+				t.Fatal(r)
+			}
+		}
+		if got := fmt.Sprint(snapshots(t, f)); got != "[etcd-snapshot-1.db=etcd 1 etcd-snapshot-4.db=etcd 4]" {
+			t.Fatal(got)
+		}
+	})
+	t.Run("a worker has none", func(t *testing.T) {
+		f := workerFixture(t)
+		if r := ended(t, f, f.Make().(*Updater)); !r.Done || len(snapshots(t, f)) > 0 {
+			t.Fatal(r, snapshots(t, f))
+		}
+	})
+}
+
+// What kubeadm leaves behind is removed when it succeeded: only what this run
+// made, and nothing that a failed one may be mended with.
+func TestWhatKubeadmLeavesBehind(t *testing.T) {
+	f, n, u := control(t)
+	for _, d := range []string{"kubeadm-backup-etcd-2020", "by-hand"} {
+		if err := os.MkdirAll(filepath.Join(n.tmp, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() string {
+		var out []string
+		entries, _ := os.ReadDir(n.tmp)
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+		return strings.Join(out, " ")
+	}
+	n.fails = true
+	if r := ended(t, f, u); !r.Failed || left() != "by-hand kubeadm-backup-etcd-1 kubeadm-backup-etcd-2020" {
+		t.Fatal(r, left())
+	}
+	n.fails = false
+	f.Task.Attempt = 2
+	if r := ended(t, f, u); !r.Done || left() != "by-hand kubeadm-backup-etcd-2020" {
+		t.Fatal(r, left())
 	}
 }

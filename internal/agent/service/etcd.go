@@ -1,0 +1,44 @@
+package service
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/host/etcd"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeadm"
+)
+
+// Etcd is the member that runs as a static pod of this node, nil if there is none.
+func (h *nodeHost) Etcd(context.Context) (kubeadm.Etcd, error) {
+	pods, err := h.StaticPods()
+	if err != nil {
+		return nil, err
+	}
+	p := kube.Find(pods, "etcd")
+	if p == nil {
+		return nil, nil
+	}
+	c := p.Containers[0]
+	return etcd.Member{URL: clientURL(c.Flag("listen-client-urls")), Credentials: etcd.Credentials{
+		CA: h.paths.Etcd("ca.crt"), Cert: h.paths.Etcd("healthcheck-client.crt"), Key: h.paths.Etcd("healthcheck-client.key")}}, nil
+}
+
+// clientURL is a loopback address of the member's API, the first of all if it has
+// none.
+func clientURL(flag string) string {
+	all := strings.Split(flag, ",")
+	i := slices.IndexFunc(all, func(s string) bool {
+		u, err := url.Parse(s)
+		return err == nil && (u.Hostname() == "127.0.0.1" || u.Hostname() == "localhost" || u.Hostname() == "::1")
+	})
+	if all[max(i, 0)] == "" {
+		return "https://127.0.0.1:2379"
+	}
+	return all[max(i, 0)]
+}
+
+// TempDir is where kubeadm leaves copies of what it replaced.
+func (h *nodeHost) TempDir() string { return h.paths.KubeadmTemp() }
