@@ -93,41 +93,48 @@ func Decide(in Input) []Action {
 	machines, pools := map[string]Action{}, map[string]Action{}
 	for _, n := range in.Nodes {
 		by := n.wantedBy(in.Running)
-		if by == "" {
-			if _, held := restore(n.Annotations); held {
-				out = append(out, Action{Verb: VerbRestore, Kind: KindNode, Key: n.Name})
-			}
-			continue
-		}
-		if _, missing := hold(n.Annotations, by, wants(n.NodePool)); missing {
-			out = append(out, Action{Verb: VerbHold, Kind: KindNode, Key: n.Name, By: by})
-		}
-		if n.Machine != "" {
+		out = append(out, decideNode(n, by)...)
+		if by != "" && n.Machine != "" {
 			machines[n.Machine] = Action{Verb: VerbHold, Kind: KindMachine, Key: n.Machine, By: by, Node: n.Name}
 		}
-		if n.NodePool != "" {
+		if by != "" && n.NodePool != "" {
 			pools[n.NodePool] = Action{Verb: VerbHold, Kind: KindNodePool, Key: n.NodePool, By: by}
 		}
 	}
-	for _, m := range in.Machines {
-		switch a, wanted := machines[m.Key]; {
-		case !wanted:
-			out = append(out, Action{Verb: VerbRestore, Kind: KindMachine, Key: m.Key})
-		case m.By == a.By && m.Until.Sub(in.Now) > renewAfter:
-			delete(machines, m.Key) // held, and for long enough
-		}
-	}
-	for _, p := range in.NodePools {
-		switch a, wanted := pools[p.Key]; {
-		case !wanted && !in.Running[p.By]:
-			out = append(out, Action{Verb: VerbRestore, Kind: KindNodePool, Key: p.Key})
-		case wanted && p.By == a.By:
-			delete(pools, p.Key)
-		}
-	}
+	out = append(out, settled(in.Machines, KindMachine, machines, func(m Object) bool { return m.Until.Sub(in.Now) > renewAfter }, nil)...)
+	out = append(out, settled(in.NodePools, KindNodePool, pools, func(Object) bool { return true }, in.Running)...)
 	for _, set := range []map[string]Action{machines, pools} {
 		for _, key := range slices.Sorted(maps.Keys(set)) {
 			out = append(out, set[key])
+		}
+	}
+	return out
+}
+
+func decideNode(n Node, by string) []Action {
+	if by == "" {
+		if _, held := restore(n.Annotations); held {
+			return []Action{{Verb: VerbRestore, Kind: KindNode, Key: n.Name}}
+		}
+		return nil
+	}
+	if _, missing := hold(n.Annotations, by, wants(n.NodePool)); missing {
+		return []Action{{Verb: VerbHold, Kind: KindNode, Key: n.Name, By: by}}
+	}
+	return nil
+}
+
+// settled takes out of what is wanted what is held already and fresh, and
+// returns what is held and wanted no more; stay are updates whose holds stay
+// although no node wants them now.
+func settled(held []Object, kind string, wanted map[string]Action, fresh func(Object) bool, stay map[string]bool) []Action {
+	var out []Action
+	for _, o := range held {
+		switch a, want := wanted[o.Key]; {
+		case !want && !stay[o.By]:
+			out = append(out, Action{Verb: VerbRestore, Kind: kind, Key: o.Key})
+		case want && o.By == a.By && fresh(o):
+			delete(wanted, o.Key)
 		}
 	}
 	return out

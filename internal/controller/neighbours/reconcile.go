@@ -115,29 +115,39 @@ func (r *Reconciler) gather(ctx context.Context) (Input, error) {
 			in.Running[string(moves.Items[i].UID)] = true
 		}
 	}
-	var nodes corev1.NodeList
-	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil { // read only
-		return in, fmt.Errorf("list nodes: %w", err)
-	}
-	for i := range nodes.Items {
-		n := nodeOf(&nodes.Items[i])
-		if n.MarkedBy != "" && !in.Running[n.MarkedBy] {
-			busy, err := r.busy(ctx, n)
-			if err != nil {
-				return in, err
-			}
-			n.Busy = busy
-		}
-		if n.MarkedBy != "" || n.Annotations[v1alpha1.AnnotationHeld] != "" {
-			in.Nodes = append(in.Nodes, n)
-		}
-	}
 	var err error
+	if in.Nodes, err = r.nodes(ctx, in.Running); err != nil {
+		return in, err
+	}
 	if in.Machines, err = r.held(ctx, machineKind); err != nil {
 		return in, err
 	}
 	in.NodePools, err = r.held(ctx, nodePoolKind)
 	return in, err
+}
+
+// nodes are those with a mark or a record.
+func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node, error) {
+	var l corev1.NodeList
+	if err := r.Client.List(ctx, &l, client.UnsafeDisableDeepCopy); err != nil { // read only
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	var out []Node
+	for i := range l.Items {
+		n := nodeOf(&l.Items[i])
+		if n.MarkedBy == "" && n.Annotations[v1alpha1.AnnotationHeld] == "" {
+			continue
+		}
+		if n.MarkedBy != "" && !running[n.MarkedBy] {
+			busy, err := r.busy(ctx, n)
+			if err != nil {
+				return nil, err
+			}
+			n.Busy = busy
+		}
+		out = append(out, n)
+	}
+	return out, nil
 }
 
 func nodeOf(n *corev1.Node) Node {
