@@ -9,18 +9,25 @@ import (
 
 // healthEvery is how often the node's health is looked at: certificates, etcd,
 // the clock. It goes to the API server with the next heartbeat.
-const healthEvery = time.Minute
+const (
+	healthEvery = time.Minute
+	// whileIll is how often it is looked at while etcd is not healthy: the gate
+	// waits for it.
+	whileIll = 10 * time.Second
+)
 
 func (a *Agent) healthLoop(ctx context.Context) {
-	if a.health == nil {
-		return
-	}
-	each(ctx, nil, healthEvery, func(ctx context.Context) {
+	for a.health != nil && ctx.Err() == nil {
+		wait := healthEvery
 		call, cancel := context.WithTimeout(ctx, healthEvery)
-		defer cancel()
 		h := a.health(call)
+		cancel()
+		if h != nil && h.Etcd != nil && !h.Etcd.Healthy {
+			wait = whileIll
+		}
 		a.update(func(s *state) { s.health = h })
-	})
+		sleep(ctx, wait)
+	}
 }
 
 // quietHealth is health without what changes from look to look: that alone is
