@@ -34,7 +34,9 @@ type fakeAPI struct {
 	status   *v1alpha1.NodeUpdateStatus
 	writes   int
 	away     bool
-	changed  chan struct{}
+	// wrote is called with every status that is written; may be nil.
+	wrote   func(*v1alpha1.NodeUpdateStatus)
+	changed chan struct{}
 }
 
 func newFakeAPI() *fakeAPI {
@@ -74,6 +76,9 @@ func (f *fakeAPI) ApplyStatus(_ context.Context, s *v1alpha1.NodeUpdateStatus) e
 	}
 	f.status = s.DeepCopy()
 	f.writes++
+	if f.wrote != nil {
+		f.wrote(f.status)
+	}
 	return nil
 }
 
@@ -106,6 +111,8 @@ type fakeRuntime struct {
 	images map[string]string
 	pins   map[string]bool
 	kicks  func()
+	// busy is how many loads fail before one succeeds.
+	busy int
 }
 
 func (r *fakeRuntime) Present(context.Context) (out []pin.Present, err error) {
@@ -118,6 +125,9 @@ func (r *fakeRuntime) Present(context.Context) (out []pin.Present, err error) {
 }
 
 func (r *fakeRuntime) Load(ctx context.Context, img containerd.Image, blobs containerd.Blobs) ([]string, error) {
+	if r.isBusy() {
+		return nil, errors.New("the runtime is busy")
+	}
 	b, err := blobs.Open(img.Digest)
 	if err != nil {
 		return nil, err
@@ -135,6 +145,13 @@ func (r *fakeRuntime) Load(ctx context.Context, img containerd.Image, blobs cont
 	r.mu.Unlock()
 	names, _, err := r.Pin(ctx, img)
 	return names, err
+}
+
+func (r *fakeRuntime) isBusy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy--
+	return r.busy >= 0
 }
 
 func (r *fakeRuntime) Pin(_ context.Context, img containerd.Image) ([]string, bool, error) {

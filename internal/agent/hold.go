@@ -80,7 +80,10 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	a.recheck(w, r.Failed)
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
 	payloads := a.countStore(w)
-	lacks, err := a.lacking(ctx, w)
+	var lacks []string
+	if r.Held == r.Total { // before that, images are merely on their way
+		lacks, err = a.lacking(ctx, w)
+	}
 	switch {
 	case err != nil:
 		verdicts = append(verdicts, unjudged(a.conf.Node, err))

@@ -15,9 +15,7 @@ import (
 // An image that kubeadm would look for and nobody brings is named before
 // anything is drained; once it is there, the node is fine.
 func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
-	spec := bundletest.Tiny()
-	spec.Payloads = append(spec.Payloads, bundletest.Payload{Name: bundle.PayloadKubeadm, Version: spec.KubernetesVersion, Platform: platform(), Content: []byte("#!kubeadm")})
-	path, h := stick(t, spec, 1)
+	path, h := stick(t, withKubeadm(), 1)
 	n := newTestNode(t, "n1", 17962, path)
 	n.stop()
 	var known atomic.Bool
@@ -48,5 +46,34 @@ func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
 	changed()
 	if s := n.reported("that all is held", held); len(s.Holding.Lacking) > 0 {
 		t.Errorf("still lacking %v", s.Holding.Lacking)
+	}
+}
+
+func withKubeadm() bundletest.Spec {
+	spec := bundletest.Tiny()
+	spec.Payloads = append(spec.Payloads, bundletest.Payload{Name: bundle.PayloadKubeadm, Version: spec.KubernetesVersion, Platform: platform(), Content: []byte("#!kubeadm")})
+	return spec
+}
+
+// An image that is merely on its way is not called missing, not even for a moment.
+func TestAnImageOnItsWayIsNotMissing(t *testing.T) {
+	path, h := stick(t, withKubeadm(), 1)
+	n := newTestNode(t, "n1", 17963, path)
+	n.stop()
+	n.facts.release = func() ([]string, error) { return []string{"registry.k8s.io/pause:3.10.2"}, nil }
+	n.runtime.busy = 2
+	var blamed atomic.Bool
+	n.api.mu.Lock()
+	n.api.wrote = func(s *v1alpha1.NodeUpdateStatus) {
+		if s.Holding != nil && len(s.Holding.Lacking) > 0 {
+			blamed.Store(true)
+		}
+	}
+	n.api.mu.Unlock()
+	n.start()
+	approve(t, h, everything(h), n)
+	n.reported("held", held)
+	if blamed.Load() {
+		t.Error("an image that the bundle brings was called missing while it was loaded")
 	}
 }
