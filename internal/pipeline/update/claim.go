@@ -83,7 +83,8 @@ type Covered struct {
 // owner, and asking comes to an end.
 func Cover(list []Updater, q Question) Covered {
 	c := cover{q: q, ids: map[string]int{}}
-	c.q.Current = maps.Clone(q.Current)
+	c.q.Current = Fields{}
+	maps.Copy(c.q.Current, q.Current)
 	for moved := true; moved; {
 		moved = false
 		c.refused = map[string][]refused{}
@@ -98,8 +99,16 @@ func Cover(list []Updater, q Question) Covered {
 	for _, d := range c.out.Left {
 		c.out.Verdicts = append(c.out.Verdicts, uncovered(q.Node, d, c.refused[d.Path]))
 	}
+	if n := len(c.out.Steps); n > mostSteps {
+		c.out.Verdicts = append(c.out.Verdicts, model.Verdict{Reason: reasonNoUpdater, Object: "Node/" + q.Node.Name,
+			Message: fmt.Sprintf("the updaters split what node %s needs into %d steps, and a node is given at most %d", q.Node.Name, n, mostSteps),
+			Fix:     "let an updater do in one step what is done in one go, or make several updates of it"})
+	}
 	return c.out
 }
+
+// mostSteps is how many a node's run may have, less the one that settles it.
+const mostSteps = 31
 
 type refused struct{ updater, why, fix string }
 

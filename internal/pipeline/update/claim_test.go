@@ -189,6 +189,20 @@ func TestEveryDifferenceHasOneOwner(t *testing.T) {
 	})
 }
 
+// A node's run has room for 32 steps: more is said here, not when it is refused by
+// the API server.
+func TestAPlanWithTooManyStepsIsAVerdict(t *testing.T) {
+	for n, verdicts := range map[int]int{mostSteps: 0, mostSteps + 1: 1} {
+		want := Fields{}
+		for i := range n {
+			want[fmt.Sprint("x", i)] = "1"
+		}
+		if c := Cover([]Updater{oneEach(simple("u", "reload", "x"))}, Question{Desired: want}); len(c.Verdicts) != verdicts {
+			t.Errorf("%d steps: %+v", n, c.Verdicts)
+		}
+	}
+}
+
 // What an updater does to the maps that it is given changes nothing.
 func TestAnUpdaterCannotMoveTheQuestion(t *testing.T) {
 	rude := Updater{Name: "rude", Claim: func(q Question) Claim {
