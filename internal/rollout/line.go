@@ -34,7 +34,8 @@ type line struct {
 func lineUp(in *Input, stages map[string]string) map[string]*line {
 	lines := map[string]*line{}
 	workers := map[string][]model.NodePlan{}
-	for _, np := range in.Plan.Nodes {
+	for i := range in.Plan.Nodes {
+		np := &in.Plan.Nodes[i]
 		l := lines[np.Pool]
 		if l == nil {
 			l = newLine(in.Pools[np.Pool])
@@ -43,15 +44,17 @@ func lineUp(in *Input, stages map[string]string) map[string]*line {
 		if in.Nodes[np.Node].Started {
 			l.moving++
 		}
-		if np.Role == model.RoleWorker && stages[np.Node] != StageGone {
-			workers[np.Pool] = append(workers[np.Pool], np)
+		if l.ranks() && np.Role == model.RoleWorker && stages[np.Node] != StageGone {
+			workers[np.Pool] = append(workers[np.Pool], *np)
 		}
 	}
 	for name, l := range lines {
 		l.pickCanary(in, stages, l.ordered(in, workers[name]))
 	}
-	for _, np := range in.Plan.Nodes {
-		lines[np.Pool].watch(in, np, stages[np.Node])
+	for i := range in.Plan.Nodes {
+		if np := &in.Plan.Nodes[i]; stages[np.Node] == StageDone {
+			lines[np.Pool].watch(in, np.Node)
+		}
 	}
 	for name, l := range lines {
 		l.pickZone(in, stages, l.ordered(in, workers[name]))
@@ -117,14 +120,17 @@ func (l *line) pickCanary(in *Input, stages map[string]string, workers []model.N
 	}
 }
 
+// ranks reports whether it matters which of the pool's workers are the first.
+func (l *line) ranks() bool { return l.Zones || l.Canary.Value > 0 }
+
 // watch notes a done node that has not soaked: it keeps its place in the budget.
-func (l *line) watch(in *Input, np model.NodePlan, stage string) {
-	n := in.Nodes[np.Node]
-	if stage != StageDone || n.FinishedAt.IsZero() {
+func (l *line) watch(in *Input, node string) {
+	n := in.Nodes[node]
+	if n.FinishedAt.IsZero() {
 		return
 	}
 	soak := l.Soak
-	if l.canary[np.Node] {
+	if l.canary[node] {
 		soak = max(soak, l.CanarySoak)
 	}
 	end := n.soakFrom(in.Now).Add(soak)
@@ -134,8 +140,8 @@ func (l *line) watch(in *Input, np model.NodePlan, stage string) {
 	case !end.After(in.Now):
 		return
 	}
-	l.watched[np.Node] = end
-	l.used[np.Node] = true
+	l.watched[node] = end
+	l.used[node] = true
 }
 
 // soakFrom is when a node began to soak: when it was given back, or became
@@ -195,7 +201,8 @@ func (l *line) once(what string) bool {
 
 // soakEnd is when the last watched node has soaked, and who that is.
 func soakEnd(in *Input, stages map[string]string, lines map[string]*line) (until time.Time, who string) {
-	for _, np := range in.Plan.Nodes {
+	for i := range in.Plan.Nodes {
+		np := &in.Plan.Nodes[i]
 		if end, ok := lines[np.Pool].watched[np.Node]; ok && stages[np.Node] == StageDone && end.After(until) {
 			until, who = end, np.Node
 		}

@@ -69,9 +69,9 @@ const (
 
 // Next decides.
 func Next(in Input) Decision {
-	d := Decision{Stages: map[string]string{}, Total: len(in.Plan.Nodes)}
-	for _, np := range in.Plan.Nodes {
-		d.look(&in, np)
+	d := Decision{Stages: make(map[string]string, len(in.Plan.Nodes)), Total: len(in.Plan.Nodes)}
+	for i := range in.Plan.Nodes { // by index: there may be thirty thousand
+		d.look(&in, &in.Plan.Nodes[i])
 	}
 	d.Total -= d.Gone
 	lines := lineUp(&in, d.Stages)
@@ -91,7 +91,8 @@ func (in *Input) node(name string) Node {
 }
 
 // look judges one node and continues what has started.
-func (d *Decision) look(in *Input, np model.NodePlan) {
+func (d *Decision) look(in *Input, plan *model.NodePlan) {
+	np := *plan
 	n := in.node(np.Node)
 	stage := stageOf(in, np, n)
 	d.Stages[np.Node] = stage
@@ -208,7 +209,7 @@ func Moves(stage string) bool { return !settled(stage) && stage != StageUndoing 
 
 // Stages says where every node of the plan is.
 func Stages(in Input) map[string]string {
-	out := map[string]string{}
+	out := make(map[string]string, len(in.Plan.Nodes))
 	for _, np := range in.Plan.Nodes {
 		out[np.Node] = stageOf(&in, np, in.node(np.Node))
 	}

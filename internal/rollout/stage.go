@@ -198,8 +198,10 @@ func running(in *Input, np model.NodePlan, n Node) model.Verdict {
 	if n.Run.Step != "" {
 		v.Message += " (step " + n.Run.Step + ")"
 	}
-	if cps := in.ControlPlanes(); np.Role == model.RoleControlPlane && (cps < 2 || len(in.ControlPlane.Etcd) == 2) {
-		v.Message += "; " + AwayClause(in.ControlPlane.Etcd, cps)
+	if np.Role == model.RoleControlPlane {
+		if cps := in.ControlPlanes(); cps < 2 || len(in.ControlPlane.Etcd) == 2 {
+			v.Message += "; " + AwayClause(in.ControlPlane.Etcd, cps)
+		}
 	}
 	if n.AgentSilent {
 		v.Reason = reasonAgentSilent

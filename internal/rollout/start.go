@@ -28,17 +28,18 @@ func (d *Decision) start(in *Input, lines map[string]*line) {
 		return
 	}
 	for _, np := range waiting {
-		d.tryStart(in, np, lines[np.Pool])
+		d.tryStart(in, *np, lines[np.Pool])
 	}
 }
 
 // wave gives the nodes that wait in the first wave that is not over. A worker
 // that a person holds keeps no later wave from its turn; a control-plane node
 // does, since no kubelet may be newer than the API servers.
-func (d *Decision) wave(in *Input) []model.NodePlan {
+func (d *Decision) wave(in *Input) []*model.NodePlan {
 	wave := -1
-	var waiting, held []model.NodePlan
-	for _, np := range in.Plan.Nodes {
+	var waiting, held []*model.NodePlan
+	for i := range in.Plan.Nodes {
+		np := &in.Plan.Nodes[i]
 		stage := d.Stages[np.Node]
 		if settled(stage) {
 			continue
@@ -59,7 +60,8 @@ func (d *Decision) wave(in *Input) []model.NodePlan {
 
 // controlPlaneMoves: while one does, or soaks, nothing else starts.
 func (d *Decision) controlPlaneMoves(in *Input, lines map[string]*line) bool {
-	for _, np := range in.Plan.Nodes {
+	for i := range in.Plan.Nodes {
+		np := &in.Plan.Nodes[i]
 		if np.Role != model.RoleControlPlane {
 			continue
 		}
@@ -83,10 +85,8 @@ func soaking(node string, until time.Time, then string) model.Verdict {
 
 func (d *Decision) tryStart(in *Input, np model.NodePlan, l *line) {
 	n := in.node(np.Node)
-	for _, wait := range []func(*Input, model.NodePlan, Node, *line) bool{d.nodeWaits, d.poolWaits, d.controlPlaneWaits, d.windowWaits, d.turnWaits, d.budgetWaits} {
-		if wait(in, np, n, l) {
-			return
-		}
+	if d.nodeWaits(n) || d.poolWaits(np, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
+		return
 	}
 	l.used[np.Node] = true
 	l.moving++
@@ -95,7 +95,7 @@ func (d *Decision) tryStart(in *Input, np model.NodePlan, l *line) {
 	d.Stages[np.Node] = StageDraining
 }
 
-func (d *Decision) nodeWaits(_ *Input, _ model.NodePlan, n Node, _ *line) bool {
+func (d *Decision) nodeWaits(n Node) bool {
 	switch {
 	case n.Held:
 		v := about(n.Name, reasonNodeHeld, " is held by a person and does not start")
@@ -114,7 +114,7 @@ func (d *Decision) nodeWaits(_ *Input, _ model.NodePlan, n Node, _ *line) bool {
 	return true
 }
 
-func (d *Decision) poolWaits(_ *Input, np model.NodePlan, _ Node, l *line) bool {
+func (d *Decision) poolWaits(np model.NodePlan, l *line) bool {
 	switch {
 	case l.Paused:
 		d.say(model.Verdict{Reason: reasonPaused, Message: "pool " + np.Pool + " is paused: node " + np.Node + " does not start", Fix: "set spec.paused of the UpdatePool to false", Object: "UpdatePool/" + np.Pool})
@@ -130,7 +130,7 @@ func (d *Decision) poolWaits(_ *Input, np model.NodePlan, _ Node, l *line) bool 
 
 // controlPlaneWaits: a control-plane node starts only while all others are well,
 // so that etcd keeps its quorum if it has three members or more.
-func (d *Decision) controlPlaneWaits(in *Input, np model.NodePlan, _ Node, _ *line) bool {
+func (d *Decision) controlPlaneWaits(in *Input, np model.NodePlan) bool {
 	if np.Role != model.RoleControlPlane {
 		return false
 	}
@@ -176,7 +176,7 @@ func quorum(etcd map[string]bool, node string) *model.Verdict {
 }
 
 // windowWaits: nothing starts outside a window, or if it would not be finished in it.
-func (d *Decision) windowWaits(in *Input, np model.NodePlan, _ Node, l *line) bool {
+func (d *Decision) windowWaits(in *Input, np model.NodePlan, l *line) bool {
 	if len(l.Windows) == 0 {
 		return false
 	}
@@ -212,7 +212,7 @@ func outside(f window.Fit, took Range, np model.NodePlan) model.Verdict {
 
 // turnWaits: another zone's turn, or the canaries'. Waiting for one's turn is no
 // news; that the canaries are watched is.
-func (d *Decision) turnWaits(in *Input, np model.NodePlan, n Node, l *line) bool {
+func (d *Decision) turnWaits(np model.NodePlan, n Node, l *line) bool {
 	if np.Role != model.RoleWorker {
 		return false
 	}
@@ -264,7 +264,7 @@ func (l *line) unready(of func(string) bool) bool {
 }
 
 // budgetWaits: as many nodes as the pool bears are unavailable or watched.
-func (d *Decision) budgetWaits(in *Input, np model.NodePlan, _ Node, l *line) bool {
+func (d *Decision) budgetWaits(in *Input, np model.NodePlan, l *line) bool {
 	if l.used[np.Node] || len(l.used) < l.Budget {
 		return false
 	}

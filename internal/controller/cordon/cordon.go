@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -16,9 +17,7 @@ import (
 // Cordoner writes Nodes.
 type Cordoner struct {
 	Client client.Client
-	// Live reads from the API server: after a control-plane node moved, the cache
-	// may lag by as long as it takes to notice a dead connection, and a write that
-	// is based on it would be refused until then.
+	// Live reads from the API server, for a node that is not as it was known.
 	Live   client.Reader
 	Roster *roster.Roster
 	Now    func() time.Time
@@ -26,47 +25,55 @@ type Cordoner struct {
 
 // Mark marks a node for an update and cordons it if cordon is true. A node that a
 // person cordoned keeps that cordon. first is true if it had no mark.
-func (c *Cordoner) Mark(ctx context.Context, name string, m read.Mark, update string, cordon bool) (first bool, err error) {
-	n, err := c.live(ctx, name)
-	if err != nil {
-		return false, err
-	}
-	p := n.DeepCopy()
-	if p.Annotations == nil {
-		p.Annotations = map[string]string{}
-	}
-	p.Annotations[v1alpha1.AnnotationUpdating] = m.String()
-	if cordon && !n.Spec.Unschedulable {
-		p.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + update
-		p.Spec.Unschedulable = true
-	}
-	neighbours.HoldNode(p, m.UID)
-	return read.MarkOf(n) == nil, c.patch(ctx, n, p)
+func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m read.Mark, update string, cordon bool) (first bool, err error) {
+	err = c.change(ctx, known, func(n *corev1.Node) {
+		first = read.MarkOf(n) == nil
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[v1alpha1.AnnotationUpdating] = m.String()
+		if cordon && !n.Spec.Unschedulable {
+			n.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + update
+			n.Spec.Unschedulable = true
+		}
+		neighbours.HoldNode(n, m.UID)
+	})
+	return first, err
 }
 
 // GiveBack takes our mark away, and our cordon with it, and leaves the record, if
 // there is one, of how the node was updated.
-func (c *Cordoner) GiveBack(ctx context.Context, name string, record *read.Record) error {
-	n, err := c.live(ctx, name)
-	if err != nil {
-		return err
-	}
-	p := n.DeepCopy()
-	if _, ours := p.Annotations[v1alpha1.AnnotationCordonedBy]; ours {
-		p.Spec.Unschedulable = false
-	}
-	if record != nil && p.Annotations[v1alpha1.AnnotationUpdating] != "" {
-		p.Annotations[v1alpha1.AnnotationUpdated] = record.String()
-	}
-	delete(p.Annotations, v1alpha1.AnnotationCordonedBy)
-	delete(p.Annotations, v1alpha1.AnnotationUpdating)
-	neighbours.ReleaseNode(p)
-	return c.patch(ctx, n, p)
+func (c *Cordoner) GiveBack(ctx context.Context, known *corev1.Node, record *read.Record) error {
+	return c.change(ctx, known, func(n *corev1.Node) {
+		if _, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]; ours {
+			n.Spec.Unschedulable = false
+		}
+		if record != nil && n.Annotations[v1alpha1.AnnotationUpdating] != "" {
+			n.Annotations[v1alpha1.AnnotationUpdated] = record.String()
+		}
+		delete(n.Annotations, v1alpha1.AnnotationCordonedBy)
+		delete(n.Annotations, v1alpha1.AnnotationUpdating)
+		neighbours.ReleaseNode(n)
+	})
 }
 
-func (c *Cordoner) live(ctx context.Context, name string) (*corev1.Node, error) {
-	n := &corev1.Node{}
-	return n, c.Live.Get(ctx, client.ObjectKey{Name: name}, n)
+// change writes what differs from the node as it is known. If the API server has
+// another, that one is read and changed instead: the cache may lag by as long as
+// it takes to notice a dead connection.
+func (c *Cordoner) change(ctx context.Context, known *corev1.Node, do func(*corev1.Node)) error {
+	changed := known.DeepCopy()
+	do(changed)
+	err := c.patch(ctx, known, changed)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	live := &corev1.Node{}
+	if err := c.Live.Get(ctx, client.ObjectKey{Name: known.Name}, live); err != nil {
+		return err
+	}
+	changed = live.DeepCopy()
+	do(changed)
+	return c.patch(ctx, live, changed)
 }
 
 // patch fails if the node is not as it was seen: then it is looked at again.

@@ -10,4 +10,7 @@
 //
 // Shape: gather.go reads, the files named after a subject decide (pure
 // functions over world), apply.go writes. Caller: internal/controller.
+//
+// Size: what a node must know is one decision over one world: approvals, hold
+// lists, neighbours and their statuses share it.
 package fleet

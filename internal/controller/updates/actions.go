@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/parallel"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/drain"
@@ -21,37 +23,42 @@ import (
 
 // act carries out what the rollout decided; each action may be repeated.
 func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, kept *plans.Kept, d rollout.Decision, drains map[string]drain.Decision) ([]model.Verdict, error) {
-	var verdicts []model.Verdict
-	var errs []error
-	for _, a := range d.Actions {
-		n := w.byName[a.Node]
-		np, planned := kept.Of(a.Node)
-		if n == nil || !planned {
-			continue
-		}
-		var err error
-		switch a.Verb {
-		case rollout.Cordon:
-			err = r.cordon(ctx, n, read.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
-		case rollout.DrainIt:
-			var vs []model.Verdict
-			r.tellLoss(u, a.Node, drains[a.Node])
-			vs, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
-			verdicts = append(verdicts, vs...)
-		case rollout.Permit, rollout.Undo:
-			err = r.permit(ctx, u, np, a)
-		case rollout.Uncordon, rollout.GiveBack:
-			err = r.giveBack(ctx, w, u, n, a)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s node %s: %w", a.Verb, a.Node, err))
-			continue
-		}
-		if a.Verb != rollout.DrainIt { // asked again every few seconds
-			log.FromContext(ctx).Info(a.Verb, "update", u.Name, "node", a.Node, "attempt", a.Attempt.Number, "try", a.Attempt.Try)
-		}
+	verdicts := make([][]model.Verdict, len(d.Actions))
+	order := make([]int, len(d.Actions))
+	for i := range order {
+		order[i] = i
 	}
-	return verdicts, errors.Join(errs...)
+	err := parallel.Each(ctx, order, func(i int) (err error) {
+		verdicts[i], err = r.actOn(ctx, w, u, kept, d.Actions[i], drains)
+		return err
+	})
+	return slices.Concat(verdicts...), err
+}
+
+func (r *Reconciler) actOn(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, kept *plans.Kept, a rollout.Action, drains map[string]drain.Decision) (verdicts []model.Verdict, err error) {
+	n := w.byName[a.Node]
+	np, planned := kept.Of(a.Node)
+	if n == nil || !planned {
+		return nil, nil
+	}
+	switch a.Verb {
+	case rollout.Cordon:
+		err = r.cordon(ctx, n, read.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
+	case rollout.DrainIt:
+		r.tellLoss(u, a.Node, drains[a.Node])
+		verdicts, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
+	case rollout.Permit, rollout.Undo:
+		err = r.permit(ctx, u, np, a)
+	case rollout.Uncordon, rollout.GiveBack:
+		err = r.giveBack(ctx, w, u, n, a)
+	}
+	if err != nil {
+		return verdicts, fmt.Errorf("%s node %s: %w", a.Verb, a.Node, err)
+	}
+	if a.Verb != rollout.DrainIt { // asked again every few seconds
+		log.FromContext(ctx).Info(a.Verb, "update", u.Name, "node", a.Node, "attempt", a.Attempt.Number, "try", a.Attempt.Try)
+	}
+	return verdicts, nil
 }
 
 // tellLoss says once per node which data goes with the pods.
@@ -63,7 +70,7 @@ func (r *Reconciler) tellLoss(u *v1alpha1.ClusterUpdate, node string, d drain.De
 
 // cordon marks a node and, if its plan says so, cordons it.
 func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m read.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan) error {
-	first, err := r.Cordoner.Mark(ctx, n.Name, m, u.Name, has(np, rollout.Cordoned))
+	first, err := r.Cordoner.Mark(ctx, n, m, u.Name, has(np, rollout.Cordoned))
 	if err == nil && first {
 		r.event(u, n, corev1.EventTypeNormal, v1alpha1.ReasonUpdating, "Cordon", "node "+n.Name+" is to be updated"+framing(np))
 	}
@@ -91,7 +98,7 @@ func (r *Reconciler) giveBack(ctx context.Context, w *world, u *v1alpha1.Cluster
 	} else if m := read.MarkOf(n); m != nil && m.UID == string(u.UID) && !m.At.IsZero() {
 		record = &read.Record{UID: m.UID, Start: m.At, End: w.now}
 	}
-	if err := r.Cordoner.GiveBack(ctx, n.Name, record); err != nil {
+	if err := r.Cordoner.GiveBack(ctx, n, record); err != nil {
 		return err
 	}
 	r.event(u, n, corev1.EventTypeNormal, reason, "Uncordon", note)
@@ -112,7 +119,11 @@ func (r *Reconciler) permit(ctx context.Context, u *v1alpha1.ClusterUpdate, np m
 }
 
 func (r *Reconciler) writeRun(ctx context.Context, node string, run *v1alpha1.NodeRun) error {
-	return ssa.Spec(ctx, r.Client, FieldOwnerRun, ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: node}, &v1alpha1.NodeUpdateSpec{Run: run})
+	nu, err := ssa.NodeSpec(ctx, r.Client, FieldOwnerRun, node, &v1alpha1.NodeUpdateSpec{Run: run})
+	if err == nil {
+		r.Roster.Update(nu, r.Now())
+	}
+	return err
 }
 
 // releaseOrphans gives back the nodes of updates that were deleted: a node that
@@ -126,7 +137,9 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
 	}
 	var errs []error
 	for _, n := range w.nodes {
-		errs = append(errs, r.releaseOrphan(ctx, w, n, alive))
+		if err := r.releaseOrphan(ctx, w, n, alive); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -138,7 +151,7 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, w *world, n *corev1.Node
 	case nu != nil && nu.Spec.Run != nil && !alive[nu.Spec.Run.UID]:
 		return r.writeRun(ctx, n.Name, nil)
 	case m != nil && !alive[m.UID] && ready(n) && r.heeded(nu, w.now):
-		return r.Cordoner.GiveBack(ctx, n.Name, nil)
+		return r.Cordoner.GiveBack(ctx, n, nil)
 	}
 	return nil
 }

@@ -10,4 +10,7 @@
 // Shape: gather.go reads, prepare.go and move.go ask the pure packages (update,
 // gate, rollout, drain), actions.go does (package evict with the pods), status.go tells. Caller:
 // internal/controller.
+//
+// Size: one reconciler over one world; whatever can be told apart from it is in a
+// package beside it already.
 package updates

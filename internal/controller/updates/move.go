@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/evict"
+	"github.com/refit-dev/refit/internal/controller/parallel"
 	"github.com/refit-dev/refit/internal/controller/staticpods"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
@@ -43,7 +44,9 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
 	st.out.Drains = evict.Table(evict.Look{Now: w.now, Nodes: in.Nodes, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
-	st.estimate(in, d)
+	if u.Status.Estimate == nil || d.Halted || d.Finished || in.Paused || r.slow.Due("estimate", len(w.nodes), w.now) {
+		st.estimate(in, d)
+	}
 	r.measureAway(st, len(d.Current) > 0 && !d.Finished)
 	r.tellFailures(w, u, d)
 	st.enter(d)
@@ -94,15 +97,26 @@ const maxLive = 16
 
 // refresh reads the nodes that have started from the API server: after a
 // control plane was away the cache may be a minute behind. In a large rollout it
-// reads the control-plane nodes and a few others: the rest of them would only
-// learn a little earlier what the watches bring.
+// reads the control-plane nodes only: the others would but learn a little earlier
+// what the watches bring.
 func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) error {
-	count := 0
+	var all, first []int
 	for i, n := range w.nodes {
-		if m := read.MarkOf(n); m == nil || m.UID != string(u.UID) || count >= maxLive && !controlPlane(n) {
+		if n.Annotations[v1alpha1.AnnotationUpdating] == "" {
 			continue
 		}
-		count++
+		if m := read.MarkOf(n); m == nil || m.UID != string(u.UID) {
+			continue
+		}
+		all = append(all, i)
+		if controlPlane(n) {
+			first = append(first, i)
+		}
+	}
+	if len(all) > maxLive {
+		all = first
+	}
+	for _, i := range all {
 		if err := r.reread(ctx, w, i); err != nil {
 			return err
 		}
@@ -137,50 +151,76 @@ func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
 }
 
 func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
-	in := w.outlook(plan)
+	in := r.outlook(w, plan)
 	in.Pools = evict.Timeouts(in.Pools, u)
-	in.Nodes, in.Paused, in.Retry, in.RetryNodes = map[string]rollout.Node{}, u.Spec.Paused, u.Spec.Retry, map[string]int32{}
+	in.Nodes, in.Paused, in.Retry, in.RetryNodes = make(map[string]rollout.Node, len(plan.Nodes)), u.Spec.Paused, u.Spec.Retry, map[string]int32{}
 	for _, nr := range u.Spec.RetryNodes {
 		in.RetryNodes[nr.Name] = nr.Retry
 	}
-	drains := map[string]drain.Decision{}
+	r.facts.Under(string(u.UID) + u.Status.PlanDigest)
+	r.facts.Keep(len(w.nodes), func(name string) bool { return w.byName[name] != nil })
 	doubts := 0
-	for _, np := range plan.Nodes {
+	var started []*closer
+	for i := range plan.Nodes {
+		np := &plan.Nodes[i]
 		n := w.byName[np.Node]
 		if n == nil {
 			continue // it has left the cluster
 		}
 		rn := r.rolloutNode(w, u, np, n)
-		if looksOld(rn) && doubts < maxLive { // or the cache does not show it at its target yet
+		if looksOld(&rn) && doubts < maxLive { // or the cache does not show it at its target yet
 			doubts++
 			if err := r.reread(ctx, w, w.index(np.Node)); err != nil {
 				return in, nil, err
 			}
 			rn = r.rolloutNode(w, u, np, w.byName[np.Node])
 		}
-		if err := r.lookCloser(ctx, np, &rn, drains, u.Spec.Drain, w.now); err != nil {
-			return in, nil, err
+		if rn.Started {
+			started = append(started, &closer{np: np, rn: rn})
+			continue
 		}
 		in.Nodes[np.Node] = rn
 	}
-	return in, drains, r.lookAtEtcd(ctx, w, &in)
+	err := parallel.Each(ctx, started, func(c *closer) error { return r.lookCloser(ctx, c, u.Spec.Drain, w.now) })
+	drains := map[string]drain.Decision{}
+	for _, c := range started {
+		in.Nodes[c.np.Node] = c.rn
+		if c.drain != nil {
+			drains[c.np.Node] = *c.drain
+		}
+	}
+	return in, drains, errors.Join(err, r.lookAtEtcd(ctx, w, &in))
+}
+
+// closer is a node that has started, and is looked at more closely.
+type closer struct {
+	np    *model.NodePlan
+	rn    rollout.Node
+	drain *drain.Decision
 }
 
 // looksOld: this update gave the node back at its target, and it is not there.
-func looksOld(n rollout.Node) bool {
+func looksOld(n *rollout.Node) bool {
 	return !n.Started && !n.AtTarget && !n.FinishedAt.IsZero()
 }
 
 // outlook is what a rollout of a plan looks at beside the plan's nodes.
-func (w *world) outlook(plan model.Plan) rollout.Input {
-	return rollout.Input{Plan: plan, Pools: w.rolloutPools(), Learned: read.Learned(w.nodes), Now: w.now,
+func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
+	if r.learnedAt.IsZero() || r.slow.Due("learned", len(w.nodes), w.now) {
+		r.learned, r.learnedAt = read.Learned(w.nodes), w.now
+	}
+	return rollout.Input{Plan: plan, Pools: w.rolloutPools(), Learned: r.learned, Now: w.now,
 		ControlPlane: rollout.ControlPlane{Unhealthy: read.Unhealthy(w.nodes)}}
 }
 
 // lookAtEtcd counts the members, while a control-plane node has still to move.
 func (r *Reconciler) lookAtEtcd(ctx context.Context, w *world, in *rollout.Input) error {
-	for _, np := range in.Plan.Nodes {
-		if n, known := in.Nodes[np.Node]; np.Role != model.RoleControlPlane || known && n.AtTarget && !n.Started {
+	for i := range in.Plan.Nodes {
+		np := &in.Plan.Nodes[i]
+		if np.Role != model.RoleControlPlane {
+			continue
+		}
+		if n, known := in.Nodes[np.Node]; known && n.AtTarget && !n.Started {
 			continue
 		}
 		etcd, err := staticpods.Etcd(ctx, r.Live, w.nodes)
@@ -190,13 +230,21 @@ func (r *Reconciler) lookAtEtcd(ctx context.Context, w *world, in *rollout.Input
 	return nil
 }
 
-// rolloutNode gathers what is seen of a node without asking the API server.
-func (r *Reconciler) rolloutNode(w *world, u *v1alpha1.ClusterUpdate, np model.NodePlan, n *corev1.Node) rollout.Node {
-	rn := read.Node(n, string(u.UID))
-	rn.NotYet = w.notYet(np, n)
-	rn.AtTarget = rn.NotYet == ""
+// rolloutNode gathers what is seen of a node without asking the API server; what
+// the objects say is read once for each of their versions.
+func (r *Reconciler) rolloutNode(w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node) rollout.Node {
 	nu := w.updates[n.Name]
-	rn.AgentSilent = r.pulse.Silent(nu, w.now)
+	rn := r.facts.Of(n, nu, func() rollout.Node { return w.readNode(u, np, n, nu) })
+	if rn.Started || rn.Run != nil {
+		rn.AgentSilent = r.pulse.Silent(nu, w.now)
+	}
+	return rn
+}
+
+func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node, nu *v1alpha1.NodeUpdate) rollout.Node {
+	rn := read.Node(n, string(u.UID))
+	rn.NotYet = w.notYet(*np, n)
+	rn.AtTarget = rn.NotYet == ""
 	if nu != nil {
 		rn.Run = read.Run(nu, string(u.UID), u.Status.PlanDigest)
 	}
@@ -216,28 +264,26 @@ func (w *world) notYet(np model.NodePlan, n *corev1.Node) string {
 
 // lookCloser asks the API server about pods, for nodes that have started only:
 // those that must leave before the run, and the static pods after it.
-func (r *Reconciler) lookCloser(ctx context.Context, np model.NodePlan, rn *rollout.Node, drains map[string]drain.Decision, o *v1alpha1.DrainOptions, now time.Time) error {
+func (r *Reconciler) lookCloser(ctx context.Context, c *closer, o *v1alpha1.DrainOptions, now time.Time) error {
 	switch {
-	case !rn.Started:
-		return nil
-	case rn.Run == nil || rn.Run.Attempt.Number < rn.Attempt.Number:
-		return r.lookAtPods(ctx, np, rn, drains, o, now)
-	case np.Role == model.RoleControlPlane:
-		return r.lookAtStaticPods(ctx, np, rn)
+	case c.rn.Run == nil || c.rn.Run.Attempt.Number < c.rn.Attempt.Number:
+		return r.lookAtPods(ctx, c, o, now)
+	case c.np.Role == model.RoleControlPlane:
+		return r.lookAtStaticPods(ctx, *c.np, &c.rn)
 	}
 	return nil
 }
 
-func (r *Reconciler) lookAtPods(ctx context.Context, np model.NodePlan, rn *rollout.Node, drains map[string]drain.Decision, o *v1alpha1.DrainOptions, now time.Time) error {
-	if !has(np, rollout.Drained) || !rn.Unschedulable {
+func (r *Reconciler) lookAtPods(ctx context.Context, c *closer, o *v1alpha1.DrainOptions, now time.Time) error {
+	if !has(*c.np, rollout.Drained) || !c.rn.Unschedulable {
 		return nil
 	}
-	d, err := r.Evictor.Decide(ctx, np.Node, o)
+	d, err := r.Evictor.Decide(ctx, c.np.Node, o)
 	if err != nil {
 		return err
 	}
-	drains[np.Node] = d
-	rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(np.Node, append(d.Refused, d.Late(now)...))}
+	c.drain = &d
+	c.rn.Drain = &rollout.Drain{Left: d.Left(), Verdicts: onNode(c.np.Node, append(d.Refused, d.Late(now)...))}
 	return nil
 }
 

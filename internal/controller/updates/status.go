@@ -3,6 +3,7 @@ package updates
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ const (
 type status struct {
 	u        *v1alpha1.ClusterUpdate
 	now      time.Time
+	nodes    int // of the cluster
 	out      v1alpha1.ClusterUpdateStatus
 	verdicts []model.Verdict
 	warnings []model.Verdict
@@ -45,7 +47,7 @@ type status struct {
 }
 
 func (r *Reconciler) newStatus(w *world, u *v1alpha1.ClusterUpdate) *status {
-	return &status{u: u, now: w.now, out: *u.Status.DeepCopy()}
+	return &status{u: u, now: w.now, nodes: len(w.nodes), out: *u.Status.DeepCopy()}
 }
 
 // phase enters a phase; staying in one changes nothing.
@@ -142,7 +144,7 @@ func (r *Reconciler) write(ctx context.Context, s *status) error {
 		s.out.WaitingFor = s.out.Blockers[0].Message
 	}
 	s.conditions()
-	if equality.Semantic.DeepEqual(s.u.Status, s.out) {
+	if equality.Semantic.DeepEqual(s.u.Status, s.out) || s.nodes > 0 && mereProgress(&s.u.Status, &s.out) && !r.slow.Due("status of "+string(s.u.UID), s.nodes, s.now) {
 		return nil
 	}
 	if err := ssa.Status(ctx, r.Client, ssa.Object{Kind: "ClusterUpdate", Name: s.u.Name, UID: string(s.u.UID)}, &s.out); err != nil {
@@ -154,6 +156,22 @@ func (r *Reconciler) write(ctx context.Context, s *status) error {
 	}
 	s.u.Status = s.out
 	return nil
+}
+
+// mereProgress reports whether two statuses differ in numbers, names and
+// sentences alone, which change at every look in a large cluster. What a person
+// must know at once is a phase, a condition, a failure.
+func mereProgress(a, b *v1alpha1.ClusterUpdateStatus) bool {
+	x, y := *a, *b
+	for _, s := range []*v1alpha1.ClusterUpdateStatus{&x, &y} {
+		s.NodesDone, s.Progress, s.Current, s.Estimate, s.WaitingFor, s.Blockers, s.BlockerCount, s.Warnings, s.Drains = 0, "", nil, nil, "", nil, 0, nil, nil
+		s.Checks = nil
+		s.Conditions = slices.Clone(s.Conditions)
+		for i := range s.Conditions {
+			s.Conditions[i].Message, s.Conditions[i].Reason = "", ""
+		}
+	}
+	return equality.Semantic.DeepEqual(x, y)
 }
 
 func (r *Reconciler) phaseEvent(s *status) {
@@ -208,6 +226,9 @@ func pick(cond bool, a, b string) string {
 
 // writePools counts the nodes of every pool.
 func (r *Reconciler) writePools(ctx context.Context, w *world) error {
+	if !r.slow.Due("pools", len(w.nodes), w.now) {
+		return nil
+	}
 	return poolstatus.Write(ctx, r.Client, poolstatus.Look{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: w.poolsOf, Target: w.target()})
 }
 

@@ -23,10 +23,12 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/rollout"
 )
 
 // FieldOwnerRun is the server-side apply owner of NodeUpdate.spec.run.
@@ -76,6 +78,12 @@ type Reconciler struct {
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
 	planNode roster.Memo[*update.Node]
+	// facts are what the rollout needs of every node, learned what it took them,
+	// and slow says when what costs much and changes little is due again.
+	facts     roster.Memo[rollout.Node]
+	learned   rollout.Learned
+	learnedAt time.Time
+	slow      pace.Pace
 	// pooled are the pools of every node.
 	pooled roster.Memo[[]string]
 }

@@ -28,18 +28,29 @@ func plainPair(a, b string) (x, y [3]int, ok bool) {
 
 func plain(v string) (out [3]int, ok bool) {
 	v = strings.TrimPrefix(v, "v")
-	part, digits := 0, 0
-	for i := range len(v) {
-		switch c := v[i]; {
-		case c >= '0' && c <= '9' && digits < 9 && (digits == 0 || out[part] > 0): // no leading zero
-			out[part], digits = out[part]*10+int(c-'0'), digits+1
-		case c == '.' && digits > 0 && part < 2:
-			part, digits = part+1, 0
-		default:
+	for part := range out {
+		text, rest, dot := strings.Cut(v, ".")
+		n, ok := digits(text)
+		if !ok || dot != (part < 2) {
 			return out, false
 		}
+		out[part], v = n, rest
 	}
-	return out, part == 2 && digits > 0
+	return out, true
+}
+
+// digits without a leading zero.
+func digits(s string) (n int, ok bool) {
+	if s == "" || len(s) > 9 || s[0] == '0' && len(s) > 1 {
+		return 0, false
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n, true
 }
 
 // same reports whether two versions are equal; v1.2.3 equals 1.2.3. Two that

@@ -1,0 +1,41 @@
+// Package pace says how often something is due that grows with the cluster: mere
+// progress, estimates.
+//
+// Promise: in a small cluster everything is due at every look; in a large one at
+// most every few seconds. What changes a state never asks here.
+//
+// Input: a name, the number of nodes, the time. Callers: the controller's
+// reconcilers.
+package pace
+
+import "time"
+
+// small is up to how many nodes nothing is saved.
+const small = 200
+
+// atMost is how long anything waits.
+const atMost = 10 * time.Second
+
+// Every is how long something rests in a cluster of so many nodes.
+func Every(nodes int) time.Duration {
+	if nodes <= small {
+		return 0
+	}
+	return min(atMost, max(time.Second, time.Duration(nodes)*time.Millisecond))
+}
+
+// Pace remembers when what was due last. For one goroutine; the zero value is
+// ready.
+type Pace struct{ last map[string]time.Time }
+
+// Due reports whether something may be done now, and takes it as done.
+func (p *Pace) Due(what string, nodes int, now time.Time) bool {
+	if at, ok := p.last[what]; ok && now.Sub(at) < Every(nodes) && !now.Before(at) {
+		return false
+	}
+	if p.last == nil {
+		p.last = map[string]time.Time{}
+	}
+	p.last[what] = now
+	return true
+}
