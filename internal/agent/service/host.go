@@ -23,6 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/restart"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
 
@@ -223,6 +224,8 @@ func (h *nodeHost) place(ctx context.Context, payload string) string {
 	}
 	return path
 }
+
+func (h *nodeHost) KubeletService() restart.Host { return kubeletPart(h) }
 
 func (h *nodeHost) ConfigFiles() []string {
 	return []string{h.paths.KubeletConfig(), h.paths.KubeletFlags()}

@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/restart"
 )
 
 // Verbs.
@@ -32,6 +33,9 @@ type Host interface {
 	// Kubeadm is where the program is, or is to be put.
 	Kubeadm(ctx context.Context) (string, error)
 	StaticPods() ([]kube.StaticPod, error)
+	// KubeletService is the kubelet, to be restarted when its old configuration was
+	// put back.
+	KubeletService() restart.Host
 	// ConfigFiles are the files of the kubelet's configuration that kubeadm writes
 	// anew on every node.
 	ConfigFiles() []string
@@ -316,51 +320,3 @@ func (u *Updater) config(s v1alpha1.UpdateStep) ([]byte, error) {
 
 // configName is what a file of the configuration is kept as.
 func configName(path string) string { return "config-" + filepath.Base(path) }
-
-// Undo takes nothing back on a control plane; on a worker kubeadm changed the
-// kubelet's configuration only.
-func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	pods, err := u.host.StaticPods()
-	if err != nil {
-		return updaters.Result{}, err
-	}
-	if kube.Find(pods, kube.APIServer) != nil {
-		return updaters.Result{}, fmt.Errorf("kubeadm does not take a control plane back: %w", updaters.ErrNotReversible)
-	}
-	runs, err := u.host.DetachedRuns(ctx, unit(t))
-	if err != nil {
-		return updaters.Result{}, err
-	}
-	if runs { // it is never cut off: what it leaves half done is worse than what it does
-		return updaters.Going(v1alpha1.ReasonUndoing, "kubeadm still runs and is waited for: %s", lastWords(filesOf(t).log)), nil
-	}
-	if err := os.Remove(filesOf(t).marker); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return updaters.Result{}, err
-	}
-	failpoint.Here(failpoint.KubeadmUnmarked)
-	if err := u.restore(ctx, t); err != nil {
-		return updaters.Result{}, err
-	}
-	// Done again it begins anew: this attempt's end and count are those of before.
-	if err := os.RemoveAll(filesOf(t).dir); err != nil {
-		return updaters.Result{}, fmt.Errorf("kubeadm's files: %w", err)
-	}
-	return updaters.Result{Done: true}, nil
-}
-
-// restore puts kubeadm itself and what it changed back.
-func (u *Updater) restore(ctx context.Context, t updaters.Task) error {
-	path, err := u.host.Kubeadm(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := updaters.Restore(t, "kubeadm", path); err != nil {
-		return err
-	}
-	for _, c := range u.host.ConfigFiles() {
-		if _, err := updaters.Restore(t, configName(c), c); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -14,12 +14,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/detached"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/restart"
 	"github.com/refit-dev/refit/internal/pipeline/update/updatertest"
 )
 
@@ -40,6 +42,7 @@ type simNode struct {
 	unsettled bool // never settles
 	config    string
 	worker    bool
+	kubelet   simKubelet
 	etcd      *simEtcd
 	tmp       string
 }
@@ -78,7 +81,31 @@ func (n *simNode) Etcd(context.Context) (Etcd, error) {
 }
 func (n *simNode) TempDir() string { return n.tmp }
 
-func (n *simNode) ConfigFiles() []string { return []string{n.config} }
+func (n *simNode) ConfigFiles() []string        { return []string{n.config} }
+func (n *simNode) KubeletService() restart.Host { return &n.kubelet }
+
+// simKubelet is a kubelet that reads its configuration when it starts.
+type simKubelet struct {
+	config  string // file
+	read    string // what was read
+	process int
+}
+
+func (*simKubelet) What() string { return "the kubelet" }
+func (k *simKubelet) Process(context.Context) (string, error) {
+	return fmt.Sprint(k.process), nil
+}
+func (k *simKubelet) Restart(context.Context) error {
+	b, err := os.ReadFile(k.config)
+	k.process++
+	k.read = string(b)
+	return err
+}
+func (*simKubelet) Unready(context.Context) string { return "" }
+func (*simKubelet) Log(context.Context) string     { return "" }
+func (*simKubelet) Containers(context.Context) ([]cri.Container, error) {
+	return []cri.Container{{Pod: "p", Name: "c", ID: "1", Running: true}}, nil
+}
 
 func (n *simNode) Kubeadm(context.Context) (string, error) { return n.path, nil }
 func (n *simNode) CgroupV1() bool                          { return true }
@@ -178,6 +205,7 @@ func fixture(t *testing.T) (*updatertest.Fixture, *simNode) {
 func workerFixture(t *testing.T) *updatertest.Fixture {
 	f, n := fixture(t)
 	n.worker = true
+	n.kubelet = simKubelet{config: n.config, read: "config v1.35.4"}
 	f.Task.Step.Verb = VerbNode
 	f.State = func() string {
 		kubeadm, _ := os.ReadFile(n.path)
@@ -187,6 +215,28 @@ func workerFixture(t *testing.T) *updatertest.Fixture {
 	f.From, f.To, f.Reversible = "kubeadm v1.35.4, config v1.35.4", "kubeadm v1.36.3, config v1.36.3", true
 	f.Planned = planned(t, false)
 	return f
+}
+
+// The kubelet that runs has read what was put back.
+func TestAnUndoneConfigurationIsRead(t *testing.T) {
+	f := workerFixture(t)
+	if r := end(t, f); !r.Done {
+		t.Fatalf("%+v", r)
+	}
+	k := &f.Make().(*Updater).host.(*simNode).kubelet
+	if err := k.Restart(t.Context()); err != nil || k.read != "config v1.36.3" { // by the step that replaces it
+		t.Fatalf("%q %v", k.read, err)
+	}
+	for range 10 {
+		if r, err := f.Make().Undo(t.Context(), f.Task); err != nil || r.Failed {
+			t.Fatalf("%+v %v", r, err)
+		} else if r.Done {
+			break
+		}
+	}
+	if k.read != "config v1.35.4" || k.process != 2 {
+		t.Fatalf("the kubelet has read %q and was restarted %d times", k.read, k.process)
+	}
 }
 
 // planned is what the planner says of the step.

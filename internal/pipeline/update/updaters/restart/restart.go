@@ -6,8 +6,8 @@
 // when another process answers. Containers run through such a restart; those that
 // do not are named.
 //
-// Inputs: Host, the step's task. Outputs: State. Callers: the updaters programs
-// and sandbox.
+// Inputs: Host, the step's task. Outputs: State. Callers: the updaters programs,
+// sandbox and kubeadm.
 package restart
 
 import (
