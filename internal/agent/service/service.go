@@ -13,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/etcd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/certificates"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubelet"
@@ -77,6 +78,7 @@ func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
 	p := programs.New(runtime)
 	s := sandbox.New(runtime, "")
 	k := kubeletconfig.New(kubeletPart(h), "")
+	c := certificates.New(h)
 	list = []updaters.Updater{
 		kubeadm.New(h),
 		kubelet.New(h),
@@ -84,9 +86,10 @@ func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
 		s,
 		k,
 		f,
+		c,
 		settle.New(h),
 	}
-	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields),
+	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 			return p.Fields(ctx, asked.Payloads, asked.Find)
 		})}

@@ -129,6 +129,17 @@ type Container struct {
 	// ImageID is the ID of the image it was made from.
 	ImageID string
 	Running bool
+	// Created is when it was made.
+	Created time.Time
+}
+
+// Stop ends a container, by force after a time in seconds. The kubelet starts
+// another in its place if its pod is to run.
+func (c *Client) Stop(ctx context.Context, id string, seconds int64) error {
+	if _, err := c.runtime.StopContainer(ctx, &runtime.StopContainerRequest{ContainerId: id, Timeout: seconds}); err != nil {
+		return fmt.Errorf("CRI stop of container %.12s: %w", id, err)
+	}
+	return nil
 }
 
 // Containers lists the containers of all pods, those that ended among them.
@@ -146,6 +157,7 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 			Name:      k.GetLabels()["io.kubernetes.container.name"],
 			ImageID:   k.GetImageRef(),
 			Running:   k.GetState() == runtime.ContainerState_CONTAINER_RUNNING,
+			Created:   time.Unix(0, k.GetCreatedAt()),
 		})
 	}
 	return out, nil

@@ -1,6 +1,8 @@
 package update
 
 import (
+	"strings"
+
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -77,5 +79,44 @@ func sandboxUpdater() Updater {
 func kubeletConfigUpdater() Updater {
 	return Updater{Name: "kubelet-config", Claim: func(q Question) Claim {
 		return configured(q, "kubelet-config", q.Of(PathKubeletConfig), deadlineRestart)
+	}}
+}
+
+// paramCertificates lists the certificates of a step, with commas.
+const paramCertificates = "certificates"
+
+// deadlineCertificates is for renewing them and restarting the static pods that
+// use them, one after another, in seconds.
+const deadlineCertificates = 2400
+
+// kubeletClient is the certificate that the kubelet renews by itself.
+const kubeletClient = "kubelet-client"
+
+// certificatesUpdater renews certificates through kubeadm.
+func certificatesUpdater() Updater {
+	return Updater{Name: "certificates", Claim: func(q Question) Claim {
+		var mine, kubelets []model.Change
+		for _, c := range q.Of(PrefixCertificate) {
+			if c.Path == PrefixCertificate+kubeletClient {
+				kubelets = append(kubelets, c)
+				continue
+			}
+			mine = append(mine, c)
+		}
+		out := configured(q, "certificates", mine, deadlineCertificates)
+		if q.Node.Config != nil {
+			out.Refusals = append(out.Refusals, refuse(kubelets, "the kubelet renews its own certificate, when most of its life is over (rotateCertificates)",
+				"wait, or look at the log of kubelet.service on the node; take kubelet-client out of the NodeConfig until then").Refusals...)
+		}
+		for i := range out.Steps {
+			s := &out.Steps[i]
+			var names []string
+			for _, c := range s.Changes {
+				names = append(names, strings.TrimPrefix(c.Path, PrefixCertificate))
+			}
+			s.Params[paramCertificates] = strings.Join(names, ",")
+			s.NotReversible = "the old certificates and keys are not kept, and the new ones serve as well"
+		}
+		return out
 	}}
 }

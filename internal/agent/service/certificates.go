@@ -1,0 +1,34 @@
+package service
+
+import (
+	"context"
+
+	"github.com/refit-dev/refit/internal/host/kubecert"
+)
+
+// stopSeconds is how long a static pod's container may take to end by itself.
+const stopSeconds = 30
+
+// Certificate looks at one of the node's certificates.
+func (h *nodeHost) Certificate(name string) (c kubecert.Certificate, found bool, err error) {
+	return kubecert.Dir{Root: h.paths.Root}.Look(name)
+}
+
+// CertificateFiles are where a certificate and its key are.
+func (h *nodeHost) CertificateFiles(name string) []string {
+	return kubecert.Dir{Root: h.paths.Root}.Files(name)
+}
+
+// EtcdUnsafe says why this node's member of etcd must not be restarted now.
+func (h *nodeHost) EtcdUnsafe(ctx context.Context) ([]string, error) {
+	e, err := h.Etcd(ctx)
+	if err != nil || e == nil {
+		return nil, err
+	}
+	return e.Unsafe(ctx)
+}
+
+// StopContainer ends a container, which the kubelet starts again.
+func (h *nodeHost) StopContainer(ctx context.Context, id string) error {
+	return h.cri.Stop(ctx, id, stopSeconds)
+}
