@@ -40,6 +40,17 @@ func Preflight(pods []Pod, o Options) []model.Verdict {
 	return out
 }
 
+// Hinders reports whether Preflight has something to say about a pod: of a
+// million pods only these need to be kept.
+func Hinders(p Pod, o Options) bool {
+	d := DecideWith([]Pod{p}, o)
+	found := map[string]*obstacle{}
+	for _, p := range d.Evict {
+		obstruct(found, p)
+	}
+	return len(d.Refused)+len(found) > 0
+}
+
 // obstruct adds what could never let a pod go.
 func obstruct(to map[string]*obstacle, p Pod) {
 	if len(p.Budgets) > 1 {

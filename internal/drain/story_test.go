@@ -147,6 +147,15 @@ func TestEveryPodIsExplained(t *testing.T) {
 		if len(rows) != len(pods) {
 			t.Fatalf("%d pods, %d rows", len(pods), len(rows))
 		}
+		var hinder []Pod
+		for _, p := range pods {
+			if Hinders(p, o) {
+				hinder = append(hinder, p)
+			}
+		}
+		if fmt.Sprint(Preflight(hinder, o)) != fmt.Sprint(Preflight(pods, o)) {
+			t.Fatal("a pod that hinders was passed over")
+		}
 		stays := map[string]bool{}
 		for _, r := range rows {
 			if r.Message == "" || r.Fate == Refused && (r.Fix == "" || r.Reason == "") {

@@ -13,6 +13,7 @@ package gatefacts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -42,8 +44,6 @@ const (
 	// nodesPerSecond stretches both in large clusters: one walk over all pods
 	// costs the API server a list of them.
 	nodesPerSecond = 50
-	// readTime bounds one reading.
-	readTime = 30 * time.Second
 )
 
 // World is what was gathered already.
@@ -71,38 +71,34 @@ type Gatherer struct {
 // event does not list all pods each time. What is lost with the process is
 // asked again.
 type looks struct {
-	pods  memo[look.Survey]
+	// pods by update.
+	pods  map[types.UID]*memo[look.Survey]
 	hooks memo[[]gate.Webhook]
 	apis  memo[[]gate.RemovedAPI]
 }
 
-// memo is one answer and the question it belongs to.
-type memo[T any] struct {
-	key   string
-	at    time.Time
-	value T
-}
+// maxSurveys are kept: updates that wait at the gate are few.
+const maxSurveys = 8
 
-// get asks again when the answer is to another question or too old. An error is
-// not remembered.
-func (m *memo[T]) get(now time.Time, ttl time.Duration, key string, ask func() (T, error)) (T, error) {
-	if m.key == key && !m.at.IsZero() && now.Sub(m.at) < ttl && !now.Before(m.at) {
-		return m.value, nil
+func (l *looks) of(uid types.UID) *memo[look.Survey] {
+	if len(l.pods) > maxSurveys {
+		l.pods = nil
 	}
-	v, err := ask()
-	if err == nil {
-		m.key, m.at, m.value = key, now, v
+	if l.pods == nil {
+		l.pods = map[types.UID]*memo[look.Survey]{}
 	}
-	return v, err
+	if l.pods[uid] == nil {
+		l.pods[uid] = &memo[look.Survey]{}
+	}
+	return l.pods[uid]
 }
 
 // Fill adds to the gate's input what is not about holding images.
 func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate, in *gate.Input) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	in.TargetKubernetes, in.Unknown = w.Plan.Target.Kubernetes, map[string]string{}
+	in.TargetKubernetes = w.Plan.Target.Kubernetes
+	in.Unknown, in.Pending = map[string]string{}, map[string]bool{}
 	in.Lasts = w.lasts()
 	for _, a := range u.Spec.AcceptedRisks {
 		in.Accepted = append(in.Accepted, gate.Risk{Check: a.Check, Reason: a.Reason, Until: a.Until.Time})
@@ -110,21 +106,35 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	drained := w.nodeFacts(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
 	rules := look.RulesOf(u.Spec.Drain)
-	key := fmt.Sprintf("%s %d %s", u.UID, u.Generation, in.PlanDigest)
-	survey, err := g.looks.pods.get(w.Now, max(lookEvery, stretch), key, func() (look.Survey, error) { return look.Pods(ctx, g.Live, drained, rules) })
-	if err != nil {
-		in.Unknown["budgets"], in.Unknown["image-pulls"] = err.Error(), err.Error()
-	} else {
-		in.Pulls, in.DrainVerdicts = survey.Pulls, drain.Preflight(survey.Pods, rules.Options())
-	}
-	if in.Webhooks, err = g.looks.hooks.get(w.Now, max(lookEvery, stretch), "", func() ([]gate.Webhook, error) { return look.Webhooks(ctx, g.Live) }); err != nil {
-		in.Unknown["webhooks"] = err.Error()
-	}
+	key := fmt.Sprintf("%d %s", u.Generation, in.PlanDigest)
+	survey, err := g.looks.of(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (look.Survey, error) {
+		return look.Pods(ctx, g.Live, drained, rules)
+	})
+	in.Pulls, in.DrainVerdicts = survey.Pulls, drain.Preflight(survey.Pods, rules.Options())
+	missing(in, err, "budgets", "image-pulls")
+	in.Webhooks, err = g.looks.hooks.get(ctx, w.Now, max(lookEvery, stretch), "", func(ctx context.Context) ([]gate.Webhook, error) {
+		return look.Webhooks(ctx, g.Live)
+	})
+	missing(in, err, "webhooks")
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
 		return
 	}
-	if in.RemovedAPIs, err = g.looks.apis.get(w.Now, max(readEvery, stretch), "", func() ([]gate.RemovedAPI, error) { return look.DeprecatedAPIs(ctx, g.APIMetrics) }); err != nil {
-		in.Unknown["removed-apis"] = err.Error()
+	in.RemovedAPIs, err = g.looks.apis.get(ctx, w.Now, max(readEvery, stretch), "", func(ctx context.Context) ([]gate.RemovedAPI, error) {
+		return look.DeprecatedAPIs(ctx, g.APIMetrics)
+	})
+	missing(in, err, "removed-apis")
+}
+
+// missing says which checks have to do without a fact: those wait that will have
+// it soon.
+func missing(in *gate.Input, err error, checks ...string) {
+	for _, c := range checks {
+		switch {
+		case errors.Is(err, errPending):
+			in.Pending[c] = true
+		case err != nil:
+			in.Unknown[c] = err.Error()
+		}
 	}
 }
 

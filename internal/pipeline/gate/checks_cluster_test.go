@@ -42,24 +42,25 @@ func TestClusterChecks(t *testing.T) {
 		"one that has ended long ago": {change: func(in *Input) {
 			in.Nodes[1].Certificates = []Certificate{{"kubelet-client-current.pem", now.Add(-day)}}
 		}, closed: "certificates", message: "kubelet-client-current.pem of node n2"},
-		"one that ends within 30 days":          {change: func(in *Input) { in.Nodes[0].Certificates = []Certificate{{"apiserver.crt", now.Add(29 * day)}} }, message: "apiserver.crt of node n1", warning: true},
-		"one with more than 30 days is silent":  {change: func(in *Input) { in.Nodes[0].Certificates = []Certificate{{"apiserver.crt", now.Add(31 * day)}} }},
-		"a clock ten seconds ahead":             {change: func(in *Input) { in.Nodes[1].Skew, in.Nodes[1].SkewKnown = 10*time.Second, true }, message: "clock of node n2 is more than 10s ahead of", warning: true},
-		"a clock minutes behind":                {change: func(in *Input) { in.Nodes[1].Skew, in.Nodes[1].SkewKnown = -3*time.Minute, true }, closed: "clock", message: "more than 2m0s behind"},
-		"a clock that nobody measured":          {change: func(in *Input) { in.Nodes[1].Skew = time.Hour }},
-		"an API that the target removes":        {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"flow.test", "v1beta3", "flows", "status", "1.36"}} }, closed: "removed-apis", message: "flows/status of flow.test/v1beta3, which Kubernetes 1.36 and later do not serve"},
-		"an API that goes later":                {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", "1.37"}} }},
-		"an API whose end is not known":         {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", ""}} }},
-		"a webhook asked about its own pods":    {change: func(in *Input) { in.Webhooks = []Webhook{hook} }, closed: "webhooks", message: "all its backends (policy/hook) are on node n2, which is drained; it is asked about their own pods too"},
-		"a webhook about other things only":     {change: func(in *Input) { h := hook; h.OwnPods = false; in.Webhooks = []Webhook{h} }, message: "all its backends", warning: true},
-		"a webhook with backends on two nodes":  {change: func(in *Input) { h := hook; h.Nodes = []string{"n2", "n3"}; in.Webhooks = []Webhook{h} }},
-		"a webhook on a node that stays as is":  {change: func(in *Input) { in.Nodes[1].Drained = false; in.Webhooks = []Webhook{hook} }},
-		"a vital webhook that has no backend":   {change: func(in *Input) { h := hook; h.Nodes, h.OwnPods, h.Vital = nil, false, true; in.Webhooks = []Webhook{h} }, closed: "webhooks", message: "no ready backend"},
-		"every start asks a registry":           {change: func(in *Input) { in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"} }, closed: "image-pulls", message: "AlwaysPullImages"},
-		"the kubelet asks a registry":           {change: func(in *Input) { in.Nodes[1].PullVerification = "AlwaysVerify" }, closed: "image-pulls", message: "kubelet of node n2"},
-		"the kubelet's default asks none":       {change: func(in *Input) { in.Nodes[1].PullVerification = "NeverVerifyPreloadedImages" }},
-		"pods that always pull":                 {change: func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 7, []string{"a/b"} }, message: "7 pods have imagePullPolicy Always", warning: true},
-		"a fact that could not be read is said": {change: func(in *Input) { in.Unknown = map[string]string{"removed-apis": "GET /metrics: 403"} }, message: "could not be asked in full: GET /metrics: 403", warning: true},
+		"one that ends within 30 days":            {change: func(in *Input) { in.Nodes[0].Certificates = []Certificate{{"apiserver.crt", now.Add(29 * day)}} }, message: "apiserver.crt of node n1", warning: true},
+		"one with more than 30 days is silent":    {change: func(in *Input) { in.Nodes[0].Certificates = []Certificate{{"apiserver.crt", now.Add(31 * day)}} }},
+		"a clock ten seconds ahead":               {change: func(in *Input) { in.Nodes[1].Skew, in.Nodes[1].SkewKnown = 10*time.Second, true }, message: "clock of node n2 is more than 10s ahead of", warning: true},
+		"a clock minutes behind":                  {change: func(in *Input) { in.Nodes[1].Skew, in.Nodes[1].SkewKnown = -3*time.Minute, true }, closed: "clock", message: "more than 2m0s behind"},
+		"a clock that nobody measured":            {change: func(in *Input) { in.Nodes[1].Skew = time.Hour }},
+		"an API that the target removes":          {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"flow.test", "v1beta3", "flows", "status", "1.36"}} }, closed: "removed-apis", message: "flows/status of flow.test/v1beta3, which Kubernetes 1.36 and later do not serve"},
+		"an API that goes later":                  {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", "1.37"}} }},
+		"an API whose end is not known":           {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", ""}} }},
+		"a webhook asked about its own pods":      {change: func(in *Input) { in.Webhooks = []Webhook{hook} }, closed: "webhooks", message: "all its backends (policy/hook) are on node n2, which is drained; it is asked about their own pods too"},
+		"a webhook about other things only":       {change: func(in *Input) { h := hook; h.OwnPods = false; in.Webhooks = []Webhook{h} }, message: "all its backends", warning: true},
+		"a webhook with backends on two nodes":    {change: func(in *Input) { h := hook; h.Nodes = []string{"n2", "n3"}; in.Webhooks = []Webhook{h} }},
+		"a webhook on a node that stays as is":    {change: func(in *Input) { in.Nodes[1].Drained = false; in.Webhooks = []Webhook{hook} }},
+		"a vital webhook that has no backend":     {change: func(in *Input) { h := hook; h.Nodes, h.OwnPods, h.Vital = nil, false, true; in.Webhooks = []Webhook{h} }, closed: "webhooks", message: "no ready backend"},
+		"every start asks a registry":             {change: func(in *Input) { in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"} }, closed: "image-pulls", message: "AlwaysPullImages"},
+		"the kubelet asks a registry":             {change: func(in *Input) { in.Nodes[1].PullVerification = "AlwaysVerify" }, closed: "image-pulls", message: "kubelet of node n2"},
+		"the kubelet's default asks none":         {change: func(in *Input) { in.Nodes[1].PullVerification = "NeverVerifyPreloadedImages" }},
+		"pods that always pull":                   {change: func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 7, []string{"a/b"} }, message: "7 pods have imagePullPolicy Always", warning: true},
+		"a fact that is being read is waited for": {change: func(in *Input) { in.Pending = map[string]bool{"webhooks": true} }, closed: "webhooks", message: "waits for what it looks at", waiting: true},
+		"a fact that could not be read is said":   {change: func(in *Input) { in.Unknown = map[string]string{"removed-apis": "GET /metrics: 403"} }, message: "could not be asked in full: GET /metrics: 403", warning: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -76,6 +77,9 @@ func TestClusterChecks(t *testing.T) {
 			said := r.Verdicts
 			if tc.warning {
 				said = r.Warnings
+			}
+			if len(r.Verdicts) > 0 && model.Blocked(r.Verdicts) == tc.waiting {
+				t.Errorf("a person must act: %v", !tc.waiting)
 			}
 			switch {
 			case tc.message == "" && len(r.Verdicts)+len(r.Warnings) > 0:

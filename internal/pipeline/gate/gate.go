@@ -99,6 +99,9 @@ func Decide(in Input) Result {
 		if what, missing := in.Unknown[c.Name]; missing {
 			warnings = append(warnings, unknown(c, what))
 		}
+		if in.Pending[c.Name] {
+			verdicts = append(verdicts, pending(c))
+		}
 		a := Answer{Name: c.Name, Result: Passed, Verdicts: len(verdicts), Warnings: len(warnings)}
 		switch {
 		case len(verdicts) > 0 && risks.take(c, len(verdicts)):
@@ -119,6 +122,10 @@ func Decide(in Input) Result {
 	r.Risks = outcomes
 	r.Warnings = append(r.Warnings, said...)
 	return r
+}
+
+func pending(c Check) model.Verdict {
+	return model.Verdict{Reason: reasonFactUnknown, Waiting: true, Message: "check " + c.Name + " (" + c.Asks + ") waits for what it looks at to be read"}
 }
 
 func unknown(c Check, what string) model.Verdict {

@@ -142,6 +142,8 @@ type Input struct {
 	// Unknown are facts that could not be read, by the name of the check that
 	// needs them, with what was asked and what came back.
 	Unknown map[string]string
+	// Pending are checks whose facts are being read: they wait for them.
+	Pending map[string]bool
 	// Accepted risks.
 	Accepted []Risk
 }

@@ -18,7 +18,7 @@ const maxAlways = 5
 
 // Survey is what one walk over all pods found.
 type Survey struct {
-	// Pods of the nodes that will be drained, with their budgets.
+	// Pods that a drain of their node could not get past, with their budgets.
 	Pods  []drain.Pod
 	Pulls gate.Pulls
 }
@@ -34,7 +34,9 @@ func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules
 	var always []string
 	err = eachPod(ctx, c, func(p *corev1.Pod) {
 		if drained[p.Spec.NodeName] {
-			s.Pods = append(s.Pods, r.pod(p, bs.Of(p)))
+			if d := r.pod(p, bs.Of(p)); drain.Hinders(d, r.Options()) {
+				s.Pods = append(s.Pods, d)
+			}
 		}
 		if pullsAlways(p) {
 			always = append(always, p.Namespace+"/"+p.Name)

@@ -1,0 +1,99 @@
+package gatefacts
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how long a look at the gate waits for an answer that nobody has
+	// asked for before.
+	patience = 2 * time.Second
+	// longest is how long one reading may take: a walk over all pods of the
+	// largest cluster.
+	longest = 10 * time.Minute
+	// staleFor is how many times its usual age an answer is used while it cannot
+	// be read anew.
+	staleFor = 10
+)
+
+// errPending: the answer is being read.
+var errPending = errors.New("it is being read")
+
+// memo is one answer and the question (key) it belongs to. An answer that is too
+// old is used while it is read anew beside: a look at the gate does not wait for
+// a walk over a million pods.
+type memo[T any] struct {
+	mu    sync.Mutex
+	key   string
+	at    time.Time
+	value T
+	// asking is the question that is under way; over is closed when it ends.
+	asking string
+	over   chan struct{}
+	// err is what the last try for errKey ended with.
+	err    error
+	errKey string
+}
+
+// get is the answer to a question; errPending if there is none yet. now is when
+// it is asked, ttl how old an answer may be.
+func (m *memo[T]) get(ctx context.Context, now time.Time, ttl time.Duration, key string, ask func(context.Context) (T, error)) (T, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	have := m.key == key && !m.at.IsZero() && !now.Before(m.at)
+	if have && now.Sub(m.at) < ttl {
+		return m.value, nil
+	}
+	if m.over == nil {
+		m.start(ctx, now, key, ask)
+	}
+	if !have {
+		m.wait(ctx)
+	}
+	var zero T
+	switch failed := m.err != nil && m.errKey == key; {
+	case m.key == key && !m.at.IsZero() && (!failed || now.Sub(m.at) < staleFor*ttl):
+		return m.value, nil
+	case failed:
+		return zero, m.err
+	}
+	return zero, errPending
+}
+
+// start asks beside. It outlives the look that started it, not for long.
+func (m *memo[T]) start(ctx context.Context, now time.Time, key string, ask func(context.Context) (T, error)) {
+	over := make(chan struct{})
+	m.asking, m.over = key, over
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	go func() {
+		defer cancel()
+		v, err := ask(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.over, m.err, m.errKey = nil, err, key
+		if err == nil {
+			m.key, m.at, m.value = key, now, v
+		}
+		close(over)
+	}()
+}
+
+// wait waits a moment for what is under way; called with the mutex held.
+func (m *memo[T]) wait(ctx context.Context) {
+	over := m.over
+	if over == nil {
+		return
+	}
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-over:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
