@@ -54,7 +54,11 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	}
 	now := time.Now()
 	d := drain.DecideWith(pods, rules.Options())
-	return render.Drain(o.Out, o.output, drainView(&n, d, drain.Foresee(name, d, now), before))
+	v := drainView(&n, d, drain.Foresee(name, d, now), before)
+	if opts != nil {
+		v.Options = "ClusterUpdate " + u.Name + " " + drainWords(opts)
+	}
+	return render.Drain(o.Out, o.output, v)
 }
 
 func drainView(n *corev1.Node, d drain.Decision, rows []drain.Row, before []v1alpha1.PodDrain) render.DrainView {

@@ -89,3 +89,26 @@ func TestDrainViewKeepsSinceWhen(t *testing.T) {
 		}
 	}
 }
+
+func TestDrainOptionsAreLaidOverEachOther(t *testing.T) {
+	t.Parallel()
+	first := drainFlags{skip: "tier=local", grace: 30 * time.Second}.apply(nil, map[string]bool{"skip": true, "grace": true})
+	if got := drainWords(first); got != "empties nodes so: pods with tier=local stay; every pod has 30 s to end" {
+		t.Error(got)
+	}
+	second := drainFlags{timeout: time.Minute, keepData: true, unowned: "may in (go)"}.apply(first, map[string]bool{"timeout": true, "keep-emptydir-data": true, "evict-unowned": true})
+	if got := drainWords(second); got != "empties nodes so: pods with tier=local stay; pods with may in (go) may be lost; pods with emptyDir data are refused; every pod has 30 s to end; a drain halts the update after 60 s" {
+		t.Error(got)
+	}
+	if got := (drainFlags{reset: true}).apply(second, nil); got != nil {
+		t.Errorf("%+v", got)
+	}
+	if got := (drainFlags{}).apply(&v1alpha1.DrainOptions{SkipSelector: first.SkipSelector}, map[string]bool{"skip": true}); got != nil {
+		t.Errorf("an empty selector takes it back: %+v", got)
+	}
+	for name, f := range map[string]drainFlags{"no selector": {skip: "a in"}, "force": {grace: time.Millisecond}, "before the start": {timeout: -time.Second}} {
+		if exit.Code(f.check()) != exit.UsageCode {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}

@@ -45,7 +45,7 @@ func New(name string) *cobra.Command {
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
-		newPause(o, true), newPause(o, false), newRetry(o), newExplain(o), newGate(o), newAccept(o), newVersion(o), newSelfImage(o),
+		newPause(o, true), newPause(o, false), newRetry(o), newExplain(o), newGate(o), newAccept(o), newDrainOptions(o), newVersion(o), newSelfImage(o),
 		bundlecmd.New(), bundlecmd.NewKeys(),
 	)
 	labs := labcmd.New()

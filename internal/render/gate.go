@@ -81,6 +81,8 @@ type DrainView struct {
 	Kind       string `json:"kind"`
 	Node       string `json:"node"`
 	Headline   string `json:"headline"`
+	// Options say how this update differs from the usual rules.
+	Options string `json:"options,omitempty"`
 	// Held is what refit holds back on the node for the time of the update.
 	Held []string    `json:"held,omitempty"`
 	Pods []drain.Row `json:"pods"`
@@ -92,6 +94,9 @@ func Drain(w io.Writer, format string, v DrainView) error {
 		return Value(w, format, v)
 	}
 	fmt.Fprintln(w, v.Headline)
+	if v.Options != "" {
+		fmt.Fprintln(w, v.Options)
+	}
 	for _, h := range v.Held {
 		fmt.Fprintln(w, "Held back: "+h)
 	}
@@ -99,9 +104,13 @@ func Drain(w io.Writer, format string, v DrainView) error {
 		return nil
 	}
 	fmt.Fprintln(w)
+	return podTable(w, v.Pods)
+}
+
+func podTable(w io.Writer, pods []drain.Row) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "POD\tFATE\tREASON\tSINCE\tBECAUSE")
-	for _, r := range v.Pods {
+	for _, r := range pods {
 		since := "-"
 		if !r.Since.IsZero() {
 			since = r.Since.UTC().Format("15:04:05Z")
@@ -112,7 +121,7 @@ func Drain(w io.Writer, format string, v DrainView) error {
 		return err
 	}
 	said := map[string]bool{}
-	for _, r := range v.Pods {
+	for _, r := range pods {
 		if r.Fix != "" && !said[r.Fix] {
 			said[r.Fix] = true
 			fmt.Fprintf(w, "cure for %s: %s\n", r.Pod, r.Fix)

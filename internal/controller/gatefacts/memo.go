@@ -14,8 +14,8 @@ const (
 	// longest is how long one reading may take: a walk over all pods of the
 	// largest cluster.
 	longest = 10 * time.Minute
-	// staleFor is how many times its usual age an answer is used while it cannot
-	// be read anew.
+	// staleFor is how many times its usual age an answer is used while it is read
+	// anew, or cannot be.
 	staleFor = 10
 )
 
@@ -43,24 +43,28 @@ type memo[T any] struct {
 func (m *memo[T]) get(ctx context.Context, now time.Time, ttl time.Duration, key string, ask func(context.Context) (T, error)) (T, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	have := m.key == key && !m.at.IsZero() && !now.Before(m.at)
-	if have && now.Sub(m.at) < ttl {
+	if m.fresh(now, ttl, key) {
 		return m.value, nil
 	}
 	if m.over == nil {
 		m.start(ctx, now, key, ask)
 	}
-	if !have {
+	if !m.fresh(now, staleFor*ttl, key) {
 		m.wait(ctx)
 	}
 	var zero T
-	switch failed := m.err != nil && m.errKey == key; {
-	case m.key == key && !m.at.IsZero() && (!failed || now.Sub(m.at) < staleFor*ttl):
+	switch {
+	case m.fresh(now, staleFor*ttl, key):
 		return m.value, nil
-	case failed:
+	case m.err != nil && m.errKey == key:
 		return zero, m.err
 	}
 	return zero, errPending
+}
+
+// fresh reports whether there is an answer to a question, and not too old.
+func (m *memo[T]) fresh(now time.Time, age time.Duration, key string) bool {
+	return m.key == key && !m.at.IsZero() && !now.Before(m.at) && now.Sub(m.at) < age
 }
 
 // start asks beside. It outlives the look that started it, not for long.
