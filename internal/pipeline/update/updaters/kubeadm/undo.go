@@ -40,6 +40,11 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err := u.restore(ctx, t); err != nil {
 		return updaters.Result{}, err
 	}
+	return u.reread(ctx, t)
+}
+
+// reread ends when the kubelet has read the configuration that was put back.
+func (u *Updater) reread(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	s, err := restart.Drive(ctx, u.host.KubeletService(), t, time.Now())
 	if err != nil {
 		return updaters.Result{}, err
