@@ -12,6 +12,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/steer"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
@@ -75,7 +76,7 @@ func (o *options) accept(ctx context.Context, check string, f acceptFlags) error
 	if f.update != "" {
 		args = []string{f.update}
 	}
-	return o.change(ctx, args, func(u *v1alpha1.ClusterUpdate) string {
+	return steer.Change(ctx, &o.Access, args, func(u *v1alpha1.ClusterUpdate) (string, error) {
 		kept := []v1alpha1.AcceptedRisk{}
 		for _, r := range u.Spec.AcceptedRisks {
 			if r.Check != check {
@@ -84,9 +85,9 @@ func (o *options) accept(ctx context.Context, check string, f acceptFlags) error
 		}
 		if risk == nil {
 			u.Spec.AcceptedRisks = kept
-			return "check " + check + " counts again"
+			return "check " + check + " counts again", nil
 		}
 		u.Spec.AcceptedRisks = append(kept, *risk)
-		return fmt.Sprintf("check %s is accepted until %s: %s", check, risk.Until.UTC().Format(time.RFC3339), risk.Reason)
+		return fmt.Sprintf("check %s is accepted until %s: %s", check, risk.Until.UTC().Format(time.RFC3339), risk.Reason), nil
 	})
 }

@@ -18,6 +18,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -62,7 +63,7 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 	if err != nil {
 		return err
 	}
-	u, err := updateArg(ctx, c, args)
+	u, err := cluster.Update(ctx, c, args)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return exit.Usage(errors.New("refit apply asks before it moves nodes, and there is no terminal to ask on: say --yes"))
 	}
-	v, err := planView(ctx, c, u)
+	v, err := planview.Of(ctx, c, u)
 	if err != nil {
 		return err
 	}
@@ -127,75 +128,6 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err != nil || !strings.EqualFold(strings.TrimSpace(line), "y") {
 		return exit.With(exit.Blocked, errors.New("not started"))
 	}
-	return nil
-}
-
-// updateArg is the named update, or the one that matters most.
-func updateArg(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
-	var list v1alpha1.ClusterUpdateList
-	if err := c.List(ctx, &list); err != nil {
-		return nil, cluster.ListError(err)
-	}
-	if len(args) == 0 {
-		if u := choose(list.Items); u != nil {
-			return u, nil
-		}
-		return nil, exit.Usage(errors.New("there is no update: make one with refit plan --to BUNDLE"))
-	}
-	for i := range list.Items {
-		if list.Items[i].Name == args[0] {
-			return &list.Items[i], nil
-		}
-	}
-	return nil, exit.Usage(fmt.Errorf("there is no ClusterUpdate %q; see kubectl get clusterupdates", args[0]))
-}
-
-func newPause(o *options, pause bool) *cobra.Command {
-	use, short := "resume [UPDATE]", "Let a paused update go on"
-	if pause {
-		use, short = "pause [UPDATE]", "Start no further node; one that has started is finished"
-	}
-	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.change(cmd.Context(), args, func(u *v1alpha1.ClusterUpdate) string {
-				u.Spec.Paused = pause
-				if pause {
-					return "paused: no further node starts; nodes that are being updated are finished first"
-				}
-				return "resumed"
-			})
-		},
-	}
-}
-
-func newRetry(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use: "retry [UPDATE]", Short: "Try the failed nodes of a halted update again", Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.change(cmd.Context(), args, func(u *v1alpha1.ClusterUpdate) string {
-				u.Spec.Retry++
-				return "failed nodes are tried again"
-			})
-		},
-	}
-}
-
-func (o *options) change(ctx context.Context, args []string, edit func(*v1alpha1.ClusterUpdate) string) error {
-	c, err := o.Client()
-	if err != nil {
-		return err
-	}
-	u, err := updateArg(ctx, c, args)
-	if err != nil {
-		return err
-	}
-	patch := client.MergeFrom(u.DeepCopy())
-	said := edit(u)
-	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
-		return fmt.Errorf("cannot change ClusterUpdate %s: %w", u.Name, err)
-	}
-	fmt.Fprintf(o.Out, "%s %s\n", u.Name, said)
 	return nil
 }
 

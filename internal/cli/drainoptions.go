@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/steer"
 )
 
 type drainFlags struct {
@@ -37,7 +39,7 @@ whatever is said here. refit explain node/NAME shows what it comes to.`,
 				if err != nil {
 					return err
 				}
-				u, err := updateArg(cmd.Context(), cl, args)
+				u, err := cluster.Update(cmd.Context(), cl, args)
 				if err != nil {
 					return err
 				}
@@ -51,9 +53,9 @@ whatever is said here. refit explain node/NAME shows what it comes to.`,
 			for _, name := range []string{"skip", "evict-unowned", "grace", "timeout", "keep-emptydir-data"} {
 				changed[name] = cmd.Flags().Changed(name)
 			}
-			return o.change(cmd.Context(), args, func(u *v1alpha1.ClusterUpdate) string {
+			return steer.Change(cmd.Context(), &o.Access, args, func(u *v1alpha1.ClusterUpdate) (string, error) {
 				u.Spec.Drain = f.apply(u.Spec.Drain, changed)
-				return drainWords(u.Spec.Drain)
+				return drainWords(u.Spec.Drain), nil
 			})
 		},
 	}

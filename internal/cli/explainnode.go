@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
@@ -36,7 +37,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	if err := c.List(ctx, &list); err != nil {
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
-	u := choose(list.Items)
+	u := cluster.Choose(list.Items)
 	var opts *v1alpha1.DrainOptions
 	var before []v1alpha1.PodDrain
 	if u != nil && u.Status.Phase != v1alpha1.PhaseDone {

@@ -4,7 +4,9 @@ import (
 	"github.com/spf13/cobra"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -27,7 +29,7 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 			if err != nil {
 				return err
 			}
-			u, err := updateArg(cmd.Context(), cl, args)
+			u, err := cluster.Update(cmd.Context(), cl, args)
 			if err != nil {
 				return err
 			}
@@ -54,7 +56,7 @@ func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
 		answers[c.Name] = c
 	}
 	v := render.GateView{APIVersion: "refit.dev/gate/v1", Kind: "Gate", Update: u.Name, Open: len(u.Status.Checks) > 0,
-		Waiting: blockers(u.Status.Blockers), Warnings: blockers(u.Status.Warnings)}
+		Waiting: planview.Blockers(u.Status.Blockers), Warnings: planview.Blockers(u.Status.Warnings)}
 	for _, c := range gate.Checks() {
 		a, asked := answers[c.Name]
 		row := render.GateCheck{Name: c.Name, Asks: c.Asks, Answer: "NotAsked", Never: c.Never, Verdicts: int(a.Verdicts), Warnings: int(a.Warnings)}

@@ -10,6 +10,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -37,7 +38,7 @@ func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 	for i := range bundles.Items {
 		f.Bundles = append(f.Bundles, bundleFacts(&bundles.Items[i]))
 	}
-	if u := choose(updates.Items); u != nil {
+	if u := cluster.Choose(updates.Items); u != nil {
 		f.Update = updateFacts(u)
 	}
 	return f, nil
@@ -53,6 +54,7 @@ func nodeFacts(n *corev1.Node, nu *v1alpha1.NodeUpdate) explain.Node {
 			out.Ready = c.Status == corev1.ConditionTrue
 		}
 	}
+	out.HeldBecause, out.Held = n.Annotations[v1alpha1.AnnotationHold]
 	if nu == nil || nu.Status.Agent == nil {
 		return out
 	}
@@ -82,34 +84,12 @@ func bundleFacts(b *v1alpha1.Bundle) explain.Bundle {
 	return out
 }
 
-// choose picks the update that matters most: one that is not done, else the
-// newest.
-func choose(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
-	var best *v1alpha1.ClusterUpdate
-	rank := func(u *v1alpha1.ClusterUpdate) int {
-		switch u.Status.Phase {
-		case v1alpha1.PhaseUpdating, v1alpha1.PhaseHalted:
-			return 2
-		case v1alpha1.PhaseDone:
-			return 0
-		}
-		return 1
-	}
-	for i := range us {
-		u := &us[i]
-		if best == nil || rank(u) > rank(best) || (rank(u) == rank(best) && best.CreationTimestamp.Before(&u.CreationTimestamp)) {
-			best = u
-		}
-	}
-	return best
-}
-
 func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
 	s := u.Status
 	out := &explain.Update{
 		Name: u.Name, Version: s.Version, Phase: s.Phase, Paused: u.Spec.Paused, Starting: u.Spec.Start == v1alpha1.StartImmediate, PlanDigest: s.PlanDigest,
 		Done: int(s.NodesDone), Total: int(s.NodesTotal), Failed: int(s.NodesFailed), Current: s.Current,
-		BlockerCount: int(s.BlockerCount), Blockers: blockers(s.Blockers), Warnings: blockers(s.Warnings),
+		BlockerCount: int(s.BlockerCount), Blockers: planview.Blockers(s.Blockers), Warnings: planview.Blockers(s.Warnings),
 	}
 	if s.StartedAt != nil {
 		out.StartedAt = s.StartedAt.Time
@@ -117,17 +97,11 @@ func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
 	if s.FinishedAt != nil {
 		out.FinishedAt = s.FinishedAt.Time
 	}
-	return out
-}
-
-func blockers(bs []v1alpha1.Blocker) []explain.Blocker {
-	var out []explain.Blocker
-	for _, b := range bs {
-		e := explain.Blocker{Reason: b.Reason, Message: b.Message, Fix: b.Fix, Object: b.Object}
-		if b.Since != nil {
-			e.Since = b.Since.Time
-		}
-		out = append(out, e)
+	if e := s.Estimate; e != nil {
+		out.Earliest, out.Latest = e.Earliest.Time, e.Latest.Time
+	}
+	if a := s.APIAway; a != nil {
+		out.Away, out.Longest = a.Seconds, a.LongestSeconds
 	}
 	return out
 }

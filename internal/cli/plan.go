@@ -14,10 +14,13 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/cli/progress"
-	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
 )
+
+// defaultPlanTimeout is how long a command waits for the controller to plan.
+const defaultPlanTimeout = time.Minute
 
 type planFlags struct {
 	to             string
@@ -53,7 +56,7 @@ do (with --fail-if-noop).`,
 	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the current update)")
 	fl.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "plan an older bundle than the one that runs (a rollback)")
 	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
-	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait for the plan, or with --wait for the nodes")
+	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan, or with --wait for the nodes")
 	fl.BoolVar(&f.failIfNoop, "fail-if-noop", false, "exit 7 if there is nothing to do")
 	o.outputFlag(c)
 	return c
@@ -72,7 +75,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 	if err != nil {
 		return err
 	}
-	v, err := planView(ctx, c, u)
+	v, err := planview.Of(ctx, c, u)
 	if err != nil {
 		return err
 	}
@@ -80,9 +83,9 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 		return err
 	}
 	switch {
-	case v.State == stateNothing && f.failIfNoop:
+	case v.State == planview.Nothing && f.failIfNoop:
 		return exit.Silent(exit.NothingToDo)
-	case v.State == stateBlocked:
+	case v.State == planview.Blocked:
 		return exit.Silent(exit.Blocked)
 	}
 	return nil
@@ -95,7 +98,7 @@ func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags
 		return nil, cluster.ListError(err)
 	}
 	if f.to == "" {
-		u := choose(list.Items)
+		u := cluster.Choose(list.Items)
 		if u == nil {
 			return nil, exit.Usage(errors.New("there is no update yet: name the target with --to BUNDLE|VERSION|DIGEST"))
 		}
@@ -185,123 +188,4 @@ func planWait(u *v1alpha1.ClusterUpdate, err error) string {
 		return u.Status.Phase + ": " + u.Status.WaitingFor
 	}
 	return u.Status.Phase
-}
-
-// States of a plan.
-const (
-	stateReady     = "ready"
-	stateBlocked   = "blocked"
-	statePreparing = "preparing"
-	stateRunning   = "running"
-	stateNothing   = "nothing-to-do"
-)
-
-// planView reads the plan of an update and what it takes on the nodes.
-func planView(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
-	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: blockers(u.Status.Blockers), Warnings: blockers(u.Status.Warnings)}
-	if u.Status.Plan == "" {
-		return v, nil
-	}
-	p, err := loadPlan(ctx, c, u.Status.Plan)
-	if err != nil {
-		return v, fmt.Errorf("cannot read the plan %s: %w", u.Status.Plan, err)
-	}
-	if got := p.Digest(); got != u.Status.PlanDigest {
-		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update says %s", u.Status.Plan, got, u.Status.PlanDigest))
-	}
-	v.Plan = &p
-	if v.Estimates, err = estimates(ctx, c, p); err != nil {
-		return v, err
-	}
-	var all v1alpha1.ClusterUpdateList
-	if err := c.List(ctx, &all); err != nil {
-		return v, cluster.ListError(err)
-	}
-	v.APIAway = apiAway(all.Items, u)
-	return v, nil
-}
-
-// apiAway is what was measured of the API server in the last other update that
-// came to its end and in which it was away at all.
-func apiAway(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.APIAway {
-	var last *v1alpha1.ClusterUpdate
-	for i := range all {
-		x := &all[i]
-		if x.UID == but.UID || x.Status.FinishedAt == nil || x.Status.APIAway == nil || x.Status.APIAway.Seconds == 0 {
-			continue
-		}
-		if last == nil || last.Status.FinishedAt.Before(x.Status.FinishedAt) {
-			last = x
-		}
-	}
-	if last == nil {
-		return nil
-	}
-	return &render.APIAway{Update: last.Name, TotalSeconds: last.Status.APIAway.Seconds, LongestSeconds: last.Status.APIAway.LongestSeconds}
-}
-
-// loadPlan reads a plan, which may be in parts. What it is worth is told by its
-// digest.
-func loadPlan(ctx context.Context, c client.Client, name string) (model.Plan, error) {
-	read := func(name string) (string, error) {
-		var content v1alpha1.Content
-		err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &content)
-		return content.Data, err
-	}
-	text, err := read(name)
-	if err != nil {
-		return model.Plan{}, err
-	}
-	return model.LoadPlan(text, read)
-}
-
-func planState(u *v1alpha1.ClusterUpdate) string {
-	for _, b := range u.Status.Blockers {
-		if b.Reason == v1alpha1.ReasonNothingToDo {
-			return stateNothing
-		}
-	}
-	switch u.Status.Phase {
-	case v1alpha1.PhaseDone:
-		return stateNothing
-	case v1alpha1.PhaseReady:
-		return stateReady
-	case v1alpha1.PhaseBlocked, v1alpha1.PhaseHalted:
-		return stateBlocked
-	case v1alpha1.PhaseUpdating:
-		return stateRunning
-	}
-	return statePreparing
-}
-
-func estimates(ctx context.Context, c client.Client, p model.Plan) ([]render.Estimate, error) {
-	var nus v1alpha1.NodeUpdateList
-	if err := c.List(ctx, &nus, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
-		return nil, fmt.Errorf("cannot list NodeUpdates: %w", err)
-	}
-	byName := map[string]*v1alpha1.NodeUpdate{}
-	for i := range nus.Items {
-		byName[nus.Items[i].Name] = &nus.Items[i]
-	}
-	var out []render.Estimate
-	for _, n := range p.Nodes {
-		e := render.Estimate{Node: n.Node}
-		if nu := byName[n.Node]; nu != nil {
-			fillEstimate(&e, nu)
-		}
-		out = append(out, e)
-	}
-	return out, nil
-}
-
-func fillEstimate(e *render.Estimate, nu *v1alpha1.NodeUpdate) {
-	if h := nu.Status.Holding; h != nil {
-		e.BytesTotal, e.BytesToFetch, e.DiskNeeded = h.BytesTotal, max(0, h.BytesTotal-h.BytesDone), h.NeededBytes
-	}
-	for _, fs := range nu.Status.FileSystems {
-		if e.DiskFree == nil {
-			e.DiskFree = map[string]int64{}
-		}
-		e.DiskFree[fs.Name] = fs.FreeBytes
-	}
 }

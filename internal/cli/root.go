@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/installcmd"
 	"github.com/refit-dev/refit/internal/cli/labcmd"
+	"github.com/refit-dev/refit/internal/cli/steer"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -45,9 +46,10 @@ func New(name string) *cobra.Command {
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
-		newPause(o, true), newPause(o, false), newRetry(o), newExplain(o), newGate(o), newAccept(o), newDrainOptions(o), newVersion(o), newSelfImage(o),
+		newRollback(o), newExplain(o), newGate(o), newAccept(o), newDrainOptions(o), newVersion(o), newSelfImage(o),
 		bundlecmd.New(), bundlecmd.NewKeys(),
 	)
+	root.AddCommand(steer.New(&o.Access)...)
 	labs := labcmd.New()
 	labs.AddCommand(newDemo(o))
 	root.AddCommand(labs)

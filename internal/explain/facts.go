@@ -31,6 +31,12 @@ type Update struct {
 	Warnings   []Blocker
 	StartedAt  time.Time
 	FinishedAt time.Time
+	// Earliest and Latest time at which it is expected to be done, zero if that is
+	// not known.
+	Earliest, Latest time.Time
+	// Away is how long the API server did not answer while nodes moved, Longest
+	// without a break, in seconds.
+	Away, Longest int64
 }
 
 // Blocker is one reason why the update does not go on.
@@ -52,14 +58,17 @@ type Node struct {
 	Agent         string `json:"agent,omitempty"`
 	Phase         string `json:"phase"`
 	Message       string `json:"message,omitempty"`
-	Step          string `json:"step,omitempty"`
-	ImagesTotal   int    `json:"imagesTotal"`
-	ImagesHeld    int    `json:"imagesHeld"`
-	ImagesPinned  int    `json:"imagesPinned"`
-	BytesTotal    int64  `json:"bytesTotal"`
-	BytesDone     int64  `json:"bytesDone"`
-	FromMedia     int64  `json:"bytesFromMedia"`
-	FromPeers     int64  `json:"bytesFromPeers"`
+	// Held: a person keeps updates from starting here; HeldBecause is why.
+	Held         bool   `json:"held,omitempty"`
+	HeldBecause  string `json:"heldBecause,omitempty"`
+	Step         string `json:"step,omitempty"`
+	ImagesTotal  int    `json:"imagesTotal"`
+	ImagesHeld   int    `json:"imagesHeld"`
+	ImagesPinned int    `json:"imagesPinned"`
+	BytesTotal   int64  `json:"bytesTotal"`
+	BytesDone    int64  `json:"bytesDone"`
+	FromMedia    int64  `json:"bytesFromMedia"`
+	FromPeers    int64  `json:"bytesFromPeers"`
 }
 
 // Bundle is one bundle as the API shows it.

@@ -17,24 +17,34 @@ const (
 
 // View is what every surface shows.
 type View struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Headline   string    `json:"headline"`
-	Colour     string    `json:"colour"`
-	Update     string    `json:"update,omitempty"`
-	Version    string    `json:"version,omitempty"`
-	Phase      string    `json:"phase"`
-	Paused     bool      `json:"paused,omitempty"`
-	PlanDigest string    `json:"planDigest,omitempty"`
-	NodesDone  int       `json:"nodesDone"`
-	NodesTotal int       `json:"nodesTotal"`
-	Elapsed    int64     `json:"elapsedSeconds,omitempty"`
-	Waiting    []Blocker `json:"waiting,omitempty"`
-	MoreWaits  int       `json:"moreWaits,omitempty"`
-	Warnings   []Blocker `json:"warnings,omitempty"`
-	Next       string    `json:"next,omitempty"`
-	Nodes      []Node    `json:"nodes,omitempty"`
-	Bundles    []Bundle  `json:"bundles,omitempty"`
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Headline   string `json:"headline"`
+	Colour     string `json:"colour"`
+	Update     string `json:"update,omitempty"`
+	Version    string `json:"version,omitempty"`
+	Phase      string `json:"phase"`
+	Paused     bool   `json:"paused,omitempty"`
+	PlanDigest string `json:"planDigest,omitempty"`
+	NodesDone  int    `json:"nodesDone"`
+	NodesTotal int    `json:"nodesTotal"`
+	Elapsed    int64  `json:"elapsedSeconds,omitempty"`
+	// DoneEarliest and DoneLatest: when it is expected to be done, learned from this
+	// cluster's own nodes.
+	DoneEarliest time.Time `json:"doneEarliest,omitzero"`
+	DoneLatest   time.Time `json:"doneLatest,omitzero"`
+	// Left says the same as a time from now, for people.
+	Left string `json:"-"`
+	// Away is how long the API server was away while nodes moved, Longest without a
+	// break.
+	Away      int64     `json:"apiAwaySeconds,omitempty"`
+	Longest   int64     `json:"apiAwayLongestSeconds,omitempty"`
+	Waiting   []Blocker `json:"waiting,omitempty"`
+	MoreWaits int       `json:"moreWaits,omitempty"`
+	Warnings  []Blocker `json:"warnings,omitempty"`
+	Next      string    `json:"next,omitempty"`
+	Nodes     []Node    `json:"nodes,omitempty"`
+	Bundles   []Bundle  `json:"bundles,omitempty"`
 }
 
 // Make builds the view.
@@ -49,6 +59,8 @@ func Make(f Facts) View {
 	v.NodesDone, v.NodesTotal = u.Done, u.Total
 	v.Waiting, v.MoreWaits = u.Blockers, max(0, u.BlockerCount-len(u.Blockers))
 	v.Elapsed, v.Warnings = elapsed(u, f.Now), u.Warnings
+	v.Away, v.Longest = u.Away, u.Longest
+	v.DoneEarliest, v.DoneLatest, v.Left = u.Earliest, u.Latest, left(u, f.Now)
 	judge(&v, f)
 	return v
 }
@@ -68,6 +80,28 @@ func elapsed(u *Update, now time.Time) int64 {
 		end = u.FinishedAt
 	}
 	return max(0, int64(end.Sub(u.StartedAt)/time.Second))
+}
+
+// left is how long an update still takes, in minutes, "" if that is not known.
+func left(u *Update, now time.Time) string {
+	if u.Latest.IsZero() {
+		return ""
+	}
+	from, to := minutes(u.Earliest.Sub(now)), minutes(u.Latest.Sub(now))
+	if from == to {
+		return "about " + span(to) + " left"
+	}
+	return "about " + span(from) + " to " + span(to) + " left"
+}
+
+// minutes until something, at least one: what is late is not over.
+func minutes(d time.Duration) int { return max(1, int((d+time.Minute/2)/time.Minute)) }
+
+func span(minutes int) string {
+	if minutes < 60 {
+		return fmt.Sprintf("%dm", minutes)
+	}
+	return fmt.Sprintf("%dh%02dm", minutes/60, minutes%60)
 }
 
 func idle(v *View, f Facts) {
@@ -108,7 +142,7 @@ func judge(v *View, f Facts) {
 	case "Halted":
 		v.Colour = Red
 		v.Headline = fmt.Sprintf("Halted with %d of %d nodes at %s: %s", u.Done, u.Total, u.Version, first)
-		v.Next = "mend the cause, then refit retry " + u.Name
+		v.Next = "mend the cause, then refit retry " + u.Name + "; or go back with refit rollback --end-current"
 	case "Blocked":
 		v.Colour = Yellow
 		v.Headline = "Blocked, a person must act: " + first

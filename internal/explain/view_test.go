@@ -65,3 +65,26 @@ func TestBytesAreReadable(t *testing.T) {
 		}
 	}
 }
+
+// When it will be done is said as a range, in minutes, and never as "over".
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		from, to time.Duration
+		want     string
+	}{
+		"a range":          {20 * time.Minute, 85 * time.Minute, "about 20m to 1h25m left"},
+		"one and the same": {5 * time.Minute, 5*time.Minute + 10*time.Second, "about 5m left"},
+		"late":             {-time.Hour, -time.Minute, "about 1m left"},
+	} {
+		u := &Update{Phase: "Updating", Earliest: now.Add(tc.from), Latest: now.Add(tc.to), Away: 42, Longest: 40}
+		v := Make(Facts{Now: now, Update: u})
+		if v.Left != tc.want || !v.DoneLatest.Equal(u.Latest) || v.Away != 42 || v.Longest != 40 {
+			t.Errorf("%s: %q %+v", name, v.Left, v)
+		}
+	}
+	if v := Make(Facts{Now: now, Update: &Update{Phase: "Updating"}}); v.Left != "" {
+		t.Errorf("nothing is known, and it says %q", v.Left)
+	}
+}

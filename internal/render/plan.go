@@ -32,6 +32,9 @@ type PlanView struct {
 	Estimates  []Estimate        `json:"estimates,omitempty"`
 	Waiting    []explain.Blocker `json:"waiting,omitempty"`
 	Warnings   []explain.Blocker `json:"warnings,omitempty"`
+	// Rollout says in sentences how the plan will be rolled out, from the pools as
+	// they are. It is no part of the plan.
+	Rollout []string `json:"rollout,omitempty"`
 	// APIAway is how long the API server was away the last time that control-plane
 	// nodes moved in this cluster; nil if it was never measured.
 	APIAway *APIAway `json:"apiAway,omitempty"`
@@ -68,6 +71,7 @@ func Plan(w io.Writer, format string, v PlanView) error {
 		planNodes(w, v)
 		planFields(w, v, format == Wide)
 		planNotes(w, v)
+		planRollout(w, v)
 	}
 	waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 	fmt.Fprintf(w, "\nState: %s\n", v.State)
@@ -147,4 +151,15 @@ func planNotes(w io.Writer, v PlanView) {
 
 func movesControlPlane(p *model.Plan) bool {
 	return slices.ContainsFunc(p.Nodes, func(n model.NodePlan) bool { return n.Role == model.RoleControlPlane })
+}
+
+// planRollout writes how the plan will be rolled out.
+func planRollout(w io.Writer, v PlanView) {
+	if len(v.Rollout) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nHow it is rolled out:")
+	for _, l := range v.Rollout {
+		fmt.Fprintln(w, "  "+l)
+	}
 }

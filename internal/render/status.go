@@ -20,7 +20,13 @@ func Status(w io.Writer, format string, v explain.View) error {
 		if v.Elapsed > 0 {
 			fmt.Fprintf(w, ", %s", Seconds(v.Elapsed))
 		}
+		if v.Left != "" {
+			fmt.Fprintf(w, ", %s", v.Left)
+		}
 		fmt.Fprintln(w)
+	}
+	if v.Away > 0 {
+		fmt.Fprintf(w, "The API server was away for %s while nodes moved, at most %s in a row\n", Seconds(v.Away), Seconds(v.Longest))
 	}
 	if v.Next != "" {
 		fmt.Fprintf(w, "Next: %s\n", v.Next)
@@ -72,7 +78,7 @@ func nodes(w io.Writer, ns []explain.Node, wide bool) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", n.Name, n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
 			n.ImagesPinned, n.ImagesTotal, explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal))
 		if wide {
-			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", explain.Bytes(n.FromMedia), explain.Bytes(n.FromPeers), orDash(n.Agent), orDash(n.Message))
+			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", explain.Bytes(n.FromMedia), explain.Bytes(n.FromPeers), orDash(n.Agent), orDash(message(n)))
 		}
 		fmt.Fprintln(t)
 	}
@@ -104,7 +110,18 @@ func ready(n explain.Node) string {
 	if n.Unschedulable {
 		s += ",cordoned"
 	}
+	if n.Held {
+		s += ",on hold"
+	}
 	return s
+}
+
+// message of a node; that a person holds it comes first.
+func message(n explain.Node) string {
+	if n.Held && n.HeldBecause != "" {
+		return "on hold: " + n.HeldBecause
+	}
+	return n.Message
 }
 
 func orDash(s string) string {

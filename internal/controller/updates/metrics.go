@@ -1,6 +1,8 @@
 package updates
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -8,7 +10,7 @@ import (
 
 // Metrics of the updates; labels are bounded.
 type Metrics struct {
-	info, progress, nodes, blocked *prometheus.GaugeVec
+	info, progress, nodes, blocked, eta, away *prometheus.GaugeVec
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -22,28 +24,18 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		nodes:    gauge("nodes", "Nodes by what their agent is busy with.", "phase"),
 		blocked:  gauge("update_blocked", "Reasons why an update does not go on.", "update", "reason"),
 	}
-	reg.MustRegister(m.info, m.progress, m.nodes, m.blocked)
+	m.eta = gauge("update_eta_seconds", "Time until the update is expected to be done, the latest; absent while it is not known.", "update")
+	m.away = gauge("update_api_away_seconds", "How long the API server did not answer while nodes moved.", "update")
+	reg.MustRegister(m.info, m.progress, m.nodes, m.blocked, m.eta, m.away)
 	return m
 }
 
 func (m *Metrics) observe(w *world) {
-	for _, g := range []*prometheus.GaugeVec{m.info, m.progress, m.nodes, m.blocked} {
+	for _, g := range []*prometheus.GaugeVec{m.info, m.progress, m.nodes, m.blocked, m.eta, m.away} {
 		g.Reset()
 	}
 	for i := range w.moves {
-		u := &w.moves[i]
-		m.info.WithLabelValues(u.Name, u.Status.Version, u.Status.Phase).Set(1)
-		ratio := 0.0
-		switch {
-		case u.Status.Phase == v1alpha1.PhaseDone:
-			ratio = 1
-		case u.Status.NodesTotal > 0:
-			ratio = float64(u.Status.NodesDone) / float64(u.Status.NodesTotal)
-		}
-		m.progress.WithLabelValues(u.Name).Set(ratio)
-		for _, b := range u.Status.Blockers {
-			m.blocked.WithLabelValues(u.Name, b.Reason).Inc()
-		}
+		m.update(&w.moves[i], w.now)
 	}
 	phases := map[string]int{}
 	for _, n := range w.nodes {
@@ -55,5 +47,26 @@ func (m *Metrics) observe(w *world) {
 	}
 	for phase, n := range phases {
 		m.nodes.WithLabelValues(phase).Set(float64(n))
+	}
+}
+
+func (m *Metrics) update(u *v1alpha1.ClusterUpdate, now time.Time) {
+	m.info.WithLabelValues(u.Name, u.Status.Version, u.Status.Phase).Set(1)
+	if e := u.Status.Estimate; e != nil {
+		m.eta.WithLabelValues(u.Name).Set(max(0, e.Latest.Sub(now).Seconds()))
+	}
+	if a := u.Status.APIAway; a != nil {
+		m.away.WithLabelValues(u.Name).Set(float64(a.Seconds))
+	}
+	ratio := 0.0
+	switch {
+	case u.Status.Phase == v1alpha1.PhaseDone:
+		ratio = 1
+	case u.Status.NodesTotal > 0:
+		ratio = float64(u.Status.NodesDone) / float64(u.Status.NodesTotal)
+	}
+	m.progress.WithLabelValues(u.Name).Set(ratio)
+	for _, b := range u.Status.Blockers {
+		m.blocked.WithLabelValues(u.Name, b.Reason).Inc()
 	}
 }

@@ -1,0 +1,95 @@
+package planview
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/rollout"
+	"github.com/refit-dev/refit/internal/rollout/forecast"
+	"github.com/refit-dev/refit/internal/rollout/read"
+)
+
+// defaultPool is what the planner calls the pool of a cluster without UpdatePools.
+const defaultPool = "default"
+
+// outline says how a plan will be rolled out, from the pools as they are now.
+func outline(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, p model.Plan) ([]string, error) {
+	if len(p.Nodes) == 0 {
+		return nil, nil
+	}
+	var nodes corev1.NodeList
+	var pools v1alpha1.UpdatePoolList
+	for _, l := range []client.ObjectList{&nodes, &pools} {
+		if err := c.List(ctx, l); err != nil {
+			return nil, fmt.Errorf("cannot list what the rollout looks at: %w", err)
+		}
+	}
+	var etcd corev1.PodList
+	// Who may not look into kube-system is not told how many members there are.
+	_ = c.List(ctx, &etcd, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
+	return forecast.Outline(input(p, u, nodes.Items, pools.Items, etcd.Items, time.Now())), nil
+}
+
+// input is what the controller would look at before the first node starts.
+func input(p model.Plan, u *v1alpha1.ClusterUpdate, nodes []corev1.Node, pools []v1alpha1.UpdatePool, etcd []corev1.Pod, now time.Time) rollout.Input {
+	refs := make([]*corev1.Node, len(nodes))
+	in := rollout.Input{Plan: p, Nodes: map[string]rollout.Node{}, Now: now, Retry: u.Spec.Retry}
+	for i := range nodes {
+		refs[i] = &nodes[i]
+		n := read.Node(refs[i], string(u.UID))
+		n.AtTarget = !n.FinishedAt.IsZero() && !n.Started // what this update has done already
+		in.Nodes[n.Name] = n
+	}
+	in.Pools = read.Pools(pools, refs, func(n *corev1.Node) []string { return poolsOf(pools, n) }, defaultPool)
+	in.Learned = read.Learned(refs)
+	in.ControlPlane = rollout.ControlPlane{Unhealthy: read.Unhealthy(refs), Etcd: read.Etcd(etcd, refs)}
+	return in
+}
+
+// poolsOf names the pools whose selector matches a node.
+func poolsOf(pools []v1alpha1.UpdatePool, n *corev1.Node) []string {
+	var out []string
+	for i := range pools {
+		if s, err := metav1.LabelSelectorAsSelector(&pools[i].Spec.NodeSelector); err == nil && s.Matches(labels.Set(n.Labels)) {
+			out = append(out, pools[i].Name)
+		}
+	}
+	return out
+}
+
+// lastAway is what was measured of the API server in the last other update that
+// came to its end and in which it was away at all; nil if none did.
+func lastAway(ctx context.Context, c client.Client, but *v1alpha1.ClusterUpdate) (*render.APIAway, error) {
+	var list v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &list); err != nil {
+		return nil, cluster.ListError(err)
+	}
+	return apiAway(list.Items, but), nil
+}
+
+func apiAway(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.APIAway {
+	var last *v1alpha1.ClusterUpdate
+	for i := range all {
+		x := &all[i]
+		if x.UID == but.UID || x.Status.FinishedAt == nil || x.Status.APIAway == nil || x.Status.APIAway.Seconds == 0 {
+			continue
+		}
+		if last == nil || last.Status.FinishedAt.Before(x.Status.FinishedAt) {
+			last = x
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return &render.APIAway{Update: last.Name, TotalSeconds: last.Status.APIAway.Seconds, LongestSeconds: last.Status.APIAway.LongestSeconds}
+}

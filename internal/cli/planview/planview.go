@@ -1,0 +1,126 @@
+package planview
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// States of a plan.
+const (
+	Ready     = "ready"
+	Blocked   = "blocked"
+	Preparing = "preparing"
+	Running   = "running"
+	Nothing   = "nothing-to-do"
+)
+
+// Of reads the plan of an update and what it takes on the nodes.
+func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
+	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: Blockers(u.Status.Blockers), Warnings: Blockers(u.Status.Warnings)}
+	if u.Status.Plan == "" {
+		return v, nil
+	}
+	p, err := loadPlan(ctx, c, u.Status.Plan)
+	if err != nil {
+		return v, fmt.Errorf("cannot read the plan %s: %w", u.Status.Plan, err)
+	}
+	if got := p.Digest(); got != u.Status.PlanDigest {
+		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update says %s", u.Status.Plan, got, u.Status.PlanDigest))
+	}
+	v.Plan = &p
+	if v.Estimates, err = estimates(ctx, c, p); err != nil {
+		return v, err
+	}
+	if v.APIAway, err = lastAway(ctx, c, u); err != nil {
+		return v, err
+	}
+	v.Rollout, err = outline(ctx, c, u, p)
+	return v, err
+}
+
+// loadPlan reads a plan, which may be in parts. What it is worth is told by its
+// digest.
+func loadPlan(ctx context.Context, c client.Client, name string) (model.Plan, error) {
+	read := func(name string) (string, error) {
+		var content v1alpha1.Content
+		err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &content)
+		return content.Data, err
+	}
+	text, err := read(name)
+	if err != nil {
+		return model.Plan{}, err
+	}
+	return model.LoadPlan(text, read)
+}
+
+func planState(u *v1alpha1.ClusterUpdate) string {
+	for _, b := range u.Status.Blockers {
+		if b.Reason == v1alpha1.ReasonNothingToDo {
+			return Nothing
+		}
+	}
+	switch u.Status.Phase {
+	case v1alpha1.PhaseDone:
+		return Nothing
+	case v1alpha1.PhaseReady:
+		return Ready
+	case v1alpha1.PhaseBlocked, v1alpha1.PhaseHalted:
+		return Blocked
+	case v1alpha1.PhaseUpdating:
+		return Running
+	}
+	return Preparing
+}
+
+func estimates(ctx context.Context, c client.Client, p model.Plan) ([]render.Estimate, error) {
+	var nus v1alpha1.NodeUpdateList
+	if err := c.List(ctx, &nus, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return nil, fmt.Errorf("cannot list NodeUpdates: %w", err)
+	}
+	byName := map[string]*v1alpha1.NodeUpdate{}
+	for i := range nus.Items {
+		byName[nus.Items[i].Name] = &nus.Items[i]
+	}
+	var out []render.Estimate
+	for _, n := range p.Nodes {
+		e := render.Estimate{Node: n.Node}
+		if nu := byName[n.Node]; nu != nil {
+			fillEstimate(&e, nu)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func fillEstimate(e *render.Estimate, nu *v1alpha1.NodeUpdate) {
+	if h := nu.Status.Holding; h != nil {
+		e.BytesTotal, e.BytesToFetch, e.DiskNeeded = h.BytesTotal, max(0, h.BytesTotal-h.BytesDone), h.NeededBytes
+	}
+	for _, fs := range nu.Status.FileSystems {
+		if e.DiskFree == nil {
+			e.DiskFree = map[string]int64{}
+		}
+		e.DiskFree[fs.Name] = fs.FreeBytes
+	}
+}
+
+// Blockers are the reasons of an update as a view shows them.
+func Blockers(bs []v1alpha1.Blocker) []explain.Blocker {
+	var out []explain.Blocker
+	for _, b := range bs {
+		e := explain.Blocker{Reason: b.Reason, Message: b.Message, Fix: b.Fix, Object: b.Object}
+		if b.Since != nil {
+			e.Since = b.Since.Time
+		}
+		out = append(out, e)
+	}
+	return out
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+type rollbackFlags struct {
+	planFlags
+	end bool
+}
+
+func newRollback(o *options) *cobra.Command {
+	var f rollbackFlags
+	c := &cobra.Command{
+		Use:   "rollback [--to BUNDLE|VERSION|DIGEST]",
+		Short: "Plan the way back to the bundle that ran before",
+		Long: `Plan the way back to the bundle that ran before, or to another one. It makes a
+Manual ClusterUpdate that may go back, and prints its plan: what can be taken
+back is planned, what cannot is refused with the reason. kubeadm goes back
+within a minor version only, and never takes etcd back. refit apply starts it.
+
+An update that still moves nodes, or that halted, must end first: with
+--end-current it is deleted. Nodes that have started are finished or given
+back; no further one starts.
+
+Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.checkOutput(); err != nil {
+				return err
+			}
+			f.allowDowngrade = true
+			return o.rollback(cmd.Context(), f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the one that was complete before)")
+	fl.BoolVar(&f.end, "end-current", false, "end the update that moves nodes or halted, by deleting it")
+	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
+	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan")
+	o.outputFlag(c)
+	return c
+}
+
+func (o *options) rollback(ctx context.Context, f rollbackFlags) error {
+	c, err := o.Client()
+	if err != nil {
+		return err
+	}
+	var list v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &list); err != nil {
+		return cluster.ListError(err)
+	}
+	current, previous := moved(list.Items)
+	if f.to == "" {
+		if f.to, err = backTo(current, previous); err != nil {
+			return err
+		}
+	}
+	if current != nil && current.Status.Phase != v1alpha1.PhaseDone {
+		if err := o.endUpdate(ctx, c, current, f.end); err != nil {
+			return err
+		}
+	}
+	return o.planBack(ctx, c, f.planFlags)
+}
+
+// planBack makes the update that goes back, or finds it, and shows its plan.
+func (o *options) planBack(ctx context.Context, c client.Client, f planFlags) error {
+	u, err := o.targetUpdate(ctx, c, f)
+	if err != nil {
+		return err
+	}
+	if u, err = o.waitPlanned(ctx, c, u.Name, f); err != nil {
+		return err
+	}
+	v, err := planview.Of(ctx, c, u)
+	if err != nil {
+		return err
+	}
+	if err := render.Plan(o.Out, o.output, v); err != nil {
+		return err
+	}
+	if v.State == planview.Blocked {
+		return exit.Silent(exit.Blocked)
+	}
+	o.Note("nothing has moved yet: refit apply %s starts it", u.Name)
+	return nil
+}
+
+// moved finds the update that moved nodes last, and the last one before it that
+// was complete and had another target; nil where there is none.
+func moved(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpdate) {
+	for i := range us {
+		if u := &us[i]; u.Status.StartedAt != nil && (current == nil || current.Status.StartedAt.Before(u.Status.StartedAt)) {
+			current = u
+		}
+	}
+	if current == nil {
+		return nil, nil
+	}
+	for i := range us {
+		if u := &us[i]; wasBefore(u, current) && (previous == nil || previous.Status.FinishedAt.Before(u.Status.FinishedAt)) {
+			previous = u
+		}
+	}
+	return current, previous
+}
+
+// wasBefore: complete when the other started, and of another bundle.
+func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
+	end := u.Status.FinishedAt
+	return u.Status.Phase == v1alpha1.PhaseDone && end != nil && u.Spec.Bundle != other.Spec.Bundle && !other.Status.StartedAt.Before(end)
+}
+
+func backTo(current, previous *v1alpha1.ClusterUpdate) (string, error) {
+	switch {
+	case current == nil:
+		return "", exit.Usage(errors.New("no update has moved a node of this cluster: there is nothing to go back from"))
+	case previous == nil:
+		return "", exit.Usage(fmt.Errorf("no other update was complete before %s, so it is not known what ran then: name the bundle with --to BUNDLE|VERSION|DIGEST", current.Name))
+	}
+	return previous.Spec.Bundle, nil
+}
+
+// endUpdate deletes an update that moves nodes; the controller sees its nodes
+// through.
+func (o *options) endUpdate(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, end bool) error {
+	if !end {
+		return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is not complete (%s, %s nodes): the way back is planned when it has ended. Say --end-current to end it: no further node starts, those that have started are finished or given back", u.Name, u.Status.Phase, u.Status.Progress))
+	}
+	patch := client.MergeFrom(u.DeepCopy())
+	if u.Annotations == nil {
+		u.Annotations = map[string]string{}
+	}
+	u.Annotations[v1alpha1.AnnotationAllowDelete] = "true"
+	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+		return fmt.Errorf("cannot end ClusterUpdate %s: %w", u.Name, err)
+	}
+	if err := c.Delete(ctx, u); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot end ClusterUpdate %s: %w", u.Name, err)
+	}
+	o.Note("ended ClusterUpdate %s: nodes that have started are finished or given back", u.Name)
+	return nil
+}
