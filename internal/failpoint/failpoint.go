@@ -43,6 +43,7 @@ const (
 	RuntimeRestart   = "runtime.restart"   // the container runtime was told to restart
 	EtcdSnapshot     = "etcd.snapshot"     // a snapshot of etcd is written, not named
 	CertRenewed      = "cert.renewed"      // a certificate is renewed, who uses it runs with the old one
+	RebootNoted      = "reboot.noted"      // the boot that is to end is on disk, the machine is not told
 	StatusApply      = "agent.status"      // before a status is written
 	RunReported      = "agent.runreported" // after a status with a finished run
 )
@@ -53,7 +54,7 @@ func Names() []string {
 		HeaderFetched, HeaderStored, ChunkWritten, BlobSync, BlobRename, MediumCopy, PeerFetch,
 		LoadContent, LoadUnpack, LoadDone, PinLabel, PinRecord, JournalRun, StepBefore, StepAfter,
 		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeadmUnmarked, KubeletReplaced, KubeletRestarted, KubeletRestored,
-		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed,
+		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed, RebootNoted,
 		StatusApply, RunReported,
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubelet"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeletconfig"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/programs"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/reboot"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/sandbox"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
@@ -87,6 +88,7 @@ func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
 		k,
 		f,
 		c,
+		reboot.New(h),
 		settle.New(h),
 	}
 	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields),

@@ -3,6 +3,8 @@ package service
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
@@ -104,4 +106,15 @@ func (h *nodeHost) RefreshUnit(ctx context.Context, name string, restart bool) e
 		}
 		return m.Refresh(ctx, name)
 	})
+}
+
+// BootID of the kernel.
+func (h *nodeHost) BootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+}
+
+// Reboot has the machine restarted in an orderly way.
+func (h *nodeHost) Reboot(ctx context.Context) error {
+	return h.unit(ctx, func(m *systemd.Manager) error { return m.Reboot(ctx) })
 }

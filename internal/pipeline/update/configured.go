@@ -42,6 +42,20 @@ func configured(q Question, id string, mine []model.Change, deadline int32) Clai
 	return Claim{Steps: []model.Step{s}}
 }
 
+// deadlineReboot is for a machine to come up again, in seconds.
+const deadlineReboot = 1800
+
+// rebootsFor reports whether files of a configuration are read at boot only. Any
+// other updater that needs a reboot sees to it itself.
+func rebootsFor(steps []model.Step) bool {
+	for _, s := range steps {
+		if s.Updater == "files" && s.Disruption == model.DisruptionReboot {
+			return true
+		}
+	}
+	return false
+}
+
 // filesUpdater writes files and sets units.
 func filesUpdater() Updater {
 	return Updater{Name: "files", Claim: func(q Question) Claim {

@@ -25,6 +25,7 @@ func init() {
 	stories["a configuration moves the nodes it is for"] = input(only, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionNone), nil))
 	stories["a file that asks for a drain drains the node"] = input(only, cp("n1", old),
 		configuredNode(worker("n2", old), edge(model.DisruptionDrain), Fields{"file//etc/sysctl.d/90-edge.conf": edge("").Files[0].Value(), "unit/edge.service": "enabled"}))
+	stories["a file that is read at boot restarts the machine once"] = input(only, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionReboot), nil))
 	stories["the kubelet's own certificate is not renewed by anybody else"] = input(only, cp("n1", old),
 		configuredNode(cp("n2", old), model.NodeConfig{Certificates: []model.ConfigCertificate{{Name: "apiserver", DaysLeft: 90}, {Name: "kubelet-client", DaysLeft: 90}}},
 			Fields{"certificate/apiserver": "2025-12-20 to 2026-12-20", "certificate/kubelet-client": "2025-12-20 to 2026-12-20"}))

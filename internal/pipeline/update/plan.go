@@ -206,6 +206,9 @@ func (p *planner) frame(pool string, steps []model.Step) []model.Step {
 		out = append(out, model.Step{ID: "drain", Updater: "drain", Verb: "evict", By: model.ByController, Disruption: model.DisruptionDrain})
 	}
 	out = append(out, steps...)
+	if rebootsFor(steps) {
+		out = append(out, model.Step{ID: "reboot", Updater: "reboot", Verb: "reboot", By: model.ByAgent, Disruption: model.DisruptionReboot, DeadlineSeconds: deadlineReboot})
+	}
 	out = append(out, model.Step{ID: "settle", Updater: "settle", Verb: "observe", By: model.ByAgent, To: p.in.Target.Kubernetes, Disruption: model.DisruptionNone, DeadlineSeconds: deadlineSettle})
 	if cordon {
 		out = append(out, model.Step{ID: "uncordon", Updater: "uncordon", Verb: "uncordon", By: model.ByController, Disruption: model.DisruptionNone})
