@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
 	nodefiles "github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -113,6 +114,9 @@ type Agent struct {
 	health  func(ctx context.Context) *v1alpha1.NodeHealth
 	place   func(ctx context.Context, payload string) string
 	digests nodefiles.Digests
+	// eviction is what the kubelet wants left free; tests want nothing left free of
+	// the disk that they happen to run on.
+	eviction func() kube.Eviction
 
 	id      *exchange.Identity
 	address string
@@ -145,7 +149,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, eviction: kubeletEviction, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {

@@ -20,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -262,6 +263,7 @@ func (n *testNode) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	a.eviction = func() kube.Eviction { return kube.Eviction{} }
 	a.unwanted.Grace = 500 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

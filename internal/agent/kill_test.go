@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -136,6 +137,7 @@ func child(dir string) {
 		println(err.Error())
 		os.Exit(1)
 	}
+	a.eviction = func() kube.Eviction { return kube.Eviction{} }
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	go func() {

@@ -12,9 +12,13 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
+func kubeletEviction() kube.Eviction {
+	return kube.ReadEviction(kube.Paths{}.KubeletConfig())
+}
+
 // rooms are the node's file systems, less what the kubelet wants left free.
 func (a *Agent) rooms(ctx context.Context) []load.Room {
-	ev := kube.ReadEviction(kube.Paths{}.KubeletConfig())
+	ev := a.eviction()
 	var out []load.Room
 	add := func(name, path, threshold string) {
 		r, err := disk.RoomAt(path)
