@@ -133,6 +133,12 @@ func (h *nodeHost) APIReady(ctx context.Context) error {
 	return err
 }
 
+// APIAnswers asks the API server that the node's kubelet uses.
+func (h *nodeHost) APIAnswers(ctx context.Context) error {
+	_, err := h.get(ctx, false, "/readyz")
+	return err
+}
+
 func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, err error) {
 	b, err := h.get(ctx, true, "/api/v1/nodes/"+h.node)
 	if err != nil {

@@ -205,7 +205,11 @@ func newExec(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run(cmd, l, args[0], args[1:]...)
+			argv := args[1:]
+			if argv[0] == "--" && len(argv) > 1 { // as kubectl exec wants it
+				argv = argv[1:]
+			}
+			return run(cmd, l, args[0], argv...)
 		},
 	}
 	c.Flags().SetInterspersed(false) // flags after NODE are the command's

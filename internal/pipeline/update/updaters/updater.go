@@ -36,6 +36,12 @@ type Updater interface {
 // steps change nothing, and there is nothing to take back.
 type Watcher interface{ Watches() bool }
 
+// Witness is an Updater that knows what the part it changes said last: the end of
+// a log, without secrets. It is asked once, when a step has missed its deadline.
+type Witness interface {
+	LastWords(ctx context.Context) string
+}
+
 // ErrNotReversible says that a step cannot be taken back.
 var ErrNotReversible = errors.New("this step cannot be taken back")
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -45,6 +46,8 @@ type Host interface {
 	TempDir() string
 	// Unsettled says what keeps kubeadm from being started, nothing if it may.
 	Unsettled(ctx context.Context) ([]string, error)
+	// APIAnswers says why no API server answers, nil if one does.
+	APIAnswers(ctx context.Context) error
 	// CgroupV1 reports the old cgroup hierarchy.
 	CgroupV1() bool
 	// RunDetached starts a command in a unit of its own, with its output in log
@@ -171,6 +174,12 @@ func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result
 			again.After = preflightPause
 			return again, nil
 		}
+		if lostAPIServer(why) && count(f.count) < starts {
+			if err := os.Remove(f.result); err != nil {
+				return updaters.Result{}, err
+			}
+			return updaters.Going(v1alpha1.ReasonAPIServerAway, "the API server went away under kubeadm, which is run again when it answers: %s", why), nil
+		}
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm upgrade %s ended with status %d (its output is in %s):\n%s", t.Step.Verb, r.Exit, f.log, why), nil
 	}
 	if err := u.clean(t); err != nil {
@@ -211,6 +220,14 @@ func refusedByPreflight(log string) bool {
 	return strings.Contains(detached.Tail(log, looked), "[preflight] Some fatal errors occurred")
 }
 
+// lostAPIServer reports whether kubeadm ended because nobody answered it. It can
+// be run again; where it has put static pods back itself, a person looks first.
+func lostAPIServer(why string) bool {
+	return gone.MatchString(why) && !strings.Contains(why, "kubeadm has tried to recover")
+}
+
+var gone = regexp.MustCompile(`(?m)^error.*(dial tcp|connection refused|connection reset|no route to host|TLS handshake timeout|: EOF)`)
+
 func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	f := filesOf(t)
 	problems, err := u.host.Unsettled(ctx)
@@ -219,6 +236,9 @@ func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, 
 	}
 	if len(problems) > 0 {
 		return updaters.Going(v1alpha1.ReasonControlPlaneUnhealthy, "kubeadm starts when the node is settled: %s", strings.Join(problems, "; ")), nil
+	}
+	if err := u.host.APIAnswers(ctx); err != nil {
+		return updaters.Going(v1alpha1.ReasonAPIServerAway, "kubeadm starts when the API server answers: %v", err), nil
 	}
 	n := count(f.count) + 1
 	if n > starts {

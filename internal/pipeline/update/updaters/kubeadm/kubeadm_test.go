@@ -38,6 +38,8 @@ type simNode struct {
 	fails     bool
 	refuses   int // that many runs are refused by preflight checks
 	cutOff    int // that many runs vanish without a result
+	lost      int // that many runs end because nobody answers them
+	away      int // ticks until the API server answers
 	runs      int
 	unsettled bool // never settles
 	config    string
@@ -129,9 +131,18 @@ func (n *simNode) Unsettled(context.Context) ([]string, error) {
 	}
 	return nil, nil
 }
+func (n *simNode) APIAnswers(context.Context) error {
+	if n.away > 0 {
+		return errors.New("nobody answers")
+	}
+	return nil
+}
 func (n *simNode) RunDetached(_ context.Context, _, _, log, result string, argv []string) error {
 	if n.left > 0 {
 		return errors.New("it runs already")
+	}
+	if n.away > 0 {
+		n.t.Error("kubeadm was started while no API server answers")
 	}
 	if n.settling > 0 {
 		n.t.Error("kubeadm was started on a node that is not settled")
@@ -150,7 +161,7 @@ func (n *simNode) RunDetached(_ context.Context, _, _, log, result string, argv 
 func (n *simNode) DetachedRuns(context.Context, string) (bool, error) { return n.left > 0, nil }
 
 func (n *simNode) tick() {
-	n.settling = max(0, n.settling-1)
+	n.settling, n.away = max(0, n.settling-1), max(0, n.away-1)
 	if n.left == 0 {
 		return
 	}
@@ -164,6 +175,11 @@ func (n *simNode) tick() {
 	case n.left == 0 && n.refuses > 0:
 		n.refuses--
 		_ = disk.WriteFile(n.log, []byte("\x1b[0;32mCGROUPS\x1b[0m: enabled\n[preflight] Some fatal errors occurred:\n\t[ERROR ContainerRuntimeVersion]: could not connect\nmore\n"), 0o600)
+		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
+	case n.left == 0 && n.lost > 0:
+		n.lost--
+		n.away = 4
+		_ = disk.WriteFile(n.log, []byte("[upgrade] Reading configuration\nerror: unable to fetch the kubeadm-config ConfigMap: Get \"https://10.0.0.1:6443/api\": dial tcp 10.0.0.1:6443: connect: connection refused\n"), 0o600)
 		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
 	case n.left == 0 && n.fails:
 		_ = disk.WriteFile(n.log, []byte("[upgrade] x\n\terror execution phase preflight: [ERROR ImagePull]\n"), 0o600)
@@ -401,6 +417,25 @@ func TestPreflightThatRefusesIsAskedAgainAFewTimes(t *testing.T) {
 		if strings.Contains(r.Message, "CGROUPS") || strings.Contains(r.Message, "\x1b") {
 			t.Errorf("the failure has words that say nothing: %q", r.Message)
 		}
+	}
+}
+
+// R4.29, R4.60: an API server that is away under kubeadm is waited for, not for ever.
+func TestKubeadmThatLostTheAPIServerIsRunAgainWhenItAnswers(t *testing.T) {
+	t.Parallel()
+	for losses, want := range map[int]bool{1: true, starts - 1: true, starts: false} {
+		f, n := fixture(t)
+		n.lost = losses
+		r := end(t, f)
+		if r.Done != want || r.Failed == want {
+			t.Errorf("%d losses: %+v, want done %t", losses, r, want)
+		}
+		if !want && !strings.Contains(r.Message, "connection refused") {
+			t.Errorf("the failure does not say what kubeadm complained of: %s", r.Message)
+		}
+	}
+	if lostAPIServer("error: couldn't upgrade control plane. kubeadm has tried to recover everything into the earlier state. Errors faced: dial tcp: connection refused") {
+		t.Error("an apply that took itself back is run again without a person")
 	}
 }
 

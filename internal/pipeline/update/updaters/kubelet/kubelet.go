@@ -116,6 +116,10 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	return r, nil
 }
 
+// LastWords are the end of the kubelet's log: a flag that the new one no longer
+// knows stands there.
+func (u *Updater) LastWords(ctx context.Context) string { return u.host.Log(ctx) }
+
 // onlyOurs restarts a kubelet that is not the file in its place, and starts one
 // that does not run for longer than its unit takes to start it again.
 func (u *Updater) onlyOurs(ctx context.Context, version string, replaced bool) error {

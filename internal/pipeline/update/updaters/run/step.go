@@ -95,13 +95,27 @@ func (e *Engine) turn(ctx context.Context, u updaters.Updater, x job, watch *sto
 		return r
 	}
 	if watch.over() {
-		return updaters.Fail(v1alpha1.ReasonStepDeadline, "step %s did not end within %s: %s", x.step.ID, watch.limit, words)
+		return updaters.Fail(v1alpha1.ReasonStepDeadline, "step %s did not end within %s: %s%s", x.step.ID, watch.limit, words, lastWords(ctx, u))
 	}
 	r := e.once(ctx, u, x, watch.left(e.callTime()))
 	if r.After <= 0 {
 		r.After = pause
 	}
 	return r
+}
+
+// lastWords are those of the part that an updater changes, on lines of their own.
+func lastWords(ctx context.Context, u updaters.Updater) string {
+	w, ok := u.(updaters.Witness)
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if said := w.LastWords(ctx); said != "" {
+		return "\n" + said
+	}
+	return ""
 }
 
 // once calls an updater; an error is a Result that goes on.

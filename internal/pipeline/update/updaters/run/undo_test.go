@@ -203,7 +203,8 @@ type stubborn struct {
 	started atomic.Int32
 }
 
-func (*stubborn) Name() string { return "kubeadm" }
+func (*stubborn) Name() string                     { return "kubeadm" }
+func (*stubborn) LastWords(context.Context) string { return "unknown flag: --old" }
 func (s *stubborn) Observe(context.Context, updaters.Task) (updaters.Observation, error) {
 	return updaters.Observation{Detail: "not yet"}, nil
 }
@@ -255,7 +256,7 @@ func TestADeadlineEndsWhatHangs(t *testing.T) {
 				}
 				began := time.Now()
 				last := runWith(t.Context(), dir, u, 3600)
-				if last.State != v1alpha1.RunFailed || last.Reason != v1alpha1.ReasonStepDeadline || last.Step != "kubeadm" || !strings.Contains(last.Message, c.says) {
+				if last.State != v1alpha1.RunFailed || last.Reason != v1alpha1.ReasonStepDeadline || last.Step != "kubeadm" || !strings.Contains(last.Message, c.says) || !strings.HasSuffix(last.Message, "\nunknown flag: --old") {
 					t.Fatalf("%+v", last)
 				}
 				if took := time.Since(began); took < time.Hour || took > time.Hour+time.Minute {
