@@ -161,7 +161,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		return err
 	}
 	n := &neighbours.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
-	return n.Setup(mgr)
+	return n.Setup(ctx, mgr, times)
 }
 
 // leaderOnly fetches headers while this process leads.

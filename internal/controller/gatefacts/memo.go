@@ -46,10 +46,15 @@ func (m *memo[T]) get(ctx context.Context, now time.Time, ttl time.Duration, key
 	if m.fresh(now, ttl, key) {
 		return m.value, nil
 	}
+	usable := m.fresh(now, staleFor*ttl, key)
 	if m.over == nil {
-		m.start(ctx, now, key, ask)
+		from := context.Background() // nobody waits for it: it is no part of this look
+		if !usable {
+			from = context.WithoutCancel(ctx)
+		}
+		m.start(from, now, key, ask)
 	}
-	if !m.fresh(now, staleFor*ttl, key) {
+	if !usable {
 		m.wait(ctx)
 	}
 	var zero T
@@ -71,7 +76,7 @@ func (m *memo[T]) fresh(now time.Time, age time.Duration, key string) bool {
 func (m *memo[T]) start(ctx context.Context, now time.Time, key string, ask func(context.Context) (T, error)) {
 	over := make(chan struct{})
 	m.asking, m.over = key, over
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	ctx, cancel := context.WithTimeout(ctx, longest)
 	go func() {
 		defer cancel()
 		v, err := ask(ctx)

@@ -20,9 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/roster"
 )
 
 const (
@@ -42,9 +45,12 @@ var (
 
 // Reconciler holds and restores.
 type Reconciler struct {
-	// Client reads nodes from the cache and writes; Live reads from the API server.
+	// Client writes, and reads nodes where there is no Roster; Live reads from the
+	// API server.
 	Client client.Client
 	Live   client.Reader
+	// Roster of the nodes; Setup makes one.
+	Roster *roster.Roster
 	Now    func() time.Time
 
 	mu sync.Mutex
@@ -53,17 +59,22 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times) error {
+	r.Roster = roster.New()
+	never := func(_, _ *v1alpha1.NodeUpdate) bool { return false }
+	if err := r.Roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: never}); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("neighbours").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
-		Watches(&corev1.Node{}, fleet.Whole("neighbours", settle), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		WatchesRawSource(source.Channel(r.Roster.Called(), fleet.Whole("neighbours", settle))).
 		Watches(&v1alpha1.ClusterUpdate{}, fleet.Whole("neighbours", settle), builder.WithPredicates(predicate.Funcs{UpdateFunc: updateChanged})).
-		Complete(r)
+		Complete(times.Of("neighbours", r))
 }
 
 // nodeChanged: a mark or a record came or went.
-func nodeChanged(e event.UpdateEvent) bool {
-	a, b := e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()
-	return a[v1alpha1.AnnotationUpdating] != b[v1alpha1.AnnotationUpdating] || a[v1alpha1.AnnotationHeld] != b[v1alpha1.AnnotationHeld]
+func nodeChanged(a, b *corev1.Node) bool {
+	return a.Annotations[v1alpha1.AnnotationUpdating] != b.Annotations[v1alpha1.AnnotationUpdating] ||
+		a.Annotations[v1alpha1.AnnotationHeld] != b.Annotations[v1alpha1.AnnotationHeld]
 }
 
 // updateChanged: it started or ended.
@@ -79,6 +90,9 @@ func running(u *v1alpha1.ClusterUpdate) bool {
 
 // Reconcile makes what is held what running updates own.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if r.Roster != nil && !r.Roster.Synced() {
+		return ctrl.Result{RequeueAfter: settle}, nil
+	}
 	in, err := r.gather(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -128,13 +142,13 @@ func (r *Reconciler) gather(ctx context.Context) (Input, error) {
 
 // nodes are those with a mark or a record.
 func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node, error) {
-	var l corev1.NodeList
-	if err := r.Client.List(ctx, &l, client.UnsafeDisableDeepCopy); err != nil { // read only
-		return nil, fmt.Errorf("list nodes: %w", err)
+	seen, err := r.seen(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var out []Node
-	for i := range l.Items {
-		n := nodeOf(&l.Items[i])
+	for _, node := range seen {
+		n := nodeOf(node)
 		if n.MarkedBy == "" && n.Annotations[v1alpha1.AnnotationHeld] == "" {
 			continue
 		}
@@ -146,6 +160,22 @@ func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node
 			n.Busy = busy
 		}
 		out = append(out, n)
+	}
+	return out, nil
+}
+
+// seen are all nodes; nobody changes them.
+func (r *Reconciler) seen(ctx context.Context) ([]*corev1.Node, error) {
+	if r.Roster != nil {
+		return r.Roster.Look(r.Now()).Nodes, nil
+	}
+	var l corev1.NodeList
+	if err := r.Client.List(ctx, &l); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	var out []*corev1.Node
+	for i := range l.Items {
+		out = append(out, &l.Items[i])
 	}
 	return out, nil
 }
