@@ -35,6 +35,10 @@ test: deps build ## Unit, golden, property, API server and lab tests, all with -
 e2e: deps build ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
 	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
 
+.PHONY: test-capi
+test-capi: ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)
+	REFIT_CAPI=1 $(GO) test -timeout 30m -count 1 -v ./test/capi/...
+
 .PHONY: bench
 bench: deps build ## Benchmarks against peers and limits; results go to bench/results
 	mkdir -p bench/results

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,10 @@ func testRules(t *testing.T, c client.Client) {
 		"a unit has a type":                         {&v1alpha1.NodeConfig{ObjectMeta: meta("c6"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x", State: "masked"}}}}, "with its type"},
 		"a certificate is asked something":          {&v1alpha1.NodeConfig{ObjectMeta: meta("c7"), Spec: v1alpha1.NodeConfigSpec{Certificates: []v1alpha1.NodeCertificate{{Name: "apiserver"}}}}, "set notBefore or daysLeft"},
 		"kubelet fields are any":                    {&v1alpha1.NodeConfig{ObjectMeta: meta("c8"), Spec: v1alpha1.NodeConfigSpec{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":50,"evictionHard":{"memory.available":"1Gi"}}`)}}}, ""},
+		"an updater is asked over https":            {&v1alpha1.Updater{ObjectMeta: meta("x1"), Spec: v1alpha1.UpdaterSpec{URL: "http://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "must begin with https://"},
+		"an updater's CA is known":                  {&v1alpha1.Updater{ObjectMeta: meta("x2"), Spec: v1alpha1.UpdaterSpec{URL: "https://a"}}, "must be CA certificates in PEM"},
+		"refit's own updaters keep their names":     {&v1alpha1.Updater{ObjectMeta: meta("kubernetes"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "take another"},
+		"an updater with all of it is registered":   {&v1alpha1.Updater{ObjectMeta: meta("x3"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, ""},
 		"images of a group with digests are pinned": {set("s4", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), ""},
 	}
 	for name, tc := range cases {
@@ -271,6 +276,11 @@ func testManifests(t *testing.T, c client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	management, _, workload, err := config.ClusterAPI() // the registration is of a kind that is not here
+	if err != nil {
+		t.Fatal(err)
+	}
+	objs = slices.Concat(objs, management, workload)
 	for range 2 { // twice is the same as once
 		for _, o := range objs {
 			if err := c.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("refit"), client.ForceOwnership); err != nil {

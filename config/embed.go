@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller daemonset
+//go:embed crd namespaces rbac admission controller daemonset cluster-api
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -47,6 +47,21 @@ func DaemonSet(image string) ([]*unstructured.Unstructured, error) { return load
 
 // CRDs returns the kinds alone.
 func CRDs() ([]*unstructured.Unstructured, error) { return load("", "crd") }
+
+// ClusterAPI returns what is added to an installation in a management cluster, the
+// registration with Cluster API, and what is added to one in a workload cluster.
+// Manifests includes none of it.
+func ClusterAPI() (management, registration, workload []*unstructured.Unstructured, err error) {
+	for _, p := range []struct {
+		file string
+		to   *[]*unstructured.Unstructured
+	}{{"management", &management}, {"extensionconfig", &registration}, {"workload", &workload}} {
+		if *p.to, err = parse("cluster-api/"+p.file+".yaml", ""); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return management, registration, workload, nil
+}
 
 func load(image string, dirs ...string) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured

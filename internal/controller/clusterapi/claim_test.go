@@ -158,6 +158,17 @@ func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 	if why := w.plan("kubeadmcontrolplane.cp").Status.Uncovered; !a.Failed || len(why) != 1 || why[0].Path != "machine/spec/failureDomain" || why[0].Why != "kubernetes: a machine that runs stays where it is" {
 		t.Errorf("%+v %+v", a, why)
 	}
+	gate := func(m, config string) string {
+		return strings.TrimSuffix(m, "}") + `,"bootstrapConfig":{"spec":{` + config + `}}}`
+	}
+	localMode := `"clusterConfiguration":{"featureGates":{"ControlPlaneKubeletLocalMode":true}}`
+	a = w.ask(hooks.CanUpdateMachine, body(gate(m(oldVersion, "a"), localMode), gate(m(newVersion, "a"), ``)))
+	if got := string(a.Patches[inplace.Bootstrap].Patch); a.Failed || got != `[{"op":"remove","path":"/spec/clusterConfiguration"}]` {
+		t.Errorf("what Cluster API drops with the version goes with it (seen with v1.13.4 from 1.35 to 1.36): %s %+v", got, a)
+	}
+	if a := w.ask(hooks.CanUpdateMachine, body(gate(m(newVersion, "a"), localMode), gate(m(newVersion, "a"), ``))); !a.Failed {
+		t.Errorf("by itself it is a change like any other: %+v", a)
+	}
 	one := `{"machine":{"metadata":{"namespace":"default","name":"cp-1","labels":{"cluster.x-k8s.io/control-plane-name":"cp"}},"spec":{}},"bootstrapConfig":{}}`
 	if a := w.ask(hooks.CanUpdateMachine, body(one, m("", ""))); !a.Failed || !strings.Contains(a.Message, "bootstrap") {
 		t.Errorf("an object on one side only is not covered by leaving it out: %+v", a)

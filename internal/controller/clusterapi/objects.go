@@ -187,10 +187,13 @@ func (s *Server) readMachine(ctx context.Context, namespace, name string) (machi
 
 // kubeconfig reads the Secret with the way to a workload cluster.
 func (s *Server) kubeconfig(ctx context.Context, p *pool) (*corev1.Secret, error) {
-	name := p.Annotations[v1alpha1.AnnotationKubeconfig]
-	if name == "" {
-		name = p.Cluster + "-kubeconfig"
-	}
 	var secret corev1.Secret
-	return &secret, s.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, &secret)
+	return &secret, s.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.kubeconfigSecret()}, &secret)
+}
+
+func (p *pool) kubeconfigSecret() string {
+	if name := p.Annotations[v1alpha1.AnnotationKubeconfig]; name != "" {
+		return name
+	}
+	return p.Cluster + "-kubeconfig" // as Cluster API makes it
 }

@@ -146,7 +146,7 @@ func TestACallerIsNotBelieved(t *testing.T) {
 			if err := w.mgmt.Delete(w.t.Context(), secret("c1-kubeconfig")); err != nil {
 				w.t.Fatal(err)
 			}
-		}, newVersion, "ClusterUnreachable: there is no kubeconfig with which to ask cluster c1"},
+		}, newVersion, "ClusterUnreachable: Secret default/c1-kubeconfig with the kubeconfig of cluster c1 cannot be read: NotFound (make it"},
 		"an API server that is away": {func(w *world) {
 			w.machine("m1", newVersion, true)
 			w.failSite = errors.New("dial tcp 10.0.0.1:6443: connection refused")

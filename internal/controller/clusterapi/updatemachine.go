@@ -151,7 +151,9 @@ func (s *Server) moveNode(ctx context.Context, p *pool, m machine, claimed bool)
 	secret, err := s.kubeconfig(ctx, p)
 	if err != nil {
 		s.report(ctx, "read the kubeconfig of cluster "+p.Cluster, err)
-		return from(wait(v1alpha1.ReasonClusterUnreachable, "there is no kubeconfig with which to ask cluster "+p.Cluster, often), updaterKubernetes)
+		x := wait(v1alpha1.ReasonClusterUnreachable, "Secret "+p.Namespace+"/"+p.kubeconfigSecret()+" with the kubeconfig of cluster "+p.Cluster+" cannot be read: "+string(apierrors.ReasonForError(err)), often)
+		x.verdict.Fix = "make it, and a Role with which refit-system/refit-controller may get it"
+		return from(x, updaterKubernetes)
 	}
 	c, err := s.site(secret)
 	if err != nil {

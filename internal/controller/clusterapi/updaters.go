@@ -1,6 +1,7 @@
 package clusterapi
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
@@ -17,23 +18,30 @@ const (
 	updaterNewMachines = "new-machines"
 )
 
+// kubeadmsOwn are fields that Cluster API itself sets or drops with the version, for
+// kubeadm and not for the machine: a feature gate that has become the default.
+var kubeadmsOwn = []string{inplace.Bootstrap + "/spec/clusterConfiguration/featureGates/ControlPlaneKubeletLocalMode"}
+
 // kubernetesUpdater claims a version by where it comes from and where it goes.
 func kubernetesUpdater(q *question) update.Updater {
 	return update.Updater{Name: updaterKubernetes, Claim: func(a update.Question) update.Claim {
-		var c update.Claim
+		var mine []model.Change
+		version, moves := q.changes[inplace.PathVersion]
+		why := inplace.VersionMove(version.From, version.To)
 		for _, d := range a.Left {
-			switch d.Path {
-			case inplace.PathVersion:
-				if why := inplace.VersionMove(d.From, d.To); why != "" {
-					q.refuse(d.Path, updaterKubernetes, why)
-					continue
-				}
-				c.Steps = append(c.Steps, model.Step{Verb: "move", From: d.From, To: d.To, Disruption: model.DisruptionDrain, Changes: []model.Change{d}})
-			case inplace.Machine + "/spec/failureDomain":
+			switch {
+			case d.Path == inplace.Machine+"/spec/failureDomain":
 				q.refuse(d.Path, updaterKubernetes, "a machine that runs stays where it is")
+			case d.Path == inplace.PathVersion && why != "":
+				q.refuse(d.Path, updaterKubernetes, why)
+			case d.Path == inplace.PathVersion, moves && why == "" && slices.Contains(kubeadmsOwn, d.Path):
+				mine = append(mine, d)
 			}
 		}
-		return c
+		if len(mine) == 0 {
+			return update.Claim{}
+		}
+		return update.Claim{Steps: []model.Step{{Verb: "move", From: version.From, To: version.To, Disruption: model.DisruptionDrain, Changes: mine}}}
 	}}
 }
 

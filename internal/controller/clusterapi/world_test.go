@@ -35,7 +35,7 @@ var digestA = "sha256:" + strings.Repeat("a", 64)
 
 // world is a management cluster and one workload cluster, in memory.
 type world struct {
-	t    *testing.T
+	t    testing.TB
 	now  time.Time
 	mgmt client.WithWatch
 	site client.WithWatch
@@ -47,7 +47,7 @@ type world struct {
 	recorder *events.FakeRecorder
 }
 
-func testScheme(t *testing.T) *runtime.Scheme {
+func testScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -64,7 +64,7 @@ func testScheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), fail: map[string]error{}, recorder: events.NewFakeRecorder(100)}
 	scheme := testScheme(t)

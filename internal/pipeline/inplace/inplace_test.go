@@ -68,7 +68,9 @@ func TestDifferencesAreNamed(t *testing.T) {
 		"nested fields of the provider's machine": {inplace.Infrastructure, inplace.SpecOfMachine,
 			`{"spec":{"vm":{"memory":4,"cpus":2}}}`, `{"spec":{"vm":{"memory":8,"cpus":2},"image":"x"}}`, []string{"infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
 		"null is not the same as nothing": {inplace.Infrastructure, inplace.SpecOfMachine, `{"spec":{"a":null}}`, `{"spec":{}}`, []string{"infrastructure/spec/a"}},
-		"a spec that appears":             {inplace.Infrastructure, inplace.SpecOfMachine, `{}`, `{"spec":{"a":1}}`, []string{"infrastructure/spec"}},
+		"a spec that appears":             {inplace.Infrastructure, inplace.SpecOfMachine, `{}`, `{"spec":{"a":1}}`, []string{"infrastructure/spec/a"}},
+		"an empty object that appears":    {inplace.Infrastructure, inplace.SpecOfMachine, `{"spec":{}}`, `{"spec":{"a":{}}}`, []string{"infrastructure/spec/a"}},
+		"an object that goes":             {inplace.Bootstrap, inplace.SpecOfMachine, `{"spec":{"clusterConfiguration":{"featureGates":{"X":true}},"b":1}}`, `{"spec":{"b":1}}`, []string{"bootstrap/spec/clusterConfiguration/featureGates/X"}},
 		"a key with a slash":              {inplace.Infrastructure, inplace.SpecOfMachine, `{"spec":{"tags":{"a/b":"1"}}}`, `{"spec":{"tags":{"a/b":"2"}}}`, []string{"infrastructure/spec/tags/a~1b"}},
 	}
 	for name, tc := range cases {

@@ -17,10 +17,8 @@ func (w *walk) value(path string, cur, des any) any {
 	if same(cur, des) {
 		return cur
 	}
-	cm, curMap := cur.(map[string]any)
-	dm, desMap := des.(map[string]any)
-	if curMap && desMap {
-		return w.object(path, cm, dm)
+	if c, d, ok := objects(cur, des); ok {
+		return w.object(path, c, d, cur, des)
 	}
 	if cl, dl, key := lists(cur, des); key != "" {
 		return w.list(path, cl, dl, key, cur, des)
@@ -36,7 +34,10 @@ func (w *walk) leaf(path string, cur, des any) any {
 	return cur
 }
 
-func (w *walk) object(path string, cur, des map[string]any) any {
+// object compares what both have, key by key. One that is not there is as one
+// without keys, so that each key is named; which of the two it is at the end is
+// what it was, until all that is left is as desired.
+func (w *walk) object(path string, cur, des map[string]any, curWhole, desWhole any) any {
 	out := map[string]any{}
 	for _, key := range keys(cur, des) {
 		c, d := at(cur, key), at(des, key)
@@ -45,7 +46,22 @@ func (w *walk) object(path string, cur, des map[string]any) any {
 			out[key] = v
 		}
 	}
+	_, wasNone := curWhole.(absent)
+	_, isNone := desWhole.(absent)
+	if len(out) == 0 && (wasNone || isNone) {
+		return absent{}
+	}
 	return out
+}
+
+// objects reports whether both values are objects, or one is and the other is not
+// there. An empty object against none is a difference of its own.
+func objects(cur, des any) (c, d map[string]any, ok bool) {
+	c, curMap := cur.(map[string]any)
+	d, desMap := des.(map[string]any)
+	_, curNone := cur.(absent)
+	_, desNone := des.(absent)
+	return c, d, (curMap || curNone) && (desMap || desNone) && (curMap && desMap || len(c)+len(d) > 0)
 }
 
 // list compares lists whose items have a name: one that is added, changed or
