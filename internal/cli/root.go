@@ -46,7 +46,7 @@ func New(name string) *cobra.Command {
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
-		newRollback(o), newExplain(o), newGate(o), newAccept(o), newDrainOptions(o), newVersion(o), newSelfImage(o),
+		newRollback(o), newExplain(o), newGate(o), newVersion(o), newSelfImage(o),
 		bundlecmd.New(), bundlecmd.NewKeys(),
 	)
 	root.AddCommand(steer.New(&o.Access)...)

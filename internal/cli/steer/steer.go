@@ -18,7 +18,7 @@ import (
 
 // New makes the verbs.
 func New(a *cluster.Access) []*cobra.Command {
-	return []*cobra.Command{newPause(a, true), newPause(a, false), newRetry(a), newHold(a), newRelease(a)}
+	return []*cobra.Command{newPause(a, true), newPause(a, false), newRetry(a), newHold(a), newRelease(a), newAccept(a), newDrainOptions(a)}
 }
 
 func newPause(a *cluster.Access, pause bool) *cobra.Command {

@@ -1,4 +1,4 @@
-package cli
+package steer
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/steer"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
@@ -22,7 +22,7 @@ type acceptFlags struct {
 	withdraw       bool
 }
 
-func newAccept(o *options) *cobra.Command {
+func newAccept(a *cluster.Access) *cobra.Command {
 	var f acceptFlags
 	names := make([]string, 0, len(gate.Checks()))
 	for _, c := range gate.Checks() {
@@ -40,7 +40,7 @@ stay in its status. From its end on the check counts again.
 What guards the approval, the plan, the quorum, and the images can be accepted
 by nobody. refit gate lists the checks and their answers.`,
 		Args: cobra.ExactArgs(1), ValidArgs: names,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.accept(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return accept(cmd.Context(), a, args[0], f) },
 	}
 	c.Flags().StringVar(&f.reason, "reason", "", "why the risk is taken, for whoever reads it later")
 	c.Flags().DurationVar(&f.until, "until", 0, "for how long, for example 4h")
@@ -67,7 +67,7 @@ func riskFor(check string, f acceptFlags, now time.Time) (*v1alpha1.AcceptedRisk
 	return &v1alpha1.AcceptedRisk{Check: check, Reason: f.reason, Until: metav1.NewTime(now.Add(f.until).Truncate(time.Second))}, nil
 }
 
-func (o *options) accept(ctx context.Context, check string, f acceptFlags) error {
+func accept(ctx context.Context, a *cluster.Access, check string, f acceptFlags) error {
 	risk, err := riskFor(check, f, time.Now())
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (o *options) accept(ctx context.Context, check string, f acceptFlags) error
 	if f.update != "" {
 		args = []string{f.update}
 	}
-	return steer.Change(ctx, &o.Access, args, func(u *v1alpha1.ClusterUpdate) (string, error) {
+	return Change(ctx, a, args, func(u *v1alpha1.ClusterUpdate) (string, error) {
 		kept := []v1alpha1.AcceptedRisk{}
 		for _, r := range u.Spec.AcceptedRisks {
 			if r.Check != check {

@@ -1,4 +1,4 @@
-package cli
+package steer
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/steer"
 )
 
 type drainFlags struct {
@@ -22,7 +21,7 @@ type drainFlags struct {
 	reset          bool
 }
 
-func newDrainOptions(o *options) *cobra.Command {
+func newDrainOptions(a *cluster.Access) *cobra.Command {
 	var f drainFlags
 	c := &cobra.Command{
 		Use:   "drain-options [UPDATE]",
@@ -35,7 +34,7 @@ whatever is said here. refit explain node/NAME shows what it comes to.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().NFlag() == 0 {
-				cl, err := o.Client()
+				cl, err := a.Client()
 				if err != nil {
 					return err
 				}
@@ -43,7 +42,7 @@ whatever is said here. refit explain node/NAME shows what it comes to.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(o.Out, "%s %s\n", u.Name, drainWords(u.Spec.Drain))
+				_, err = fmt.Fprintf(a.Out, "%s %s\n", u.Name, DrainWords(u.Spec.Drain))
 				return err
 			}
 			if err := f.check(); err != nil {
@@ -53,9 +52,9 @@ whatever is said here. refit explain node/NAME shows what it comes to.`,
 			for _, name := range []string{"skip", "evict-unowned", "grace", "timeout", "keep-emptydir-data"} {
 				changed[name] = cmd.Flags().Changed(name)
 			}
-			return steer.Change(cmd.Context(), &o.Access, args, func(u *v1alpha1.ClusterUpdate) (string, error) {
+			return Change(cmd.Context(), a, args, func(u *v1alpha1.ClusterUpdate) (string, error) {
 				u.Spec.Drain = f.apply(u.Spec.Drain, changed)
-				return drainWords(u.Spec.Drain), nil
+				return DrainWords(u.Spec.Drain), nil
 			})
 		},
 	}
@@ -125,8 +124,8 @@ func (f drainFlags) apply(before *v1alpha1.DrainOptions, changed map[string]bool
 	return d
 }
 
-// drainWords says in a sentence how an update empties nodes.
-func drainWords(d *v1alpha1.DrainOptions) string {
+// DrainWords says in a sentence how an update empties nodes.
+func DrainWords(d *v1alpha1.DrainOptions) string {
 	const usual = "empties nodes as usual"
 	if d == nil {
 		return usual
