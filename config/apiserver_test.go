@@ -47,6 +47,7 @@ func TestAPIServer(t *testing.T) {
 	cfg := apitest.Start(t)
 	admin := newClient(t, cfg)
 	t.Run("rules refuse with the cure", func(t *testing.T) { testRules(t, admin) })
+	t.Run("a pool says its pace", func(t *testing.T) { testPools(t, admin) })
 	t.Run("what is fixed stays fixed", func(t *testing.T) { testImmutable(t, admin) })
 	t.Run("identities write only what is theirs", func(t *testing.T) { testIdentities(t, cfg, admin) })
 	t.Run("a running update is not deleted by accident", func(t *testing.T) { testRunningStays(t, cfg, admin) })
