@@ -98,12 +98,14 @@ func brokenKubelet(t *testing.T, s *scenario.Scenario) {
 	must(t, s.Exec(ctx, "n2", "sh", "-c", "echo 'KUBELET_EXTRA_ARGS=--feature-gates=MemoryManager=true' > /etc/default/kubelet && systemctl restart kubelet"))
 	startUpdate(t, s)
 	said := halted(t, s)
-	if !strings.Contains(said, "n2") {
-		t.Errorf("the halt does not name n2: %s", said)
+	if !strings.Contains(said, "n2") || !strings.Contains(said, "MemoryManager") {
+		t.Errorf("the halt does not name n2 and what its kubelet complains of: %s", said)
 	}
-	eventually(t, 2*time.Minute, "n2 runs its old kubelet again", func() (bool, string) {
+	eventually(t, 3*time.Minute, "n2 was taken back and runs its old kubelet", func() (bool, string) {
 		v, ready, err := s.Kubelet(ctx, "n2")
-		return err == nil && ready && v == from, v
+		nu, nerr := nodeUpdate(t, s, "n2")
+		undone := nerr == nil && nu.Status.Run != nil && nu.Status.Run.State == v1alpha1.RunUndone
+		return err == nil && ready && undone && v == from, v
 	})
 	atRelease(t, s, "n1", to)
 	atRelease(t, s, "n3", from)
