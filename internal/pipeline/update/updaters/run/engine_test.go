@@ -99,7 +99,7 @@ func (n *node) run(r *v1alpha1.NodeRun) {
 func permit(attempt int32) *v1alpha1.NodeRun {
 	r := &v1alpha1.NodeRun{Name: "up", UID: "uid", Bundle: "sha256:b", PlanDigest: "sha256:p", Attempt: attempt}
 	for _, u := range []string{"kubeadm", "kubelet", "settle"} {
-		r.Steps = append(r.Steps, v1alpha1.UpdateStep{ID: u, Updater: u, Verb: "x", To: "v2"})
+		r.Steps = append(r.Steps, v1alpha1.UpdateStep{ID: u, Updater: u, Verb: "x", To: "v2", DeadlineSeconds: 3600})
 	}
 	return r
 }
