@@ -173,6 +173,8 @@ func (r *Reconciler) event(u *v1alpha1.ClusterUpdate, n *corev1.Node, kind, reas
 		r.Events.Eventf(u, nil, kind, reason, action, "%s", note)
 		return
 	}
-	r.Events.Eventf(u, n, kind, reason, action, "%s", note)
+	if kind != corev1.EventTypeNormal || !r.large { // nobody reads thousands of events of one update
+		r.Events.Eventf(u, n, kind, reason, action, "%s", note)
+	}
 	r.Events.Eventf(n, u, kind, reason, action, "%s", note) // for whoever looks at the node
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -60,6 +61,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		}
 		return a.Name < b.Name
 	})
+	r.large = pace.Every(len(w.nodes)) > 0
 	match := matcher(w.pools)
 	r.pooled.Under(poolsSeen(w.pools))
 	r.pooled.Keep(len(v.Nodes), func(name string) bool { return v.ByName[name] != nil })

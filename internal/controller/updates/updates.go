@@ -84,6 +84,8 @@ type Reconciler struct {
 	learned   rollout.Learned
 	learnedAt time.Time
 	slow      pace.Pace
+	// large clusters have one event for a node's move, not two.
+	large bool
 	// pooled are the pools of every node.
 	pooled roster.Memo[[]string]
 }

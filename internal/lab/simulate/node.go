@@ -85,25 +85,23 @@ func (n *node) seen(nu *v1alpha1.NodeUpdate, now time.Time) {
 	n.run, n.began = r, now
 }
 
-// The kubelet's part: it is restarted when this share of the time has passed,
-// and says Ready again when that has.
-const (
-	restarted = 0.7
-	isReady   = 0.85
-)
+// The kubelet's part: it is restarted when the last step begins, which waits for
+// it, and says Ready again in the middle of that.
+func (n *node) restarted() float64 { return 1 - 1/float64(len(n.run.Steps)) }
+func (n *node) isReady() float64   { return 1 - 0.5/float64(len(n.run.Steps)) }
 
 // advance moves the node to where it is at this moment, and says when something
 // of it changes next; zero if nothing does by itself.
 func (n *node) advance(now time.Time) (next time.Time) {
-	if n.run == nil {
+	if n.run == nil || len(n.run.Steps) == 0 {
 		return time.Time{}
 	}
 	share := float64(now.Sub(n.began)) / float64(n.takes)
 	n.kubelet, n.ready = from, true
-	if share >= restarted {
-		n.kubelet, n.ready = to, share >= isReady
+	if share >= n.restarted() {
+		n.kubelet, n.ready = to, share >= n.isReady()
 	}
-	marks := []float64{restarted, isReady, 1}
+	marks := []float64{n.restarted(), n.isReady(), 1}
 	for i := range n.run.Steps {
 		marks = append(marks, float64(i)/float64(len(n.run.Steps)))
 	}

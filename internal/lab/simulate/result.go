@@ -54,7 +54,9 @@ type Result struct {
 
 // Writes that the API server counted, in all: by verb and resource.
 type Writes struct {
-	Method    string             `json:"method"`
+	Method string `json:"method"`
+	// Joining is before the update: it counts nowhere.
+	Joining   map[string]float64 `json:"joining"`
 	Preparing map[string]float64 `json:"preparing"`
 	Updating  map[string]float64 `json:"updating"`
 	// KubeletPerNode are the writes of the kubelets' NodeStatus, EventsPerNode

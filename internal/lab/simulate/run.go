@@ -184,6 +184,10 @@ func (r *run) prepare(ctx context.Context, _ *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
+	r.result.Writes.Joining = before
+	if err := r.looks.Begin(ctx, r.controller.metrics); err != nil {
+		return err
+	}
 	r.fleet.seen.mark()
 	r.fleet.plugIn()
 	for _, o := range []client.Object{

@@ -173,17 +173,23 @@ type Looks struct{ decided, whole map[string]*histogram }
 // NewLooks has none yet.
 func NewLooks() *Looks { return &Looks{map[string]*histogram{}, map[string]*histogram{}} }
 
-// Read adds what a process counted; address is where it serves its metrics.
-func (l *Looks) Read(ctx context.Context, address string) error {
+// Begin leaves out what a process has counted until now; address is where it
+// serves its metrics.
+func (l *Looks) Begin(ctx context.Context, address string) error { return l.read(ctx, address, -1) }
+
+// Read adds what a process has counted.
+func (l *Looks) Read(ctx context.Context, address string) error { return l.read(ctx, address, 1) }
+
+func (l *Looks) read(ctx context.Context, address string, sign float64) error {
 	text, err := get(ctx, http.DefaultClient, "http://"+address+"/metrics")
 	if err != nil {
 		return fmt.Errorf("read the controller's metrics: %w", err)
 	}
-	l.add(text)
+	l.add(text, sign)
 	return nil
 }
 
-func (l *Looks) add(text string) {
+func (l *Looks) add(text string, sign float64) {
 	for _, s := range parse(text, decisionMetric, "controller_runtime_reconcile_time_seconds") {
 		to := l.decided
 		if !strings.HasPrefix(s.name, decisionMetric) {
@@ -199,12 +205,12 @@ func (l *Looks) add(text string) {
 		case strings.HasSuffix(s.name, "_bucket"):
 			edge, err := strconv.ParseFloat(s.labels["le"], 64)
 			if err == nil {
-				h.edges[edge] += s.value
+				h.edges[edge] += sign * s.value
 			}
 		case strings.HasSuffix(s.name, "_count"):
-			h.count += s.value
+			h.count += sign * s.value
 		case strings.HasSuffix(s.name, "_sum"):
-			h.sum += s.value
+			h.sum += sign * s.value
 		}
 	}
 }
@@ -234,7 +240,7 @@ type Decisions struct {
 func (l *Looks) Summary() map[string]Decisions {
 	out := map[string]Decisions{}
 	for name, h := range l.decided {
-		if h.count == 0 {
+		if h.count <= 0 {
 			continue
 		}
 		d := Decisions{Count: h.count, Mean: h.sum / h.count, P99: min(h.quantile(0.99), 3600)}

@@ -41,11 +41,11 @@ refit_decision_seconds_count{controller="updates"} 100
 controller_runtime_reconcile_time_seconds_sum{controller="updates"} 20
 controller_runtime_reconcile_time_seconds_count{controller="updates"} 100
 `
-	l.add(fmt.Sprintf(page, 100))
+	l.add(fmt.Sprintf(page, 100), 1)
 	if got := l.Summary()["updates"]; got.P99 != 0.05 || got.Count != 100 || got.Look != 0.2 {
 		t.Errorf("one process: %+v", got)
 	}
-	l.add(fmt.Sprintf(page, 97))
+	l.add(fmt.Sprintf(page, 97), 1)
 	if got := l.Summary()["updates"]; got.P99 != 3600 || got.Count != 200 || got.Mean != 0.01 {
 		t.Errorf("two processes, of which one was slow: %+v", got)
 	}
