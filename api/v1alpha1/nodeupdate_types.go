@@ -100,6 +100,12 @@ type NodeUpdateSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Peers []Peer `json:"peers,omitempty"`
+	// HeartbeatSeconds is how long the agent may be without a word; 0 is 60. In
+	// large clusters it is more, so that heartbeats do not fill the API server.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600
+	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
 	// Run permits the node to run its steps; the node is drained by then.
 	// +optional
 	Run *NodeRun `json:"run,omitempty"`

@@ -18,8 +18,8 @@ import (
 const (
 	// progressEvery is how often mere progress is written.
 	progressEvery = 10 * time.Second
-	// heartbeatEvery is the longest time without a write.
-	heartbeatEvery = 55 * time.Second
+	// heartbeatEvery is the longest time without a write, if nobody says more.
+	heartbeatEvery = time.Minute
 	// settle is how long changes are gathered before a write.
 	settle = 250 * time.Millisecond
 )
@@ -28,7 +28,7 @@ const (
 // seldom, a heartbeat now and then.
 func (a *Agent) publishLoop(ctx context.Context) {
 	var last time.Time
-	beat := heartbeatEvery - rand.N(10*time.Second)
+	beat := a.heartbeat()
 	wait := time.Duration(0)
 	failing := false
 	for {
@@ -60,8 +60,20 @@ func (a *Agent) publishLoop(ctx context.Context) {
 		}
 		failing = false
 		last, wait = now, beat
-		beat = heartbeatEvery - rand.N(10*time.Second)
+		beat = a.heartbeat()
 	}
+}
+
+// heartbeat is when the next one is due: somewhat before it must be, and not at
+// the same time on all nodes.
+func (a *Agent) heartbeat() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	every := heartbeatEvery
+	if a.want != nil && a.want.Spec.HeartbeatSeconds > 0 {
+		every = time.Duration(a.want.Spec.HeartbeatSeconds) * time.Second
+	}
+	return every - every/12 - rand.N(every/6)
 }
 
 // urgency is how long a status may still wait; 0 means it is written now.

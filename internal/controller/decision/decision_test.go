@@ -21,10 +21,13 @@ func (s slow) RoundTrip(*http.Request) (*http.Response, error) {
 func sum(t *testing.T, reg *prometheus.Registry) (seconds float64, count uint64) {
 	t.Helper()
 	got, err := reg.Gather()
-	if err != nil || len(got) != 1 {
+	if err != nil || len(got) != 2 || got[1].GetName() != "refit_decision_seconds" {
 		t.Fatalf("%d metrics, %v", len(got), err)
 	}
-	h := got[0].GetMetric()[0].GetHistogram()
+	if n := got[0].GetMetric()[0].GetHistogram().GetSampleCount(); n != 1 {
+		t.Errorf("processor time of %d looks", n)
+	}
+	h := got[1].GetMetric()[0].GetHistogram()
 	return h.GetSampleSum(), h.GetSampleCount()
 }
 

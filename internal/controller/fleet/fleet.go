@@ -105,7 +105,7 @@ func NodeUpdateChanged(a, b *v1alpha1.NodeUpdate) bool {
 // reportChanged drops what is about an update that runs: what a node must know
 // and hold does not depend on it.
 func reportChanged(a, b *v1alpha1.NodeUpdate) bool {
-	return a.Generation != b.Generation || !sameReport(&a.Status, &b.Status)
+	return a.Generation != b.Generation && !sameSpec(a.Spec, b.Spec) || !sameReport(&a.Status, &b.Status)
 }
 
 func sameReport(a, b *v1alpha1.NodeUpdateStatus) bool {

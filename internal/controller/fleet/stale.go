@@ -39,7 +39,7 @@ type wanted struct {
 
 // of makes the spec of a node's NodeUpdate, but for what others write.
 func (want *wanted) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) v1alpha1.NodeUpdateSpec {
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n), Peers: want.peers.of(n.Name)}
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n), Peers: want.peers.of(n.Name), HeartbeatSeconds: heartbeat(len(want.w.nodes))}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
@@ -72,6 +72,19 @@ func (want *wanted) forNode(node string, nu *v1alpha1.NodeUpdate) []string {
 	return out
 }
 
+// beats is how many agents may say within a minute that they live.
+const beats = 3000
+
+// heartbeat is how often an agent says at least that it lives, in seconds, 0 for
+// every minute. It doubles, so that a node that comes or goes seldom changes it.
+func heartbeat(nodes int) int32 {
+	every := int32(0)
+	for minutes := 1; minutes*beats < nodes && minutes < 32; minutes *= 2 {
+		every = int32(2 * minutes * 60)
+	}
+	return every
+}
+
 // knows reports whether a node has a bundle, sees it on a medium, or was told of it.
 func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
 	return nu != nil && (slices.Contains(nu.Status.Bundles, digest) ||
@@ -83,7 +96,7 @@ func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
 // themselves: while it is the same, a node that did not change needs no look.
 func (want *wanted) stamp() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d %s %v", want.trust, want.peers.edition, want.peers.controller.PublicKey, len(want.w.nodes) > large)
+	fmt.Fprintf(&b, "%s %d %s %v %d", want.trust, want.peers.edition, want.peers.controller.PublicKey, len(want.w.nodes) > large, heartbeat(len(want.w.nodes)))
 	for _, d := range want.order {
 		_, err := want.w.header(d)
 		fmt.Fprintf(&b, "|%s %s %v", d, want.names[d], err == nil)

@@ -54,6 +54,15 @@ func TestABundleThatNobodyHasRead(t *testing.T) {
 	}
 }
 
+func TestHeartbeatsFillNoAPIServer(t *testing.T) {
+	t.Parallel()
+	for nodes, want := range map[int]int32{3: 0, 3000: 0, 3001: 120, 6000: 120, 30000: 960, 1000000: 1920} {
+		if got := heartbeat(nodes); got != want {
+			t.Errorf("%d nodes: every %d s, want %d", nodes, got, want)
+		}
+	}
+}
+
 // What there is none of is written first, mere neighbours last; what says what
 // it should is not written, and not looked at again before something changed.
 func TestStaleNodesInOrder(t *testing.T) {

@@ -45,5 +45,9 @@ func (p *Pulse) Heard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time {
 
 // Silent reports whether an agent has not been heard for too long.
 func (p *Pulse) Silent(nu *v1alpha1.NodeUpdate, now time.Time) bool {
-	return now.Sub(p.Heard(nu, now)) > gate.SilentAfter
+	every := int32(0)
+	if nu != nil {
+		every = nu.Spec.HeartbeatSeconds
+	}
+	return now.Sub(p.Heard(nu, now)) > gate.SilentAfter(every)
 }

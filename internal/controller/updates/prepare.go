@@ -188,7 +188,7 @@ func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *
 		return g, nil
 	}
 	g.AgentKnown = nu.Status.Agent != nil
-	g.Heartbeat = r.pulse.Heard(nu, w.now)
+	g.Heartbeat, g.HeartbeatSeconds = r.pulse.Heard(nu, w.now), nu.Spec.HeartbeatSeconds
 	g.WantHold = nu.Spec.Hold
 	key := nu.Spec.Hold + " " + platform(n)
 	if lists[key] == nil {

@@ -94,7 +94,7 @@ func agents(in *Input) (verdicts, verdicts) {
 		case !n.AgentKnown:
 			return &model.Verdict{Reason: reasonAgentMissing, Message: "node " + n.Name + " has no refit agent",
 				Fix: "on the node: refit-agent install --from FILE|DEVICE, or `refit install --ssh`"}
-		case in.Now.Sub(n.Heartbeat) > SilentAfter:
+		case in.Now.Sub(n.Heartbeat) > SilentAfter(n.HeartbeatSeconds):
 			return &model.Verdict{Reason: reasonAgentSilent, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
 				Fix: "on the node: systemctl status refit-agent"}
 		}

@@ -6,8 +6,12 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// SilentAfter is how long an agent may be unheard before the gate closes.
-const SilentAfter = 3 * time.Minute
+// SilentAfter is how long an agent, which says every so many seconds that it
+// lives, may be unheard before the gate closes: three times that, and three
+// minutes at least.
+func SilentAfter(heartbeatSeconds int32) time.Duration {
+	return max(3*time.Minute, 3*time.Duration(heartbeatSeconds)*time.Second)
+}
 
 // Answers of a check; the words of the API's CheckResult.
 const (

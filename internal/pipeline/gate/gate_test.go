@@ -41,8 +41,11 @@ func TestChecks(t *testing.T) {
 		"this plan was approved":             {change: func(in *Input) { in.ApprovedPlan = "sha256:p" }},
 		"another update moves nodes":         {change: func(in *Input) { in.Running = "u" }, closed: "no-other-update", message: "ClusterUpdate u has started", waiting: true},
 		"a node without agent":               {change: func(in *Input) { in.Nodes[1] = Node{Name: "n2", Ready: true, InPlan: true} }, closed: "agents", message: "node n2 has no refit agent"},
-		"an agent that was just heard":       {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter) }},
-		"an agent that is silent":            {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter - time.Second) }, closed: "agents", message: "node n2 has not been heard"},
+		"an agent that was just heard":       {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0)) }},
+		"an agent that speaks seldom, as told": {change: func(in *Input) {
+			in.Nodes[1].Heartbeat, in.Nodes[1].HeartbeatSeconds = now.Add(-SilentAfter(960)), 960
+		}},
+		"an agent that is silent":            {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0) - time.Second) }, closed: "agents", message: "node n2 has not been heard"},
 		"a worker is not Ready":              {change: func(in *Input) { in.Nodes[1].Ready = false }, closed: "nodes-ready", message: "node n2 is not Ready"},
 		"a control plane is not Ready":       {change: func(in *Input) { in.Nodes[0].Ready = false }, closed: "nodes-ready,control-plane", message: "0 of 1 control-plane nodes are Ready"},
 		"the hold list lacks the bundle":     {change: func(in *Input) { in.Nodes[1].HoldsBundle = false }, closed: "images-held", message: "was not told yet", waiting: true},

@@ -56,6 +56,8 @@ type Node struct {
 	// AgentKnown is true once an agent has reported; Heartbeat is when it last did.
 	AgentKnown bool
 	Heartbeat  time.Time
+	// HeartbeatSeconds is how often it is asked to, 0 is every minute.
+	HeartbeatSeconds int32
 	// WantHold is the hold list the node was given; HoldsBundle is true if that
 	// list has everything of the update's bundle.
 	WantHold    string
