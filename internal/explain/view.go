@@ -183,11 +183,14 @@ func updating(v *View, u *Update, first string) {
 	v.Next = fixOf(u)
 }
 
+// firstWait is one line: the last lines of a program that failed stand with the
+// reason itself.
 func firstWait(u *Update) string {
 	if len(u.Blockers) == 0 {
 		return ""
 	}
-	return u.Blockers[0].Message
+	line, _, _ := strings.Cut(u.Blockers[0].Message, "\n")
+	return strings.TrimSuffix(line, ":")
 }
 
 func fixOf(u *Update) string {

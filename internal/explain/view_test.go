@@ -20,7 +20,7 @@ func TestMake(t *testing.T) {
 		"a stick waits for approval":   {Facts{Bundles: []Bundle{{Name: "b", Version: "1.36.3", Digest: "sha256:x"}}}, "waits for approval", Yellow, "refit approve sha256:x"},
 		"approved, nothing planned":    {Facts{Bundles: []Bundle{{Name: "b", Digest: "sha256:x", Approved: true, Loaded: "2/3"}}}, "held by 2/3 nodes", Green, "refit plan --to sha256:x"},
 		"a budget blocks a drain":      {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Done: 1, Total: 3, Current: []string{"n2"}, Blockers: []Blocker{budget}, BlockerCount: 3}}, "1 of 3 nodes done, now n2; waits: pod shop/app-1", Blue, "add a replica"},
-		"halted says why":              {Facts{Update: &Update{Name: "u", Phase: "Halted", Version: "1.36.3", Total: 3, Blockers: []Blocker{{Message: "kubeadm failed on n1"}}}}, "kubeadm failed on n1", Red, "refit retry u"},
+		"halted says why":              {Facts{Update: &Update{Name: "u", Phase: "Halted", Version: "1.36.3", Total: 3, Blockers: []Blocker{{Message: "kubeadm failed on n1:\nerror: x"}}}}, "kubeadm failed on n1", Red, "refit retry u"},
 		"paused":                       {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Total: 3, Paused: true}}, "Paused. Updating", Yellow, "refit resume u"},
 		"done counts what was seen":    {Facts{Update: &Update{Name: "u", Phase: "Done", Version: "1.36.3", Done: 3, Total: 3}}, "Done: 3 of 3 nodes", Green, ""},
 		"ready waits for a person":     {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3}}, "waits for a person", Yellow, "refit apply u"},
@@ -34,6 +34,9 @@ func TestMake(t *testing.T) {
 			v := Make(tc.facts)
 			if !strings.Contains(v.Headline, tc.headline) {
 				t.Errorf("headline %q does not say %q", v.Headline, tc.headline)
+			}
+			if strings.Contains(v.Headline, "\n") {
+				t.Errorf("the headline is no line: %q", v.Headline)
 			}
 			if v.Colour != tc.colour {
 				t.Errorf("colour %s, want %s", v.Colour, tc.colour)

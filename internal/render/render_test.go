@@ -17,7 +17,7 @@ func TestStatusTableSaysWhoWaitsForWhatAndTheCure(t *testing.T) {
 		Headline: "Updating to 1.36.3: 1 of 3 nodes done, now n2", NodesDone: 1, NodesTotal: 3, Elapsed: 245, Left: "about 8m to 12m left", Away: 115, Longest: 72,
 		Waiting:   []explain.Blocker{{Reason: "DisruptionBudget", Message: "pod shop/app-1: budget shop/app allows 0", Fix: "add a replica", Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}},
 		MoreWaits: 2,
-		Warnings:  []explain.Blocker{{Reason: "DisruptionBudget", Message: "budget shop/db never allows an eviction"}},
+		Warnings:  []explain.Blocker{{Reason: "DisruptionBudget", Message: "budget shop/db never allows an eviction"}, {Reason: "StepFailed", Message: "node n4 failed:\nerror: x\nerror: y"}},
 		Nodes: []explain.Node{{Name: "n1", Role: "control-plane", Ready: true, Kubelet: "v1.36.3", Phase: "Held", ImagesPinned: 9, ImagesTotal: 9},
 			{Name: "n3", Ready: true, Held: true, HeldBecause: "a tape robot"}},
 	}
@@ -25,7 +25,7 @@ func TestStatusTableSaysWhoWaitsForWhatAndTheCure(t *testing.T) {
 	if err := Status(&b, Table, v); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1 of 3 nodes done", "1/3 nodes, 4m05s, about 8m to 12m left", "away for 1m55s while nodes moved, at most 1m12s in a row", "yes,on hold", "DisruptionBudget: pod shop/app-1", "cure: add a replica", "since 12:00:00Z", "and 2 more", "Warnings", "shop/db never allows", "n1", "9/9"} {
+	for _, want := range []string{"1 of 3 nodes done", "1/3 nodes, 4m05s, about 8m to 12m left", "away for 1m55s while nodes moved, at most 1m12s in a row", "yes,on hold", "DisruptionBudget: pod shop/app-1", "cure: add a replica", "since 12:00:00Z", "and 2 more", "Warnings", "shop/db never allows", "StepFailed: node n4 failed:\n    | error: x\n    | error: y\n", "n1", "9/9"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the table does not say %q:\n%s", want, b.String())
 		}

@@ -52,11 +52,15 @@ func reasons(w io.Writer, title string, bs []explain.Blocker) {
 	}
 	fmt.Fprintf(w, "\n%s\n", title)
 	for _, b := range bs {
-		fmt.Fprintf(w, "  %s: %s", b.Reason, b.Message)
+		first, more, _ := strings.Cut(b.Message, "\n")
+		fmt.Fprintf(w, "  %s: %s", b.Reason, first)
 		if !b.Since.IsZero() {
 			fmt.Fprintf(w, " (since %s)", b.Since.UTC().Format("15:04:05Z"))
 		}
 		fmt.Fprintln(w)
+		for line := range strings.Lines(more) { // the last lines of a program that failed
+			fmt.Fprintf(w, "    | %s\n", strings.TrimRight(line, "\n"))
+		}
 		if b.Fix != "" {
 			fmt.Fprintf(w, "    cure: %s\n", b.Fix)
 		}
