@@ -1,8 +1,8 @@
 package rollout
 
 import (
+	"maps"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/refit-dev/refit/internal/model"
@@ -24,6 +24,12 @@ type line struct {
 	watched map[string]time.Time
 	// moving counts the nodes that this update has started.
 	moving int
+	// workers as they go, if it matters who of them is the first.
+	workers []*model.NodePlan
+	// passed: every canary is done and has soaked; until is when the last will have,
+	// zero if that is not known yet.
+	passed bool
+	until  time.Time
 	// fits says by role whether a node may start in the pool's windows.
 	fits map[string]window.Fit
 	// said keeps what was said of the pool from being said for every node.
@@ -33,7 +39,6 @@ type line struct {
 // lineUp makes the queues of all pools.
 func lineUp(in *Input, stages map[string]string) map[string]*line {
 	lines := map[string]*line{}
-	workers := map[string][]model.NodePlan{}
 	for i := range in.Plan.Nodes {
 		np := &in.Plan.Nodes[i]
 		l := lines[np.Pool]
@@ -45,19 +50,21 @@ func lineUp(in *Input, stages map[string]string) map[string]*line {
 			l.moving++
 		}
 		if l.ranks() && np.Role == model.RoleWorker && stages[np.Node] != StageGone {
-			workers[np.Pool] = append(workers[np.Pool], *np)
+			l.workers = append(l.workers, np)
 		}
 	}
-	for name, l := range lines {
-		l.pickCanary(in, stages, l.ordered(in, workers[name]))
+	for _, l := range lines {
+		l.workers = l.ordered(in, l.workers)
+		l.pickCanary(in, stages, l.workers)
 	}
 	for i := range in.Plan.Nodes {
 		if np := &in.Plan.Nodes[i]; stages[np.Node] == StageDone {
 			lines[np.Pool].watch(in, np.Node)
 		}
 	}
-	for name, l := range lines {
-		l.pickZone(in, stages, l.ordered(in, workers[name]))
+	for _, l := range lines {
+		l.pickZone(in, stages, l.workers)
+		l.judgeCanary(stages)
 	}
 	return lines
 }
@@ -66,7 +73,7 @@ func lineUp(in *Input, stages map[string]string) map[string]*line {
 type Queue struct {
 	Pool
 	// Workers in the order in which they go.
-	Workers []model.NodePlan
+	Workers []*model.NodePlan
 	// Canary are those of them that go first.
 	Canary map[string]bool
 }
@@ -75,9 +82,9 @@ type Queue struct {
 func Queues(in Input, stages map[string]string) map[string]Queue {
 	out := map[string]Queue{}
 	for name, l := range lineUp(&in, stages) {
-		var ws []model.NodePlan
-		for _, np := range in.Plan.Nodes {
-			if np.Pool == name && np.Role == model.RoleWorker && stages[np.Node] != StageGone {
+		var ws []*model.NodePlan
+		for i := range in.Plan.Nodes {
+			if np := &in.Plan.Nodes[i]; np.Pool == name && np.Role == model.RoleWorker && stages[np.Node] != StageGone {
 				ws = append(ws, np)
 			}
 		}
@@ -97,17 +104,24 @@ func newLine(p Pool) *line {
 
 // ordered are the workers of a pool as they go: by zone if the pool says so,
 // else as planned.
-func (l *line) ordered(in *Input, workers []model.NodePlan) []model.NodePlan {
+func (l *line) ordered(in *Input, workers []*model.NodePlan) []*model.NodePlan {
 	if !l.Zones {
 		return workers
 	}
-	out := slices.Clone(workers)
-	sort.SliceStable(out, func(i, j int) bool { return in.Nodes[out[i].Node].Zone < in.Nodes[out[j].Node].Zone })
+	zones := map[string][]*model.NodePlan{}
+	for _, np := range workers {
+		z := in.Nodes[np.Node].Zone
+		zones[z] = append(zones[z], np)
+	}
+	out := workers[:0]
+	for _, z := range slices.Sorted(maps.Keys(zones)) {
+		out = append(out, zones[z]...)
+	}
 	return out
 }
 
 // pickCanary takes the first workers, without those that a person holds.
-func (l *line) pickCanary(in *Input, stages map[string]string, workers []model.NodePlan) {
+func (l *line) pickCanary(in *Input, stages map[string]string, workers []*model.NodePlan) {
 	want := l.Canary.Of(len(workers))
 	for _, np := range workers {
 		if len(l.canary) >= want {
@@ -156,7 +170,7 @@ func (n Node) soakFrom(now time.Time) time.Time {
 // pickZone finds the zone whose turn it is: the one in which a node moves or is
 // watched, else the first in which one waits. A zone does not wait for nodes that
 // a person holds.
-func (l *line) pickZone(in *Input, stages map[string]string, workers []model.NodePlan) {
+func (l *line) pickZone(in *Input, stages map[string]string, workers []*model.NodePlan) {
 	if !l.Zones {
 		return
 	}
@@ -173,23 +187,22 @@ func (l *line) pickZone(in *Input, stages map[string]string, workers []model.Nod
 	}
 }
 
-// canaryPassed reports whether every canary is done and has soaked; until is
-// when the last will have, zero if that is not known yet.
-func (l *line) canaryPassed(stages map[string]string) (passed bool, until time.Time) {
-	passed = true
+// judgeCanary sees whether every canary is done and has soaked.
+func (l *line) judgeCanary(stages map[string]string) {
+	l.passed = true
 	for name := range l.canary {
 		end, watched := l.watched[name]
 		switch {
 		case stages[name] != StageDone, watched && end.IsZero():
-			return false, time.Time{}
+			l.passed, l.until = false, time.Time{}
+			return
 		case watched:
-			passed = false
-			if end.After(until) {
-				until = end
+			l.passed = false
+			if end.After(l.until) {
+				l.until = end
 			}
 		}
 	}
-	return passed, until
 }
 
 // once reports true the first time.

@@ -216,12 +216,9 @@ func (d *Decision) turnWaits(np model.NodePlan, n Node, l *line) bool {
 	if np.Role != model.RoleWorker {
 		return false
 	}
-	if len(l.canary) > 0 && !l.canary[np.Node] {
-		passed, until := l.canaryPassed(d.Stages)
-		if !passed {
-			d.sayCanary(np.Pool, until, l)
-			return true
-		}
+	if !l.passed && !l.canary[np.Node] {
+		d.sayCanary(np.Pool, l.until, l)
+		return true
 	}
 	if !l.hasZone || n.Zone == l.zone {
 		return false
