@@ -243,9 +243,9 @@ func blocker(u *v1alpha1.ClusterUpdate) model.Verdict {
 	return model.Verdict{Reason: b.Reason, Object: b.Object, Message: b.Message, Fix: b.Fix, Waiting: true}
 }
 
-// Forget deletes the updates that were made for a machine: those that have not
-// started or have halted, because another version is wanted; with all, whatever
-// they do, because the machine is gone.
+// Forget deletes the updates that were made for a machine: those that do not move
+// its node, because another version is wanted, so that a machine never has more
+// than a few; with all, whatever they do, because the machine is gone.
 func Forget(ctx context.Context, c client.Client, uid string, all bool) error {
 	var l v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &l, client.MatchingLabels{v1alpha1.LabelMachine: uid}); err != nil {
@@ -254,7 +254,7 @@ func Forget(ctx context.Context, c client.Client, uid string, all bool) error {
 	var errs []error
 	for i := range l.Items {
 		u := &l.Items[i]
-		idle := u.Status.StartedAt == nil || u.Status.Phase == v1alpha1.PhaseHalted
+		idle := u.Status.StartedAt == nil || u.Status.Phase == v1alpha1.PhaseHalted || u.Status.Phase == v1alpha1.PhaseDone
 		if !all && !idle {
 			continue
 		}
