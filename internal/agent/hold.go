@@ -80,17 +80,8 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	a.recheck(w, r.Failed)
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
 	payloads := a.countStore(w)
-	var lacks []string
-	if r.Held == r.Total { // before that, images are merely on their way
-		lacks, err = a.lacking(ctx, w)
-	}
-	switch {
-	case err != nil:
-		verdicts = append(verdicts, unjudged(a.conf.Node, err))
-		time.AfterFunc(judgeAgain, func() { kick(a.kickHold) })
-	case len(lacks) > 0:
-		verdicts = append(verdicts, lackingVerdict(a.conf.Node, lacks))
-	}
+	lacks := a.judge(ctx, w, r.Held == r.Total)
+	verdicts = append(verdicts, lacks.verdicts...)
 	// In one stroke: what is called held is all of one list.
 	a.update(func(s *state) {
 		s.holdVerdicts = verdicts
@@ -99,8 +90,8 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		}
 		s.countHeld(r.Total, r.Held, r.Pinned)
 		payloads(&s.holding)
-		s.holding.Content, s.holding.Lacking = w.Spec.Hold, lacks[:min(len(lacks), 16)]
-		if err != nil {
+		s.holding.Content, s.holding.Lacking = w.Spec.Hold, lacks.images
+		if !lacks.known {
 			s.holding.Content = "" // nothing may start on counts that are not all
 		}
 	})

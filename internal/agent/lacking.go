@@ -24,45 +24,77 @@ type release struct {
 // releaseTime bounds the question to kubeadm.
 const releaseTime = 20 * time.Second
 
-// lacking are the images that kubeadm would look for on this node and that
-// neither the bundle brought nor anybody else: kubeadm would find out only after
-// the node was drained. Nothing is said of a node that kubeadm does not run on.
+// lack is what a node has not of what a release needs.
+type lack struct {
+	images   []string // the first 16
+	known    bool
+	verdicts []model.Verdict
+}
+
+// judge says which images kubeadm would look for on this node and neither the
+// bundle brought nor anybody else: kubeadm would find out only after the node
+// was drained. Before all that is wanted is held, images are merely on their way.
+func (a *Agent) judge(ctx context.Context, w *told.Want, complete bool) lack {
+	if !complete {
+		return lack{known: true}
+	}
+	images, err := a.lacking(ctx, w)
+	switch {
+	case err != nil:
+		time.AfterFunc(judgeAgain, func() { kick(a.kickHold) })
+		return lack{verdicts: []model.Verdict{unjudged(a.conf.Node, err)}}
+	case len(images) == 0:
+		return lack{known: true}
+	}
+	return lack{images: images[:min(len(images), 16)], known: true, verdicts: []model.Verdict{lackingVerdict(a.conf.Node, images)}}
+}
+
 func (a *Agent) lacking(ctx context.Context, w *told.Want) ([]string, error) {
-	if len(w.Spec.Bundles) == 0 {
-		return nil, nil
-	}
-	digest := w.Spec.Bundles[0].Digest
-	shelf := a.library.Shelf(digest)
-	if shelf == nil || shelf.Bundle().PayloadByName(bundle.PayloadKubeadm, platform()) == nil || w.Spec.Hold == "" {
-		return nil, nil
-	}
-	program, err := a.payload(digest, bundle.PayloadKubeadm)
-	if err != nil {
-		return nil, nil // its absence is said elsewhere
-	}
-	if a.release.kubeadm != program.Digest {
-		if err := os.Chmod(program.Path, 0o700); err != nil {
-			return nil, err
-		}
-		call, cancel := context.WithTimeout(ctx, releaseTime)
-		defer cancel()
-		images, err := a.facts.ReleaseImages(call, program.Path, shelf.Bundle().Metadata.KubernetesVersion, a.conf.StateDir)
-		if err != nil {
-			return nil, err
-		}
-		a.release = release{program.Digest, images}
+	wants, err := a.releaseImages(ctx, w)
+	if err != nil || len(wants) == 0 {
+		return nil, err
 	}
 	have, err := a.runtime.Present(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, name := range a.release.images {
+	for _, name := range wants {
 		if !slices.ContainsFunc(have, func(p pin.Present) bool { return slices.Contains(p.Tags, name) }) {
 			out = append(out, name)
 		}
 	}
 	return out, nil
+}
+
+// releaseImages asks the bundle's kubeadm, once; none on a node that kubeadm does
+// not run on.
+func (a *Agent) releaseImages(ctx context.Context, w *told.Want) ([]string, error) {
+	if len(w.Spec.Bundles) == 0 || w.Spec.Hold == "" {
+		return nil, nil
+	}
+	digest := w.Spec.Bundles[0].Digest
+	shelf := a.library.Shelf(digest)
+	if shelf == nil || shelf.Bundle().PayloadByName(bundle.PayloadKubeadm, platform()) == nil {
+		return nil, nil
+	}
+	program, err := a.payload(digest, bundle.PayloadKubeadm)
+	if err != nil {
+		return nil, nil // its absence is said elsewhere
+	}
+	if a.release.kubeadm == program.Digest {
+		return a.release.images, nil
+	}
+	if err := os.Chmod(program.Path, 0o700); err != nil {
+		return nil, err
+	}
+	call, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	images, err := a.facts.ReleaseImages(call, program.Path, shelf.Bundle().Metadata.KubernetesVersion, a.conf.StateDir)
+	if err == nil {
+		a.release = release{program.Digest, images}
+	}
+	return images, err
 }
 
 // judgeAgain is when it is asked again which images the release needs.
