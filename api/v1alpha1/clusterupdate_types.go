@@ -133,6 +133,35 @@ type PhaseTime struct {
 	At    metav1.Time `json:"at"`
 }
 
+// States of the cluster resources of a bundle.
+const (
+	ResourcesCompared = "Compared" // by dry runs; they are applied after the nodes
+	ResourcesWaiting  = "Waiting"  // applied, some do not work yet
+	ResourcesApplied  = "Applied"
+	ResourcesConflict = "Conflict" // somebody else owns a field
+	ResourcesFailed   = "Failed"   // refused, by refit or by the API server
+)
+
+// ResourcesStatus says what becomes of the cluster resources that the bundle
+// brings.
+type ResourcesStatus struct {
+	// State is one of Compared, Waiting, Applied, Conflict, Failed.
+	State string `json:"state"`
+	// Create, Change, Remove and Unchanged count objects.
+	Create    int32 `json:"create"`
+	Change    int32 `json:"change"`
+	Remove    int32 `json:"remove"`
+	Unchanged int32 `json:"unchanged"`
+	// Message is one sentence.
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
+	// Conflicts name object, field and owner; the first 20.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Conflicts []string `json:"conflicts,omitempty"`
+}
+
 // ClusterUpdateStatus says how far the update is, what it waits for, and why.
 type ClusterUpdateStatus struct {
 	// +optional
@@ -204,6 +233,10 @@ type ClusterUpdateStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Phases []PhaseTime `json:"phases,omitempty"`
+	// Resources of the bundle: compared before the nodes move, applied after. Absent
+	// if the bundle brings none.
+	// +optional
+	Resources *ResourcesStatus `json:"resources,omitempty"`
 	// Estimate is when the update will be done; absent while no node of a role
 	// that must still move was ever timed, and when nothing moves.
 	// +optional

@@ -31,6 +31,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/updates"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
@@ -158,6 +159,15 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
+		return err
+	}
+	objects, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	brought := &resources.Fetcher{Client: mgr.GetClient(), Headers: hs, Identity: id}
+	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: brought.Payload}
+	if err := rs.Setup(mgr); err != nil {
 		return err
 	}
 	n := &neighbours.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}

@@ -46,8 +46,10 @@ package controller
 // +kubebuilder:rbac:groups=refit.dev,namespace=refit-nodes,resources=nodeupdates;contents,verbs=get;list;watch;create;patch;delete
 //
 // Files of a NodeConfig may come from ConfigMaps of that namespace. There is no
-// way from a NodeConfig to a Secret.
-// +kubebuilder:rbac:groups="",namespace=refit-nodes,resources=configmaps,verbs=get
+// way from a NodeConfig to a Secret. What a bundle has brought into the cluster is
+// remembered in such ones. For those objects themselves it has no right: who wants
+// them applied grants it.
+// +kubebuilder:rbac:groups="",namespace=refit-nodes,resources=configmaps,verbs=get;create;patch
 //
 // The controller's own key (one Secret by name) and its leader election.
 // +kubebuilder:rbac:groups="",namespace=refit-system,resources=secrets,verbs=create

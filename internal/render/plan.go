@@ -35,6 +35,9 @@ type PlanView struct {
 	// Rollout says in sentences how the plan will be rolled out, from the pools as
 	// they are. It is no part of the plan.
 	Rollout []string `json:"rollout,omitempty"`
+	// Resources says what becomes of the cluster resources that the bundle brings,
+	// then every conflict; they follow the nodes and are no part of the plan.
+	Resources []string `json:"resources,omitempty"`
 	// APIAway is how long the API server was away the last time that control-plane
 	// nodes moved in this cluster; nil if it was never measured.
 	APIAway *APIAway `json:"apiAway,omitempty"`
@@ -73,6 +76,7 @@ func Plan(w io.Writer, format string, v PlanView) error {
 		planNotes(w, v)
 		planRollout(w, v)
 	}
+	planResources(w, v)
 	waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 	fmt.Fprintf(w, "\nState: %s\n", v.State)
 	return nil
@@ -154,6 +158,16 @@ func movesControlPlane(p *model.Plan) bool {
 }
 
 // planRollout writes how the plan will be rolled out.
+func planResources(w io.Writer, v PlanView) {
+	if len(v.Resources) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nCluster resources of the bundle, after the nodes:")
+	for _, l := range v.Resources {
+		fmt.Fprintln(w, "  "+l)
+	}
+}
+
 func planRollout(w io.Writer, v PlanView) {
 	if len(v.Rollout) == 0 {
 		return

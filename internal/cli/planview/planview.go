@@ -25,6 +25,9 @@ const (
 // Of reads the plan of an update and what it takes on the nodes.
 func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
 	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: Blockers(u.Status.Blockers), Warnings: Blockers(u.Status.Warnings)}
+	if r := u.Status.Resources; r != nil {
+		v.Resources = append([]string{r.State + ": " + r.Message}, r.Conflicts...)
+	}
 	if u.Status.Plan == "" {
 		return v, nil
 	}

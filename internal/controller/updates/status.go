@@ -47,6 +47,7 @@ type status struct {
 }
 
 func (r *Reconciler) newStatus(w *world, u *v1alpha1.ClusterUpdate) *status {
+	u.Status.Resources = nil // written by another, under its own name
 	return &status{u: u, now: w.now, nodes: len(w.nodes), out: *u.Status.DeepCopy()}
 }
 

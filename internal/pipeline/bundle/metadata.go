@@ -23,6 +23,7 @@ const (
 	PayloadRefitAgent = "refit-agent"
 	PayloadRefit      = "refit"
 	PayloadCNIPlugins = "cni-plugins" // a tar of network plugins
+	PayloadResources  = "resources"   // manifests that the controller applies
 )
 
 // Programs are the payloads that replace a program of a node of that name, where

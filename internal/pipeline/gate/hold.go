@@ -5,8 +5,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// nodePayloads are the files of a bundle that every node keeps for its updaters.
-var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins}, bundle.Programs()...)
+// nodePayloads are the files of a bundle that every node keeps for its updaters,
+// and the manifests, which the controller reads from any of them.
+var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins, bundle.PayloadResources}, bundle.Programs()...)
 
 // Wanted is everything of a bundle that a node of a platform must hold before
 // anything starts.

@@ -1,0 +1,223 @@
+package resources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+)
+
+const (
+	// settle is how long events are collected before it is looked.
+	settle = 500 * time.Millisecond
+	// again is when it is looked again while something is not as it should be.
+	again = 15 * time.Second
+	// mostNamed bounds the sentences of a status.
+	mostNamed = 20
+)
+
+// Payload is the resources of a bundle.
+type Payload struct {
+	// Bundle is the bundle's name.
+	Bundle string
+	Data   []byte
+}
+
+// Reconciler applies what finished updates bring, and compares what others would.
+type Reconciler struct {
+	// Client is the manager's; Objects reads and writes past the cache.
+	Client  client.Client
+	Objects client.Client
+	// Payload of a bundle by its digest; nil if it has none or it is not here yet.
+	Payload func(ctx context.Context, digest string) (*Payload, error)
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("resources").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
+		Watches(&v1alpha1.ClusterUpdate{}, fleet.Whole("resources", settle)).
+		Complete(r)
+}
+
+// Reconcile looks at the last finished update and at the one that waits.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	var list v1alpha1.ClusterUpdateList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return ctrl.Result{}, err
+	}
+	wait := time.Duration(0)
+	for _, u := range []*v1alpha1.ClusterUpdate{lastDone(list.Items), waiting(list.Items)} {
+		if u == nil {
+			continue
+		}
+		later, err := r.look(ctx, u)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if later {
+			wait = again
+		}
+	}
+	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+// lastDone is the update that was completed last and moved the cluster.
+func lastDone(all []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
+	var last *v1alpha1.ClusterUpdate
+	for i := range all {
+		u := &all[i]
+		if u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
+			last = u
+		}
+	}
+	return last
+}
+
+// waiting is an update that is planned and has not started, the oldest.
+func waiting(all []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
+	var first *v1alpha1.ClusterUpdate
+	for i := range all {
+		u := &all[i]
+		if u.Status.Phase != v1alpha1.PhaseDone && u.Status.StartedAt == nil && u.Status.PlanDigest != "" &&
+			(first == nil || u.CreationTimestamp.Before(&first.CreationTimestamp)) {
+			first = u
+		}
+	}
+	return first
+}
+
+// look compares or applies; later asks for another look soon.
+func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later bool, err error) {
+	done := u.Status.Phase == v1alpha1.PhaseDone
+	if have := u.Status.Resources; done && have != nil && have.State == v1alpha1.ResourcesApplied {
+		return false, nil // once: what people change afterwards is theirs
+	}
+	p, err := r.Payload(ctx, u.Spec.Bundle)
+	if err != nil || p == nil {
+		return false, err
+	}
+	objects, err := parse(p.Data)
+	if err != nil {
+		return false, r.say(ctx, u, &v1alpha1.ResourcesStatus{State: v1alpha1.ResourcesFailed, Message: err.Error()})
+	}
+	var o outcome
+	if done {
+		o, err = r.bring(ctx, p.Bundle, objects)
+	} else {
+		o, err = r.compare(ctx, p.Bundle, objects)
+	}
+	if err != nil {
+		return false, err
+	}
+	st := o.status(done)
+	return st.State != v1alpha1.ResourcesApplied, r.say(ctx, u, st)
+}
+
+func (r *Reconciler) compare(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+	o, err := r.apply(ctx, objects, true)
+	if err != nil {
+		return o, err
+	}
+	have, err := r.readInventory(ctx, bundle)
+	if err != nil {
+		return o, err
+	}
+	_, err = r.prune(ctx, gone(have, items(objects)), true, &o)
+	return o, err
+}
+
+// bring applies and removes. The inventory is written before anything is: an object
+// that nobody remembers could never be removed.
+func (r *Reconciler) bring(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+	have, err := r.readInventory(ctx, bundle)
+	if err != nil {
+		return outcome{}, err
+	}
+	now := items(objects)
+	if err := r.writeInventory(ctx, bundle, merge(have, now)); err != nil {
+		return outcome{}, err
+	}
+	o, err := r.apply(ctx, objects, false)
+	if err != nil || len(o.conflicts)+len(o.problems)+len(o.unready) > 0 {
+		return o, err // nothing is removed before all that replaces it works
+	}
+	stay, err := r.prune(ctx, gone(have, now), false, &o)
+	if err != nil {
+		return o, err
+	}
+	return o, r.writeInventory(ctx, bundle, append(stay, o.applied...))
+}
+
+func items(objects []*unstructured.Unstructured) []item {
+	out := make([]item, 0, len(objects))
+	for _, u := range objects {
+		out = append(out, itemOf(u))
+	}
+	return out
+}
+
+// status says it in the words of the API.
+func (o outcome) status(done bool) *v1alpha1.ResourcesStatus {
+	st := &v1alpha1.ResourcesStatus{State: v1alpha1.ResourcesCompared, Create: int32(o.create), Change: int32(o.change), Unchanged: int32(o.same), Remove: int32(o.remove),
+		Conflicts: o.conflicts[:min(len(o.conflicts), mostNamed)]}
+	st.Message = fmt.Sprintf("%d to make, %d to change, %d to remove, %d as they should be", o.create, o.change, o.remove, o.same)
+	if done {
+		st.State = v1alpha1.ResourcesApplied
+		st.Message = fmt.Sprintf("%d made, %d changed, %d removed, %d as they should be", o.create, o.change, o.remove, o.same)
+	}
+	switch {
+	case len(o.conflicts) > 0:
+		st.State = v1alpha1.ResourcesConflict
+		st.Message = fmt.Sprintf("%d objects have fields that somebody else owns; nothing is forced: let the owner give them up, or take them out of the bundle", len(o.conflicts))
+	case len(o.problems) > 0:
+		st.State = v1alpha1.ResourcesFailed
+		st.Message = cut(strings.Join(o.problems[:min(len(o.problems), 3)], "; "))
+	case len(o.unready) > 0:
+		st.State = v1alpha1.ResourcesWaiting
+		st.Message = cut("applied, and not ready yet: " + strings.Join(o.unready[:min(len(o.unready), 3)], "; "))
+	}
+	return st
+}
+
+func cut(s string) string {
+	const most = 1000
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// say writes the status, if it is another. The part of the status is this
+// reconciler's alone.
+func (r *Reconciler) say(ctx context.Context, u *v1alpha1.ClusterUpdate, st *v1alpha1.ResourcesStatus) error {
+	st.Message = cut(st.Message)
+	slices.Sort(st.Conflicts)
+	if equality.Semantic.DeepEqual(u.Status.Resources, st) {
+		return nil
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(st)
+	if err != nil {
+		return err
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"resources": m}}}
+	o.SetAPIVersion(v1alpha1.GroupVersion.String())
+	o.SetKind("ClusterUpdate")
+	o.SetName(u.Name)
+	o.SetUID(u.UID)
+	err = r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(FieldOwner), client.ForceOwnership)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write the status of ClusterUpdate %s: %w", u.Name, err)
+	}
+	return nil
+}
