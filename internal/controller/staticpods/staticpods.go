@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/rollout"
 	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
@@ -79,14 +80,15 @@ func Unsettled(ctx context.Context, live client.Reader, node string) (string, er
 	return "", nil
 }
 
-// Etcd tells which nodes run an etcd member, true if it is Ready; empty if etcd
+// Health is what the static pods of all control-plane nodes say: who is not well
+// and why, and which nodes run an etcd member, true if it is Ready; none if etcd
 // runs elsewhere.
-func Etcd(ctx context.Context, live client.Reader, nodes []*corev1.Node) (map[string]bool, error) {
+func Health(ctx context.Context, live client.Reader, nodes []*corev1.Node) (rollout.ControlPlane, error) {
 	var l corev1.PodList
-	if err := live.List(ctx, &l, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"}); err != nil {
-		return nil, fmt.Errorf("list the etcd pods: %w", err)
+	if err := live.List(ctx, &l, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"tier": "control-plane"}); err != nil {
+		return rollout.ControlPlane{}, fmt.Errorf("list the static pods of the control plane: %w", err)
 	}
-	return read.Etcd(l.Items, nodes), nil
+	return read.Health(l.Items, nodes), nil
 }
 
 // tag of an image reference.

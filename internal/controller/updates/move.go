@@ -168,12 +168,14 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.Clu
 			continue // it has left the cluster
 		}
 		rn := r.rolloutNode(w, u, np, n)
-		if looksOld(&rn) && doubts < maxLive { // or the cache does not show it at its target yet
-			doubts++
-			if err := r.reread(ctx, w, w.index(np.Node)); err != nil {
+		if looksOld(&rn) {
+			if doubts++; doubts > maxLive {
+				rn.AtTarget, rn.NotYet = true, "" // it is not judged by the cache alone: those before it halt, or its turn comes
+			} else if err := r.reread(ctx, w, w.index(np.Node)); err != nil {
 				return in, nil, err
+			} else {
+				rn = r.rolloutNode(w, u, np, w.byName[np.Node])
 			}
-			rn = r.rolloutNode(w, u, np, w.byName[np.Node])
 		}
 		if rn.Started {
 			started = append(started, &closer{np: np, rn: rn})
@@ -189,7 +191,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.Clu
 			drains[c.np.Node] = *c.drain
 		}
 	}
-	return in, drains, errors.Join(err, r.lookAtEtcd(ctx, w, &in))
+	return in, drains, errors.Join(err, r.lookAtControlPlane(ctx, w, &in))
 }
 
 // closer is a node that has started, and is looked at more closely.
@@ -213,8 +215,9 @@ func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
 		ControlPlane: rollout.ControlPlane{Unhealthy: read.Unhealthy(w.nodes)}}
 }
 
-// lookAtEtcd counts the members, while a control-plane node has still to move.
-func (r *Reconciler) lookAtEtcd(ctx context.Context, w *world, in *rollout.Input) error {
+// lookAtControlPlane asks after the static pods and counts etcd's members, while a
+// control-plane node has still to move.
+func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollout.Input) error {
 	for i := range in.Plan.Nodes {
 		np := &in.Plan.Nodes[i]
 		if np.Role != model.RoleControlPlane {
@@ -223,8 +226,8 @@ func (r *Reconciler) lookAtEtcd(ctx context.Context, w *world, in *rollout.Input
 		if n, known := in.Nodes[np.Node]; known && n.AtTarget && !n.Started {
 			continue
 		}
-		etcd, err := staticpods.Etcd(ctx, r.Live, w.nodes)
-		in.ControlPlane.Etcd = etcd
+		health, err := staticpods.Health(ctx, r.Live, w.nodes)
+		in.ControlPlane = health
 		return err
 	}
 	return nil

@@ -69,7 +69,7 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 // foresee says what will not be smooth about a plan, before it starts.
 func (r *Reconciler) foresee(ctx context.Context, w *world, plan model.Plan) ([]model.Verdict, error) {
 	in := r.outlook(w, plan)
-	if err := r.lookAtEtcd(ctx, w, &in); err != nil {
+	if err := r.lookAtControlPlane(ctx, w, &in); err != nil {
 		return nil, err
 	}
 	return forecast.Foresee(in), nil

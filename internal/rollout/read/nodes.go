@@ -84,6 +84,20 @@ func Unhealthy(nodes []*corev1.Node) map[string]string {
 	return out
 }
 
+// Health is what the Nodes and the static pods of the control plane say.
+func Health(pods []corev1.Pod, nodes []*corev1.Node) rollout.ControlPlane {
+	out := rollout.ControlPlane{Unhealthy: Unhealthy(nodes), Etcd: Etcd(pods, nodes)}
+	for i := range pods {
+		p := &pods[i]
+		// etcd has its own count, and its own sentence.
+		if p.Labels["component"] == "etcd" || p.Spec.NodeName == "" || p.DeletionTimestamp != nil || PodReady(p) || out.Unhealthy[p.Spec.NodeName] != "" {
+			continue
+		}
+		out.Unhealthy[p.Spec.NodeName] = "has " + p.Name + " not Ready"
+	}
+	return out
+}
+
 // Etcd tells which control-plane nodes run an etcd member in a static pod, true
 // if it is Ready. Once one of them has a member, a node whose pod is not there
 // has one that is away. Empty if etcd runs elsewhere.

@@ -196,3 +196,26 @@ func TestAmount(t *testing.T) {
 		}
 	}
 }
+
+// A control-plane node is not well if it is not Ready, or one of its static pods
+// is not; etcd is counted apart.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	static := func(component, on string, ready corev1.ConditionStatus) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: component + "-" + on, Labels: map[string]string{"component": component}}, Spec: corev1.PodSpec{NodeName: on},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}}
+	}
+	cp := func(name string, ready corev1.ConditionStatus) *corev1.Node {
+		n := node(name, nil)
+		n.Labels = map[string]string{labelControlPlane: ""}
+		n.Status.Conditions[0].Status = ready
+		return n
+	}
+	got := Health([]corev1.Pod{static("etcd", "c1", corev1.ConditionFalse), static("kube-apiserver", "c1", corev1.ConditionTrue), static("kube-apiserver", "c2", corev1.ConditionFalse), static("etcd", "c2", corev1.ConditionTrue),
+		static("etcd", "c3", corev1.ConditionTrue), static("kube-scheduler", "c3", corev1.ConditionFalse)},
+		[]*corev1.Node{cp("c1", corev1.ConditionTrue), cp("c2", corev1.ConditionTrue), cp("c3", corev1.ConditionFalse), node("w1", nil)})
+	want := rollout.ControlPlane{Unhealthy: map[string]string{"c2": "has kube-apiserver-c2 not Ready", "c3": "is not Ready"}, Etcd: map[string]bool{"c1": false, "c2": true, "c3": true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
