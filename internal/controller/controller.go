@@ -81,15 +81,21 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, v1alpha1.AddToScheme(s)
 }
 
-// Run runs the controller until the context ends. It waits for an API server
-// that is away. An error means that it must be started again.
-func Run(ctx context.Context, o Options) error {
+// complete fills in what is real outside tests.
+func (o Options) complete() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.Registry == nil {
 		o.Registry = metrics.Registry
 	}
+	return o
+}
+
+// Run runs the controller until the context ends. It waits for an API server
+// that is away. An error means that it must be started again.
+func Run(ctx context.Context, o Options) error {
+	o = o.complete()
 	scheme, err := Scheme()
 	if err != nil {
 		return err

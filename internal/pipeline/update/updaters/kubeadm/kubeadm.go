@@ -166,19 +166,8 @@ func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result
 		if r.Error != "" {
 			why = r.Error + "\n" + why
 		}
-		if refusedByPreflight(f.log) && count(f.count) < preflightTries {
-			if err := os.Remove(f.result); err != nil {
-				return updaters.Result{}, err
-			}
-			again := updaters.Going(v1alpha1.ReasonUpdating, "kubeadm's preflight checks refused, nothing was changed, they are asked again: %s", why)
-			again.After = preflightPause
-			return again, nil
-		}
-		if lostAPIServer(why) && count(f.count) < starts {
-			if err := os.Remove(f.result); err != nil {
-				return updaters.Result{}, err
-			}
-			return updaters.Going(v1alpha1.ReasonAPIServerAway, "the API server went away under kubeadm, which is run again when it answers: %s", why), nil
+		if again, ok := passing(f, why); ok {
+			return again, os.Remove(f.result)
 		}
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm upgrade %s ended with status %d (its output is in %s):\n%s", t.Step.Verb, r.Exit, f.log, why), nil
 	}
@@ -196,6 +185,21 @@ func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm says that it succeeded, and %s", o.Detail), nil
 	}
 	return updaters.Result{Done: true}, nil
+}
+
+// passing says that a failure changed nothing, or can be run over again, and is
+// tried a few times more.
+func passing(f files, why string) (again updaters.Result, ok bool) {
+	switch {
+	case refusedByPreflight(f.log) && count(f.count) < preflightTries:
+		again = updaters.Going(v1alpha1.ReasonUpdating, "kubeadm's preflight checks refused, nothing was changed, they are asked again: %s", why)
+		again.After = preflightPause
+	case lostAPIServer(why) && count(f.count) < starts:
+		again = updaters.Going(v1alpha1.ReasonAPIServerAway, "the API server went away under kubeadm, which is run again when it answers: %s", why)
+	default:
+		return again, false
+	}
+	return again, true
 }
 
 // looked is how many lines of the log are searched for what kubeadm complains of.
