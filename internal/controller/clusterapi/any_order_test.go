@@ -42,7 +42,7 @@ func TestAnyOrderEndsTheSame(t *testing.T) {
 			w.node("node-m1", kubelet, agent)
 			w.phase(v1alpha1.PhaseDone)
 		}
-		for range rapid.IntRange(1, 25).Draw(rt, "events") {
+		for range rapid.IntRange(1, 15).Draw(rt, "events") {
 			switch rapid.SampledFrom([]string{"ask", "ask", "ask", "sweep", "phase", "kubelet", "agent", "fail", "heal", "away", "later"}).Draw(rt, "event") {
 			case "ask":
 				ask()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -47,12 +47,12 @@ type world struct {
 	recorder *events.FakeRecorder
 }
 
-func testScheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
+// testScheme is made once: it is only read.
+var testScheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
-			t.Fatal(err)
+			panic(err)
 		}
 	}
 	for _, kind := range []string{kindMachine, kindSet, kindDeployment, kindControlPlane, kindCluster} {
@@ -62,12 +62,12 @@ func testScheme(t testing.TB) *runtime.Scheme {
 		s.AddKnownTypeWithName(g, &unstructured.UnstructuredList{})
 	}
 	return s
-}
+})
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), fail: map[string]error{}, recorder: events.NewFakeRecorder(100)}
-	scheme := testScheme(t)
+	scheme := testScheme()
 	check := func(verb string, o runtime.Object) error {
 		for key, err := range w.fail {
 			v, kind, _ := strings.Cut(key, " ")
