@@ -86,12 +86,17 @@ func (r *Reconciler) one(ctx context.Context, u *unstructured.Unstructured, dry 
 	}
 	o.count(exists, live, after)
 	if !dry {
-		o.applied = append(o.applied, itemOf(after))
-		if why := unready(after); why != "" {
-			o.unready = append(o.unready, id(u)+": "+why)
-		}
+		o.keep(after)
 	}
 	return nil
+}
+
+// keep notes what was applied, and whether it works.
+func (o *outcome) keep(u *unstructured.Unstructured) {
+	o.applied = append(o.applied, itemOf(u))
+	if why := unready(u); why != "" {
+		o.unready = append(o.unready, id(u)+": "+why)
+	}
 }
 
 // count says what an object's apply was, or would be.
