@@ -32,7 +32,10 @@ type options struct {
 // New is the root command. name is the name it is called by: refit, or
 // "kubectl refit" as a plug-in.
 func New(name string) *cobra.Command {
-	o := &options{Access: cluster.Access{Out: os.Stdout, Err: os.Stderr}}
+	return rootOf(name, &options{Access: cluster.Access{Out: os.Stdout, Err: os.Stderr}})
+}
+
+func rootOf(name string, o *options) *cobra.Command {
 	root := &cobra.Command{
 		Use:           name,
 		Short:         "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",
@@ -42,7 +45,7 @@ func New(name string) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	pf := root.PersistentFlags()
-	pf.StringVar(&o.Kubeconfig, "kubeconfig", "", "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
+	pf.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
