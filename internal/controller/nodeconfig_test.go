@@ -108,4 +108,21 @@ func TestNodeConfigs(t *testing.T) {
 	if _, now := s.configOf("n3"); now == "" {
 		t.Error("what cannot be took a node's configuration away")
 	}
+
+	// A ClusterUpdate plans it: each node's step names the very configuration (R4.24).
+	raw := header(t, "refit-demo", "9.9.9", "", "example.test/app:1")
+	s.plugIn("n2", raw)
+	s.approve("nothing-but-images", digest(t, raw))
+	s.update("u", digest(t, raw), func(u *v1alpha1.ClusterUpdateSpec) { u.Start = v1alpha1.StartManual })
+	u := s.waitUpdate("u", "it is planned", func(u *v1alpha1.ClusterUpdate) bool { return u.Status.NodesTotal == 3 })
+	var c v1alpha1.Content
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c); err != nil {
+		t.Fatal(err)
+	}
+	_, name := s.configOf("n2")
+	for _, want := range []string{name, "file//etc/sysctl.d/90-edge.conf", "file//etc/motd"} {
+		if name == "" || !strings.Contains(c.Data, want) {
+			t.Errorf("the plan does not name %q: %s", want, c.Data)
+		}
+	}
 }
