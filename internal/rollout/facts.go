@@ -183,6 +183,27 @@ type Input struct {
 	// Learned is how long nodes of this cluster take.
 	Learned Learned
 	Now     time.Time
+
+	// row are the facts in the order of the plan's nodes, stages where those are.
+	row    []*Node
+	stages []string
+}
+
+// InRow gives the facts in the order of the plan's nodes, one for each, the same
+// as Nodes has: who keeps them so spares every decision thirty thousand lookups.
+func (in *Input) InRow(row []*Node) { in.row = row }
+
+// align makes the row, if nobody gave one.
+func (in *Input) align() {
+	if len(in.row) == len(in.Plan.Nodes) {
+		return
+	}
+	store := make([]Node, len(in.Plan.Nodes))
+	in.row = make([]*Node, len(store))
+	for i := range store {
+		store[i] = in.node(in.Plan.Nodes[i].Node)
+		in.row[i] = &store[i]
+	}
 }
 
 // Range is how long nodes of one role take, from cordoned to given back.

@@ -37,19 +37,21 @@ type line struct {
 }
 
 // lineUp makes the queues of all pools.
-func lineUp(in *Input, stages map[string]string) map[string]*line {
+func lineUp(in *Input, stages map[string]string, row []string) map[string]*line {
 	lines := map[string]*line{}
+	var l *line
 	for i := range in.Plan.Nodes {
 		np := &in.Plan.Nodes[i]
-		l := lines[np.Pool]
-		if l == nil {
-			l = newLine(in.Pools[np.Pool])
-			lines[np.Pool] = l
+		if l == nil || l.Name != np.Pool {
+			if l = lines[np.Pool]; l == nil {
+				l = newLine(in.Pools[np.Pool])
+				lines[np.Pool] = l
+			}
 		}
-		if in.Nodes[np.Node].Started {
+		if in.row[i].Started {
 			l.moving++
 		}
-		if l.ranks() && np.Role == model.RoleWorker && stages[np.Node] != StageGone {
+		if l.ranks() && np.Role == model.RoleWorker && row[i] != StageGone {
 			l.workers = append(l.workers, np)
 		}
 	}
@@ -58,8 +60,8 @@ func lineUp(in *Input, stages map[string]string) map[string]*line {
 		l.pickCanary(in, stages, l.workers)
 	}
 	for i := range in.Plan.Nodes {
-		if np := &in.Plan.Nodes[i]; stages[np.Node] == StageDone {
-			lines[np.Pool].watch(in, np.Node)
+		if row[i] == StageDone && !in.row[i].FinishedAt.IsZero() {
+			lines[in.Plan.Nodes[i].Pool].watch(in.Now, in.row[i])
 		}
 	}
 	for _, l := range lines {
@@ -81,10 +83,15 @@ type Queue struct {
 // Queues of all pools, at stages that Stages or Next gave.
 func Queues(in Input, stages map[string]string) map[string]Queue {
 	out := map[string]Queue{}
-	for name, l := range lineUp(&in, stages) {
+	in.align()
+	row := make([]string, len(in.Plan.Nodes))
+	for i := range row {
+		row[i] = stages[in.Plan.Nodes[i].Node]
+	}
+	for name, l := range lineUp(&in, stages, row) {
 		var ws []*model.NodePlan
 		for i := range in.Plan.Nodes {
-			if np := &in.Plan.Nodes[i]; np.Pool == name && np.Role == model.RoleWorker && stages[np.Node] != StageGone {
+			if np := &in.Plan.Nodes[i]; np.Pool == name && np.Role == model.RoleWorker && row[i] != StageGone {
 				ws = append(ws, np)
 			}
 		}
@@ -138,29 +145,25 @@ func (l *line) pickCanary(in *Input, stages map[string]string, workers []*model.
 func (l *line) ranks() bool { return l.Zones || l.Canary.Value > 0 }
 
 // watch notes a done node that has not soaked: it keeps its place in the budget.
-func (l *line) watch(in *Input, node string) {
-	n := in.Nodes[node]
-	if n.FinishedAt.IsZero() {
-		return
-	}
+func (l *line) watch(now time.Time, n *Node) {
 	soak := l.Soak
-	if l.canary[node] {
+	if l.canary[n.Name] {
 		soak = max(soak, l.CanarySoak)
 	}
-	end := n.soakFrom(in.Now).Add(soak)
+	end := n.soakFrom(now).Add(soak)
 	switch {
 	case !n.Ready:
 		end = time.Time{}
-	case !end.After(in.Now):
+	case !end.After(now):
 		return
 	}
-	l.watched[node] = end
-	l.used[node] = true
+	l.watched[n.Name] = end
+	l.used[n.Name] = true
 }
 
 // soakFrom is when a node began to soak: when it was given back, or became
 // Ready again since. A time in the future is a wrong clock.
-func (n Node) soakFrom(now time.Time) time.Time {
+func (n *Node) soakFrom(now time.Time) time.Time {
 	if n.ReadySince.After(n.FinishedAt) && !n.ReadySince.After(now) {
 		return n.ReadySince
 	}

@@ -69,12 +69,15 @@ const (
 
 // Next decides.
 func Next(in Input) Decision {
-	d := Decision{Stages: make(map[string]string, len(in.Plan.Nodes)), Total: len(in.Plan.Nodes)}
+	in.align()
+	total := len(in.Plan.Nodes)
+	d := Decision{Stages: make(map[string]string, total), Total: total}
+	in.stages = make([]string, total)
 	for i := range in.Plan.Nodes { // by index: there may be thirty thousand
-		d.look(&in, &in.Plan.Nodes[i])
+		d.look(&in, i)
 	}
 	d.Total -= d.Gone
-	lines := lineUp(&in, d.Stages)
+	lines := lineUp(&in, d.Stages, in.stages)
 	d.halt(&in, lines)
 	d.finish(&in, lines)
 	if !d.Finished {
@@ -91,20 +94,27 @@ func (in *Input) node(name string) Node {
 }
 
 // look judges one node and continues what has started.
-func (d *Decision) look(in *Input, plan *model.NodePlan) {
-	np := *plan
-	n := in.node(np.Node)
-	stage := stageOf(in, np, n)
-	d.Stages[np.Node] = stage
+func (d *Decision) look(in *Input, i int) {
+	stage, idle := stageOfMost(in.row[i])
+	if !idle {
+		stage = stageOf(in, in.Plan.Nodes[i], *in.row[i])
+	}
+	in.stages[i] = stage
+	d.Stages[in.Plan.Nodes[i].Node] = stage
 	switch stage {
 	case StageGone:
 		d.Gone++
-		return
 	case StageDone:
 		d.Done++
-		return
 	case StageWaiting:
-		return
+	default:
+		d.goOn(in, in.Plan.Nodes[i], *in.row[i], stage)
+	}
+}
+
+// goOn continues a node that has started, or tells of one that has failed.
+func (d *Decision) goOn(in *Input, np model.NodePlan, n Node, stage string) {
+	switch stage {
 	case StageFailed:
 		d.Failed++
 		d.say(failure(in, np, n))

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -55,5 +58,45 @@ func TestALargeUpdateKeepsItsBudget(t *testing.T) {
 	in.Pools["workers"] = p
 	if d := Next(in); len(d.Actions) != 50 || len(d.Current) != 200 {
 		t.Errorf("with room for fifty: %d actions, %d current", len(d.Actions), len(d.Current))
+	}
+}
+
+// The short way to a node's stage says what the long way says.
+func TestStageOfMostIsTheStage(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(t *rapid.T) {
+		flag := rapid.Bool()
+		n := Node{Name: "n1", Gone: flag.Draw(t, "gone"), Ready: flag.Draw(t, "ready"), Started: flag.Draw(t, "started"), AtTarget: flag.Draw(t, "at target"), Held: flag.Draw(t, "held"), SaysOld: flag.Draw(t, "old")}
+		if flag.Draw(t, "finished") {
+			n.FinishedAt = now.Add(-time.Minute)
+		}
+		if flag.Draw(t, "run") {
+			n.Run = &Run{Attempt: Attempt{Number: rapid.Int32Range(0, 2).Draw(t, "attempt")}, Undo: flag.Draw(t, "undo"),
+				State: rapid.SampledFrom([]string{"", RunRunning, RunSucceeded, RunFailed, RunUndone}).Draw(t, "state")}
+		}
+		n.Attempt.Number = rapid.Int32Range(0, 2).Draw(t, "marked")
+		np := model.NodePlan{Node: "n1", Pool: "workers", Role: model.RoleWorker, Steps: []model.Step{{ID: "drain"}, {ID: "kubelet", By: model.ByAgent}}}
+		in := Input{Now: now, Plan: model.Plan{Nodes: []model.NodePlan{np}}, Nodes: map[string]Node{"n1": n}, Retry: rapid.Int32Range(0, 2).Draw(t, "retry"),
+			Pools: map[string]Pool{"workers": {Name: "workers", Budget: 1, Undo: flag.Draw(t, "undoes"), Attempts: 2}}}
+		if stage, idle := stageOfMost(&n); idle && stage != stageOf(&in, np, n) {
+			t.Fatalf("%s the short way, %s the long way: %+v", stage, stageOf(&in, np, n), n)
+		}
+	})
+}
+
+// Who gives the facts in a row gets the decision that the map gives.
+func TestInRowIsTheSame(t *testing.T) {
+	t.Parallel()
+	in := halfWay(300, 20)
+	want := Next(in)
+	var row []*Node
+	for i := range in.Plan.Nodes {
+		n := in.Nodes[in.Plan.Nodes[i].Node]
+		row = append(row, &n)
+	}
+	in.InRow(row)
+	if d := cmp.Diff(want, Next(in)); d != "" {
+		t.Error(d)
 	}
 }

@@ -23,6 +23,22 @@ const (
 	StageGone      = "Gone"
 )
 
+// stageOfMost says where a node is that nothing is done to, as almost all are at
+// any moment; idle is false for any other. It says what stageOf would.
+func stageOfMost(n *Node) (stage string, idle bool) {
+	switch {
+	case n.Gone:
+		return StageGone, true
+	case n.Started || n.Run != nil && !n.Run.over():
+		return "", false
+	case n.AtTarget:
+		return StageDone, true
+	case n.Run == nil && n.FinishedAt.IsZero():
+		return StageWaiting, true
+	}
+	return "", false
+}
+
 // stageOf says where a node is.
 func stageOf(in *Input, np model.NodePlan, n Node) string {
 	switch {

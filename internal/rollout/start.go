@@ -27,32 +27,31 @@ func (d *Decision) start(in *Input, lines map[string]*line) {
 	case d.controlPlaneMoves(in, lines):
 		return
 	}
-	for _, np := range waiting {
-		d.tryStart(in, *np, lines[np.Pool])
+	for _, i := range waiting {
+		d.tryStart(in, i, lines[in.Plan.Nodes[i].Pool])
 	}
 }
 
-// wave gives the nodes that wait in the first wave that is not over. A worker
+// wave gives, by their places in the plan, the nodes that wait in the first wave that is not over. A worker
 // that a person holds keeps no later wave from its turn; a control-plane node
 // does, since no kubelet may be newer than the API servers.
-func (d *Decision) wave(in *Input) []*model.NodePlan {
+func (d *Decision) wave(in *Input) []int {
 	wave := -1
-	var waiting, held []*model.NodePlan
+	var waiting, held []int
 	for i := range in.Plan.Nodes {
-		np := &in.Plan.Nodes[i]
-		stage := d.Stages[np.Node]
+		np, stage := &in.Plan.Nodes[i], in.stages[i]
 		if settled(stage) {
 			continue
 		}
-		if stage == StageWaiting && np.Role == model.RoleWorker && in.Nodes[np.Node].Held {
-			held = append(held, np)
+		if stage == StageWaiting && np.Role == model.RoleWorker && in.row[i].Held {
+			held = append(held, i)
 			continue
 		}
 		if wave < 0 || np.Wave < wave {
 			wave, waiting = np.Wave, nil
 		}
 		if np.Wave == wave && stage == StageWaiting {
-			waiting = append(waiting, np)
+			waiting = append(waiting, i)
 		}
 	}
 	return append(held, waiting...)
@@ -65,7 +64,7 @@ func (d *Decision) controlPlaneMoves(in *Input, lines map[string]*line) bool {
 		if np.Role != model.RoleControlPlane {
 			continue
 		}
-		if !settled(d.Stages[np.Node]) && d.Stages[np.Node] != StageWaiting {
+		if !settled(in.stages[i]) && in.stages[i] != StageWaiting {
 			return true
 		}
 		if end, watched := lines[np.Pool].watched[np.Node]; watched {
@@ -83,19 +82,19 @@ func soaking(node string, until time.Time, then string) model.Verdict {
 	return about(node, reasonSoaking, " was updated and is watched until "+stamp(until)+": until then "+then)
 }
 
-func (d *Decision) tryStart(in *Input, np model.NodePlan, l *line) {
-	n := in.node(np.Node)
+func (d *Decision) tryStart(in *Input, i int, l *line) {
+	np, n := &in.Plan.Nodes[i], in.row[i]
 	if d.nodeWaits(n) || d.poolWaits(np, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
 		return
 	}
 	l.used[np.Node] = true
 	l.moving++
-	d.act(Action{Verb: Cordon, Node: np.Node, Attempt: attempt(in, n)})
+	d.act(Action{Verb: Cordon, Node: np.Node, Attempt: attempt(in, *n)})
 	d.Current = append(d.Current, np.Node)
-	d.Stages[np.Node] = StageDraining
+	d.Stages[np.Node], in.stages[i] = StageDraining, StageDraining
 }
 
-func (d *Decision) nodeWaits(n Node) bool {
+func (d *Decision) nodeWaits(n *Node) bool {
 	switch {
 	case n.Held:
 		v := about(n.Name, reasonNodeHeld, " is held by a person and does not start")
@@ -114,7 +113,7 @@ func (d *Decision) nodeWaits(n Node) bool {
 	return true
 }
 
-func (d *Decision) poolWaits(np model.NodePlan, l *line) bool {
+func (d *Decision) poolWaits(np *model.NodePlan, l *line) bool {
 	switch {
 	case l.Paused:
 		d.say(model.Verdict{Reason: reasonPaused, Message: "pool " + np.Pool + " is paused: node " + np.Node + " does not start", Fix: "set spec.paused of the UpdatePool to false", Object: "UpdatePool/" + np.Pool})
@@ -130,7 +129,7 @@ func (d *Decision) poolWaits(np model.NodePlan, l *line) bool {
 
 // controlPlaneWaits: a control-plane node starts only while all others are well,
 // so that etcd keeps its quorum if it has three members or more.
-func (d *Decision) controlPlaneWaits(in *Input, np model.NodePlan) bool {
+func (d *Decision) controlPlaneWaits(in *Input, np *model.NodePlan) bool {
 	if np.Role != model.RoleControlPlane {
 		return false
 	}
@@ -176,7 +175,7 @@ func quorum(etcd map[string]bool, node string) *model.Verdict {
 }
 
 // windowWaits: nothing starts outside a window, or if it would not be finished in it.
-func (d *Decision) windowWaits(in *Input, np model.NodePlan, l *line) bool {
+func (d *Decision) windowWaits(in *Input, np *model.NodePlan, l *line) bool {
 	if len(l.Windows) == 0 {
 		return false
 	}
@@ -190,7 +189,7 @@ func (d *Decision) windowWaits(in *Input, np model.NodePlan, l *line) bool {
 		return false
 	}
 	if l.once(reasonOutsideWindow + np.Role) {
-		d.say(outside(f, in.Learned.Of(np.Role), np))
+		d.say(outside(f, in.Learned.Of(np.Role), *np))
 	}
 	return true
 }
@@ -212,7 +211,7 @@ func outside(f window.Fit, took Range, np model.NodePlan) model.Verdict {
 
 // turnWaits: another zone's turn, or the canaries'. Waiting for one's turn is no
 // news; that the canaries are watched is.
-func (d *Decision) turnWaits(np model.NodePlan, n Node, l *line) bool {
+func (d *Decision) turnWaits(np *model.NodePlan, n *Node, l *line) bool {
 	if np.Role != model.RoleWorker {
 		return false
 	}
@@ -261,7 +260,7 @@ func (l *line) unready(of func(string) bool) bool {
 }
 
 // budgetWaits: as many nodes as the pool bears are unavailable or watched.
-func (d *Decision) budgetWaits(in *Input, np model.NodePlan, l *line) bool {
+func (d *Decision) budgetWaits(in *Input, np *model.NodePlan, l *line) bool {
 	if l.used[np.Node] || len(l.used) < l.Budget {
 		return false
 	}
