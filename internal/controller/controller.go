@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -194,7 +195,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&v1alpha1.NodeUpdate{}: here,
+				&v1alpha1.NodeUpdate{}: {Namespaces: here.Namespaces, Transform: slimUpdate},
 				&v1alpha1.Content{}:    here,
 				&corev1.Node{}:         {Transform: slimNode},
 			},
@@ -240,6 +241,40 @@ func slimNode(o any) (any, error) {
 		n.Status.Images = nil
 	}
 	return o, nil
+}
+
+// slimUpdate lets NodeUpdates share the texts that they have in common: the key
+// of a node stands in those of its neighbours, a hold list's name in thousands.
+func slimUpdate(o any) (any, error) {
+	nu, ok := o.(*v1alpha1.NodeUpdate)
+	if !ok {
+		return o, nil
+	}
+	nu.ManagedFields = nil
+	texts := []*string{&nu.Spec.Trust, &nu.Spec.Hold, &nu.Spec.Config, &nu.Status.Message, &nu.Status.Phase}
+	for i := range nu.Spec.Bundles {
+		texts = append(texts, &nu.Spec.Bundles[i].Digest, &nu.Spec.Bundles[i].Name)
+	}
+	for i := range nu.Spec.Peers {
+		texts = append(texts, &nu.Spec.Peers[i].Node, &nu.Spec.Peers[i].Address, &nu.Spec.Peers[i].PublicKey)
+	}
+	for i := range nu.Status.Conditions {
+		c := &nu.Status.Conditions[i]
+		texts = append(texts, &c.Type, &c.Reason, &c.Message)
+	}
+	for i := range nu.Status.Bundles {
+		texts = append(texts, &nu.Status.Bundles[i])
+	}
+	if a := nu.Status.Agent; a != nil {
+		texts = append(texts, &a.Address, &a.PublicKey, &a.Version)
+	}
+	if h := nu.Status.Holding; h != nil {
+		texts = append(texts, &h.Content)
+	}
+	for _, t := range texts {
+		*t = unique.Make(*t).Value()
+	}
+	return nu, nil
 }
 
 // waitForAPI waits until the API server serves refit's kinds: the controller

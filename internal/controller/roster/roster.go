@@ -24,6 +24,10 @@ const believe = 90 * time.Second
 type View struct {
 	// Nodes by name.
 	Nodes []*corev1.Node
+	// Reports are their NodeUpdates in the same order, nil for a node without one.
+	Reports []*v1alpha1.NodeUpdate
+	// Edition is another whenever a node came or went: then the order is another.
+	Edition int
 	// ByName has the same nodes.
 	ByName map[string]*corev1.Node
 	// Updates by the name of their node; also those whose node has left.
@@ -90,6 +94,9 @@ func (r *Roster) Update(nu *v1alpha1.NodeUpdate, now time.Time) { r.updates.answ
 // Look takes in what is new.
 func (r *Roster) Look(now time.Time) *View {
 	r.updates.take(now, func(name string, nu *v1alpha1.NodeUpdate, there bool) {
+		if i, known := r.at[name]; known {
+			r.view.Reports[i] = nu
+		}
 		if !there {
 			delete(r.view.Updates, name)
 			return
@@ -124,9 +131,12 @@ func (r *Roster) sort() {
 	}
 	slices.SortFunc(r.view.Nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	clear(r.at)
+	r.view.Reports = make([]*v1alpha1.NodeUpdate, len(r.view.Nodes))
 	for i, n := range r.view.Nodes {
 		r.at[n.Name] = i
+		r.view.Reports[i] = r.view.Updates[n.Name]
 	}
+	r.view.Edition++
 }
 
 // follow takes the events of one kind.

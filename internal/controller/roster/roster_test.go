@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
 var start = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
@@ -22,7 +24,7 @@ func seen(r *Roster, now time.Time) string {
 	var out []string
 	v := r.Look(now)
 	for i, n := range v.Nodes {
-		if v.ByName[n.Name] != n || r.at[n.Name] != i {
+		if v.ByName[n.Name] != n || r.at[n.Name] != i || v.Reports[i] != v.Updates[n.Name] {
 			return fmt.Sprintf("%s is not where the index says", n.Name)
 		}
 		out = append(out, n.Name+"@"+n.ResourceVersion)
@@ -118,6 +120,33 @@ func TestLookFollows(t *testing.T) {
 	}
 	if before[0].ResourceVersion != "1" {
 		t.Error("an object that was handed out changed")
+	}
+}
+
+// A node's report stays beside its node, whichever comes first.
+func TestReportsStandBesideTheirNodes(t *testing.T) {
+	t.Parallel()
+	report := func(name, version string) *v1alpha1.NodeUpdate {
+		return &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", ResourceVersion: version}}
+	}
+	r := New()
+	r.updates.shown(report("b", "1"))
+	r.nodes.shown(node("b", "1", "1"))
+	if got := seen(r, start); got != "[b@1]" || r.view.Reports[0] == nil {
+		t.Fatalf("%s, %v", got, r.view.Reports)
+	}
+	edition := r.view.Edition
+	r.updates.shown(report("b", "2"))
+	if seen(r, start); r.view.Reports[0].ResourceVersion != "2" || r.view.Edition != edition {
+		t.Error("a report that changed is not shown, or is taken for another order")
+	}
+	r.nodes.shown(node("a", "2", "3"))
+	if seen(r, start); r.view.Reports[0] != nil || r.view.Reports[1] == nil || r.view.Edition == edition {
+		t.Error("a node that came moved the others away from their reports")
+	}
+	r.updates.gone(report("b", "3"))
+	if seen(r, start); r.view.Reports[1] != nil {
+		t.Error("a report that is gone is shown")
 	}
 }
 

@@ -33,6 +33,9 @@ type world struct {
 	nodes   []*corev1.Node // by name
 	byName  map[string]*corev1.Node
 	updates map[string]*v1alpha1.NodeUpdate
+	// reports are the same in the order of the nodes; edition names that order.
+	reports []*v1alpha1.NodeUpdate
+	edition int
 	moves   []v1alpha1.ClusterUpdate // oldest first
 	pools   []v1alpha1.UpdatePool
 	bundles []v1alpha1.Bundle
@@ -52,7 +55,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	}
 	now := r.Now()
 	v := r.Roster.Look(now)
-	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
+	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.moves, func(i, j int) bool {
 		a, b := &w.moves[i], &w.moves[j]

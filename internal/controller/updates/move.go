@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -124,12 +123,6 @@ func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	return nil
 }
 
-// index of a node in the order of names; it must be there.
-func (w *world) index(node string) int {
-	i, _ := slices.BinarySearchFunc(w.nodes, node, func(n *corev1.Node, name string) int { return strings.Compare(n.Name, name) })
-	return i
-}
-
 // reread asks the API server about one node.
 func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
 	name := w.nodes[i].Name
@@ -145,7 +138,7 @@ func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
 		return fmt.Errorf("read NodeUpdate %s: %w", name, err)
 	} else if err == nil {
 		r.Roster.Update(&nu, w.now)
-		w.updates[name] = &nu
+		w.updates[name], w.reports[i] = &nu, &nu
 	}
 	return nil
 }
@@ -153,40 +146,21 @@ func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
 func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
 	in := r.outlook(w, plan)
 	in.Pools = evict.Timeouts(in.Pools, u)
-	in.Nodes, in.Paused, in.Retry, in.RetryNodes = make(map[string]rollout.Node, len(plan.Nodes)), u.Spec.Paused, u.Spec.Retry, map[string]int32{}
+	in.Paused, in.Retry, in.RetryNodes = u.Spec.Paused, u.Spec.Retry, map[string]int32{}
 	for _, nr := range u.Spec.RetryNodes {
 		in.RetryNodes[nr.Name] = nr.Retry
 	}
-	r.facts.Under(string(u.UID) + u.Status.PlanDigest)
-	r.facts.Keep(len(w.nodes), func(name string) bool { return w.byName[name] != nil })
-	doubts := 0
-	var started []*closer
-	for i := range plan.Nodes {
-		np := &plan.Nodes[i]
-		n := w.byName[np.Node]
-		if n == nil {
-			continue // it has left the cluster
-		}
-		rn := r.rolloutNode(w, u, np, n)
-		if looksOld(&rn) {
-			if doubts++; doubts > maxLive {
-				rn.AtTarget, rn.NotYet = true, "" // it is not judged by the cache alone: those before it halt, or its turn comes
-			} else if err := r.reread(ctx, w, w.index(np.Node)); err != nil {
-				return in, nil, err
-			} else {
-				rn = r.rolloutNode(w, u, np, w.byName[np.Node])
-			}
-		}
-		if rn.Started {
-			started = append(started, &closer{np: np, rn: rn})
-			continue
-		}
-		in.Nodes[np.Node] = rn
+	r.track.begin(string(u.UID)+u.Status.PlanDigest, w, plan)
+	in.Nodes = r.track.byName
+	in.InRow(r.track.row)
+	started, err := r.takeIn(ctx, w, u, plan)
+	if err != nil {
+		return in, nil, err
 	}
-	err := parallel.Each(ctx, started, func(c *closer) error { return r.lookCloser(ctx, c, u.Spec.Drain, w.now) })
+	err = parallel.Each(ctx, started, func(c *closer) error { return r.lookCloser(ctx, c, u.Spec.Drain, w.now) })
 	drains := map[string]drain.Decision{}
 	for _, c := range started {
-		in.Nodes[c.np.Node] = c.rn
+		r.track.set(c.i, c.rn)
 		if c.drain != nil {
 			drains[c.np.Node] = *c.drain
 		}
@@ -194,8 +168,55 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.Clu
 	return in, drains, errors.Join(err, r.lookAtControlPlane(ctx, w, &in))
 }
 
+// takeIn takes in what changed of the plan's nodes, and lists those that are to be
+// looked at more closely.
+func (r *Reconciler) takeIn(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (started []*closer, err error) {
+	doubts := 0
+	for i := range r.track.rows {
+		x := &r.track.rows[i]
+		if x.at < 0 || !x.live && x.node == w.nodes[x.at] && x.report == w.reports[x.at] {
+			continue // it has left the cluster, or is as it was
+		}
+		rn, err := r.judge(ctx, w, u, &plan.Nodes[i], x, &doubts)
+		if err != nil {
+			return nil, err
+		}
+		r.track.set(i, rn)
+		if rn.Started {
+			started = append(started, &closer{i: i, np: &plan.Nodes[i], rn: rn})
+		}
+	}
+	return started, nil
+}
+
+// judge says what is known of a node. One that looks as if it had come back at
+// its old version is read from the API server first, some of them in each look.
+func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan, x *tracked, doubts *int) (rollout.Node, error) {
+	x.read(w, u, np)
+	old := looksOld(&x.seen)
+	if old {
+		*doubts++
+		if *doubts <= maxLive {
+			if err := r.reread(ctx, w, x.at); err != nil {
+				return x.seen, err
+			}
+			x.read(w, u, np)
+		}
+	}
+	rn := x.seen
+	runs := rn.Run != nil && (rn.Run.State == "" || rn.Run.State == rollout.RunRunning)
+	if x.live = rn.Started || runs || old; rn.Started || runs {
+		rn.AgentSilent = r.pulse.Silent(x.report, w.now)
+	}
+	if old && *doubts > maxLive {
+		rn.AtTarget, rn.NotYet = true, "" // it is not judged by the cache alone: those before it halt, or its turn comes
+	}
+	return rn, nil
+}
+
 // closer is a node that has started, and is looked at more closely.
 type closer struct {
+	i     int // place in the plan
 	np    *model.NodePlan
 	rn    rollout.Node
 	drain *drain.Decision
@@ -211,8 +232,9 @@ func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
 	if r.learnedAt.IsZero() || r.slow.Due("learned", len(w.nodes), w.now) {
 		r.learned, r.learnedAt = read.Learned(w.nodes), w.now
 	}
-	return rollout.Input{Plan: plan, Pools: w.rolloutPools(), Learned: r.learned, Now: w.now,
-		ControlPlane: rollout.ControlPlane{Unhealthy: read.Unhealthy(w.nodes)}}
+	r.census.take(w)
+	return rollout.Input{Plan: plan, Pools: r.census.pools(w), Learned: r.learned, Now: w.now,
+		ControlPlane: rollout.ControlPlane{Unhealthy: read.Unhealthy(r.census.controlPlanes())}}
 }
 
 // lookAtControlPlane asks after the static pods and counts etcd's members, while a
@@ -233,17 +255,7 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollo
 	return nil
 }
 
-// rolloutNode gathers what is seen of a node without asking the API server; what
-// the objects say is read once for each of their versions.
-func (r *Reconciler) rolloutNode(w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node) rollout.Node {
-	nu := w.updates[n.Name]
-	rn := r.facts.Of(n, nu, func() rollout.Node { return w.readNode(u, np, n, nu) })
-	if rn.Started || rn.Run != nil {
-		rn.AgentSilent = r.pulse.Silent(nu, w.now)
-	}
-	return rn
-}
-
+// readNode gathers what is seen of a node without asking the API server.
 func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node, nu *v1alpha1.NodeUpdate) rollout.Node {
 	rn := read.Node(n, string(u.UID))
 	rn.NotYet = w.notYet(*np, n)

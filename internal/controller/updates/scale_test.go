@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout"
 	"github.com/refit-dev/refit/internal/rollout/read"
 )
@@ -51,6 +53,7 @@ func largeWorld(r *Reconciler, nodes, budget int) (*world, *v1alpha1.ClusterUpda
 		}
 		w.nodes = append(w.nodes, n)
 		w.byName[name], w.updates[name] = n, nu
+		w.reports = append(w.reports, nu)
 		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: name, Pool: "workers", Role: model.RoleWorker, From: "v1.35.4", To: "v1.36.3", Steps: steps})
 	}
 	match := matcher(w.pools)
@@ -107,6 +110,7 @@ func TestDecisionFromMemoryIsTheDecision(t *testing.T) {
 	n, nu := w.nodes[150].DeepCopy(), w.updates["node-00150"].DeepCopy() // it has run its steps
 	n.Status.NodeInfo.KubeletVersion, nu.Status.Observed.KubeletVersion, nu.Status.Run.State = "v1.36.3", "v1.36.3", v1alpha1.RunSucceeded
 	w.nodes[150], w.byName[n.Name], w.updates[n.Name] = n, n, nu
+	w.reports[150] = nu
 	again := decideLarge(t, r, w, u, plan)
 	if len(again.Actions) != 1 || again.Actions[0].Verb != rollout.Uncordon || again.Actions[0].Node != "node-00150" {
 		t.Errorf("a node that is done is not seen: %+v", again.Actions)
@@ -115,5 +119,32 @@ func TestDecisionFromMemoryIsTheDecision(t *testing.T) {
 	w.poolsOf = func(n *corev1.Node) []string { return matcher(w.pools)(n) }
 	if d := decideLarge(t, fresh, w, u, plan); d.Done != again.Done || len(d.Current) != len(again.Current) || len(d.Verdicts) != len(again.Verdicts) {
 		t.Errorf("from scratch %d done, %d current, %d verdicts; from memory %d, %d, %d", d.Done, len(d.Current), len(d.Verdicts), again.Done, len(again.Current), len(again.Verdicts))
+	}
+}
+
+// The census of a look is what counting all nodes anew would give.
+func TestCensusCountsAsReadDoes(t *testing.T) {
+	t.Parallel()
+	r := &Reconciler{}
+	w, _, _ := largeWorld(r, 40, 5)
+	for round := range 4 {
+		n := w.nodes[round*7].DeepCopy()
+		n.Spec.Unschedulable = !n.Spec.Unschedulable
+		w.nodes[round*7] = n
+		switch round {
+		case 2:
+			w.pools = nil
+		case 3:
+			w.nodes[3] = w.nodes[3].DeepCopy()
+			w.nodes[3].Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+			w.nodes[3].Status.Conditions = nil
+		}
+		r.census.take(w)
+		if d := cmp.Diff(read.Pools(w.pools, w.nodes, w.poolsOf, update.DefaultPool), r.census.pools(w)); d != "" {
+			t.Errorf("round %d: %s", round, d)
+		}
+		if d := cmp.Diff(read.Unhealthy(w.nodes), read.Unhealthy(r.census.controlPlanes())); d != "" {
+			t.Errorf("round %d: %s", round, d)
+		}
 	}
 }

@@ -78,9 +78,10 @@ type Reconciler struct {
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
 	planNode roster.Memo[*update.Node]
-	// facts are what the rollout needs of every node, learned what it took them,
+	// track has what the rollout needs of every node, learned what it took them,
 	// and slow says when what costs much and changes little is due again.
-	facts     roster.Memo[rollout.Node]
+	track     track
+	census    census
 	learned   rollout.Learned
 	learnedAt time.Time
 	slow      pace.Pace
@@ -134,7 +135,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		again = sooner(again, next)
 	}
 	errs = append(errs, r.releaseOrphans(ctx, w), r.writePools(ctx, w))
-	r.Metrics.observe(w)
+	if r.slow.Due("metrics", len(w.nodes), w.now) {
+		r.Metrics.observe(w)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -17,6 +17,9 @@ import (
 // sampleEvery is how often the controller's memory is looked at.
 const sampleEvery = 500 * time.Millisecond
 
+// memoryLimit is what the controller's Deployment tells it to stay below.
+const memoryLimit = "850MiB"
+
 // controller is the process that is measured.
 type controller struct {
 	start   func(kubeconfig, metrics string) *exec.Cmd
@@ -50,6 +53,10 @@ func (c *controller) up() error {
 	defer log.Close()
 	cmd := c.start(c.config, c.metrics)
 	cmd.Stdout, cmd.Stderr = log, log
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "GOMEMLIMIT="+memoryLimit)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the controller: %w", err)
 	}

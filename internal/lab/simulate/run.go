@@ -77,7 +77,7 @@ func (r *run) describe() {
 		Machine: measure.This(), Nodes: r.Nodes, Budget: r.Budget, Seed: r.Seed, MeanSeconds: r.Mean.Seconds(), BoundSeconds: r.bound().Seconds(),
 		Phases: map[string]float64{}, CPU: map[string]float64{},
 		Notes: []string{
-			"real: etcd (without fsync; both servers with GOGC=" + serversGC + "), kube-apiserver with the Node authorizer, NodeRestriction and refit's policies, the controller in its own process",
+			"real: etcd (without fsync; both servers with GOGC=" + serversGC + " up to " + serversMemory + "), kube-apiserver with the Node authorizer, NodeRestriction and refit's policies, the controller in its own process",
 			"simulated: the nodes, in the process that measures: one watch and one connection for all, every write as its own node (impersonation), one key for all agents",
 			"a node holds and pins at once, has no pods, no heartbeat and no image list in its Node; its steps take a seeded time, even within a third of the mean; its kubelet writes twice",
 		}}

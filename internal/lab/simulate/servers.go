@@ -20,9 +20,12 @@ import (
 // controllerUser is the identity that an installed controller has.
 const controllerUser = "system:serviceaccount:refit-system:refit-controller"
 
-// serversGC lets the servers use memory instead of time: both share few
-// processors with all the nodes.
-const serversGC = "200"
+// The servers may use memory instead of time: they share few processors with all
+// the nodes.
+const (
+	serversGC     = "200"
+	serversMemory = "8GiB"
+)
 
 // servers are etcd and the API server.
 type servers struct {
@@ -45,12 +48,12 @@ func startServers(ctx context.Context, o Options) (*servers, error) {
 	etcd := &envtest.Etcd{}
 	etcd.Configure().Set("quota-backend-bytes", "8589934592")
 	s.env.ControlPlane.Etcd = etcd
-	if err := os.Setenv("GOGC", serversGC); err != nil {
+	if err := errors.Join(os.Setenv("GOGC", serversGC), os.Setenv("GOMEMLIMIT", serversMemory)); err != nil {
 		return nil, err
 	}
 	var err error
 	s.admin, err = s.env.Start()
-	if err := errors.Join(err, os.Unsetenv("GOGC")); err != nil {
+	if err := errors.Join(err, os.Unsetenv("GOGC"), os.Unsetenv("GOMEMLIMIT")); err != nil {
 		return nil, fmt.Errorf("start etcd and the API server from %s: %w", o.BinDir, err)
 	}
 	s.admin.QPS = -1
