@@ -36,8 +36,8 @@ type line struct {
 	said map[string]bool
 }
 
-// lineUp makes the queues of all pools.
-func lineUp(in *Input, stages map[string]string, row []string) map[string]*line {
+// queue puts every node of the plan into its pool's line.
+func queue(in *Input, row []string) map[string]*line {
 	lines := map[string]*line{}
 	var l *line
 	for i := range in.Plan.Nodes {
@@ -55,6 +55,12 @@ func lineUp(in *Input, stages map[string]string, row []string) map[string]*line 
 			l.workers = append(l.workers, np)
 		}
 	}
+	return lines
+}
+
+// lineUp makes the queues of all pools.
+func lineUp(in *Input, stages map[string]string, row []string) map[string]*line {
+	lines := queue(in, row)
 	for _, l := range lines {
 		l.workers = l.ordered(in, l.workers)
 		l.pickCanary(in, stages, l.workers)

@@ -106,7 +106,11 @@ func commit() string {
 			}
 		}
 	}
-	return strings.TrimSpace(revision + modified)
+	if revision == "" { // a build that was not told: the tree it is measured in
+		out, _ := exec.Command("git", "rev-parse", "HEAD").Output()
+		revision = string(out)
+	}
+	return strings.TrimSpace(strings.TrimSpace(revision) + modified)
 }
 
 func printSimulation(out io.Writer, file string, r simulate.Result, err error) error {

@@ -204,7 +204,7 @@ func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 		}
 	}
 	rn := x.seen
-	runs := rn.Run != nil && (rn.Run.State == "" || rn.Run.State == rollout.RunRunning)
+	runs := running(&rn)
 	if x.live = rn.Started || runs || old; rn.Started || runs {
 		rn.AgentSilent = r.pulse.Silent(x.report, w.now)
 	}
@@ -212,6 +212,11 @@ func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 		rn.AtTarget, rn.NotYet = true, "" // it is not judged by the cache alone: those before it halt, or its turn comes
 	}
 	return rn, nil
+}
+
+// running reports whether a node was permitted something that has not ended.
+func running(n *rollout.Node) bool {
+	return n.Run != nil && (n.Run.State == "" || n.Run.State == rollout.RunRunning)
 }
 
 // closer is a node that has started, and is looked at more closely.
