@@ -1,7 +1,10 @@
-// Package e2e plays the main story on real nodes with faults: wrong and altered
-// sticks, a full disk, a budget that cannot be met, kills of every component.
+// Package e2e plays the main story on real nodes with faults: wrong, unsigned
+// and altered sticks, a full disk, a budget that cannot be met, kills of every
+// component, a kubelet that does not come up, an API server that is away, a step
+// that hangs, a node that comes back on the old version.
 //
 // `make test` plays one story with one seeded kill; `make e2e` (REFIT_E2E=1)
-// plays the whole table and writes its results, with date and commit, to
-// results/. Both need root on Linux; otherwise they are skipped and say so.
+// plays the whole tables, clusters of other shapes and the commands of
+// docs/first-steps.md, and writes what came of it, with date and commit, to
+// results/. All need root on Linux; otherwise they are skipped and say so.
 package e2e

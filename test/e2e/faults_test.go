@@ -23,6 +23,7 @@ func TestFaults(t *testing.T) {
 		t.Skip("the faults of a whole update take long: make e2e")
 	}
 	s := start(t, "faults", 3)
+	keepStory(t, "faults.json")
 	ctx := t.Context()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)

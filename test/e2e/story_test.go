@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ import (
 // a budget that cannot be met, and in the end every node at the new release.
 func TestMainJob(t *testing.T) {
 	s := start(t, "story", 3)
-	t.Cleanup(func() { keepStory(t) })
+	keepStory(t, "story.json")
 	ctx := t.Context()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
@@ -81,39 +82,37 @@ func TestMainJob(t *testing.T) {
 	}
 }
 
-// step runs one part of the story; the long run keeps what came of it.
+// step runs one part of a story; the long run keeps what came of it.
 func step(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	began := time.Now()
 	ok := t.Run(name, f)
-	played.Steps = append(played.Steps, outcome{Step: name, Passed: ok, Seconds: int(time.Since(began).Seconds())})
+	played[t.Name()] = append(played[t.Name()], outcome{Step: name, Passed: ok, Seconds: int(time.Since(began).Seconds())})
 	if !ok {
 		t.FailNow()
 	}
 }
 
-// outcome is one part of the story as results/story.json keeps it.
+// outcome is one part of a story as results/ keeps it.
 type outcome struct {
 	Step    string `json:"step"`
 	Passed  bool   `json:"passed"`
 	Seconds int    `json:"seconds"`
 }
 
-var played struct {
-	Date   string    `json:"date"`
-	Commit string    `json:"commit"`
-	Steps  []outcome `json:"steps"`
-}
+// played by the name of the test.
+var played = map[string][]outcome{}
 
-// keepStory writes the story's parts when the long tables run.
-func keepStory(t *testing.T) {
+// keepStory writes the parts of this story to a file when the long tables run.
+func keepStory(t *testing.T, file string) {
 	if os.Getenv("REFIT_E2E") == "" {
 		return
 	}
-	played.Date, played.Commit = time.Now().UTC().Format(time.RFC3339), commit(t)
-	text, err := json.MarshalIndent(played, "", "  ")
-	must(t, err)
-	must(t, os.WriteFile("results/story.json", append(text, '\n'), 0o644))
+	t.Cleanup(func() {
+		text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "steps": played[t.Name()]}, "", "  ")
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join("results", file), append(text, '\n'), 0o644))
+	})
 }
 
 func must(t *testing.T, err error) {
