@@ -56,12 +56,19 @@ func openings(ws []Window, t time.Time) []span {
 
 func (w Window) openings(t time.Time) []span {
 	y, m, day := t.In(w.Zone).Date()
+	days := lookAhead + int(maxOpen/(24*time.Hour))
+	// One end for all zones: where one window is known and its neighbour is not, a
+	// gap would be seen that is none.
+	end := t.Add(time.Duration(days) * 24 * time.Hour)
 	var out []span
-	for i := -lookAhead; i <= lookAhead+int(maxOpen/(24*time.Hour)); i++ {
+	for i := -lookAhead; i <= days+2; i++ {
 		if date := time.Date(y, m, day+i, 12, 0, 0, 0, w.Zone); !w.on(date.Weekday()) {
 			continue
 		}
 		opens := time.Date(y, m, day+i, w.Start/60, w.Start%60, 0, 0, w.Zone)
+		if opens.After(end) {
+			break
+		}
 		out = append(out, span{opens, opens.Add(w.Duration), w.Zone})
 	}
 	return out
