@@ -43,7 +43,7 @@ func waits(w io.Writer, v explain.View) {
 	if v.MoreWaits > 0 {
 		fmt.Fprintf(w, "  and %d more\n", v.MoreWaits)
 	}
-	reasons(w, "Warnings, they will hold the update up:", v.Warnings)
+	reasons(w, "Warnings:", v.Warnings)
 }
 
 func reasons(w io.Writer, title string, bs []explain.Blocker) {

@@ -21,8 +21,9 @@ var journalPoints = []string{
 	failpoint.JournalStep, failpoint.KubeletReplaced, failpoint.KubeletRestarted, failpoint.JournalFinish, failpoint.RunReported,
 }
 
-// TestJournalKills cuts every node's agent off at every line of its run's
-// journal, one after the other, and the controller at every change of a node.
+// TestJournalKills cuts every node's agent off once at every kind of line of its
+// run's journal, one after the other, and the controller at every change of a node.
+// Every pass of every line is drawn from in the engine's own property test.
 // The update finishes by itself; results/journal.json says what was cut.
 func TestJournalKills(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
