@@ -36,7 +36,7 @@ func TestFirstSteps(t *testing.T) {
 	sh := exec.CommandContext(t.Context(), "bash", "-c", byHand(t, filepath.Join(root, "docs/first-steps.md"), root))
 	sh.Dir = dir
 	var out bytes.Buffer
-	sh.Stdout = io.MultiWriter(&out, testLog{t})
+	sh.Stdout = io.MultiWriter(&out, newLog(t))
 	sh.Stderr = sh.Stdout
 	if err := sh.Run(); err != nil {
 		t.Fatalf("the steps ended with %v", err)

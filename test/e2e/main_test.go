@@ -22,12 +22,34 @@ const (
 	to   = "v1.36.3"
 )
 
-// testLog gives a scenario's lines to the test's log.
-type testLog struct{ t *testing.T }
+// testLog keeps a scenario's lines in bin/logs, by the name of the test; they
+// are long, and a failure is to be seen. go test -v shows them as they come.
+type testLog struct {
+	t *testing.T
+	f *os.File
+}
+
+func newLog(t *testing.T) testLog {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("../../bin/logs", t.Name()+".log"))
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	f, err := os.Create(path)
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what happened, in full: %s", path)
+		}
+		f.Close()
+	})
+	return testLog{t, f}
+}
 
 func (l testLog) Write(p []byte) (int, error) {
-	l.t.Log(strings.TrimRight(string(p), "\n"))
-	return len(p), nil
+	if testing.Verbose() {
+		l.t.Log(strings.TrimRight(string(p), "\n"))
+	}
+	return l.f.Write(p)
 }
 
 // prepared makes a scenario whose lab is taken down when the test ends.
@@ -41,13 +63,14 @@ func prepared(t *testing.T, o scenario.Options) *scenario.Scenario {
 	if _, err := os.Stat(refit); err != nil {
 		t.Fatalf("%v: run make build first (make test does)", err)
 	}
-	o.Refit, o.Out = refit, testLog{t}
+	o.Refit, o.Out = refit, newLog(t)
 	s, err := scenario.New(o)
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		if t.Failed() {
+			lastWords(ctx, t, s)
 			s.Dump(ctx)
 		}
 		if err := s.Close(ctx); err != nil {
@@ -64,6 +87,17 @@ func start(t *testing.T, name string, nodes int) *scenario.Scenario {
 	must(t, s.Components(t.Context()))
 	must(t, s.Up(t.Context()))
 	return s
+}
+
+// lastWords puts what a person would ask first into the test's own log.
+func lastWords(ctx context.Context, t *testing.T, s *scenario.Scenario) {
+	if s.Lab == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	r, err := s.Run(ctx, "status")
+	t.Logf("refit status (exit code %d, %v):\n%s%s", r.Code, err, r.Stdout, r.Stderr)
 }
 
 // status is what `refit status -o json` says.

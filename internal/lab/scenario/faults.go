@@ -120,8 +120,8 @@ func (s *Scenario) KillController(ctx context.Context) error {
 	return fmt.Errorf("no controller pod runs")
 }
 
-// ControllerLog prints the end of the controller's log.
-func (s *Scenario) ControllerLog(ctx context.Context, lines int) {
+// controllerLog prints the end of the controller's log.
+func (s *Scenario) controllerLog(ctx context.Context, lines int) {
 	s.kubectl(ctx, "-n", v1alpha1.SystemNamespace, "logs", "-l", v1alpha1.LabelComponent+"=controller", fmt.Sprintf("--tail=%d", lines), "--timestamps")
 }
 
@@ -191,5 +191,5 @@ func (s *Scenario) Dump(ctx context.Context) {
 	s.kubectl(ctx, "get", "refit", "-A")
 	s.kubectl(ctx, "get", "pods", "-A", "-o", "wide")
 	s.kubectl(ctx, "get", "clusterupdates,bundles", "-o", "yaml")
-	s.ControllerLog(ctx, 80)
+	s.controllerLog(ctx, 80)
 }
