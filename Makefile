@@ -5,8 +5,8 @@ export CGO_ENABLED ?= 0
 VERSION ?= 0.1.0
 LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/version.version=$(VERSION)
 TOOL := $(GO) tool -modfile=tools/go.mod
-# A lab needs these Debian packages; nothing else is installed by hand.
-DEBIAN := runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev
+# A lab and the tests need these Debian packages; nothing else is installed by hand.
+DEBIAN := runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry
 
 .DEFAULT_GOAL := help
 
@@ -71,11 +71,14 @@ verify: ## Formatting, vet, lint, import rules, stale generated files
 	@echo "verify: ok"
 
 .PHONY: deps
-deps: ## Install the Debian packages that the lab needs (only what is missing)
+deps: ## Install the Debian packages that the lab and the tests need (only what is missing); no service of theirs runs or is enabled
 	@missing=""; for p in $(DEBIAN); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" != 0 ]; then echo "missing packages:$$missing; as root run: make deps"; exit 1; fi; \
-	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; fi
+	  case "$$missing" in *docker-registry*) systemctl mask docker-registry 2>/dev/null || true;; esac; \
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; code=$$?; \
+	  case "$$missing" in *docker-registry*) systemctl unmask docker-registry 2>/dev/null; systemctl disable docker-registry 2>/dev/null || true;; esac; \
+	  exit $$code; fi
 
 .PHONY: clean
 clean: ## Remove bin/ (the cache of Kubernetes components stays: refit/lab below the user cache directory)

@@ -1,0 +1,147 @@
+//go:build linux
+
+package registrytest
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Image is what a made image says and holds. The same words give the same
+// digest.
+type Image struct {
+	Version   string            // label org.opencontainers.image.version, left out if empty
+	Labels    map[string]string // further labels
+	Layers    []string          // content of the layers, the base's first; one is made if there are none
+	Platforms []string          // os/arch; two or more make an index; none is linux/amd64
+	Created   time.Time         // of the configuration, zero by default
+}
+
+// Push makes an image and uploads it under tags (none: by its digest alone). It
+// returns the digest of the index, or of the manifest if there is one platform.
+func (s *Server) Push(repository string, img Image, tags ...string) string {
+	s.t.Helper()
+	platforms := img.Platforms
+	if len(platforms) == 0 {
+		platforms = []string{"linux/amd64"}
+	}
+	var adds []mutate.IndexAddendum
+	for _, p := range platforms {
+		one := s.build(img, p)
+		os, arch, _ := strings.Cut(p, "/")
+		adds = append(adds, mutate.IndexAddendum{Add: one, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: os, Architecture: arch}}})
+	}
+	var thing remote.Taggable = adds[0].Add.(v1.Image)
+	if len(adds) > 1 {
+		thing = mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), adds...)
+	}
+	digest, err := thing.(interface{ Digest() (v1.Hash, error) }).Digest()
+	s.must(err)
+	s.must(upload(s.ref(repository+"@"+digest.String()), thing))
+	for _, tag := range tags {
+		s.must(remote.Put(s.ref(repository+":"+tag), thing))
+	}
+	return digest.String()
+}
+
+func upload(ref name.Reference, thing remote.Taggable) error {
+	if idx, ok := thing.(v1.ImageIndex); ok {
+		return remote.WriteIndex(ref, idx)
+	}
+	return remote.Write(ref, thing.(v1.Image))
+}
+
+func (s *Server) build(img Image, platform string) v1.Image {
+	s.t.Helper()
+	layers := img.Layers
+	if len(layers) == 0 {
+		layers = []string{"one layer of " + img.Version}
+	}
+	out := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	for _, text := range layers {
+		var err error
+		out, err = mutate.AppendLayers(out, static.NewLayer(tarOf(s, text+" on "+platform), types.OCIUncompressedLayer))
+		s.must(err)
+	}
+	file, err := out.ConfigFile()
+	s.must(err)
+	file = file.DeepCopy()
+	file.OS, file.Architecture, _ = strings.Cut(platform, "/")
+	file.Created = v1.Time{Time: img.Created}
+	file.Config.Labels = map[string]string{}
+	if img.Version != "" {
+		file.Config.Labels["org.opencontainers.image.version"] = img.Version
+	}
+	for k, v := range img.Labels {
+		file.Config.Labels[k] = v
+	}
+	out, err = mutate.ConfigFile(out, file)
+	s.must(err)
+	return out
+}
+
+// tarOf is a layer with one file.
+func tarOf(s *Server, text string) []byte {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	s.must(w.WriteHeader(&tar.Header{Name: "content", Mode: 0o644, Size: int64(len(text))}))
+	_, err := w.Write([]byte(text))
+	s.must(err)
+	s.must(w.Close())
+	return buf.Bytes()
+}
+
+// Tag lets a tag point at a digest that the repository holds, from now on.
+func (s *Server) Tag(repository, digest, tag string) {
+	s.t.Helper()
+	d, err := remote.Get(s.ref(repository + "@" + digest))
+	s.must(err)
+	s.must(remote.Tag(s.ref(repository+":"+tag).(name.Tag), d))
+}
+
+// Delete removes a manifest, and with it every tag that points at it.
+func (s *Server) Delete(repository, digest string) {
+	s.t.Helper()
+	s.must(remote.Delete(s.ref(repository + "@" + digest)))
+}
+
+// Resolve is the digest behind a tag, "" if there is no such tag.
+func (s *Server) Resolve(repository, tag string) string {
+	s.t.Helper()
+	d, err := remote.Head(s.ref(repository + ":" + tag))
+	if err != nil {
+		if strings.Contains(err.Error(), "404") {
+			return ""
+		}
+		s.t.Fatal(err)
+	}
+	return d.Digest.String()
+}
+
+// Ref is a full reference into this registry, of app:1 for example.
+func (s *Server) Ref(rest string) string { return s.Addr + "/" + rest }
+
+func (s *Server) ref(rest string) name.Reference {
+	s.t.Helper()
+	ref, err := name.ParseReference(s.Ref(rest), name.Insecure)
+	s.must(err)
+	return ref
+}
+
+func (s *Server) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(fmt.Errorf("registry at %s: %w\n%s", s.Addr, err, s.log.tail()))
+	}
+}

@@ -1,0 +1,220 @@
+//go:build linux
+
+package registrytest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const program = "docker-registry"
+
+// Server is a running registry.
+type Server struct {
+	// Addr is 127.0.0.1:PORT; image references begin with it, the protocol is
+	// plain HTTP. It stays the same over Stop and Resume.
+	Addr string
+
+	t      testing.TB
+	config string
+	log    *output
+	stop   func()
+}
+
+// Start runs a registry until the test ends.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skip("needs " + program + ": make deps installs it")
+	}
+	s := &Server{t: t, log: &output{}}
+	dir := t.TempDir()
+	// A free port may be taken by another test before the registry has it.
+	for range 5 {
+		s.Addr = freePort(t)
+		s.config = filepath.Join(dir, "config.yml")
+		text := fmt.Sprintf(configText, filepath.Join(dir, "blobs"), s.Addr)
+		if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s.run() {
+			t.Cleanup(s.Stop)
+			return s
+		}
+	}
+	t.Fatalf("no registry came up: %s", s.log.tail())
+	return nil
+}
+
+const configText = `version: 0.1
+log: {level: error, accesslog: {disabled: false}}
+storage:
+  filesystem: {rootdirectory: %s}
+  delete: {enabled: true}
+  maintenance: {uploadpurging: {enabled: false}}
+http: {addr: "%s"}
+`
+
+// Stop ends the registry; what it holds stays for Resume. Stopping twice does
+// nothing.
+func (s *Server) Stop() {
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
+}
+
+// Resume starts a stopped registry again, at its address and with its images.
+func (s *Server) Resume() {
+	s.t.Helper()
+	if s.stop == nil && !s.run() {
+		s.t.Fatalf("the registry does not come up again: %s", s.log.tail())
+	}
+}
+
+// run starts the program and says whether it answers.
+func (s *Server) run() bool {
+	cmd := exec.Command(program, "serve", s.config)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // REGISTRY_* would change the configuration
+	cmd.Stdout, cmd.Stderr = s.log, s.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		// The kernel's signal comes when the thread that started the program ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it is killed, so the error says nothing
+		}
+	}()
+	if err := <-started; err != nil {
+		s.t.Fatalf("start %s: %v", program, err)
+	}
+	s.stop = func() { _ = cmd.Process.Kill(); <-ended }
+	if s.answers(ended) {
+		return true
+	}
+	s.Stop()
+	return false
+}
+
+// answers waits until the registry answers; false if it ended.
+func (s *Server) answers(ended <-chan struct{}) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr+"/v2/", nil)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			select {
+			case <-ended: // another program answers at this port
+				return false
+			default:
+				return resp.StatusCode == http.StatusOK
+			}
+		}
+		select {
+		case <-ended:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Request that the registry served.
+type Request struct {
+	Method, Path string
+	Status       string
+}
+
+var accessLine = regexp.MustCompile(`"(GET|HEAD|PUT|POST|PATCH|DELETE) (\S+) HTTP/[0-9.]+" (\d{3}) `)
+
+// Requests that were served since the last call, in order, without those that
+// this package made to see whether the registry answers. The log is written
+// after the answer, so Requests marks its end with a question of its own.
+func (s *Server) Requests() []Request {
+	s.t.Helper()
+	mark := fmt.Sprintf("/v2/mark-%d/tags/list", time.Now().UnixNano())
+	resp, err := http.Get("http://" + s.Addr + mark)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	deadline := time.Now().Add(time.Minute)
+	for !s.log.contains(mark) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the registry does not log its requests: %s", s.log.tail())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	var out []Request
+	for _, m := range accessLine.FindAllSubmatch(s.log.take(), -1) {
+		if path := string(m[2]); path != mark && path != "/v2/" {
+			out = append(out, Request{string(m[1]), path, string(m[3])})
+		}
+	}
+	return out
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// output is what the registry wrote.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) contains(s string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Contains(o.buf.Bytes(), []byte(s))
+}
+
+func (o *output) take() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := bytes.Clone(o.buf.Bytes())
+	o.buf.Reset()
+	return out
+}
+
+func (o *output) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := o.buf.Bytes()
+	return string(b[max(0, len(b)-2000):])
+}
