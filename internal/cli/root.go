@@ -20,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/installcmd"
 	"github.com/refit-dev/refit/internal/cli/labcmd"
 	"github.com/refit-dev/refit/internal/cli/steer"
+	"github.com/refit-dev/refit/internal/cli/tagscmd"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -50,7 +51,7 @@ func rootOf(name string, o *options) *cobra.Command {
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
 		newRollback(o), newExplain(o), newGate(o), newVersion(o), newSelfImage(o),
-		bundlecmd.New(), bundlecmd.NewKeys(),
+		bundlecmd.New(), bundlecmd.NewKeys(), tagscmd.New(&o.Access),
 	)
 	root.AddCommand(steer.New(&o.Access)...)
 	labs := labcmd.New()

@@ -1,0 +1,121 @@
+package tagscmd
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+// compareView is what `refit tags compare -o json` prints.
+type compareView struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Order      tag.Order `json:"order"` // a as seen from b
+	Why        string    `json:"why"`
+	Scheme     string    `json:"scheme"`
+	A          string    `json:"a"`
+	B          string    `json:"b"`
+	ReadA      *tag.Tag  `json:"readA,omitempty"` // missing if the scheme cannot read it
+	ReadB      *tag.Tag  `json:"readB,omitempty"`
+}
+
+func newCompare(a *cluster.Access) *cobra.Command {
+	var scheme, output *string
+	var projects []string
+	c := &cobra.Command{
+		Use: "compare A B", Short: "Say whether tag A is older or newer than tag B, or that there is no order",
+		Long: `Print where A stands as seen from B: the first word is older, newer, same or
+incomparable, then comes the reason. A and B are tags, or references with their
+repository. All four are answers, with exit code 0; only points (long tags, or the
+tags of a scheme that never moves them) have an order, and only within one scheme,
+repository, build project and variant.`,
+		Example: "  refit tags compare 2.6.2-rev10-b1.1 2.6.2-rev9-b1.1\n  refit tags compare v1.31.2 v1.31.10 --scheme semver",
+		Args:    args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			if err := checkOutput(*output); err != nil {
+				return err
+			}
+			s, err := schemeOf(*scheme)
+			if err != nil {
+				return err
+			}
+			if len(projects) != 0 && len(projects) != 2 {
+				return exit.Usagef("--project names the build projects of both: --project A,B")
+			}
+			v, err := compare(s, argv, projects)
+			if err != nil {
+				return err
+			}
+			if !isTable(*output) {
+				return render.Value(cmd.OutOrStdout(), *output, v)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", v.Order, v.Why)
+			if !cmd.Flags().Changed("scheme") && v.Order == tag.Incomparable {
+				hint(a, argv, s)
+			}
+			return nil
+		},
+	}
+	scheme, output = schemeFlag(c), outputFlag(c)
+	c.Flags().StringSliceVar(&projects, "project", nil, "build projects of A and B: builds are counted in each by itself")
+	return c
+}
+
+// compare orders two arguments, each a tag or a reference.
+func compare(s tag.Scheme, argv, projects []string) (compareView, error) {
+	v := compareView{APIVersion: "refit.dev/tagcompare/v1", Kind: "TagCompare", Scheme: s.Name(), A: argv[0], B: argv[1]}
+	var points [2]tag.Point
+	var digests [2]string
+	for i, text := range argv {
+		p, digest, err := pointOf(text)
+		if err != nil {
+			return v, exit.Usage(err)
+		}
+		if len(projects) == 2 {
+			p.Project = projects[i]
+		}
+		points[i], digests[i] = p, digest
+	}
+	if (points[0].Repository == "") != (points[1].Repository == "") {
+		points[0].Repository, points[1].Repository = "", "" // one of them was left out
+	}
+	v.Order, v.Why = s.ComparePoints(points[0], points[1])
+	if digests[0] != "" && digests[0] == digests[1] {
+		v.Order, v.Why = tag.Same, "one digest: "+digests[0]
+	}
+	if t, err := s.Parse(points[0].Tag); err == nil {
+		v.ReadA = &t
+	}
+	if t, err := s.Parse(points[1].Tag); err == nil {
+		v.ReadB = &t
+	}
+	return v, nil
+}
+
+// pointOf reads a tag, or a reference with a tag.
+func pointOf(text string) (tag.Point, string, error) {
+	if !strings.Contains(text, "/") && !strings.ContainsAny(text, "@") {
+		return tag.Point{Tag: text}, "", nil
+	}
+	r, err := tag.ParseRef(text)
+	if err != nil {
+		return tag.Point{}, "", err
+	}
+	if r.Tag == "" {
+		return tag.Point{}, "", fmt.Errorf("reference %q has no tag: a digest alone has no order; add the long tag of it", text)
+	}
+	return tag.Point{Repository: r.Repository, Tag: r.Tag}, r.Digest, nil
+}
+
+// hint names the scheme that the tags seem to follow, if it is not the one used.
+func hint(a *cluster.Access, tags []string, used tag.Scheme) {
+	if g, why := tag.Guess(tags); g.Name() != "" && g.Name() != used.Name() {
+		a.Note("hint: %s: --scheme %s", why, g.Name())
+	}
+}
