@@ -1,0 +1,236 @@
+package bootstream
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Key says which image is meant. Region and Variant are empty where a platform
+// has one image for all.
+type Key struct {
+	// OSStream within the data, for example rhel-9; empty is the default one.
+	OSStream string
+	// Architecture as Kubernetes spells it: amd64, arm64, ppc64le, s390x.
+	Architecture string
+	// Platform: aws, gcp, azure, vsphere, openstack, nutanix, metal, ...
+	Platform string
+	// Region of a platform with an image in each.
+	Region string
+	// Variant of the image: a file format (qcow2.gz), an offer.
+	Variant string
+}
+
+func (k Key) String() string {
+	var parts []string
+	for _, p := range []struct{ name, value string }{{"architecture", k.Architecture}, {"platform", k.Platform}, {"region", k.Region}, {"variant", k.Variant}, {"OS stream", k.OSStream}} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Image that is wanted for a Key.
+type Image struct {
+	Key Key
+	// Version of the operating system in it.
+	Version string
+	// Attributes by which it is named: image, project, name, location, sha256 ...
+	Attributes map[string]string
+}
+
+// Stream is a set of wanted images.
+type Stream struct {
+	// Name of the stream, if the data says one.
+	Name string
+	// Release that the data is for, and the Kubernetes version of that release;
+	// empty if the data does not say.
+	Release, Kubernetes string
+	// Modified is when the data was made, zero if it does not say.
+	Modified time.Time
+	// Images sorted by their key.
+	Images []Image
+}
+
+// ErrNone is what every "there is no such image" is.
+var ErrNone = errors.New("no such boot image")
+
+// Find returns the image of a key. With an empty Variant there must be only one.
+func (s *Stream) Find(k Key) (Image, error) {
+	var hits []Image
+	left := s.Images
+	for _, step := range []struct {
+		name string
+		want string
+		of   func(Key) string
+		any  bool
+	}{
+		{"OS stream", k.OSStream, func(k Key) string { return k.OSStream }, false},
+		{"architecture", k.Architecture, func(k Key) string { return k.Architecture }, false},
+		{"platform", k.Platform, func(k Key) string { return k.Platform }, false},
+		{"region", k.Region, func(k Key) string { return k.Region }, false},
+		{"variant", k.Variant, func(k Key) string { return k.Variant }, k.Variant == ""},
+	} {
+		hits = nil
+		there := map[string]bool{}
+		for _, i := range left {
+			v := step.of(i.Key)
+			there[v] = true
+			if step.any || v == step.want || step.name == "region" && v == "" {
+				hits = append(hits, i)
+			}
+		}
+		if len(hits) == 0 {
+			return Image{}, s.missing(step.name, step.want, there, k)
+		}
+		left = hits
+	}
+	if len(hits) > 1 {
+		there := map[string]bool{}
+		for _, i := range hits {
+			there[i.Key.Variant] = true
+		}
+		return Image{}, fmt.Errorf("%w: there are several variants for %s, say which: %s", ErrNone, k, list(there))
+	}
+	return hits[0], nil
+}
+
+func (s *Stream) missing(what, want string, there map[string]bool, k Key) error {
+	if want == "" {
+		return fmt.Errorf("%w: no %s is named for %s; there are: %s", ErrNone, what, k, list(there))
+	}
+	return fmt.Errorf("%w: stream %s has no %s %s (wanted: %s); there are: %s", ErrNone, s.title(), what, want, k, list(there))
+}
+
+func (s *Stream) title() string {
+	switch {
+	case s.Name != "" && s.Release != "":
+		return s.Name + " of release " + s.Release
+	case s.Release != "":
+		return "of release " + s.Release
+	}
+	return s.Name
+}
+
+const shown = 12
+
+func list(m map[string]bool) string {
+	var out []string
+	for k := range m {
+		if k == "" {
+			k = "(default)"
+		}
+		out = append(out, k)
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	sort.Strings(out)
+	if len(out) > shown {
+		return strings.Join(out[:shown], ", ") + fmt.Sprintf(" and %d more", len(out)-shown)
+	}
+	return strings.Join(out, ", ")
+}
+
+// Recognise finds the image of a platform that has a value as one of its
+// attributes: who holds an image by name learns its version.
+func (s *Stream) Recognise(platform, value string) (Image, bool) {
+	if value == "" {
+		return Image{}, false
+	}
+	for _, i := range s.Images {
+		if i.Key.Platform != platform {
+			continue
+		}
+		for _, name := range identities {
+			if i.Attributes[name] == value {
+				return i, true
+			}
+		}
+	}
+	return Image{}, false
+}
+
+// identities are the attributes that name an image and nothing else.
+var identities = []string{"image", "selfLink", "id", "name", "template", "location", "url", "urn"}
+
+// Architectures, Platforms and count of the images.
+func (s *Stream) Architectures() []string {
+	return s.distinct(func(k Key) string { return k.Architecture })
+}
+
+// Platforms of the images.
+func (s *Stream) Platforms() []string { return s.distinct(func(k Key) string { return k.Platform }) }
+
+func (s *Stream) distinct(of func(Key) string) []string {
+	m := map[string]bool{}
+	for _, i := range s.Images {
+		m[of(i.Key)] = true
+	}
+	var out []string
+	for v := range m {
+		out = append(out, v)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// architectures by any spelling.
+var architectures = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
+
+// Architecture as Kubernetes spells it; false if it is none.
+func Architecture(spelled string) (string, bool) {
+	a, ok := architectures[strings.ToLower(spelled)]
+	return a, ok
+}
+
+// Largest is the size in bytes above which data is not read.
+const Largest = 4 << 20
+
+// Parse reads a stream in any form.
+func Parse(data []byte) (*Stream, error) {
+	if len(data) > Largest {
+		return nil, fmt.Errorf("boot image stream: %d bytes, at most %d are read", len(data), Largest)
+	}
+	var form struct {
+		APIVersion    string                     `json:"apiVersion"`
+		Architectures map[string]json.RawMessage `json:"architectures"`
+	}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return nil, fmt.Errorf("boot image stream: no JSON object: %w", err)
+	}
+	switch {
+	case form.APIVersion == GenericVersion:
+		return parseGeneric(data)
+	case form.APIVersion != "":
+		return nil, fmt.Errorf("boot image stream: apiVersion %q is not known, it must be %s", form.APIVersion, GenericVersion)
+	case form.Architectures != nil:
+		return parseCoreOS(data, "")
+	}
+	return nil, fmt.Errorf("boot image stream: neither CoreOS stream metadata (no \"architectures\") nor a list (no \"apiVersion\": %q)", GenericVersion)
+}
+
+// finish sorts and refuses what is twice.
+func (s *Stream) finish() (*Stream, error) {
+	sort.SliceStable(s.Images, func(i, j int) bool { return less(s.Images[i].Key, s.Images[j].Key) })
+	for i := 1; i < len(s.Images); i++ {
+		if s.Images[i].Key == s.Images[i-1].Key {
+			return nil, fmt.Errorf("boot image stream: %s is there twice", s.Images[i].Key)
+		}
+	}
+	if len(s.Images) == 0 {
+		return nil, errors.New("boot image stream: it holds no image")
+	}
+	return s, nil
+}
+
+func less(a, b Key) bool {
+	x := []string{a.OSStream, a.Architecture, a.Platform, a.Region, a.Variant}
+	y := []string{b.OSStream, b.Architecture, b.Platform, b.Region, b.Variant}
+	return slices.Compare(x, y) < 0
+}
