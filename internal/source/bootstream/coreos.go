@@ -251,14 +251,19 @@ func ParseConfigMap(data map[string]string, key string) (*Stream, error) {
 	if data[keyStreams] == "" {
 		return s, nil
 	}
+	return s.addStreams(data[keyStreams])
+}
+
+// addStreams adds what stands under the names of OS streams.
+func (s *Stream) addStreams(text string) (*Stream, error) {
+	if len(text) > Largest {
+		return nil, fmt.Errorf("boot image stream: key %s is too large", keyStreams)
+	}
 	var streams map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(data[keyStreams]), &streams); err != nil {
+	if err := json.Unmarshal([]byte(text), &streams); err != nil {
 		return nil, fmt.Errorf("boot image stream: key %s: %w", keyStreams, err)
 	}
 	for name, raw := range streams {
-		if len(raw) > Largest {
-			return nil, fmt.Errorf("boot image stream: OS stream %s is too large", name)
-		}
 		one, err := parseCoreOS(raw, name)
 		if err != nil {
 			return nil, fmt.Errorf("OS stream %s: %w", name, err)

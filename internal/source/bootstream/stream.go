@@ -137,29 +137,30 @@ func list(m map[string]bool) string {
 	return strings.Join(out, ", ")
 }
 
-// Recognise finds the image of a platform that has a value as one of its
-// attributes: who holds an image by name learns its version.
-func (s *Stream) Recognise(platform, value string) (Image, bool) {
-	if value == "" {
+// Recognise finds the image of a platform whose attributes are those that are
+// given: who holds an image by its names learns its version.
+func (s *Stream) Recognise(platform string, attributes map[string]string) (Image, bool) {
+	if len(attributes) == 0 {
 		return Image{}, false
 	}
 	for _, i := range s.Images {
-		if i.Key.Platform != platform {
-			continue
-		}
-		for _, name := range identities {
-			if i.Attributes[name] == value {
-				return i, true
-			}
+		if i.Key.Platform == platform && i.is(attributes) {
+			return i, true
 		}
 	}
 	return Image{}, false
 }
 
-// identities are the attributes that name an image and nothing else.
-var identities = []string{"image", "selfLink", "id", "name", "template", "location", "url", "urn"}
+func (i Image) is(attributes map[string]string) bool {
+	for k, v := range attributes {
+		if v == "" || i.Attributes[k] != v {
+			return false
+		}
+	}
+	return true
+}
 
-// Architectures, Platforms and count of the images.
+// Architectures of the images.
 func (s *Stream) Architectures() []string {
 	return s.distinct(func(k Key) string { return k.Architecture })
 }

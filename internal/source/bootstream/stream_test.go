@@ -127,16 +127,28 @@ func TestFind(t *testing.T) {
 func TestRecognise(t *testing.T) {
 	t.Parallel()
 	s := parse(t, coreos(t))
-	if i, ok := s.Recognise("gcp", "projects/rhcos-cloud/global/images/rhcos-9-6-20251023-0-gcp-x86-64"); !ok || i.Version != "9.6.20251023-0" {
+	link := map[string]string{"selfLink": "projects/rhcos-cloud/global/images/rhcos-9-6-20251023-0-gcp-x86-64"}
+	if i, ok := s.Recognise("gcp", link); !ok || i.Version != "9.6.20251023-0" {
 		t.Error(i, ok)
 	}
-	for _, v := range []string{"ami-0zzz", "", "rhcos-cloud"} {
-		if _, ok := s.Recognise("gcp", v); ok {
-			t.Errorf("%q is no image of the stream", v)
-		}
+	azure := map[string]string{"publisher": "azureopenshift", "offer": "aro4", "sku": "419-v2", "version": "419.6.20250523"}
+	if i, ok := s.Recognise("azure", azure); !ok || i.Key.Variant != "no-purchase-plan.hyperVGen2" {
+		t.Error(i, ok)
 	}
-	if _, ok := s.Recognise("gcp", "ami-0aaa"); ok {
-		t.Error("an image of another platform")
+	azure["sku"] = "mine"
+	for name, tc := range map[string]struct {
+		platform   string
+		attributes map[string]string
+	}{
+		"another sku":               {"azure", azure},
+		"an image nobody knows":     {"aws", map[string]string{"image": "ami-0zzz"}},
+		"nothing":                   {"aws", nil},
+		"an attribute that is none": {"aws", map[string]string{"family": ""}},
+		"of another platform":       {"gcp", map[string]string{"image": "ami-0aaa"}},
+	} {
+		if i, ok := s.Recognise(tc.platform, tc.attributes); ok {
+			t.Errorf("%s is recognised as %v", name, i)
+		}
 	}
 }
 
