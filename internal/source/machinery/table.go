@@ -216,32 +216,49 @@ func (k *ImageKind) check() error {
 		if (f.When == "") != (i == len(k.Forms)-1) {
 			return fmt.Errorf("the last form, and only it, has no when")
 		}
-		named := 0
-		for _, s := range f.Set {
-			if (s.From == "") == (s.Value == "") || s.Path == "" {
-				return fmt.Errorf("a field has a path and one of from and value")
-			}
-			if s.From != "" {
-				named++
-			}
-			paths = append(paths, s.Path)
+		fields, err := f.fields()
+		if err != nil {
+			return err
 		}
-		if named == 0 {
-			return fmt.Errorf("a form names an attribute of the image")
-		}
-		paths = append(append(paths, f.When), f.Clear...)
+		paths = append(append(append(paths, f.When), fields...), f.Clear...)
 	}
 	return checkAll(paths, k.Effects, k.Effect, k.Exclude, false)
 }
 
-func checkAll(paths []string, effects []Effect, effect string, exclude []Exclusion, needed bool) error {
+// fields are the paths that a form writes.
+func (f *Form) fields() ([]string, error) {
+	var paths []string
+	named := 0
+	for _, s := range f.Set {
+		if (s.From == "") == (s.Value == "") || s.Path == "" {
+			return nil, fmt.Errorf("a field has a path and one of from and value")
+		}
+		if s.From != "" {
+			named++
+		}
+		paths = append(paths, s.Path)
+	}
+	if named == 0 {
+		return nil, fmt.Errorf("a form names an attribute of the image")
+	}
+	return paths, nil
+}
+
+func checkEffect(effect string, needed bool) error {
 	known := []string{NewMachines, Replaces, Drifts}
-	if !slices.Contains(known, effect) && (needed || effect != "") {
-		return fmt.Errorf("effect %q is none of %s", effect, strings.Join(known, ", "))
+	if slices.Contains(known, effect) || effect == "" && !needed {
+		return nil
+	}
+	return fmt.Errorf("effect %q is none of %s", effect, strings.Join(known, ", "))
+}
+
+func checkAll(paths []string, effects []Effect, effect string, exclude []Exclusion, needed bool) error {
+	if err := checkEffect(effect, needed); err != nil {
+		return err
 	}
 	for _, e := range effects {
-		if !slices.Contains(known, e.Effect) {
-			return fmt.Errorf("effect %q is none of %s", e.Effect, strings.Join(known, ", "))
+		if err := checkEffect(e.Effect, true); err != nil {
+			return err
 		}
 		paths = append(paths, e.Path)
 	}
