@@ -5,7 +5,7 @@
 // package imports only apimachinery.
 //
 // Who writes what: people write the specs of Bundle (approval), TrustPolicy,
-// PinnedImageSet, UpdatePool, NodeConfig and ClusterUpdate; the controller writes Content,
+// PinnedImageSet, UpdatePool, NodeConfig, ImageTrack and ClusterUpdate; the controller writes Content,
 // the specs of NodeUpdate and every status but that of NodeUpdate; each node's
 // agent writes the status of the NodeUpdate that has the name of its node.
 //

@@ -37,6 +37,11 @@ type PinnedImageSetSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits"
 	Bundle string `json:"bundle,omitempty"`
+	// FromRegistry lets a node fetch what it lacks from the registry that an
+	// image's name says, by digest, through its container runtime and without
+	// credentials. Only outside of updates: an update never waits for a registry.
+	// +optional
+	FromRegistry bool `json:"fromRegistry,omitempty"`
 	// AllOfBundle pins every image of the bundle, without listing them.
 	// +optional
 	AllOfBundle bool `json:"allOfBundle,omitempty"`
@@ -76,6 +81,7 @@ type PinnedImageSetStatus struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="has(self.spec.bundle) || !has(self.spec.allOfBundle) || !self.spec.allOfBundle",message="allOfBundle needs spec.bundle: name the digest of the bundle"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.bundle) || !has(self.spec.fromRegistry) || !self.spec.fromRegistry",message="fromRegistry is for images of no bundle: leave out one of bundle and fromRegistry"
 type PinnedImageSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -34,6 +34,7 @@ func addKinds(s *runtime.Scheme) error {
 		&NodeConfig{}, &NodeConfigList{},
 		&InPlacePlan{}, &InPlacePlanList{},
 		&Updater{}, &UpdaterList{},
+		&ImageTrack{}, &ImageTrackList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

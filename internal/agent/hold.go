@@ -56,7 +56,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return true
 	}
 	var verdicts []model.Verdict
-	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w)}
+	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w), busy: a.runner.Busy()}
 	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
 		verdicts, src.closed = vs, true
 	}
@@ -163,8 +163,8 @@ func (a *Agent) partial(w *told.Want) map[string]bool {
 type source struct {
 	lib    *loadagent.Library
 	policy loadagent.Policy
-	// closed: nothing may be loaded now.
-	closed bool
+	// closed: nothing may be loaded now; busy: a run is under way.
+	closed, busy bool
 	// partial are bundles of which something this node wants is not here yet.
 	partial map[string]bool
 }
@@ -189,6 +189,12 @@ func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
 		}
 	}
 	return out, true
+}
+
+// MayPull: what comes from no bundle, if there is room, and while no update runs
+// here: that one waits for no registry.
+func (s source) MayPull(img model.HeldImage) bool {
+	return img.Registry && img.Bundle == "" && !s.closed && !s.busy
 }
 
 func (s source) Open(digest string) (io.ReadCloser, error) { return s.lib.Open(digest) }

@@ -15,6 +15,8 @@ type HeldImage struct {
 	Digest string `json:"digest"`
 	// Bundle the image comes from, by digest.
 	Bundle string `json:"bundle"`
+	// Registry: the node's runtime may fetch it from the registry in its name.
+	Registry bool `json:"registry,omitempty"`
 }
 
 // HeldPayload is one file of a bundle that a node keeps for its updaters.

@@ -43,7 +43,11 @@ func Open(socket string) (*Client, error) {
 
 // inTime bounds every call.
 func (c *Client) inTime(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	limit := c.limit
+	if l, ok := ctx.Value(longCall{}).(time.Duration); ok {
+		limit = l
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return call(ctx, method, req, reply, cc, opts...)
 }
@@ -96,6 +100,21 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	}
 	return out, nil
 }
+
+// Pull has the runtime fetch an image from the registry that its name says, or
+// from the mirrors that the runtime knows, without credentials. limit bounds it:
+// an image may be large and a line slow.
+func (c *Client) Pull(ctx context.Context, name string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, longCall{}, limit), limit)
+	defer cancel()
+	if _, err := c.images.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: name}}); err != nil {
+		return fmt.Errorf("CRI pull of image %s: %w", name, err)
+	}
+	return nil
+}
+
+// longCall is the key of a limit other than the client's.
+type longCall struct{}
 
 // ImageID is the ID behind a name, empty if the runtime does not have it.
 func (c *Client) ImageID(ctx context.Context, name string) (string, error) {

@@ -1,6 +1,6 @@
-// Package cri asks a container runtime over CRI what it has and what runs. It
-// never changes anything: what CRI reports is the proof that images are there
-// and pinned, whatever was written elsewhere.
+// Package cri asks a container runtime over CRI what it has and what runs. What
+// CRI reports is the proof that images are there and pinned, whatever was written
+// elsewhere. It changes nothing but what two calls say: Stop, Pull.
 //
 // Inputs: the runtime's socket. Outputs: images with their names, digests and
 // pins; the containers of static pods; the image file system. Callers: the

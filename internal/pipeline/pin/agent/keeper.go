@@ -28,10 +28,18 @@ type Runtime interface {
 	Unpin(ctx context.Context, names []string) error
 }
 
+// Puller is a Runtime that can fetch an image from a registry itself, and pins
+// it as Load does.
+type Puller interface {
+	Pull(ctx context.Context, img containerd.Image) (names []string, err error)
+}
+
 // Source knows the images of bundles.
 type Source interface {
 	// Image describes a held image; ok is false while not all its blobs are here.
 	Image(img model.HeldImage) (out containerd.Image, ok bool)
+	// MayPull reports whether the runtime may fetch it from a registry now.
+	MayPull(img model.HeldImage) bool
 	containerd.Blobs
 }
 
@@ -120,10 +128,25 @@ func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source) (boo
 		return ok, err
 	}
 	what, ok := src.Image(img)
-	if !ok {
+	switch {
+	case !ok && src.MayPull(img):
+		return k.pull(ctx, img)
+	case !ok:
 		return false, nil
 	}
 	names, err := k.runtime.Load(ctx, what, src)
+	if err != nil {
+		return false, err
+	}
+	return true, k.remember(img, names)
+}
+
+func (k *Keeper) pull(ctx context.Context, img model.HeldImage) (bool, error) {
+	puller, can := k.runtime.(Puller)
+	if !can {
+		return false, fmt.Errorf("image %s: refit cannot have this node's runtime fetch from a registry; bring the image in a bundle", img.Name)
+	}
+	names, err := puller.Pull(ctx, containerd.Image{Name: img.Name, Digest: img.Digest})
 	if err != nil {
 		return false, err
 	}

@@ -64,6 +64,7 @@ type shelf []string
 func (s shelf) Image(img model.HeldImage) (containerd.Image, bool) {
 	return containerd.Image{Name: img.Name, Digest: img.Digest}, slices.Contains(s, img.Name)
 }
+func (shelf) MayPull(model.HeldImage) bool       { return false }
 func (shelf) Open(string) (io.ReadCloser, error) { return nil, errors.New("not used") }
 
 func list(names ...string) (out []model.HeldImage) {

@@ -1,0 +1,410 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Where a track looks.
+const (
+	// SourceRegistry: the repository, or a mirror of it.
+	SourceRegistry = "Registry"
+	// SourceBundles: the bundles that the cluster holds. Without a registry
+	// applying a bundle is the only thing that moves tags.
+	SourceBundles = "Bundles"
+)
+
+// What a track does with what it may take.
+const (
+	// ModePropose: a patch is written to a ConfigMap; nothing is changed.
+	ModePropose = "Propose"
+	// ModeWrite: the digest is written into the workloads.
+	ModeWrite = "Write"
+)
+
+// Tiers of tags.
+const (
+	TierShort        = "Short"
+	TierIntermediate = "Intermediate"
+	TierLong         = "Long"
+)
+
+// Classes of a change, mildest first.
+const (
+	ClassSecurity   = "SecurityRebuild" // rebuilt for a known security fix
+	ClassRebuild    = "Rebuild"         // same version, same definition, built again
+	ClassImageFix   = "ImageFix"        // same version, the definition was mended
+	ClassNewVersion = "NewVersion"      // another version of the application
+	ClassUnordered  = "Unordered"       // it cannot be shown which is newer
+	ClassBackwards  = "Backwards"       // older than what runs
+	ClassTagLies    = "TagLies"         // the version inside is not the one in the tag
+	ClassAdopt      = "Adopt"           // the bytes that run already, not yet named by digest
+)
+
+// Decisions about a candidate.
+const (
+	DecisionAutomatic = "Automatic"
+	DecisionApproved  = "Approved"
+	DecisionWaits     = "Waits" // until it is old enough, or a freeze is over
+	DecisionApproval  = "NeedsApproval"
+	DecisionBlocked   = "Blocked"
+)
+
+// TrackFollow says which pointer is followed.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.tag) != has(self.tier)",message="set exactly one of tag (one pointer, for example 2.6.2-rev1) and tier (the newest pointer of a tier in a range of versions)"
+// +kubebuilder:validation:XValidation:rule="!has(self.versions) || has(self.tier)",message="versions needs tier: a single tag has one version"
+type TrackFollow struct {
+	// Tag that is followed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_][A-Za-z0-9._-]*$')",message="must be a tag without the repository: letters, digits, dot, dash and underscore"
+	Tag string `json:"tag,omitempty"`
+	// Tier whose newest tag is followed.
+	// +optional
+	// +kubebuilder:validation:Enum=Short;Intermediate;Long
+	Tier string `json:"tier,omitempty"`
+	// Versions of the application that count, for example ~2.6. Empty is all.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Versions string `json:"versions,omitempty"`
+}
+
+// TrackTarget picks workloads. In them every container whose image is of the
+// track's repository is meant.
+type TrackTarget struct {
+	// Kind of the workload. Static pods are only proposed: their files belong to
+	// the node.
+	// +kubebuilder:validation:Enum=Deployment;DaemonSet;StatefulSet;CronJob;StaticPod
+	Kind string `json:"kind"`
+	// Namespace of the workload.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// Name of the workload; of a static pod without the node's name. Empty is
+	// every one that Selector matches.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// Selector of the workloads' own labels; neither name nor selector is every
+	// workload of the kind in the namespace.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// TrackApproval is a person's word for one digest. It dies when the tag moves
+// again, or when somebody rolls back from it.
+type TrackApproval struct {
+	// Digest of the candidate.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.size() == 71 && self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as status.candidates has it; a tag cannot be approved, it can move"
+	Digest string `json:"digest"`
+	// Serial of the candidate when it was looked at, from status.candidates. A
+	// candidate with a higher one is not what was looked at.
+	// +kubebuilder:validation:Minimum=1
+	Serial int64 `json:"serial"`
+	// AnyOrder lets it be older than what runs, or of unknown age.
+	// +optional
+	AnyOrder bool `json:"anyOrder,omitempty"`
+	// By and Reason are for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	By string `json:"by,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Reason string `json:"reason,omitempty"`
+}
+
+// TrackRefusal is a digest that is never taken, until the entry is removed. To
+// refuse what runs is to roll back to what ran before.
+type TrackRefusal struct {
+	// Digest that is refused.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.size() == 71 && self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits"
+	Digest string `json:"digest"`
+	// Reason for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Reason string `json:"reason,omitempty"`
+}
+
+// PullSecret names a Secret of type kubernetes.io/dockerconfigjson.
+type PullSecret struct {
+	// Name of the Secret in the namespace refit-system.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// ImageTrackSpec says which tag is followed and who may take what is behind it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.follow.tier) || !has(self.scheme) || !self.scheme.startsWith('floating')",message="scheme floating has no tiers and no order: follow one tag"
+// +kubebuilder:validation:XValidation:rule="!has(self.source) || self.source != 'Bundles' || (!has(self.mirrors) && !has(self.pullSecret))",message="mirrors and pullSecret are for source Registry: bundles are read from the nodes that hold them"
+type ImageTrackSpec struct {
+	// Repository with its registry, without a tag, for example registry.example/shop/app.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+$')",message="must be a registry and a path without tag or digest, for example registry.example/shop/app"
+	Repository string `json:"repository"`
+	// Source: Registry, or Bundles for those that the cluster holds.
+	// +optional
+	// +kubebuilder:default=Registry
+	// +kubebuilder:validation:Enum=Registry;Bundles
+	Source string `json:"source,omitempty"`
+	// Mirrors are repositories with the same images, asked first, in order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=255
+	Mirrors []string `json:"mirrors,omitempty"`
+	// PullSecret for the controller's own questions to the registry.
+	// +optional
+	PullSecret *PullSecret `json:"pullSecret,omitempty"`
+	// Scheme of the tags, as `refit tags compare --scheme` takes it: rev
+	// (2.6.2-rev1-b5.1), dotted, dashed, release, distro-r, single, semver, date,
+	// floating; with the variants that the repository has (rev:alpine,slim); or
+	// regexp: and an expression with the groups app, variant, rev, build. It is
+	// declared, never guessed.
+	// +optional
+	// +kubebuilder:default=rev
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(rev|dotted|dashed|release|distro-r|single|semver|date|floating)(:[A-Za-z0-9._,-]+)?$') || self.startsWith('regexp:')",message="must be rev, dotted, dashed, release, distro-r, single, semver, date or floating, with variants if the repository has some (rev:alpine,slim), or regexp: and an expression with the groups app, variant, rev, build"
+	Scheme string `json:"scheme,omitempty"`
+	// Follow says which pointer.
+	Follow TrackFollow `json:"follow"`
+	// Automatic are the classes that may move by themselves; all others need an
+	// approval. Of node-critical workloads (kube-system's, host network, system
+	// priority) only security rebuilds may.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:Enum=SecurityRebuild;Rebuild;ImageFix;NewVersion
+	Automatic []string `json:"automatic,omitempty"`
+	// MinAgeSeconds since a candidate was first seen before it moves by itself.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=7776000
+	MinAgeSeconds int32 `json:"minAgeSeconds,omitempty"`
+	// Freeze keeps everything where it is; it is still looked and told.
+	// +optional
+	Freeze bool `json:"freeze,omitempty"`
+	// IntervalSeconds between two looks at the followed tag.
+	// +optional
+	// +kubebuilder:default=3600
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=604800
+	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
+	// DiscoverSeconds between two listings of the repository, for new tags of the
+	// tier. All tracks of a repository share a listing.
+	// +optional
+	// +kubebuilder:default=21600
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=604800
+	DiscoverSeconds int32 `json:"discoverSeconds,omitempty"`
+	// Targets are the workloads that run the image.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Targets []TrackTarget `json:"targets,omitempty"`
+	// Mode: Propose writes a patch to ConfigMap refit-nodes/track-NAME, Write
+	// changes the workloads. What Argo CD, Flux or Helm own is only ever proposed.
+	// +optional
+	// +kubebuilder:default=Propose
+	// +kubebuilder:validation:Enum=Propose;Write
+	Mode string `json:"mode,omitempty"`
+	// Preload brings a digest to the nodes that run the workloads before these
+	// are restarted: from bundles, or by the nodes' runtimes from the registry
+	// (without credentials).
+	// +optional
+	// +kubebuilder:default=true
+	Preload *bool `json:"preload,omitempty"`
+	// Approvals by digest.
+	// +optional
+	// +listType=map
+	// +listMapKey=digest
+	// +kubebuilder:validation:MaxItems=32
+	Approvals []TrackApproval `json:"approvals,omitempty"`
+	// Refused digests.
+	// +optional
+	// +listType=map
+	// +listMapKey=digest
+	// +kubebuilder:validation:MaxItems=64
+	Refused []TrackRefusal `json:"refused,omitempty"`
+}
+
+// TrackedImage is one image that a track knows.
+type TrackedImage struct {
+	// Digest of its index or manifest.
+	Digest string `json:"digest"`
+	// Tag that is followed, and the long tag that names this build, if one does.
+	Tag string `json:"tag"`
+	// +optional
+	LongTag string `json:"longTag,omitempty"`
+	// AppVersion found inside.
+	// +optional
+	AppVersion string `json:"appVersion,omitempty"`
+	// Same are the digests under it that a runtime may report instead: platform
+	// manifests, configurations.
+	// +optional
+	// +listType=atomic
+	Same []string `json:"same,omitempty"`
+	// At is when it was first seen, or when it was taken.
+	// +optional
+	At *metav1.Time `json:"at,omitempty"`
+}
+
+// TrackedTag is a pointer and what is behind it.
+type TrackedTag struct {
+	TrackedImage `json:",inline"`
+	// Serial of the track when the tag got this digest.
+	Serial int64 `json:"serial"`
+	// Gone: the tag was deleted.
+	// +optional
+	Gone bool `json:"gone,omitempty"`
+}
+
+// TrackCandidate is an image that could be taken, and what is thought of it.
+type TrackCandidate struct {
+	Digest string `json:"digest"`
+	Tag    string `json:"tag"`
+	// +optional
+	LongTag string `json:"longTag,omitempty"`
+	// Class of the change from what runs.
+	Class string `json:"class"`
+	// Decision and why.
+	Decision string `json:"decision"`
+	Why      string `json:"why"`
+	// Serial that an approval must name.
+	Serial int64 `json:"serial"`
+	// Since when it is known.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// RolledBack is a digest that somebody left again.
+type RolledBack struct {
+	Digest string `json:"digest"`
+	// To what.
+	To string `json:"to"`
+	// By spec (refused) or a workload that was taken back.
+	By string `json:"by"`
+	// Serial when it was noticed: only an approval after it takes it again.
+	Serial int64 `json:"serial"`
+	// +optional
+	At *metav1.Time `json:"at,omitempty"`
+}
+
+// RunningDigest is one digest that pods of the targets run.
+type RunningDigest struct {
+	Digest string `json:"digest"`
+	// +optional
+	LongTag string `json:"longTag,omitempty"`
+	Pods    int32  `json:"pods"`
+	// Nodes, the first 16 by name.
+	// +listType=atomic
+	Nodes []string `json:"nodes"`
+}
+
+// TrackedWorkload is how far one target is.
+type TrackedWorkload struct {
+	// Workload as Kind/namespace/name.
+	Workload string `json:"workload"`
+	// State: Current, Waiting, Preloading, Rolling, Proposed, Blocked, OnNextRun.
+	State string `json:"state"`
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// PollError is why the last look failed.
+type PollError struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Since when it fails.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// ImageTrackStatus is all that a track remembers. A look that finds nothing
+// new changes nothing of it.
+type ImageTrackStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Serial counts what happened: tags that moved, roll-backs.
+	// +optional
+	Serial int64 `json:"serial,omitempty"`
+	// Endpoint is the repository or the bundle that answered last.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+	// Tags that are followed, with their last digest.
+	// +optional
+	// +listType=map
+	// +listMapKey=tag
+	Tags []TrackedTag `json:"tags,omitempty"`
+	// Candidates that could be taken now.
+	// +optional
+	// +listType=atomic
+	Candidates []TrackCandidate `json:"candidates,omitempty"`
+	// Approved is the digest that the targets are to run.
+	// +optional
+	Approved *TrackedImage `json:"approved,omitempty"`
+	// History of what was approved before, the latest first; the first is where a
+	// roll-back goes, and is kept on the nodes.
+	// +optional
+	// +listType=atomic
+	History []TrackedImage `json:"history,omitempty"`
+	// RolledBack digests, not taken again by themselves.
+	// +optional
+	// +listType=map
+	// +listMapKey=digest
+	RolledBack []RolledBack `json:"rolledBack,omitempty"`
+	// Running digests of the targets' pods.
+	// +optional
+	// +listType=atomic
+	Running []RunningDigest `json:"running,omitempty"`
+	// Preloaded nodes of those that run the targets, as "done/wanted".
+	// +optional
+	Preloaded string `json:"preloaded,omitempty"`
+	// Workloads of the targets.
+	// +optional
+	// +listType=atomic
+	Workloads []TrackedWorkload `json:"workloads,omitempty"`
+	// PollError of the last look, none if it went well.
+	// +optional
+	PollError *PollError `json:"pollError,omitempty"`
+	// Conditions: Ready, Reconciling, Stalled, Skewed.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ImageTrack follows a tag of a repository for some workloads: it says what is
+// new behind it and of which kind, and takes what it may, by digest.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rtrack
+// +kubebuilder:printcolumn:name="Repository",type=string,priority=1,JSONPath=`.spec.repository`
+// +kubebuilder:printcolumn:name="Runs",type=string,JSONPath=`.status.approved.longTag`
+// +kubebuilder:printcolumn:name="Newest",type=string,JSONPath=`.status.candidates[0].longTag`
+// +kubebuilder:printcolumn:name="Class",type=string,JSONPath=`.status.candidates[0].class`
+// +kubebuilder:printcolumn:name="Decision",type=string,JSONPath=`.status.candidates[0].decision`
+// +kubebuilder:printcolumn:name="Preloaded",type=string,JSONPath=`.status.preloaded`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type ImageTrack struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ImageTrackSpec `json:"spec"`
+	// +optional
+	Status ImageTrackStatus `json:"status,omitempty"`
+}
+
+// ImageTrackList is a list of ImageTracks.
+//
+// +kubebuilder:object:root=true
+type ImageTrackList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ImageTrack `json:"items"`
+}

@@ -1,0 +1,47 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/images"
+
+	"github.com/refit-dev/refit/internal/host/disk"
+)
+
+// pullTime bounds one fetch from a registry.
+const pullTime = 15 * time.Minute
+
+// Pull has the runtime fetch an image from the registry in its name, by its
+// digest and without credentials, through CRI: so the runtime's own mirrors and
+// certificates count, as they do for the kubelet. Then it makes the image's
+// names, pinned, as Load does. The tag of the name is ours to give: what other
+// tags name on this node stays.
+func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
+	byDigest := repository(img.Name) + "@" + img.Digest
+	if err := c.cri.Pull(ctx, byDigest, pullTime); err != nil {
+		return nil, err
+	}
+	got, err := c.api.ImageService().Get(ctx, byDigest)
+	if err != nil {
+		return nil, fmt.Errorf("image %s was fetched and is not there: %w", img.Name, err)
+	}
+	if got.Target.Digest.String() != img.Digest {
+		return nil, fmt.Errorf("image %s: the runtime has %s under it", byDigest, got.Target.Digest)
+	}
+	names, err := c.names(ctx, images.Image{Name: img.Name, Target: got.Target}, repository(img.Name))
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", img.Name, err)
+	}
+	root, snapshots, _, err := c.roots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{root, snapshots} {
+		if err := disk.SyncFS(dir); err != nil {
+			return nil, err
+		}
+	}
+	return names, c.record(ctx, names, got.Target)
+}

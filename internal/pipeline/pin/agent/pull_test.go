@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// registries is a runtime that can fetch.
+type registries struct {
+	*memory
+	pulls []string
+	away  error
+}
+
+func (r *registries) Pull(ctx context.Context, img containerd.Image) ([]string, error) {
+	r.pulls = append(r.pulls, img.Name)
+	if r.away != nil {
+		return nil, r.away
+	}
+	return r.Load(ctx, img, nil)
+}
+
+// online is a source whose registry images may be fetched.
+type online struct{ shelf }
+
+func (online) MayPull(img model.HeldImage) bool { return img.Registry }
+
+// R3.51: an image of no bundle is fetched by the runtime, and only such.
+func TestPullsWhatMayComeFromARegistry(t *testing.T) {
+	fetched := model.HeldImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true}
+	of := model.HeldImage{Name: "bundled:1", Digest: "sha256:b", Bundle: "sha256:x"}
+	sync := func(t *testing.T, rt Runtime, src Source) Result {
+		t.Helper()
+		k, err := NewKeeper(rt, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := k.Sync(t.Context(), []model.HeldImage{fetched, of}, src, func(Result) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	t.Run("it is fetched and pinned; what a bundle brings is waited for", func(t *testing.T) {
+		rt := &registries{memory: newMemory()}
+		r := sync(t, rt, online{})
+		if len(rt.pulls) != 1 || rt.pulls[0] != fetched.Name || r.Held != 1 || r.Pinned != 1 || r.Waiting != 1 {
+			t.Fatalf("%v %+v", rt.pulls, r)
+		}
+	})
+	t.Run("R3.69: a registry that is away is said, with the image", func(t *testing.T) {
+		rt := &registries{memory: newMemory(), away: errors.New("connection refused")}
+		if r := sync(t, rt, online{}); !errors.Is(r.Failed[fetched.Name], rt.away) || r.Held != 0 {
+			t.Fatalf("%+v", r)
+		}
+	})
+	t.Run("where it may not be fetched it waits", func(t *testing.T) {
+		rt := &registries{memory: newMemory()}
+		if r := sync(t, rt, shelf{}); len(rt.pulls) != 0 || r.Waiting != 2 {
+			t.Fatalf("%v %+v", rt.pulls, r)
+		}
+	})
+	t.Run("a runtime that cannot be asked to fetch says so", func(t *testing.T) {
+		if r := sync(t, newMemory(), online{}); r.Failed[fetched.Name] == nil {
+			t.Fatalf("%+v", r)
+		}
+	})
+}

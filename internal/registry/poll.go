@@ -1,0 +1,397 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/opencontainers/go-digest"
+)
+
+const (
+	// pollTime bounds one question.
+	pollTime = 20 * time.Second
+	// maxAnswer is the largest manifest or configuration that is read, in bytes.
+	maxAnswer = 8 << 20
+	// maxPages of one listing.
+	maxPages = 100
+)
+
+// manifestTypes are all that is accepted: with fewer, a registry may answer with
+// a platform's manifest in place of the index, and so with another digest.
+var manifestTypes = []string{
+	"application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json",
+	"application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.docker.distribution.manifest.v2+json",
+}
+
+var validDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// Poller asks registries again and again, politely: HEAD before GET, nothing
+// twice that did not change, nothing at all of one that said to wait. What it
+// remembers saves requests; to lose it does no harm. Safe for concurrent use.
+type Poller struct {
+	inner http.RoundTripper
+	now   func() time.Time
+
+	mu    sync.Mutex
+	hosts map[string]*rest
+	conns map[string]*conn
+	heads map[string]head
+	lists map[string]listing
+}
+
+// NewPoller makes a poller over a transport (nil is the usual one), with a clock.
+func NewPoller(over http.RoundTripper, now func() time.Time) *Poller {
+	if over == nil {
+		over = http.DefaultTransport
+	}
+	return &Poller{inner: over, now: now, hosts: map[string]*rest{}, conns: map[string]*conn{}, heads: map[string]head{}, lists: map[string]listing{}}
+}
+
+// Place is a repository and who asks.
+type Place struct {
+	// Repository with its registry, normalised, without tag.
+	Repository string
+	// Keys to registries; nil asks as nobody. They are never told in an error.
+	Keys *Keys
+}
+
+// conn is an authenticated way to a repository.
+type conn struct {
+	repo   name.Repository
+	client *http.Client
+	scheme string
+}
+
+type head struct {
+	digest, etag string
+	at           time.Time
+}
+
+type listing struct {
+	tags []string
+	at   time.Time
+}
+
+// Digest is what is behind a tag now: of its index, if it has one. An answer
+// that is younger than fresh is not asked for again, also if another track got it.
+func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Duration) (string, error) {
+	key := at.key() + " " + tag
+	p.mu.Lock()
+	known, asked := p.heads[key]
+	p.mu.Unlock()
+	if asked && fresh > 0 && p.now().Sub(known.at) < fresh {
+		return known.digest, nil
+	}
+	header := http.Header{"Accept": {strings.Join(manifestTypes, ", ")}}
+	if known.etag != "" {
+		header.Set("If-None-Match", known.etag)
+	}
+	resp, err := p.ask(ctx, at, http.MethodHead, "manifests/"+tag, header)
+	if err != nil {
+		if f := (*Failure)(nil); errors.As(err, &f) && f.Kind == TagGone {
+			p.forget(key)
+		}
+		return "", err
+	}
+	if resp.status == http.StatusNotModified {
+		p.remember(key, head{known.digest, known.etag, p.now()})
+		return known.digest, nil
+	}
+	d := resp.header.Get("Docker-Content-Digest")
+	if !validDigest.MatchString(d) {
+		if d, err = p.digestOf(ctx, at, tag); err != nil {
+			return "", err
+		}
+	}
+	p.remember(key, head{d, resp.header.Get("Etag"), p.now()})
+	return d, nil
+}
+
+// digestOf reads a manifest of a registry that does not say its digest.
+func (p *Poller) digestOf(ctx context.Context, at Place, tag string) (string, error) {
+	resp, err := p.ask(ctx, at, http.MethodGet, "manifests/"+tag, http.Header{"Accept": {strings.Join(manifestTypes, ", ")}})
+	if err != nil {
+		return "", err
+	}
+	return digest.FromBytes(resp.body).String(), nil
+}
+
+func (p *Poller) remember(key string, h head) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heads[key] = h
+}
+
+func (p *Poller) forget(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.heads, key)
+}
+
+// Tags lists a repository, sorted: one listing serves all that ask within fresh.
+func (p *Poller) Tags(ctx context.Context, at Place, fresh time.Duration) ([]string, error) {
+	p.mu.Lock()
+	known, asked := p.lists[at.key()]
+	p.mu.Unlock()
+	if asked && fresh > 0 && p.now().Sub(known.at) < fresh {
+		return slices.Clone(known.tags), nil
+	}
+	var tags []string
+	next := "tags/list"
+	for range maxPages {
+		resp, err := p.ask(ctx, at, http.MethodGet, next, http.Header{"Accept": {"application/json"}})
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Tags []string `json:"tags"`
+		}
+		if err := json.Unmarshal(resp.body, &page); err != nil {
+			return nil, at.failure(Odd, fmt.Errorf("its list of tags is no JSON: %w", err))
+		}
+		tags = append(tags, page.Tags...)
+		if next = nextPage(resp.header.Get("Link")); next == "" {
+			break
+		}
+	}
+	slices.Sort(tags)
+	tags = slices.Compact(tags)
+	p.mu.Lock()
+	p.lists[at.key()] = listing{tags, p.now()}
+	p.mu.Unlock()
+	return slices.Clone(tags), nil
+}
+
+var linkNext = regexp.MustCompile(`<([^>]+)>;\s*rel="?next"?`)
+
+// nextPage is the rest of the path of a listing's next page, "" at the end. Only
+// its query is taken: the page is one of the same repository.
+func nextPage(link string) string {
+	m := linkNext.FindStringSubmatch(link)
+	if m == nil {
+		return ""
+	}
+	u, err := url.Parse(m[1])
+	if err != nil || u.RawQuery == "" {
+		return ""
+	}
+	return "tags/list?" + u.RawQuery
+}
+
+// Description is what an image says of itself.
+type Description struct {
+	// AppVersion of its label or annotation org.opencontainers.image.version.
+	AppVersion string
+	// Labels of the index, its first platform's manifest and configuration; the
+	// outer ones win.
+	Labels map[string]string
+	// Same are the digests of platform manifests and configurations under it.
+	Same []string
+}
+
+type manifest struct {
+	Annotations map[string]string `json:"annotations"`
+	Manifests   []struct {
+		Digest   string `json:"digest"`
+		Platform *struct {
+			OS string `json:"os"`
+		} `json:"platform"`
+	} `json:"manifests"`
+	Config *struct {
+		Digest string `json:"digest"`
+	} `json:"config"`
+}
+
+// maxPlatforms of an image that are looked at.
+const maxPlatforms = 8
+
+// Describe reads the manifests and the configurations under a digest. It is for
+// images that were not known before: it costs a few requests.
+func (p *Poller) Describe(ctx context.Context, at Place, d string) (Description, error) {
+	out := Description{Labels: map[string]string{}}
+	top, err := p.manifest(ctx, at, d)
+	if err != nil {
+		return out, err
+	}
+	out.add(top.Annotations)
+	platforms := []manifest{top}
+	if len(top.Manifests) > 0 {
+		platforms = nil
+	}
+	for _, m := range top.Manifests {
+		if m.Platform != nil && m.Platform.OS == "unknown" || len(platforms) == maxPlatforms {
+			continue // an attestation
+		}
+		child, err := p.manifest(ctx, at, m.Digest)
+		if err != nil {
+			return out, err
+		}
+		out.Same = append(out.Same, m.Digest)
+		platforms = append(platforms, child)
+	}
+	for i, m := range platforms {
+		if m.Config == nil {
+			continue
+		}
+		out.Same = append(out.Same, m.Config.Digest)
+		if i == 0 {
+			if err := p.labels(ctx, at, m, &out); err != nil {
+				return out, err
+			}
+		}
+	}
+	out.AppVersion = out.Labels["org.opencontainers.image.version"]
+	return out, nil
+}
+
+func (d *Description) add(labels map[string]string) {
+	for k, v := range labels {
+		if _, has := d.Labels[k]; !has {
+			d.Labels[k] = v
+		}
+	}
+}
+
+func (p *Poller) labels(ctx context.Context, at Place, m manifest, out *Description) error {
+	out.add(m.Annotations)
+	raw, err := p.checked(ctx, at, "blobs/", m.Config.Digest, "")
+	if err != nil {
+		return err
+	}
+	var c struct {
+		Config struct {
+			Labels map[string]string `json:"Labels"`
+		} `json:"config"`
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return at.failure(Odd, fmt.Errorf("configuration %s is no JSON: %w", m.Config.Digest, err))
+	}
+	out.add(c.Config.Labels)
+	return nil
+}
+
+func (p *Poller) manifest(ctx context.Context, at Place, d string) (m manifest, err error) {
+	raw, err := p.checked(ctx, at, "manifests/", d, strings.Join(manifestTypes, ", "))
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, at.failure(Odd, fmt.Errorf("manifest %s is no JSON: %w", d, err))
+	}
+	return m, nil
+}
+
+// checked reads something by its digest, and compares it.
+func (p *Poller) checked(ctx context.Context, at Place, what, d, accept string) ([]byte, error) {
+	if !validDigest.MatchString(d) {
+		return nil, at.failure(Odd, fmt.Errorf("%q is no digest", d))
+	}
+	header := http.Header{}
+	if accept != "" {
+		header.Set("Accept", accept)
+	}
+	resp, err := p.ask(ctx, at, http.MethodGet, what+d, header)
+	if err != nil {
+		return nil, err
+	}
+	if got := digest.FromBytes(resp.body).String(); got != d {
+		return nil, at.failure(Odd, fmt.Errorf("asked for %s it answers with %s", d, got))
+	}
+	return resp.body, nil
+}
+
+// answer of a registry.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// ask puts one question, unless the registry is to be left alone.
+func (p *Poller) ask(ctx context.Context, at Place, method, path string, header http.Header) (*answer, error) {
+	host, _, _ := strings.Cut(at.Repository, "/")
+	if err := p.mayAsk(host); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pollTime)
+	defer cancel()
+	a, err := p.once(ctx, at, method, path, header)
+	if err == nil {
+		err = at.judge(a, path)
+	}
+	p.note(host, a, err)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (p *Poller) once(ctx context.Context, at Place, method, path string, header http.Header) (*answer, error) {
+	c, err := p.conn(ctx, at)
+	if err != nil {
+		return nil, at.failed(err)
+	}
+	u := c.scheme + "://" + c.repo.RegistryStr() + "/v2/" + c.repo.RepositoryStr() + "/" + path
+	req, err := http.NewRequestWithContext(ctx, method, u, nil)
+	if err != nil {
+		return nil, at.failure(Odd, err)
+	}
+	req.Header = header
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return nil, at.failed(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, at.failed(err)
+	}
+	if len(body) > maxAnswer {
+		return nil, at.failure(Odd, fmt.Errorf("its answer has more than %d bytes", maxAnswer))
+	}
+	return &answer{resp.StatusCode, resp.Header, bytes.Clone(body)}, nil
+}
+
+// conn is the way to a repository; who has one asks no more than what is asked.
+func (p *Poller) conn(ctx context.Context, at Place) (*conn, error) {
+	p.mu.Lock()
+	c := p.conns[at.key()]
+	p.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	repo, err := name.NewRepository(at.Repository)
+	if err != nil {
+		return nil, fmt.Errorf("repository %q: %w", at.Repository, err)
+	}
+	auth := authn.Anonymous
+	if at.Keys != nil {
+		auth = at.Keys.of(repo.RegistryStr())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pollTime)
+	defer cancel()
+	rt, err := transport.NewWithContext(ctx, repo.Registry, auth, transport.NewUserAgent(p.inner, "refit"), []string{repo.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, err
+	}
+	// The transport puts the scheme right that the registry speaks.
+	c = &conn{repo: repo, client: &http.Client{Transport: rt}, scheme: repo.Registry.Scheme()}
+	p.mu.Lock()
+	p.conns[at.key()] = c
+	p.mu.Unlock()
+	return c, nil
+}
