@@ -1,0 +1,19 @@
+// Package track decides what is new behind a tag that is followed, who may take
+// it, and which workload gets it next. It is pure.
+//
+// Promise: follow the pointer, run the digest, name by the long tag. Nothing
+// goes backwards by itself: where it cannot be shown that an image is newer, a
+// person must say so. An approval is for one digest and dies when the tag moves
+// again. A digest that somebody rolled back from is not taken again by any look,
+// only by an approval that was given afterwards. One workload at a time, and
+// never more of its pods down than its budgets allow; what belongs to a GitOps
+// tool is proposed, not changed.
+//
+// Inputs: Track (what a person said), State (what is remembered), Look (what a
+// registry or a bundle answered), what the workloads name and run, now. Outputs:
+// the next State, Candidates with class, decision and why, Rows and Steps.
+// Callers: internal/controller/tracks, internal/cli/tagscmd.
+//
+//	s := track.Take(t, state, look, now)
+//	s, candidates := track.Decide(t, s, found, now)
+package track
