@@ -228,34 +228,40 @@ func (p *Poller) Describe(ctx context.Context, at Place, d string) (Description,
 		return out, err
 	}
 	out.add(top.Annotations)
-	platforms := []manifest{top}
-	if len(top.Manifests) > 0 {
-		platforms = nil
+	platforms, err := p.platforms(ctx, at, top, &out)
+	if err != nil {
+		return out, err
 	}
+	for _, m := range platforms {
+		if m.Config != nil {
+			out.Same = append(out.Same, m.Config.Digest)
+		}
+	}
+	if len(platforms) > 0 && platforms[0].Config != nil {
+		err = p.labels(ctx, at, platforms[0], &out)
+	}
+	out.AppVersion = out.Labels["org.opencontainers.image.version"]
+	return out, err
+}
+
+// platforms are the manifests of an index, or the one manifest there is.
+func (p *Poller) platforms(ctx context.Context, at Place, top manifest, out *Description) ([]manifest, error) {
+	if len(top.Manifests) == 0 {
+		return []manifest{top}, nil
+	}
+	var all []manifest
 	for _, m := range top.Manifests {
-		if m.Platform != nil && m.Platform.OS == "unknown" || len(platforms) == maxPlatforms {
+		if m.Platform != nil && m.Platform.OS == "unknown" || len(all) == maxPlatforms {
 			continue // an attestation
 		}
 		child, err := p.manifest(ctx, at, m.Digest)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
 		out.Same = append(out.Same, m.Digest)
-		platforms = append(platforms, child)
+		all = append(all, child)
 	}
-	for i, m := range platforms {
-		if m.Config == nil {
-			continue
-		}
-		out.Same = append(out.Same, m.Config.Digest)
-		if i == 0 {
-			if err := p.labels(ctx, at, m, &out); err != nil {
-				return out, err
-			}
-		}
-	}
-	out.AppVersion = out.Labels["org.opencontainers.image.version"]
-	return out, nil
+	return all, nil
 }
 
 func (d *Description) add(labels map[string]string) {
@@ -389,7 +395,7 @@ func (p *Poller) conn(ctx context.Context, at Place) (*conn, error) {
 		return nil, err
 	}
 	// The transport puts the scheme right that the registry speaks.
-	c = &conn{repo: repo, client: &http.Client{Transport: rt}, scheme: repo.Registry.Scheme()}
+	c = &conn{repo: repo, client: &http.Client{Transport: rt}, scheme: repo.Scheme()}
 	p.mu.Lock()
 	p.conns[at.key()] = c
 	p.mu.Unlock()

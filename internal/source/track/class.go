@@ -24,21 +24,33 @@ func Classify(t Track, from, to *Image) (Class, string) {
 		return byPointers(t, from, to)
 	}
 	order, why := t.Scheme.CompareTags(a, b)
-	switch {
-	case order == tag.Same:
+	if order == tag.Newer && a.App == b.App && a.Rev == b.Rev {
+		return rebuilt(to, why)
+	}
+	if order == tag.Same {
 		return Unordered, fmt.Sprintf("long tag %s was given to two images, %s and %s: the publisher overwrote it", to.Long, short(from.Digest), short(to.Digest))
-	case order == tag.Older:
-		return Backwards, why
-	case order != tag.Newer:
-		return Unordered, why
-	case a.App != b.App:
-		return NewVersion, why
-	case a.Rev != b.Rev:
-		return ImageFix, why
-	case to.Security:
+	}
+	return byOrder(order, a, b), why
+}
+
+func rebuilt(to *Image, why string) (Class, string) {
+	if to.Security {
 		return Security, why + "; it says that it mends a known fault of security"
 	}
 	return Rebuild, why
+}
+
+// byOrder is the class of a step from line b to line a.
+func byOrder(order tag.Order, a, b tag.Tag) Class {
+	switch {
+	case order == tag.Older:
+		return Backwards
+	case order == tag.Newer && a.App != b.App:
+		return NewVersion
+	case order == tag.Newer && a.Rev != b.Rev:
+		return ImageFix
+	}
+	return Unordered
 }
 
 // byPointers is what can be said without both long tags: only whether the line
@@ -51,16 +63,8 @@ func byPointers(t Track, from, to *Image) (Class, string) {
 	if a.Text == "" || b.Text == "" || a.Tier != b.Tier {
 		return Unordered, fmt.Sprintf("%s and %s cannot be compared, and no long tag names these images", to.Tag, from.Tag)
 	}
-	switch order, why := comparePointers(a, b); {
-	case order == tag.Older:
-		return Backwards, why
-	case order == tag.Newer && a.App != b.App:
-		return NewVersion, why
-	case order == tag.Newer && a.Rev != b.Rev:
-		return ImageFix, why
-	default:
-		return Unordered, why
-	}
+	order, why := comparePointers(a, b)
+	return byOrder(order, a, b), why
 }
 
 // parsed is the zero Tag for text that the scheme does not read.

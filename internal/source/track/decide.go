@@ -154,16 +154,25 @@ func goBack(t Track, s State, f Found, now time.Time) State {
 		return s
 	}
 	for _, w := range f.Workloads {
-		if !s.Approved.Is(w.Before) || w.Named == "" || s.Approved.Is(w.Named) {
-			continue
-		}
-		for _, h := range s.History {
-			if h.Is(w.Named) {
-				return back(s, h, w.Key, now)
-			}
+		if to := s.undone(w); to != nil {
+			return back(s, *to, w.Key, now)
 		}
 	}
 	return s
+}
+
+// undone is what a workload was taken back to from what is approved, nil if it
+// was not.
+func (s *State) undone(w Workload) *Image {
+	if !s.Approved.Is(w.Before) || w.Named == "" || s.Approved.Is(w.Named) {
+		return nil
+	}
+	for i := range s.History {
+		if s.History[i].Is(w.Named) {
+			return &s.History[i]
+		}
+	}
+	return nil
 }
 
 func (s *State) left(digest string) bool {
@@ -245,47 +254,57 @@ func rank(c Class) int {
 func decide(t Track, s State, c *Candidate, now time.Time) {
 	approval, given := t.approval(c.Digest)
 	valid := given && approval.Serial >= c.Serial
-	say := func(d Decision, format string, a ...any) {
+	say := func(d Decision, why string) {
 		c.Decision = d
-		c.Why += "; " + fmt.Sprintf(format, a...)
+		c.Why += "; " + why
 	}
-	reason, refused := t.Refused[c.Digest]
+	if why := blocked(t, s, c, approval, valid); why != "" {
+		say(Blocked, why)
+		return
+	}
 	switch {
-	case refused:
-		say(Blocked, "refused: %s (take it out of spec.refused to allow it)", or(reason, "no reason given"))
-	case c.Class == TagLies:
-		say(Blocked, "nobody can take it: the publisher must give it the tag of its version")
-	case s.left(c.Digest) && !valid:
-		say(Blocked, "somebody rolled back from it; it stays refused until a newer one comes, or refit tags approve names it again")
-	case (c.Class == Backwards || c.Class == Unordered) && !(valid && approval.AnyOrder):
-		say(Blocked, "nothing goes backwards by itself; if that is meant, refit tags approve --any-order")
-	case valid && t.Freeze, t.Freeze && c.Class == Adopt:
+	case t.Freeze && (valid || c.Class == Adopt):
 		say(Waits, "the track is frozen (spec.freeze)")
 	case valid:
 		say(Approved, "approved by its digest")
 	case given:
-		say(NeedsApproval, "the approval was for what the tag named before (serial %d, now %d): look again, and approve again", approval.Serial, c.Serial)
+		say(NeedsApproval, fmt.Sprintf("the approval was for what the tag named before (serial %d, now %d): look again, and approve again", approval.Serial, c.Serial))
 	default:
-		byItself(t, c, now, say)
+		say(byItself(t, c, now))
 	}
 }
 
-func byItself(t Track, c *Candidate, now time.Time, say func(Decision, string, ...any)) {
-	age := now.Sub(c.At)
+// blocked says what a plain approval does not help against, "" if nothing.
+func blocked(t Track, s State, c *Candidate, approval Approval, valid bool) string {
+	reason, refused := t.Refused[c.Digest]
+	switch {
+	case refused:
+		return fmt.Sprintf("refused: %s (take it out of spec.refused to allow it)", or(reason, "no reason given"))
+	case c.Class == TagLies:
+		return "nobody can take it: the publisher must give it the tag of its version"
+	case s.left(c.Digest) && !valid:
+		return "somebody rolled back from it; it stays refused until a newer one comes, or refit tags approve names it again"
+	case c.Class != Backwards && c.Class != Unordered, valid && approval.AnyOrder:
+		return ""
+	}
+	return "nothing goes backwards by itself; if that is meant, refit tags approve --any-order"
+}
+
+// byItself says whether a candidate that nobody approved moves, and why not.
+func byItself(t Track, c *Candidate, now time.Time) (Decision, string) {
 	switch {
 	case c.Class == Adopt:
-		say(Automatic, "nothing changes but the name")
+		return Automatic, "nothing changes but the name"
 	case !t.Auto[c.Class]:
-		say(NeedsApproval, "%s does not move by itself here (spec.automatic)", c.Class)
+		return NeedsApproval, string(c.Class) + " does not move by itself here (spec.automatic)"
 	case t.Critical && c.Class != Security:
-		say(NeedsApproval, "a node needs one of the workloads, and only security rebuilds of such move by themselves")
+		return NeedsApproval, "a node needs one of the workloads, and only security rebuilds of such move by themselves"
 	case t.Freeze:
-		say(Waits, "the track is frozen (spec.freeze)")
-	case age < t.MinAge:
-		say(Waits, "it moves by itself at %s, when it is %s old", c.At.Add(t.MinAge).UTC().Format(time.RFC3339), t.MinAge)
-	default:
-		say(Automatic, "%s moves by itself here", c.Class)
+		return Waits, "the track is frozen (spec.freeze)"
+	case now.Sub(c.At) < t.MinAge:
+		return Waits, fmt.Sprintf("it moves by itself at %s, when it is %s old", c.At.Add(t.MinAge).UTC().Format(time.RFC3339), t.MinAge)
 	}
+	return Automatic, string(c.Class) + " moves by itself here"
 }
 
 // approval of a digest, the latest.

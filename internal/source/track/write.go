@@ -139,37 +139,50 @@ type Step struct {
 // Roll says how far every target is, and the one thing to do next. propose is
 // true if nothing may be written.
 func Roll(targets []Target, approved *Image, pre Preload, propose bool) ([]Row, Step) {
-	step := Step{Write: -1}
-	order := sequence(targets)
+	r := roll{approved: approved, pre: pre, propose: propose, step: Step{Write: -1}}
 	rows := make([]Row, len(targets))
-	busy := ""
-	for _, i := range order {
-		w := &targets[i]
-		rows[i] = Row{Key: w.Key()}
-		r := &rows[i]
-		switch {
-		case approved == nil:
-			r.State, r.Message = Waiting, "nothing is approved yet"
-		case len(w.Containers) == 0:
-			r.State, r.Message = Stopped, "no container of it has an image of this repository"
-		case !w.changes(approved):
-			rolled(w, i, r, &busy, &step)
-		case propose || w.Owner != "" || w.Kind == StaticPod:
-			r.State, r.Message = Proposed, whyProposed(w, propose)
-		case !pre.ready():
-			r.State, r.Message = Preloading, fmt.Sprintf("%d of %d nodes hold %s", pre.Done, pre.Nodes, approved.Name())
-			if pre.Why != "" {
-				r.Message += "; " + pre.Why
-			}
-			busy = or(busy, "the nodes")
-		case busy != "":
-			r.State, r.Message = Waiting, "it is the turn of "+busy
-		default:
-			start(w, i, r, &step)
-			busy = w.Key()
-		}
+	for _, i := range sequence(targets) {
+		rows[i] = Row{Key: targets[i].Key()}
+		rows[i].State, rows[i].Message = r.look(&targets[i], i)
 	}
-	return rows, step
+	return rows, r.step
+}
+
+// roll is one look at all targets, in their order.
+type roll struct {
+	approved *Image
+	pre      Preload
+	propose  bool
+	// busy is whose turn it is, "" while nobody's.
+	busy string
+	step Step
+}
+
+func (r *roll) look(w *Target, i int) (state, message string) {
+	switch {
+	case r.approved == nil:
+		return Waiting, "nothing is approved yet"
+	case len(w.Containers) == 0:
+		return Stopped, "no container of it has an image of this repository"
+	case !w.changes(r.approved):
+		return r.rolled(w, i)
+	case r.propose || w.Owner != "" || w.Kind == StaticPod:
+		return Proposed, whyProposed(w)
+	case !r.pre.ready():
+		r.busy = or(r.busy, "the nodes")
+		message = fmt.Sprintf("%d of %d nodes hold %s", r.pre.Done, r.pre.Nodes, r.approved.Name())
+		if r.pre.Why != "" {
+			message += "; " + r.pre.Why
+		}
+		return Preloading, message
+	case r.busy != "":
+		return Waiting, "it is the turn of " + r.busy
+	}
+	state, message = r.start(w, i)
+	if state == Rolling {
+		r.busy = w.Key()
+	}
+	return state, message
 }
 
 // sequence: ordinary workloads by name, then DaemonSets, then what nodes need,
@@ -198,72 +211,72 @@ func sequence(targets []Target) []int {
 }
 
 // rolled is a target whose template is as approved.
-func rolled(w *Target, i int, r *Row, busy *string, step *Step) {
+func (r *roll) rolled(w *Target, i int) (state, message string) {
 	switch {
 	case w.Kind == CronJob:
-		r.State, r.Message = OnNextRun, "its next run has it"
+		return OnNextRun, "its next run has it"
 	case w.Settled && len(w.Old) == 0:
-		r.State = Current
-	case *busy != "":
-		r.State, r.Message = Waiting, "it is the turn of "+*busy
-	default:
-		r.State, r.Message = Rolling, w.Progress
-		*busy = w.Key()
-		if w.OnDelete && w.Settled {
-			evict(w, i, r, step)
-		}
+		return Current, ""
+	case r.busy != "":
+		return Waiting, "it is the turn of " + r.busy
 	}
+	r.busy = w.Key()
+	if w.OnDelete && w.Settled {
+		return Rolling, r.evict(w, i)
+	}
+	return Rolling, w.Progress
 }
 
 // evict the next pod of a target that replaces only what goes; the Eviction API
 // keeps its budgets, and it is asked only when they allow it.
-func evict(w *Target, i int, r *Row, step *Step) {
+func (r *roll) evict(w *Target, i int) string {
 	for _, b := range w.Budgets {
 		if b.Allowed < 1 {
-			r.Message = fmt.Sprintf("pod %s waits for budget %s, which allows no disruption now", w.Old[0], b.Name)
-			return
+			return fmt.Sprintf("pod %s waits for budget %s, which allows no disruption now", w.Old[0], b.Name)
 		}
 	}
-	r.Message = fmt.Sprintf("%d pods still run another image; %s goes next", len(w.Old), w.Old[0])
-	step.Evict, step.Of = w.Old[0], i
+	r.step.Evict, r.step.Of = w.Old[0], i
+	return fmt.Sprintf("%d pods still run another image; %s goes next", len(w.Old), w.Old[0])
 }
 
 // start writes into a target if its own strategy keeps the budgets.
-func start(w *Target, i int, r *Row, step *Step) {
-	for _, b := range w.Budgets {
-		if w.OnDelete || w.Kind == CronJob || w.TakesDown == 0 {
-			break
+func (r *roll) start(w *Target, i int) (state, message string) {
+	if !w.OnDelete && w.Kind != CronJob {
+		if w.Critical && w.TakesDown > 1 {
+			return Stopped, fmt.Sprintf("nodes need it, and its strategy (%s) stops it on %d nodes at once: set maxUnavailable to 1", w.Strategy, w.TakesDown)
 		}
-		if w.TakesDown > b.Most {
-			r.State = Stopped
-			r.Message = fmt.Sprintf("its strategy (%s) stops %d pods at once, budget %s allows %d: lower the one or raise the other", w.Strategy, w.TakesDown, b.Name, b.Most)
-			return
-		}
-		// One that is not well has its broken pods counted by its own strategy, and
-		// what is written now may be what mends it.
-		if w.Settled && w.TakesDown > b.Allowed {
-			r.State, r.Message = Waiting, fmt.Sprintf("budget %s allows %d disruptions now, its roll-out takes %d", b.Name, b.Allowed, w.TakesDown)
-			return
+		if state, message := w.room(); state != "" {
+			return state, message
 		}
 	}
-	if w.Critical && w.Kind == DaemonSet && !w.OnDelete && w.TakesDown > 1 {
-		r.State, r.Message = Stopped, fmt.Sprintf("nodes need it, and its strategy (%s) stops it on %d nodes at once: set maxUnavailable to 1", w.Strategy, w.TakesDown)
-		return
-	}
-	r.State, r.Message = Rolling, "the digest is written"
-	step.Write = i
+	r.step.Write = i
+	return Rolling, "the digest is written"
 }
 
-func whyProposed(w *Target, propose bool) string {
+// room says which budget a target's strategy would break, "" if none.
+func (w *Target) room() (state, message string) {
+	for _, b := range w.Budgets {
+		switch {
+		case w.TakesDown == 0:
+		case w.TakesDown > b.Most:
+			return Stopped, fmt.Sprintf("its strategy (%s) stops %d pods at once, budget %s allows %d: lower the one or raise the other", w.Strategy, w.TakesDown, b.Name, b.Most)
+		case w.Settled && w.TakesDown > b.Allowed:
+			// One that is not well has its broken pods counted by its own strategy, and
+			// what is written now may be what mends it.
+			return Waiting, fmt.Sprintf("budget %s allows %d disruptions now, its roll-out takes %d", b.Name, b.Allowed, w.TakesDown)
+		}
+	}
+	return "", ""
+}
+
+func whyProposed(w *Target) string {
 	switch {
 	case w.Owner != "":
 		return "it belongs to " + w.Owner + ", which would take a change back: change it there"
 	case w.Kind == StaticPod:
 		return "a static pod is a file of its node: refit does not write it; put the image into the manifest, one node after the other, after a drain"
-	case propose:
-		return "the track only proposes (spec.mode)"
 	}
-	return ""
+	return "the track only proposes (spec.mode)"
 }
 
 // Patch is what to change in a target, as a strategic merge patch in YAML, or
