@@ -110,18 +110,31 @@ func (s *SameImages) Compare(a, b ImageIdentity) Likeness {
 	if a.Empty() || b.Empty() {
 		return Unproven
 	}
-	for _, x := range a.all() {
-		for _, y := range b.all() {
-			if s.root(x) == s.root(y) {
-				return Alike
-			}
-		}
+	if s.share(a, b) {
+		return Alike
 	}
 	switch {
 	case a.ID != "" && b.ID != "":
 		return Different
-	case len(a.Digests) > 0 && len(b.Digests) > 0 && a.Runtime == b.Runtime && a.Arch == b.Arch && a.Runtime != "":
+	case len(a.Digests) > 0 && len(b.Digests) > 0 && a.formed(b):
 		return Different
 	}
 	return Unproven
+}
+
+// share: one of their digests is of one image.
+func (s *SameImages) share(a, b ImageIdentity) bool {
+	for _, x := range a.all() {
+		for _, y := range b.all() {
+			if s.root(x) == s.root(y) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// formed: both were reported in one form.
+func (i ImageIdentity) formed(other ImageIdentity) bool {
+	return i.Runtime != "" && i.Runtime == other.Runtime && i.Arch == other.Arch
 }

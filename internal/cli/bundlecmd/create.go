@@ -24,6 +24,9 @@ SOURCE is one of
   payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, or your own
 NAME=SOURCE gives the one image of a source another name.
 
+--manifests PATH checks manifests against the images (refit tags lint lists the rules): an error refuses the bundle before
+a byte is copied, a warning is printed; with --strict a warning refuses too.
+
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or given with --group.
 An interrupted run is taken up by the next one with the same sources.`
 
@@ -32,6 +35,7 @@ type createFlags struct {
 	unsigned            bool
 	groups              []string
 	have, base          string
+	lint                lintFlags
 	opts                write.Options
 }
 
@@ -55,6 +59,7 @@ func newCreate() *cobra.Command {
 	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to take, for example linux/amd64 (default all that the sources have)")
 	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
 	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
+	f.lint.add(fl)
 	fl.StringVar(&f.have, "have", "", "not available yet")
 	fl.StringVar(&f.base, "base", "", "not available yet")
 	_ = fl.MarkHidden("have")
@@ -68,6 +73,10 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	f.opts.Sources = sources
 	f.opts.Warn = func(s string) { fmt.Fprintln(c.ErrOrStderr(), "warning: "+s) }
+	if err := f.lint.read(c); err != nil {
+		return err
+	}
+	f.opts.Accept = f.lint.accept
 	bar := newProgress(c.ErrOrStderr(), "creating")
 	h, err := write.Create(c.Context(), f.output, f.opts, bar.set)
 	bar.finish(err == nil)

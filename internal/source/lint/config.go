@@ -55,11 +55,8 @@ func ReadConfig(data []byte) (Config, error) {
 		return c, err
 	}
 	for i, o := range c.Off {
-		switch {
-		case !known(o.Rule):
-			return c, fmt.Errorf("off[%d]: there is no rule %q: T01 to T14", i, o.Rule)
-		case strings.TrimSpace(o.Reason) == "":
-			return c, fmt.Errorf("off[%d]: rule %s is switched off without a reason: say why, the next reader wants to know", i, o.Rule)
+		if err := o.check(); err != nil {
+			return c, fmt.Errorf("off[%d]: %w", i, err)
 		}
 	}
 	for i, s := range c.Schemes {
@@ -67,14 +64,30 @@ func ReadConfig(data []byte) (Config, error) {
 			return c, fmt.Errorf("schemes[%d]: repository %q: %w", i, s.Repository, cmp.Or(err, errors.New("no repository is named")))
 		}
 	}
-	if c.RollbackWindow != "" {
-		w, err := time.ParseDuration(c.RollbackWindow)
-		if err != nil || w <= 0 {
-			return c, fmt.Errorf("rollbackWindow %q: write a time such as 720h", c.RollbackWindow)
-		}
-		c.RollbackSeconds = int64(w.Seconds())
+	err := c.window()
+	return c, err
+}
+
+func (o Off) check() error {
+	switch {
+	case !known(o.Rule):
+		return fmt.Errorf("there is no rule %q: T01 to T14", o.Rule)
+	case strings.TrimSpace(o.Reason) == "":
+		return fmt.Errorf("rule %s is switched off without a reason: say why, the next reader wants to know", o.Rule)
 	}
-	return c, nil
+	return nil
+}
+
+func (c *Config) window() error {
+	if c.RollbackWindow == "" {
+		return nil
+	}
+	w, err := time.ParseDuration(c.RollbackWindow)
+	if err != nil || w <= 0 {
+		return fmt.Errorf("rollbackWindow %q: write a time such as 720h", c.RollbackWindow)
+	}
+	c.RollbackSeconds = int64(w.Seconds())
+	return nil
 }
 
 // off says why a finding does not count, "" if it does.

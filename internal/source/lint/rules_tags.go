@@ -28,19 +28,11 @@ func (x *check) movementOf(r tag.Ref) (movement, string) {
 	if r.Digest != "" {
 		return stays, ""
 	}
-	s, declared := x.scheme(r.Repository)
-	if declared {
-		t, err := s.Parse(text)
-		switch {
-		case err != nil:
-			return unjudged, ""
-		case t.Point():
-			return stays, ""
-		}
-		return moves, fmt.Sprintf("tag %s is a %s tag of scheme %s and moves", text, t.Tier, s.Name())
+	if s, declared := x.scheme(r.Repository); declared {
+		return declaredMovement(s, text)
 	}
-	if s, _ := tag.Guess([]string{text}); s.Name() != "" {
-		if t, err := s.Parse(text); err == nil && t.Point() && s.Name() != "semver" {
+	if s, _ := tag.Guess([]string{text}); s.Name() != "" && s.Name() != "semver" {
+		if t, err := s.Parse(text); err == nil && t.Point() {
 			return stays, ""
 		}
 	}
@@ -48,6 +40,17 @@ func (x *check) movementOf(r tag.Ref) (movement, string) {
 		return moves, fmt.Sprintf("tag %s stands for whatever is newest", text)
 	}
 	return mayMove, fmt.Sprintf("nobody declared how %s writes its tags, so %s may move with a rebuild", r.Repository, text)
+}
+
+func declaredMovement(s tag.Scheme, text string) (movement, string) {
+	t, err := s.Parse(text)
+	switch {
+	case err != nil:
+		return unjudged, ""
+	case t.Point():
+		return stays, ""
+	}
+	return moves, fmt.Sprintf("tag %s is a %s tag of scheme %s and moves", text, t.Tier, s.Name())
 }
 
 // aggregate: 2 and 2.6 stand for many versions.
@@ -132,8 +135,8 @@ func alwaysOffline(x *check) {
 		if policy(u, r) != model.PullAlways {
 			return
 		}
-		switch _, brought := x.bundled(r); {
-		case brought:
+		switch {
+		case x.bundled(r):
 			x.found(o, u, Error, "policy Always asks a registry at every start, and the image comes from the bundle", "imagePullPolicy: IfNotPresent")
 		case x.site.Offline:
 			x.found(o, u, Error, "policy Always asks a registry at every start, and this site has none", "imagePullPolicy: IfNotPresent, and bring the image in a bundle")
@@ -178,21 +181,18 @@ func stalePin(x *check) {
 	})
 }
 
-// bundled is the digest that the bundle brings under this reference.
-func (x *check) bundled(r tag.Ref) (string, bool) {
-	if x.site.Bundle == nil {
-		return "", false
-	}
-	d, ok := x.site.Bundle[nameOf(r)]
+// bundled reports whether the bundle brings what this reference means.
+func (x *check) bundled(r tag.Ref) bool {
 	if r.Digest == "" {
-		return d, ok
+		_, ok := x.site.Bundle[nameOf(r)]
+		return ok
 	}
 	for name, digest := range x.site.Bundle {
 		if digest == r.Digest && strings.HasPrefix(name, r.Repository+":") {
-			return digest, true
+			return true
 		}
 	}
-	return "", false
+	return false
 }
 
 // notKept is T06.
@@ -202,9 +202,8 @@ func notKept(x *check) {
 		sev = Error
 	}
 	x.uses(func(o *Object, u *Use, r tag.Ref) {
-		_, brought := x.bundled(r)
 		switch {
-		case x.site.Bundle != nil && !brought:
+		case x.site.Bundle != nil && !x.bundled(r):
 			x.found(o, u, sev, "the bundle does not bring this image", "add it: refit bundle create ... docker://"+r.String())
 		case r.Digest != "" && x.site.GoneDigests[r.Repository+"@"+r.Digest]:
 			x.found(o, u, sev, "the registry does not have this digest any more: nodes that have it not cannot get it", "keep a long tag for every digest in use, or bring the image in a bundle")

@@ -171,24 +171,41 @@ func (o *Oracle) All(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer
 
 // notStarted says why an event does not start a container, "" if it does.
 func notStarted(p *model.ImagePod, u *model.ImageUse, event string) (word, why string) {
-	sameNode := event == Crash || event == Reboot
-	switch {
-	case u.Kind == model.UseEphemeral:
-		return ReasonNotStarted, "an ephemeral container is never started again"
-	case u.Kind == model.UseInit && event == Crash:
-		return ReasonNotStarted, "an init container that ended is not run again when another container crashes"
-	case p.Node == "" && (sameNode || event == Recreate):
-		return ReasonNotStarted, "there is no pod of this template yet"
-	case p.NotRestarted && sameNode:
-		return ReasonNotStarted, "restartPolicy Never: the kubelet does not start it again"
-	case p.Static && !sameNode && event != Recreate:
-		return ReasonNotStarted, "a static pod stays on its node"
-	case p.OwnerKind == model.OwnerDaemonSet && (event == Reschedule || event == ScaleUp):
-		return ReasonNotStarted, "a DaemonSet has one pod on each node: only a new node adds one"
-	case p.OwnerKind == model.OwnerNone && !p.Static && p.Node != "" && !sameNode:
-		return ReasonNotStarted, "nobody makes this pod again: it has no owner"
+	for _, r := range exceptions {
+		if r.holds(p, u, event) {
+			return ReasonNotStarted, r.why
+		}
 	}
 	return "", ""
+}
+
+// here: the pod object stays, its containers are started again.
+func here(event string) bool { return event == Crash || event == Reboot }
+
+// exceptions are containers that some events do not start.
+var exceptions = []struct {
+	holds func(p *model.ImagePod, u *model.ImageUse, event string) bool
+	why   string
+}{
+	{func(_ *model.ImagePod, u *model.ImageUse, _ string) bool { return u.Kind == model.UseEphemeral },
+		"an ephemeral container is never started again"},
+	{func(_ *model.ImagePod, u *model.ImageUse, event string) bool {
+		return u.Kind == model.UseInit && event == Crash
+	}, "an init container that ended is not run again when another container crashes"},
+	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
+		return p.Node == "" && (here(event) || event == Recreate)
+	}, "there is no pod of this template yet"},
+	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool { return p.NotRestarted && here(event) },
+		"restartPolicy Never: the kubelet does not start it again"},
+	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
+		return p.Static && !here(event) && event != Recreate
+	}, "a static pod stays on its node"},
+	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
+		return p.OwnerKind == model.OwnerDaemonSet && (event == Reschedule || event == ScaleUp)
+	}, "a DaemonSet has one pod on each node: only a new node adds one"},
+	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
+		return p.OwnerKind == model.OwnerNone && !p.Static && p.Node != "" && !here(event)
+	}, "nobody makes this pod again: it has no owner"},
 }
 
 // verdict is the answer for one node.

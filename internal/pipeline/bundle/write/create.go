@@ -41,6 +41,11 @@ func Create(ctx context.Context, out string, o Options, progress func(done, tota
 	if err != nil {
 		return nil, err
 	}
+	if o.Accept != nil {
+		if err := o.Accept(&p.meta); err != nil {
+			return nil, err
+		}
+	}
 	f, err := openPartial(out, p.end)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,9 @@ type Options struct {
 	ChunkSize int64
 	// Warn is told of what is allowed but unwise offline; nil ignores it.
 	Warn func(string)
+	// Accept is asked before a byte is copied, once it is known what the bundle
+	// would hold (sizes unpacked are not); its error ends the run. May be nil.
+	Accept func(*bundle.Metadata) error
 }
 
 // GroupRule puts images whose name matches a pattern into a group.

@@ -1,0 +1,60 @@
+package bundlecmd
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/manifests"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/source/lint"
+)
+
+// lintFlags are manifests that a bundle is made for.
+type lintFlags struct {
+	paths  []string
+	config string
+	strict bool
+
+	rules   lint.Config
+	objects []lint.Object
+	err     io.Writer
+}
+
+func (f *lintFlags) add(fl *pflag.FlagSet) {
+	fl.StringArrayVar(&f.paths, "manifests", nil, "manifests whose images the bundle must bring: files or folders, may be given again")
+	fl.StringVar(&f.config, "lint-config", "", "rules that are switched off, with reasons (default "+manifests.ConfigName+" if it is there)")
+	fl.BoolVar(&f.strict, "strict", false, "warnings about images and manifests refuse the bundle, too")
+}
+
+func (f *lintFlags) read(c *cobra.Command) (err error) {
+	f.err = c.ErrOrStderr()
+	if f.rules, err = manifests.Config(f.config); err != nil {
+		return err
+	}
+	f.objects, err = manifests.Read(c.InOrStdin(), f.paths)
+	return err
+}
+
+// accept asks the rules what they think of the images for a site without a
+// registry.
+func (f *lintFlags) accept(m *bundle.Metadata) error {
+	r := lint.Check(f.objects, lint.Site{Offline: true, Publishing: true, Bundle: manifests.Names(m.Images)}, f.rules)
+	for _, found := range r.Findings {
+		if found.Severity == lint.Info {
+			continue
+		}
+		about := ""
+		if found.Image != "" {
+			about = " (" + found.Image + ")"
+		}
+		fmt.Fprintf(f.err, "%s: %s %s: %s%s\n", found.Place(), found.Severity, found.Rule, found.Message, about)
+	}
+	if r.Errors > 0 || f.strict && r.Warnings > 0 {
+		return exit.With(exit.Blocked, fmt.Errorf("the bundle was not made: %s Mend the manifests, add the images, or switch a rule off with a reason (%s)", r.Headline, manifests.ConfigName))
+	}
+	return nil
+}

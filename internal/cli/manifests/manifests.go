@@ -1,0 +1,121 @@
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/source/lint"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+// ConfigName is looked for in the current folder when no file is named.
+const ConfigName = ".refit-lint.yaml"
+
+// Config reads what is switched off; without a name the file in the current
+// folder, if it is there.
+func Config(file string) (lint.Config, error) {
+	name := file
+	if name == "" {
+		name = ConfigName
+	}
+	data, err := os.ReadFile(name)
+	if file == "" && errors.Is(err, fs.ErrNotExist) {
+		return lint.Config{}, nil
+	}
+	if err != nil {
+		return lint.Config{}, exit.Usage(err)
+	}
+	c, err := lint.ReadConfig(data)
+	if err != nil {
+		return c, exit.Usage(fmt.Errorf("%s: %w", name, err))
+	}
+	return c, nil
+}
+
+// maxManifest is the largest file that is read, in bytes.
+const maxManifest = 64 << 20
+
+// Read reads files, folders and standard input (-).
+func Read(stdin io.Reader, paths []string) ([]lint.Object, error) {
+	var all []lint.Object
+	for _, p := range paths {
+		if p == "-" {
+			data, err := io.ReadAll(io.LimitReader(stdin, maxManifest))
+			if err != nil {
+				return nil, err
+			}
+			objects, err := lint.Parse("stdin", data)
+			if err != nil {
+				return nil, exit.Usage(err)
+			}
+			all = append(all, objects...)
+			continue
+		}
+		objects, err := folder(p)
+		if err != nil {
+			return nil, exit.Usage(err)
+		}
+		all = append(all, objects...)
+	}
+	return all, nil
+}
+
+func folder(root string) ([]lint.Object, error) {
+	var all []lint.Object
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if path != root && !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(path))) {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.Size() > maxManifest {
+			return fmt.Errorf("%s has %d bytes, which is no manifest", path, info.Size())
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		objects, err := lint.Parse(path, data)
+		all = append(all, objects...)
+		return err
+	})
+	return all, err
+}
+
+// BundleImages are a bundle's images: digest by name, as runtimes have it.
+func BundleImages(file string) (map[string]string, error) {
+	b, err := read.OpenPath(file)
+	if err != nil {
+		return nil, exit.With(exit.Verification, fmt.Errorf("bundle %s: %w", file, err))
+	}
+	defer b.Close()
+	return Names(b.Header().Metadata.Images), nil
+}
+
+// Names of images with their digests.
+func Names(images []bundle.Image) map[string]string {
+	out := map[string]string{}
+	for _, i := range images {
+		out[canonical(i.Name)] = i.Digest
+	}
+	return out
+}
+
+// canonical is a name as runtimes have it.
+func canonical(image string) string {
+	r, err := tag.ParseRef(image)
+	if err != nil {
+		return image
+	}
+	return r.String()
+}
