@@ -92,7 +92,7 @@ func testRules(t *testing.T, c client.Client) {
 		"an image twice in a group is refused":      {set("s3", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}, v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), "Duplicate value"}, // R0.121
 		"a file has contents or is absent":          {nodeConfig("c1", v1alpha1.NodeFile{Path: "/etc/x"}), "set contents, or absent: true"},
 		"a file's path does not climb":              {nodeConfig("c2", v1alpha1.NodeFile{Path: "/etc/../x", Absent: true}), "must be an absolute, clean path"},
-		"contents come from one place":              {nodeConfig("c3", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{}}), "exactly one of inline, base64 and configMap"},
+		"contents come from one place":              {nodeConfig("c3", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{}}), "exactly one of inline, base64, configMap and payload"},
 		"pools or a selector, not both":             {&v1alpha1.NodeConfig{ObjectMeta: meta("c4"), Spec: v1alpha1.NodeConfigSpec{Pools: []string{"a"}, NodeSelector: &metav1.LabelSelector{}}}, "not both"},
 		"a masked unit has no file of its own":      {&v1alpha1.NodeConfig{ObjectMeta: meta("c5"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x.service", State: "masked", Contents: "x"}}}}, "cannot be masked"},
 		"a unit has a type":                         {&v1alpha1.NodeConfig{ObjectMeta: meta("c6"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x", State: "masked"}}}}, "with its type"},

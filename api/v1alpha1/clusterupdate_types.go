@@ -136,6 +136,7 @@ type PhaseTime struct {
 // States of the cluster resources of a bundle.
 const (
 	ResourcesCompared = "Compared" // by dry runs; they are applied after the nodes
+	ResourcesBegun    = "Begun"    // those that come before the nodes are applied
 	ResourcesWaiting  = "Waiting"  // applied, some do not work yet
 	ResourcesApplied  = "Applied"
 	ResourcesConflict = "Conflict" // somebody else owns a field
@@ -145,13 +146,20 @@ const (
 // ResourcesStatus says what becomes of the cluster resources that the bundle
 // brings.
 type ResourcesStatus struct {
-	// State is one of Compared, Waiting, Applied, Conflict, Failed.
+	// State is one of Compared, Begun, Waiting, Applied, Conflict, Failed.
 	State string `json:"state"`
 	// Create, Change, Remove and Unchanged count objects.
 	Create    int32 `json:"create"`
 	Change    int32 `json:"change"`
 	Remove    int32 `json:"remove"`
 	Unchanged int32 `json:"unchanged"`
+	// Before counts the objects that are applied before the nodes move: those with
+	// the annotation refit.dev/apply: before-nodes. BeforeApplied says that they are
+	// there and work.
+	// +optional
+	Before int32 `json:"before,omitempty"`
+	// +optional
+	BeforeApplied bool `json:"beforeApplied,omitempty"`
 	// Message is one sentence.
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message"`

@@ -83,6 +83,9 @@ const (
 	ReasonBudgetSpent           = "BudgetSpent"
 	ReasonTagConflict           = "TagConflict"
 
+	// Cluster resources of a bundle.
+	ReasonResourcesPending = "ResourcesPending"
+
 	// Cluster API.
 	ReasonFallsBack          = "FallsBack"
 	ReasonClusterUnreachable = "ClusterUnreachable"
@@ -130,6 +133,10 @@ const (
 	// AnnotationHeldUntil says until when refit means to keep a mark if it is
 	// not heard of any more.
 	AnnotationHeldUntil = "refit.dev/held-until"
+	// AnnotationApply on an object that a bundle brings, with the value
+	// ApplyBeforeNodes, has it applied before the first node moves.
+	AnnotationApply  = "refit.dev/apply"
+	ApplyBeforeNodes = "before-nodes"
 	// AnnotationEvict, "true" on a pod that nothing would make again, lets it be
 	// evicted.
 	AnnotationEvict = "refit.dev/evict"

@@ -21,10 +21,23 @@ type ConfigMapKey struct {
 	Key string `json:"key"`
 }
 
+// PayloadFile names a file of a bundle, and pins it.
+type PayloadFile struct {
+	// Name of the payload, beginning with file. (payload:file.motd=motd.txt of
+	// refit bundle create): nodes hold those of every approved bundle.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^file[.][a-z0-9._-]+$')",message="must be the name of a payload that begins with file., for example file.motd: nodes hold only those"
+	Name string `json:"name"`
+	// Digest of the file, as refit bundle inspect shows it.
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as refit bundle inspect shows it"
+	Digest string `json:"digest"`
+}
+
 // FileContents says where a file's bytes come from. There is no way to a
 // Secret: what is rendered is read by every node.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.inline) ? 1 : 0) + (has(self.base64) ? 1 : 0) + (has(self.configMap) ? 1 : 0) == 1",message="set exactly one of inline, base64 and configMap"
+// +kubebuilder:validation:XValidation:rule="(has(self.inline) ? 1 : 0) + (has(self.base64) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + (has(self.payload) ? 1 : 0) == 1",message="set exactly one of inline, base64, configMap and payload"
 type FileContents struct {
 	// Inline text.
 	// +optional
@@ -37,6 +50,9 @@ type FileContents struct {
 	// ConfigMap key; a change of it is a change of the configuration.
 	// +optional
 	ConfigMap *ConfigMapKey `json:"configMap,omitempty"`
+	// Payload is a file that a bundle brings and the nodes hold.
+	// +optional
+	Payload *PayloadFile `json:"payload,omitempty"`
 }
 
 // NodeFile is one file of the matching nodes.

@@ -258,6 +258,10 @@ type Observed struct {
 	// Architecture in Go's words, for example amd64.
 	// +optional
 	Architecture string `json:"architecture,omitempty"`
+	// Config is the rendered configuration (spec.config) that the node was looked at
+	// for; before it is the current one, nothing is known of what a new one changes.
+	// +optional
+	Config string `json:"config,omitempty"`
 	// Fields are further parts of the node by their path, as updaters name them:
 	// the digest of a program or file, the state of a unit, the first day of a
 	// certificate. Only what a configuration or a bundle asks for.

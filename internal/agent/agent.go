@@ -65,6 +65,8 @@ type Store struct {
 	// Config is a rendered configuration by its name; ok is false while it has
 	// not arrived.
 	Config func(name string) (data string, ok bool)
+	// Held is a file of any bundle that this node holds, by name and digest.
+	Held func(name, digest string) (updaters.Payload, error)
 }
 
 // Facts are what the agent sees of its node.
@@ -176,7 +178,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		p.Log.Warn("what this node was told before is unreadable", "because", err)
 		a.want = nil
 	}
-	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config})
+	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config, Held: a.held})
 	return a, nil
 }
 

@@ -18,23 +18,33 @@ func (a *Agent) factsLoop(ctx context.Context) {
 	each(ctx, a.kickFacts, factsEvery, func(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, factsEvery)
 		defer cancel()
-		o := a.facts.Observe(call, a.asked())
+		asked, config, hold := a.asked()
+		o := a.facts.Observe(call, asked)
+		o.Config = config
 		if name, version, err := a.runtime.Version(call); err == nil {
 			o.RuntimeName, o.RuntimeVersion = name, version
 		} else if last := a.lastObserved(); last != nil {
 			o.RuntimeName, o.RuntimeVersion = last.RuntimeName, last.RuntimeVersion
 		}
-		a.update(func(s *state) { s.observed = &o })
+		news := false
+		a.update(func(s *state) {
+			news = s.observedHold != hold
+			s.observed, s.observedHold = &o, hold
+		})
+		if news {
+			kick(a.kickHold) // it waits for what is seen of the programs
+		}
 	})
 }
 
-// asked says what somebody wants to know of this node.
-func (a *Agent) asked() Asked {
+// asked says what somebody wants to know of this node: for which configuration and
+// which hold list.
+func (a *Agent) asked() (asked Asked, config, hold string) {
 	w := a.wanted()
 	if w == nil {
-		return Asked{}
+		return Asked{}, "", ""
 	}
-	return Asked{Configs: w.Rendered(), Payloads: w.Hold.Payloads, Find: a.payload}
+	return Asked{Configs: w.Rendered(), Payloads: w.Hold.Payloads, Find: a.payload}, w.Spec.Config, w.Spec.Hold
 }
 
 // config is a rendered configuration that this node was told.
@@ -109,6 +119,25 @@ func (a *Agent) payload(digest, name string) (updaters.Payload, error) {
 		return no(err.Error())
 	}
 	return updaters.Payload{Path: path, Digest: p.Digest}, nil
+}
+
+// held finds a file that this node is to hold, of whichever bundle brings it.
+func (a *Agent) held(name, digest string) (updaters.Payload, error) {
+	err := fmt.Errorf("payload %s with digest %s: %w: no approved bundle brings it", name, digest, updaters.ErrNoPayload)
+	w := a.wanted()
+	if w == nil {
+		return updaters.Payload{}, err
+	}
+	for _, p := range w.Hold.Payloads {
+		if p.Name != name || p.Digest != digest {
+			continue
+		}
+		var found updaters.Payload
+		if found, err = a.payload(p.Bundle, name); err == nil {
+			return found, nil
+		}
+	}
+	return updaters.Payload{}, err
 }
 
 // sound compares a payload with its digest, once in this agent's life. One that

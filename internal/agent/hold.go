@@ -91,8 +91,10 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		s.countHeld(r.Total, r.Held, r.Pinned)
 		payloads(&s.holding)
 		s.holding.Content, s.holding.Lacking = w.Spec.Hold, lacks.images
-		if !lacks.known {
-			s.holding.Content = "" // nothing may start on counts that are not all
+		if !lacks.known || s.observedHold != w.Spec.Hold {
+			// Nothing may start on counts that are not all, or before it was seen which
+			// programs the list would replace.
+			s.holding.Content = ""
 		}
 	})
 	a.measure(ctx, w)

@@ -21,8 +21,10 @@ type state struct {
 	holding  v1alpha1.Holding
 	rooms    []v1alpha1.FileSystem
 	observed *v1alpha1.Observed
-	health   *v1alpha1.NodeHealth
-	run      *v1alpha1.NodeRunStatus
+	// observedHold is the hold list whose programs were looked at.
+	observedHold string
+	health       *v1alpha1.NodeHealth
+	run          *v1alpha1.NodeRunStatus
 
 	// Why the bundles or the images are not complete; the first counts.
 	bundleVerdicts, holdVerdicts []model.Verdict

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"maps"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ type simAgent struct {
 	device  string
 	signed  []string
 	headers map[string][]byte
+	chunks  map[string][]byte // the only chunk, by bundle
 	peers   []v1alpha1.Peer
 	// failStep fails the run at that step, once per attempt that is named.
 	failStep map[int32]string
@@ -53,6 +55,8 @@ type simAgent struct {
 	mute bool
 	// runs counts how often a run was begun.
 	runs int
+	// fields are those of the configurations that were applied.
+	fields map[string]string
 }
 
 // library lets the controller read what this node may serve.
@@ -66,8 +70,17 @@ func (l library) Header(d string) ([]byte, error) {
 	}
 	return nil, exchange.ErrNotHere
 }
-func (library) Have(string) ([]byte, error)       { return nil, exchange.ErrNotHere }
-func (library) Chunk(string, int) ([]byte, error) { return nil, exchange.ErrNotHere }
+func (library) Have(string) ([]byte, error) { return nil, exchange.ErrNotHere }
+
+// Chunk serves bundles of one chunk.
+func (l library) Chunk(d string, n int) ([]byte, error) {
+	l.a.mu.Lock()
+	defer l.a.mu.Unlock()
+	if b := l.a.chunks[d]; b != nil && n == 0 && l.a.headers[d] != nil {
+		return b, nil
+	}
+	return nil, exchange.ErrNotHere
+}
 
 func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node string) *simAgent {
 	t.Helper()
@@ -141,7 +154,7 @@ func (a *simAgent) step(ctx context.Context) {
 	a.media(st, nu.Spec)
 	a.hold(ctx, st, nu.Spec)
 	a.run(ctx, st, nu.Spec, &n)
-	st.Observed = &v1alpha1.Observed{KubeletVersion: n.Status.NodeInfo.KubeletVersion, ControlPlane: n.Annotations["test/control-plane"], Architecture: "amd64"}
+	st.Observed = &v1alpha1.Observed{KubeletVersion: n.Status.NodeInfo.KubeletVersion, ControlPlane: n.Annotations["test/control-plane"], Architecture: "amd64", Config: nu.Spec.Config, Fields: maps.Clone(a.fields)}
 	want, _ := json.Marshal(st)
 	have, _ := json.Marshal(nu.Status)
 	if string(want) == string(have) {
@@ -224,9 +237,35 @@ func (a *simAgent) run(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec 
 		return
 	}
 	to := r.Steps[len(r.Steps)-1].To
-	if a.moveTo(ctx, n, to) == nil {
+	if to == "" {
+		to = n.Status.NodeInfo.KubeletVersion
+	}
+	if a.configure(ctx, r.Steps) == nil && a.moveTo(ctx, n, to) == nil {
 		st.Run.State, st.Run.StepsDone = v1alpha1.RunSucceeded, int32(len(r.Steps))
 	}
+}
+
+// configure applies the configurations that the steps name, as the updaters would.
+func (a *simAgent) configure(ctx context.Context, steps []v1alpha1.UpdateStep) error {
+	for _, s := range steps {
+		name := s.Params["config"]
+		if name == "" {
+			continue
+		}
+		var c v1alpha1.Content
+		var conf model.NodeConfig
+		if err := a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(c.Data), &conf); err != nil {
+			return err
+		}
+		if a.fields == nil {
+			a.fields = map[string]string{}
+		}
+		maps.Copy(a.fields, conf.Fields())
+	}
+	return nil
 }
 
 // undo takes back what was begun: here nothing but the attempt, since a failed

@@ -75,6 +75,7 @@ var Reasons = []Reason{
 	{"PlanChanged", "The plan is not the one that was approved, so nothing starts.", "Look at the new one with refit plan, then refit apply."},
 	{"PodNotEnding", "A pod was evicted and is still there well after its grace period.", "Look at what holds it: its finalizers, or the node's kubelet; the message says which. Nothing is deleted by force."},
 	{"QuorumAtRisk", "etcd has a number of members with which the restart of one stops the whole API for a while.", "Nothing to do if a pause of the API is fine; three members bear the restart of one."},
+	{"ResourcesPending", "The bundle brings cluster resources that are not compared yet, or some that must be there before the first node moves and are not, or do not work.", "Wait; if it stays, status.resources of the ClusterUpdate says which object and why: grant refit-system/refit-controller the right to it, or let the owner of a field give it up."},
 	{"Retrying", "A node failed, and its pool allows another attempt.", "Wait; the message says which attempt it is and what had failed."},
 	{"RiskExpired", "An accepted risk has ended, so its check counts again.", "Cure the cause, or accept it anew: refit accept CHECK --reason TEXT --until DURATION."},
 	{"RiskNotAcceptable", "A risk was accepted for a check that nobody can accept.", "Cure the cause that the check names."},

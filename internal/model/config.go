@@ -37,6 +37,9 @@ type ConfigFile struct {
 	Owner string `json:"owner,omitempty"`
 	Group string `json:"group,omitempty"`
 	Data  []byte `json:"data,omitempty"`
+	// Payload and Digest name a file that a bundle brings, instead of Data.
+	Payload string `json:"payload,omitempty"`
+	Digest  string `json:"digest,omitempty"`
 	// Absent: the file must not be there.
 	Absent bool `json:"absent,omitempty"`
 	// Disruption of a change of this file; Units are reloaded or restarted then.
@@ -113,8 +116,20 @@ func (f ConfigFile) Value() string {
 	if f.Absent {
 		return ValueAbsent
 	}
-	return FileValue(DigestOf(f.Data), f.Mode, f.Owner, f.Group)
+	return FileValue(f.Content(), f.Mode, f.Owner, f.Group)
 }
+
+// Content is the digest of the file's bytes, wherever they come from.
+func (f ConfigFile) Content() string {
+	if f.Payload != "" {
+		return f.Digest
+	}
+	return DigestOf(f.Data)
+}
+
+// MaxFile is how large a file of a configuration may be, in bytes: what it
+// replaces is kept beside it.
+const MaxFile = 8 << 20
 
 // Fields are the node's fields as this configuration wants them.
 func (c NodeConfig) Fields() map[string]string {

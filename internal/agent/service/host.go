@@ -23,6 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/restart"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
@@ -44,6 +45,8 @@ type nodeHost struct {
 	self string
 	// config finds a rendered configuration by its name.
 	config func(name string) (data string, ok bool)
+	// held finds a file of any bundle that this node holds.
+	held func(name, digest string) (updaters.Payload, error)
 }
 
 func (h *nodeHost) Node() string { return h.node }

@@ -60,7 +60,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
 		Health: (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
-			host.config = store.Config
+			host.config, host.held = store.Config, store.Held
 			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log}
 		},
 	})

@@ -8,10 +8,14 @@ import (
 
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // Config is a rendered configuration that this node was told.
 func (h *nodeHost) Config(name string) (data string, ok bool) { return h.config(name) }
+
+// Held is a file of a bundle that this node holds.
+func (h *nodeHost) Held(name, digest string) (updaters.Payload, error) { return h.held(name, digest) }
 
 // Unit is the state of a unit.
 func (h *nodeHost) Unit(ctx context.Context, name string) (u systemd.Unit, err error) {
@@ -43,10 +47,12 @@ func (h *nodeHost) SetUnit(ctx context.Context, name, state string) error {
 	})
 }
 
+func masked(u systemd.Unit) bool { return u.File == "masked" || u.File == "masked-runtime" }
+
 // unmasked lifts a mask, so that a unit can be set.
 func unmasked(ctx context.Context, m *systemd.Manager, name string) (systemd.Unit, error) {
 	u, err := m.Unit(ctx, name)
-	if err != nil || u.File != "masked" && u.File != "masked-runtime" {
+	if err != nil || !masked(u) {
 		return u, err
 	}
 	if err := m.Unmask(ctx, name); err != nil {
@@ -98,9 +104,18 @@ func (h *nodeHost) ReloadUnits(ctx context.Context) error {
 	return h.unit(ctx, func(m *systemd.Manager) error { return m.Reload(ctx) })
 }
 
-// RefreshUnit has a unit that runs read its configuration again.
+// RefreshUnit has a unit that runs read its configuration again. systemd refuses
+// to refresh one that is masked, where it passes over one that is stopped; either
+// reads its files when somebody lets it start.
 func (h *nodeHost) RefreshUnit(ctx context.Context, name string, restart bool) error {
 	return h.unit(ctx, func(m *systemd.Manager) error {
+		u, err := m.Unit(ctx, name)
+		if err != nil {
+			return err
+		}
+		if masked(u) && u.Active != "active" {
+			return nil
+		}
 		if restart {
 			return m.TryRestart(ctx, name)
 		}

@@ -21,7 +21,9 @@ SOURCE is one of
   docker://REF                an image in a registry, by tag, digest or both
   list:FILE                   image references or sources, one a line, # begins a comment
   bundle:FILE                 everything of another bundle
-  payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, or your own
+  payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, containerd, runc, cni-plugins (a tar),
+                              file.NAME for a NodeConfig, or your own
+  resources:PATH              manifests, a file or a folder: the controller applies them, before or after the nodes
 NAME=SOURCE gives the one image of a source another name.
 
 --manifests PATH checks manifests against the images (refit tags lint lists the rules): an error refuses the bundle before

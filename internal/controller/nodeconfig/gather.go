@@ -96,12 +96,9 @@ func (m *configMaps) get(ctx context.Context, name string) (*corev1.ConfigMap, e
 // source makes plain values of a NodeConfig.
 func (m *configMaps) source(ctx context.Context, c *v1alpha1.NodeConfig) (configure.Source, error) {
 	s := configure.Source{Name: c.Name, SandboxImage: c.Spec.SandboxImage}
-	for _, f := range c.Spec.Files {
-		cf := model.ConfigFile{Path: f.Path, Mode: 0o644, Owner: or(f.Owner, "root"), Group: or(f.Group, "root"), Absent: f.Absent,
-			Disruption: model.Disruption(f.Disruption), Units: slices.Clone(f.Units)}
-		if f.Mode != nil {
-			cf.Mode = uint32(*f.Mode)
-		}
+	for i := range c.Spec.Files {
+		f := &c.Spec.Files[i]
+		cf := fileOf(f)
 		problem, err := m.contents(ctx, f.Contents, &cf.Data)
 		if err != nil {
 			return s, err
@@ -127,6 +124,19 @@ func (m *configMaps) source(ctx context.Context, c *v1alpha1.NodeConfig) (config
 		}
 	}
 	return s, nil
+}
+
+// fileOf is a file without the bytes that come from here.
+func fileOf(f *v1alpha1.NodeFile) model.ConfigFile {
+	cf := model.ConfigFile{Path: f.Path, Mode: 0o644, Owner: or(f.Owner, "root"), Group: or(f.Group, "root"), Absent: f.Absent,
+		Disruption: model.Disruption(f.Disruption), Units: slices.Clone(f.Units)}
+	if f.Mode != nil {
+		cf.Mode = uint32(*f.Mode)
+	}
+	if f.Contents != nil && f.Contents.Payload != nil {
+		cf.Payload, cf.Digest = f.Contents.Payload.Name, f.Contents.Payload.Digest
+	}
+	return cf
 }
 
 func or(s, otherwise string) string {

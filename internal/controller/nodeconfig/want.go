@@ -39,6 +39,7 @@ func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *update.No
 		r.known[name] = c
 	}
 	n.Config, n.ConfigName = c, name
+	n.Unseen = nu.Status.Observed == nil || nu.Status.Observed.Config != name
 	n.Desired = update.Fields(c.Fields())
 	return nil
 }

@@ -36,14 +36,17 @@ type Fetcher struct {
 	data   []byte
 }
 
-// Payload is the resources of a bundle; nil if it has none, or nothing is known of
-// it yet.
+// ErrNotYet says that nothing is known of a bundle yet.
+var ErrNotYet = errors.New("the bundle's header is not here yet")
+
+// Payload is the resources of a bundle; nil if it has none, ErrNotYet while that is
+// not known: after a restart the header is asked of the nodes again.
 func (f *Fetcher) Payload(ctx context.Context, digest string) (*Payload, error) {
 	h, err := f.Headers.Get(digest, func() []exchange.Peer { return f.peers(ctx, digest) })
-	if err != nil || h.Metadata == nil {
-		return nil, nil //nolint:nilerr // others say why nothing is known of a bundle
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotYet, err)
 	}
-	p := h.PayloadByName(bundle.PayloadResources, "")
+	p := Of(h)
 	if p == nil {
 		return nil, nil
 	}
@@ -61,6 +64,9 @@ func (f *Fetcher) Payload(ctx context.Context, digest string) (*Payload, error) 
 	}
 	return &Payload{Bundle: h.Metadata.Name, Data: f.data}, nil
 }
+
+// Of is a bundle's payload with resources, nil if it brings none.
+func Of(h *bundle.Header) *bundle.Payload { return h.PayloadByName(bundle.PayloadResources, "") }
 
 // peers are the agents that have something of a bundle; none if that cannot be
 // read.

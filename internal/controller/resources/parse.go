@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io"
 	"sort"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 // Bounds of a payload: it is text of people.
@@ -84,26 +83,13 @@ func add(out []*unstructured.Unstructured, u *unstructured.Unstructured) ([]*uns
 		})
 		return out, err
 	}
-	if why := refused(u); why != "" {
+	if why := bundle.RefusedResource(u.GetAPIVersion(), u.GetKind(), u.GetName()); why != "" {
 		return nil, errors.New(why)
 	}
 	if len(out) >= maxObjects {
 		return nil, fmt.Errorf("there are more than %d objects", maxObjects)
 	}
 	return append(out, u), nil
-}
-
-// refused says why an object may not come with a bundle.
-func refused(u *unstructured.Unstructured) string {
-	switch {
-	case u.GetAPIVersion() == "" || u.GetKind() == "" || u.GetName() == "":
-		return "apiVersion, kind and metadata.name are needed"
-	case u.GetKind() == "Secret" && u.GetAPIVersion() == "v1":
-		return "Secret " + u.GetName() + " is refused: every node reads a bundle"
-	case strings.HasPrefix(u.GetAPIVersion(), v1alpha1.GroupVersion.Group+"/"):
-		return u.GetKind() + " " + u.GetName() + " is refused: a bundle must not approve or start anything of refit"
-	}
-	return ""
 }
 
 // id names an object for people and for comparison.

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,7 +40,8 @@ type Reconciler struct {
 	// Client is the manager's; Objects reads and writes past the cache.
 	Client  client.Client
 	Objects client.Client
-	// Payload of a bundle by its digest; nil if it has none or it is not here yet.
+	// Payload of a bundle by its digest; nil if it has none, ErrNotYet while that is
+	// not known.
 	Payload func(ctx context.Context, digest string) (*Payload, error)
 }
 
@@ -50,17 +52,15 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile looks at the last finished update and at the one that waits.
+// Reconcile looks at the last finished update, at the one whose nodes move, and at
+// those that wait.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := r.Client.List(ctx, &list); err != nil {
 		return ctrl.Result{}, err
 	}
 	wait := time.Duration(0)
-	for _, u := range []*v1alpha1.ClusterUpdate{lastDone(list.Items), waiting(list.Items)} {
-		if u == nil {
-			continue
-		}
+	for _, u := range concerned(list.Items) {
 		later, err := r.look(ctx, u)
 		if err != nil {
 			return ctrl.Result{}, err
@@ -72,56 +72,111 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
-// lastDone is the update that was completed last and moved the cluster.
+// concerned are the updates that something may have to be done for.
+func concerned(all []v1alpha1.ClusterUpdate) []*v1alpha1.ClusterUpdate {
+	var out []*v1alpha1.ClusterUpdate
+	if last := lastDone(all); last != nil {
+		out = append(out, last)
+	}
+	for i := range all {
+		u := &all[i]
+		if u.Spec.Bundle != "" && u.Status.Phase != v1alpha1.PhaseDone && u.Status.PlanDigest != "" && u.DeletionTimestamp.IsZero() {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// lastDone is the update that was completed last and brought a bundle.
 func lastDone(all []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	var last *v1alpha1.ClusterUpdate
 	for i := range all {
 		u := &all[i]
-		if u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
+		if u.Spec.Bundle != "" && u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
 			last = u
 		}
 	}
 	return last
 }
 
-// waiting is an update that is planned and has not started, the oldest.
-func waiting(all []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
-	var first *v1alpha1.ClusterUpdate
-	for i := range all {
-		u := &all[i]
-		if u.Status.Phase != v1alpha1.PhaseDone && u.Status.StartedAt == nil && u.Status.PlanDigest != "" &&
-			(first == nil || u.CreationTimestamp.Before(&first.CreationTimestamp)) {
-			first = u
-		}
+// parts of the work on an update's resources.
+type part int
+
+const (
+	compared part = iota // nothing is changed
+	begun                // those that come before the nodes
+	applied              // all
+)
+
+// partOf is what is to be done for an update; ok is false if it is done: once, for
+// what people change afterwards is theirs.
+func partOf(u *v1alpha1.ClusterUpdate) (p part, ok bool) {
+	have := u.Status.Resources
+	switch {
+	case u.Status.Phase == v1alpha1.PhaseDone:
+		return applied, have == nil || have.State != v1alpha1.ResourcesApplied
+	case u.Status.StartedAt != nil:
+		return begun, have != nil && have.Before > 0 && !have.BeforeApplied
 	}
-	return first
+	return compared, true
 }
 
 // look compares or applies; later asks for another look soon.
 func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later bool, err error) {
-	done := u.Status.Phase == v1alpha1.PhaseDone
-	if have := u.Status.Resources; done && have != nil && have.State == v1alpha1.ResourcesApplied {
-		return false, nil // once: what people change afterwards is theirs
+	what, ok := partOf(u)
+	if !ok {
+		return false, nil
 	}
 	p, err := r.Payload(ctx, u.Spec.Bundle)
 	if err != nil || p == nil {
-		return false, err
+		return errors.Is(err, ErrNotYet), notYet(err)
 	}
 	objects, err := parse(p.Data)
 	if err != nil {
 		return false, r.say(ctx, u, &v1alpha1.ResourcesStatus{State: v1alpha1.ResourcesFailed, Message: err.Error()})
 	}
-	var o outcome
-	if done {
-		o, err = r.bring(ctx, p.Bundle, objects)
-	} else {
-		o, err = r.compare(ctx, p.Bundle, objects)
-	}
+	o, err := r.do(ctx, what, p.Bundle, objects)
 	if err != nil {
 		return false, err
 	}
-	st := o.status(done)
-	return st.State != v1alpha1.ResourcesApplied, r.say(ctx, u, st)
+	st := o.status(what)
+	there := st.State == v1alpha1.ResourcesBegun || st.State == v1alpha1.ResourcesApplied
+	if st.Before = int32(len(early(objects))); st.Before > 0 {
+		st.BeforeApplied = there
+		if what == compared {
+			st.Message += fmt.Sprintf("; %d of them come before the nodes", st.Before)
+		}
+	}
+	return !there, r.say(ctx, u, st)
+}
+
+// notYet is no error: others say why nothing is known of a bundle.
+func notYet(err error) error {
+	if errors.Is(err, ErrNotYet) {
+		return nil
+	}
+	return err
+}
+
+func (r *Reconciler) do(ctx context.Context, what part, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+	switch what {
+	case applied:
+		return r.bring(ctx, bundle, objects)
+	case begun:
+		return r.begin(ctx, bundle, early(objects))
+	}
+	return r.compare(ctx, bundle, objects)
+}
+
+// early are the objects that are applied before the nodes move.
+func early(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, u := range objects {
+		if u.GetAnnotations()[v1alpha1.AnnotationApply] == v1alpha1.ApplyBeforeNodes {
+			out = append(out, u)
+		}
+	}
+	return out
 }
 
 func (r *Reconciler) compare(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
@@ -135,6 +190,23 @@ func (r *Reconciler) compare(ctx context.Context, bundle string, objects []*unst
 	}
 	_, err = r.prune(ctx, gone(have, items(objects)), true, &o)
 	return o, err
+}
+
+// begin applies what comes before the nodes, and removes nothing. What was applied is
+// in the inventory, so that it is removed some day although the update may end here.
+func (r *Reconciler) begin(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+	have, err := r.readInventory(ctx, bundle)
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := r.writeInventory(ctx, bundle, merge(have, items(objects))); err != nil {
+		return outcome{}, err
+	}
+	o, err := r.apply(ctx, objects, false)
+	if err != nil {
+		return o, err
+	}
+	return o, r.writeInventory(ctx, bundle, merge(o.applied, merge(have, items(objects))))
 }
 
 // bring applies and removes. The inventory is written before anything is: an object
@@ -168,12 +240,15 @@ func items(objects []*unstructured.Unstructured) []item {
 }
 
 // status says it in the words of the API.
-func (o outcome) status(done bool) *v1alpha1.ResourcesStatus {
+func (o outcome) status(what part) *v1alpha1.ResourcesStatus {
 	st := &v1alpha1.ResourcesStatus{State: v1alpha1.ResourcesCompared, Create: int32(o.create), Change: int32(o.change), Unchanged: int32(o.same), Remove: int32(o.remove),
 		Conflicts: o.conflicts[:min(len(o.conflicts), mostNamed)]}
 	st.Message = fmt.Sprintf("%d to make, %d to change, %d to remove, %d as they should be", o.create, o.change, o.remove, o.same)
-	if done {
+	if what != compared {
 		st.State = v1alpha1.ResourcesApplied
+		if what == begun {
+			st.State = v1alpha1.ResourcesBegun
+		}
 		st.Message = fmt.Sprintf("%d made, %d changed, %d removed, %d as they should be", o.create, o.change, o.remove, o.same)
 	}
 	switch {
@@ -183,7 +258,7 @@ func (o outcome) status(done bool) *v1alpha1.ResourcesStatus {
 	case len(o.problems) > 0:
 		st.State = v1alpha1.ResourcesFailed
 		st.Message = cut(strings.Join(o.problems[:min(len(o.problems), 3)], "; "))
-	case len(o.unready) > 0:
+	case len(o.unready) > 0 && what != compared:
 		st.State = v1alpha1.ResourcesWaiting
 		st.Message = cut("applied, and not ready yet: " + strings.Join(o.unready[:min(len(o.unready), 3)], "; "))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
+	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -165,6 +167,7 @@ func TestWithARealAPIServer(t *testing.T) {
 		run  func(*testing.T, *site)
 	}{
 		{"compared, applied, pruned, and never forced", aBundlesResources},
+		{"before the nodes", beforeTheNodes},
 		{"waits and refusals", waitsAndRefusals},
 		{"without rights", withoutRights},
 	} {
@@ -248,6 +251,92 @@ func aBundlesResources(t *testing.T, s *site) {
 	st := s.look("third", v1alpha1.ResourcesConflict)
 	if len(st.Conflicts) != 1 || !strings.Contains(st.Conflicts[0], "kubectl-edit") || !strings.Contains(st.Conflicts[0], "ConfigMap/shop/settings") || s.configMap("settings").Data["a"] != "by hand" {
 		t.Fatalf("%+v %v", st, s.configMap("settings").Data)
+	}
+}
+
+// What is marked comes when the update has started and before its nodes move, and
+// no node may move before it works; the rest, and pruning, come at the end.
+func beforeTheNodes(t *testing.T, s *site) {
+	s.payload = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: early, namespace: default, annotations: {refit.dev/apply: before-nodes}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: late, namespace: default}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: first, namespace: default, annotations: {refit.dev/apply: before-nodes}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: "c:1"}]}}}
+`
+	find := func(name string) bool {
+		err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, &corev1.ConfigMap{})
+		if client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	s.update("w", v1alpha1.PhaseReady, time.Time{})
+	st := s.look("w", v1alpha1.ResourcesCompared)
+	if st.Before != 2 || st.BeforeApplied || find("early") || Ahead(st) == nil {
+		t.Fatalf("before the start: %+v", st)
+	}
+	var u v1alpha1.ClusterUpdate
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "w"}, &u); err != nil {
+		t.Fatal(err)
+	}
+	at := metav1.Now()
+	u.Status.StartedAt, u.Status.Phase = &at, v1alpha1.PhaseUpdating
+	if err := s.own.Status().Update(context.Background(), &u); err != nil {
+		t.Fatal(err)
+	}
+	st = s.look("w", v1alpha1.ResourcesWaiting)
+	if v := Ahead(st); v == nil || !v.Waiting || !strings.Contains(v.Message, "Job/default/first: it is not complete") || !find("early") || find("late") {
+		t.Fatalf("the Job has not run: %+v", st)
+	}
+	var j batchv1.Job
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "first"}, &j); err != nil {
+		t.Fatal(err)
+	}
+	j.Status.StartTime, j.Status.CompletionTime, j.Status.Succeeded = &at, &at, 1
+	for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
+		j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: at})
+	}
+	if err := s.admin.Status().Update(context.Background(), &j); err != nil {
+		t.Fatal(err)
+	}
+	if st = s.look("w", v1alpha1.ResourcesBegun); !st.BeforeApplied || Ahead(st) != nil || find("late") {
+		t.Fatalf("before the nodes: %+v", st)
+	}
+	u.Status.Phase, u.Status.FinishedAt = v1alpha1.PhaseDone, &at
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "w"}, &u); err != nil {
+		t.Fatal(err)
+	}
+	end := metav1.NewTime(time.Now().Add(24 * time.Hour)) // the last of all
+	u.Status.Phase, u.Status.FinishedAt = v1alpha1.PhaseDone, &end
+	if err := s.own.Status().Update(context.Background(), &u); err != nil {
+		t.Fatal(err)
+	}
+	if st = s.look("w", v1alpha1.ResourcesApplied); !find("late") || !find("early") || st.Remove != 0 {
+		t.Fatalf("after the nodes: %+v", st)
+	}
+}
+
+// What is not known is not taken for nothing: after a restart the header of a
+// bundle is asked of the nodes again, and is looked for until it is there.
+func TestAHeaderThatIsNotHereIsWaitedFor(t *testing.T) {
+	u := &v1alpha1.ClusterUpdate{Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:b"}, Status: v1alpha1.ClusterUpdateStatus{Phase: v1alpha1.PhaseDone}}
+	r := &Reconciler{Payload: func(context.Context, string) (*Payload, error) {
+		return nil, fmt.Errorf("%w: %w", ErrNotYet, headers.ErrPending)
+	}}
+	if later, err := r.look(t.Context(), u); !later || err != nil {
+		t.Errorf("later %t, %v", later, err)
+	}
+	r.Payload = func(context.Context, string) (*Payload, error) { return nil, nil }
+	if later, err := r.look(t.Context(), u); later || err != nil {
+		t.Errorf("a bundle without resources: later %t, %v", later, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package updates
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sort"
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -133,13 +135,40 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	if in.KubeadmVersion, in.ExternalEtcd, err = r.kubeadmConfig(ctx); err != nil {
 		return in, err
 	}
-	for _, p := range m.Payloads {
-		in.Payloads = append(in.Payloads, update.Payload{Name: p.Name, Platform: p.Platform, Digest: p.Digest})
-	}
+	in.Payloads, in.Held = payloads(h), w.held()
 	for i := range w.pools {
 		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds})
 	}
 	return in, nil
+}
+
+func payloads(h *bundle.Header) []update.Payload {
+	var out []update.Payload
+	for _, p := range h.Metadata.Payloads {
+		out = append(out, update.Payload{Name: p.Name, Platform: p.Platform, Digest: p.Digest, Size: p.Size})
+	}
+	return out
+}
+
+// held are the files of all approved bundles: the nodes hold them.
+func (w *world) held() []update.Payload {
+	var out []update.Payload
+	for i := range w.bundles {
+		b := &w.bundles[i]
+		if b.Spec.Digest == "" && b.Status.Digest == "" || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved) {
+			continue
+		}
+		h, err := w.header(cmp.Or(b.Spec.Digest, b.Status.Digest))
+		if err != nil {
+			continue // what it brings is not known yet
+		}
+		for _, p := range payloads(h) {
+			if strings.HasPrefix(p.Name, bundle.PrefixFile) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
 }
 
 // planNodes are all nodes as the planner sees them; one that did not change is

@@ -14,6 +14,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/parallel"
+	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/staticpods"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
@@ -31,6 +33,16 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 		st.phase(v1alpha1.PhaseHalted)
 		return whileActive, errors.Join(r.write(ctx, st), err)
 	}
+	if v := resources.Ahead(st.resources); v != nil {
+		st.verdicts = []model.Verdict{*v}
+		st.phase(v1alpha1.PhaseUpdating)
+		return whileMoving, r.write(ctx, st)
+	}
+	return r.roll(ctx, w, u, kept, st)
+}
+
+// roll looks at the nodes, and does what is next for them.
+func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, kept *plans.Kept, st *status) (time.Duration, error) {
 	if err := r.refresh(ctx, w, u); err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,10 +16,10 @@ import (
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout/forecast"
 )
 
@@ -55,8 +56,11 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	if err != nil {
 		return false, err
 	}
-	st.warnings = append(st.warnings, foreseen...)
-	started = st.judge(u, made.Outcome)
+	st.warnings = slices.Concat(st.warnings, foreseen, resources.Foreseen(st.resources))
+	if v := resources.NotCompared(h, st.resources); v != nil {
+		st.verdicts = append(st.verdicts, *v)
+	}
+	started = st.judge(u, made.NothingToDo() && resources.Idle(h, st.resources))
 	if err := r.write(ctx, st); err != nil {
 		return false, err
 	}
@@ -77,13 +81,13 @@ func (r *Reconciler) foresee(ctx context.Context, w *world, plan model.Plan) ([]
 
 // judge says in which phase an update is that has not moved yet. It starts here,
 // by being written down.
-func (s *status) judge(u *v1alpha1.ClusterUpdate, out update.Outcome) (started bool) {
+func (s *status) judge(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started bool) {
 	switch {
 	case model.Blocked(s.verdicts):
 		s.phase(v1alpha1.PhaseBlocked)
 	case len(s.verdicts) > 0:
 		s.phase(v1alpha1.PhasePreparing)
-	case out.NothingToDo():
+	case nothingToDo:
 		s.finish(v1alpha1.ReasonNothingToDo)
 	case u.Spec.Start != v1alpha1.StartImmediate:
 		s.phase(v1alpha1.PhaseReady)

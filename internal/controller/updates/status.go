@@ -40,6 +40,8 @@ type status struct {
 	verdicts []model.Verdict
 	warnings []model.Verdict
 	gate     *gate.Result
+	// resources is what is said of the bundle's resources, by another.
+	resources *v1alpha1.ResourcesStatus
 	// away is what was measured of the API server.
 	away apiaway.Reading
 	// doneReason of an update that is finished.
@@ -47,8 +49,9 @@ type status struct {
 }
 
 func (r *Reconciler) newStatus(w *world, u *v1alpha1.ClusterUpdate) *status {
+	said := u.Status.Resources
 	u.Status.Resources = nil // written by another, under its own name
-	return &status{u: u, now: w.now, nodes: len(w.nodes), out: *u.Status.DeepCopy()}
+	return &status{u: u, now: w.now, nodes: len(w.nodes), resources: said, out: *u.Status.DeepCopy()}
 }
 
 // phase enters a phase; staying in one changes nothing.

@@ -42,7 +42,7 @@ type State struct {
 }
 
 // maxRead bounds what Read takes into memory, in bytes.
-const maxRead = 8 << 20
+const maxRead = model.MaxFile
 
 // ErrTooLarge says that a file is too large to be kept.
 var ErrTooLarge = fmt.Errorf("the file is larger than %d bytes", maxRead)

@@ -106,6 +106,14 @@ func (s *Scenario) WorkloadPods(ctx context.Context, node string) (int, error) {
 	return len(pods.Items), err
 }
 
+// ReadyPods is how many pods of the workload are ready on a node.
+func (s *Scenario) ReadyPods(ctx context.Context, node string) (int, error) {
+	var pods corev1.PodList
+	err := s.Client.List(ctx, &pods, client.InNamespace(workloadNamespace), client.MatchingLabels(workloadLabels()),
+		client.MatchingFields{"spec.nodeName": node})
+	return readyPods(pods.Items), err
+}
+
 // KillController kills the controller's process on the node it runs on.
 func (s *Scenario) KillController(ctx context.Context) error {
 	var pods corev1.PodList

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,7 +178,7 @@ func (s *Scenario) Up(ctx context.Context) error {
 		return err
 	}
 	return s.phase("workload", func() error {
-		s.say("a workload of %d pods with a budget of %d starts", workloadReplicas, WorkloadBudget)
+		s.say("a workload of %d pods with a budget of %d starts", WorkloadReplicas, WorkloadBudget)
 		return deployWorkload(ctx, s.Client, s.app.Name)
 	})
 }
@@ -215,6 +217,13 @@ type BundleOptions struct {
 	Release *components.Kubernetes
 	// Without leaves out the images whose name contains it.
 	Without string
+	// LeaveKubernetes makes a bundle that does not move Kubernetes: of the release
+	// only the sandbox image is in it.
+	LeaveKubernetes bool
+	// Payloads beside the usual ones, file by name.
+	Payloads map[string]string
+	// Resources is a file or folder of manifests for the controller.
+	Resources string
 }
 
 // FromRelease is the release the cluster started at.
@@ -255,20 +264,37 @@ func (s *Scenario) makeBundle(ctx context.Context, o BundleOptions) (Bundle, err
 	}
 	file := s.Path(o.File)
 	args := []string{"bundle", "create", "--output", file, "--key", o.Key, "--name", "demo", "--version", o.Version, "oci:" + s.Path("image")}
-	for _, i := range append(o.Release.Images, s.app) {
-		if o.Without != "" && strings.Contains(i.Name, o.Without) {
-			continue
-		}
-		args = append(args, "oci-archive:"+i.Archive)
-	}
-	for _, p := range []string{"kubelet", "kubeadm", "kubectl"} {
-		args = append(args, "payload:"+p+"="+filepath.Join(o.Release.BinDir, p))
-	}
-	args = append(args, "payload:refit-agent="+filepath.Join(filepath.Dir(s.Refit), "refit-agent"))
+	args = append(args, s.sources(o)...)
 	if _, err := s.refit(ctx, args...); err != nil {
 		return Bundle{}, err
 	}
 	return s.Inspect(ctx, file)
+}
+
+// sources of a bundle beside refit's own image.
+func (s *Scenario) sources(o BundleOptions) []string {
+	images := append(slices.Clone(o.Release.Images), s.app)
+	programs := []string{"kubelet", "kubeadm", "kubectl"}
+	if o.LeaveKubernetes {
+		images, programs = []components.Image{o.Release.Pause()}, nil
+	}
+	var args []string
+	for _, i := range images {
+		if o.Without == "" || !strings.Contains(i.Name, o.Without) {
+			args = append(args, "oci-archive:"+i.Archive)
+		}
+	}
+	for _, p := range programs {
+		args = append(args, "payload:"+p+"="+filepath.Join(o.Release.BinDir, p))
+	}
+	args = append(args, "payload:refit-agent="+filepath.Join(filepath.Dir(s.Refit), "refit-agent"))
+	for _, name := range slices.Sorted(maps.Keys(o.Payloads)) {
+		args = append(args, "payload:"+name+"="+o.Payloads[name])
+	}
+	if o.Resources != "" {
+		args = append(args, "resources:"+o.Resources)
+	}
+	return args
 }
 
 // Inspect reads a bundle's header.

@@ -18,7 +18,8 @@ import (
 const (
 	workloadNamespace = "shop"
 	workloadName      = "app"
-	workloadReplicas  = 3
+	// WorkloadReplicas are its pods.
+	WorkloadReplicas = 3
 	// WorkloadBudget is the budget's minAvailable.
 	WorkloadBudget = 2
 )
@@ -28,7 +29,7 @@ func workloadLabels() map[string]string { return map[string]string{"app": worklo
 // workloadObjects are a Deployment, its budget and a Service.
 func workloadObjects(image string) []client.Object {
 	meta := metav1.ObjectMeta{Name: workloadName, Namespace: workloadNamespace}
-	replicas, grace := int32(workloadReplicas), int64(2)
+	replicas, grace := int32(WorkloadReplicas), int64(2)
 	budget := intstr.FromInt32(WorkloadBudget)
 	sel := &metav1.LabelSelector{MatchLabels: workloadLabels()}
 	return []client.Object{
@@ -68,7 +69,7 @@ func deployWorkload(ctx context.Context, c client.Client, image string) error {
 		if err := c.Get(ctx, client.ObjectKey{Namespace: workloadNamespace, Name: workloadName}, &d); err != nil {
 			return false, err.Error()
 		}
-		return d.Status.ReadyReplicas == workloadReplicas, fmt.Sprintf("%d of %d replicas ready", d.Status.ReadyReplicas, workloadReplicas)
+		return d.Status.ReadyReplicas == WorkloadReplicas, fmt.Sprintf("%d of %d replicas ready", d.Status.ReadyReplicas, WorkloadReplicas)
 	})
 }
 

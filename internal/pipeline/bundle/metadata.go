@@ -26,6 +26,10 @@ const (
 	PayloadResources  = "resources"   // manifests that the controller applies
 )
 
+// PrefixFile begins the names of payloads that are files for a NodeConfig:
+// every node holds them.
+const PrefixFile = "file."
+
 // Programs are the payloads that replace a program of a node of that name, where
 // it has one.
 func Programs() []string {

@@ -135,7 +135,7 @@ var readers = map[string]string{
 
 func withDefaults(f model.ConfigFile) model.ConfigFile {
 	if f.Absent {
-		f.Mode, f.Owner, f.Group, f.Data = 0, "", "", nil
+		f.Mode, f.Owner, f.Group, f.Data, f.Payload, f.Digest = 0, "", "", nil, "", ""
 	}
 	if r := readers[path.Dir(f.Path)]; r != "" && len(f.Units) == 0 {
 		f.Units = []string{r}

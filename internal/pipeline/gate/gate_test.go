@@ -147,10 +147,10 @@ func TestCovers(t *testing.T) {
 	h := &bundle.Header{Digest: "sha256:b", Metadata: &bundle.Metadata{
 		Images: []bundle.Image{{Name: "a:1", Digest: "sha256:1"}, {Name: "b:1", Digest: "sha256:2"}},
 		Payloads: []bundle.Payload{{Name: "kubelet", Platform: "linux/amd64", Digest: "sha256:3"}, {Name: "kubelet", Platform: "linux/arm64", Digest: "sha256:4"},
-			{Name: "manual.pdf", Digest: "sha256:5"}, {Name: "runc", Platform: "linux/amd64", Digest: "sha256:6"}}}}
+			{Name: "file.motd", Digest: "sha256:7"}, {Name: "manual.pdf", Digest: "sha256:5"}, {Name: "runc", Platform: "linux/amd64", Digest: "sha256:6"}}}}
 	full := Wanted(h, "linux/amd64")
-	if len(full.Images) != 2 || len(full.Payloads) != 2 || full.Payloads[0].Digest != "sha256:3" || full.Payloads[1].Name != "runc" {
-		t.Fatalf("a node wants every image and its own platform's payloads, not files nobody runs: %+v", full)
+	if len(full.Images) != 2 || len(full.Payloads) != 3 || full.Payloads[0].Digest != "sha256:3" || full.Payloads[1].Name != "runc" || full.Payloads[2].Name != "file.motd" {
+		t.Fatalf("a node wants every image, its own platform's payloads and files for configurations, nothing else: %+v", full)
 	}
 	if !Covers(full, h, "linux/amd64") {
 		t.Error("what is wanted covers")

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"strings"
+
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -18,6 +20,16 @@ func Wanted(h *bundle.Header, platform string) model.HoldList {
 	}
 	for _, name := range nodePayloads {
 		if p := h.PayloadByName(name, platform); p != nil {
+			l.Payloads = append(l.Payloads, model.HeldPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
+		}
+	}
+	last := ""
+	for _, p := range h.Metadata.Payloads { // sorted by name
+		if !strings.HasPrefix(p.Name, bundle.PrefixFile) || p.Name == last {
+			continue
+		}
+		last = p.Name
+		if p := h.PayloadByName(p.Name, platform); p != nil {
 			l.Payloads = append(l.Payloads, model.HeldPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
 		}
 	}

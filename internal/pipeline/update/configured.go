@@ -1,6 +1,8 @@
 package update
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
@@ -59,8 +61,48 @@ func rebootsFor(steps []model.Step) bool {
 // filesUpdater writes files and sets units.
 func filesUpdater() Updater {
 	return Updater{Name: "files", Claim: func(q Question) Claim {
-		return configured(q, "files", append(q.Of(PrefixFile), q.Of(PrefixUnit)...), deadlineFiles)
+		out := configured(q, "files", append(q.Of(PrefixFile), q.Of(PrefixUnit)...), deadlineFiles)
+		for _, s := range out.Steps {
+			out.Verdicts = append(out.Verdicts, unheld(q, s.Changes)...)
+		}
+		return out
 	}}
+}
+
+// unheld says which files of a configuration no bundle brings: the node would find
+// out when it is cordoned.
+func unheld(q Question, mine []model.Change) []model.Verdict {
+	var out []model.Verdict
+	for _, f := range q.Node.Config.Files {
+		if f.Payload == "" || q.Input == nil || !slices.ContainsFunc(mine, func(c model.Change) bool { return c.Path == PrefixFile+f.Path }) {
+			continue
+		}
+		v := model.Verdict{Reason: reasonPayloadMissing, Object: "Node/" + q.Node.Name}
+		switch p := q.Input.file(f.Payload, f.Digest, q.Node.Platform); {
+		case p == nil:
+			v.Message = "no approved bundle brings " + f.Payload + " with digest " + f.Digest + ", which node " + q.Node.Name + " is to have at " + f.Path
+			v.Fix = "make a bundle with payload:" + f.Payload + "=FILE, or correct name and digest in the NodeConfig (refit bundle inspect shows both)"
+		case p.Size > model.MaxFile:
+			v.Message = fmt.Sprintf("payload %s for %s of node %s has %d bytes, at most %d go into a file", f.Payload, f.Path, q.Node.Name, p.Size, int64(model.MaxFile))
+			v.Fix = "bring it with an image or a package instead"
+		default:
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// file finds a payload of any bundle, nil if there is none.
+func (in *Input) file(name, digest, platform string) *Payload {
+	for _, list := range [][]Payload{in.Payloads, in.Held} {
+		for i := range list {
+			if p := &list[i]; p.Name == name && p.Digest == digest && (p.Platform == "" || p.Platform == platform) {
+				return p
+			}
+		}
+	}
+	return nil
 }
 
 // programsUpdater replaces programs and network plugins that the bundle brings.

@@ -29,6 +29,22 @@ func init() {
 	stories["the kubelet's own certificate is not renewed by anybody else"] = input(only, cp("n1", old),
 		configuredNode(cp("n2", old), model.NodeConfig{Certificates: []model.ConfigCertificate{{Name: "apiserver", DaysLeft: 90}, {Name: "kubelet-client", DaysLeft: 90}}},
 			Fields{"certificate/apiserver": "2025-12-20 to 2026-12-20", "certificate/kubelet-client": "2025-12-20 to 2026-12-20"}))
+	motd := model.NodeConfig{Files: []model.ConfigFile{{Path: "/etc/motd", Mode: 0o644, Owner: "root", Group: "root", Payload: "file.motd", Digest: "sha256:m", Disruption: model.DisruptionNone}}}
+	stories["a file of a bundle that the nodes hold"] = input(func(in *Input) {
+		only(in)
+		in.Held = []Payload{{Name: "file.motd", Digest: "sha256:m", Size: 5}}
+	}, cp("n1", old), configuredNode(worker("n2", old), motd, nil))
+	stories["a file that no bundle brings"] = input(func(in *Input) {
+		only(in)
+		in.Held = []Payload{{Name: "file.motd", Digest: "sha256:other", Size: 5}}
+	}, cp("n1", old), configuredNode(worker("n2", old), motd, nil))
+	stories["a file of a bundle that is too large"] = input(func(in *Input) {
+		only(in)
+		in.Held = []Payload{{Name: "file.motd", Digest: "sha256:m", Size: model.MaxFile + 1}}
+	}, cp("n1", old), configuredNode(worker("n2", old), motd, nil))
+	unseen := configuredNode(worker("n2", old), edge(model.DisruptionNone), nil)
+	unseen.Unseen = true
+	stories["a node that was not looked at yet for its configuration"] = input(only, cp("n1", old), unseen)
 	stories["Kubernetes and a configuration go in one move"] = input(nil, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionReload), nil))
 }
 

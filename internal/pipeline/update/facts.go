@@ -24,6 +24,9 @@ type Node struct {
 	// and ConfigName the Content that holds it; nil if nobody wants one.
 	Config     *model.NodeConfig
 	ConfigName string
+	// Unseen: the node was not looked at for that configuration yet, so that what
+	// it changes is not known.
+	Unseen bool
 }
 
 // Pool is what the plan needs of an UpdatePool.
@@ -41,8 +44,9 @@ type Payload struct {
 	Name string
 	// Platform is empty for any.
 	Platform string
-	// Digest of the file.
+	// Digest of the file, and its size in bytes.
 	Digest string
+	Size   int64
 }
 
 // Input is everything the planner looks at.
@@ -52,6 +56,9 @@ type Input struct {
 	Pools    []Pool
 	Target   model.Target
 	Payloads []Payload
+	// Held are the files of all bundles that the nodes hold, beside those of the
+	// target: a configuration may name them.
+	Held []Payload
 	// KubeadmVersion is the version kubeadm believes the cluster has, empty if
 	// the cluster was not made by kubeadm.
 	KubeadmVersion string
@@ -92,4 +99,5 @@ const (
 	reasonPayloadMissing   = "PayloadMissing"
 	reasonNoUpdater        = "NoUpdater"
 	reasonNodeNotFound     = "NodeNotFound"
+	reasonConfigWaiting    = "ConfigWaiting"
 )

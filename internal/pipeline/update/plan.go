@@ -121,7 +121,11 @@ func (p *planner) one(n Node) *model.NodePlan {
 	q := Question{Input: p.in, Node: n, Current: current(n), Desired: desired(p.in, n)}
 	ds := Differences(q.Current, q.Desired)
 	pool, ok := p.poolOf(n, len(ds) > 0)
-	if !ok || len(ds) == 0 {
+	if !ok {
+		return nil
+	}
+	p.out.Verdicts = append(p.out.Verdicts, unseen(n)...)
+	if len(ds) == 0 {
 		return nil
 	}
 	q.First = n.ControlPlane && !p.firstTaken && p.needsApply() && movesConfig(ds)
@@ -133,13 +137,20 @@ func (p *planner) one(n Node) *model.NodePlan {
 	if np.To == "" {
 		np.To = n.Kubelet // the bundle leaves it
 	}
-	for _, s := range np.Steps {
-		if s.NotReversible != "" {
-			np.PointOfNoReturn = s.ID
-			break
-		}
+	if i := slices.IndexFunc(np.Steps, func(s model.Step) bool { return s.NotReversible != "" }); i >= 0 {
+		np.PointOfNoReturn = np.Steps[i].ID
 	}
 	return &np
+}
+
+// unseen: the plan would say of every field that it is not there.
+func unseen(n Node) []model.Verdict {
+	if !n.Unseen {
+		return nil
+	}
+	return []model.Verdict{{Reason: reasonConfigWaiting, Object: "Node/" + n.Name, Waiting: true,
+		Message: "the agent of node " + n.Name + " has not said yet how the node differs from its configuration",
+		Fix:     "wait; if it stays: systemctl status refit-agent on the node, and whether its refit is as new as the controller's"}}
 }
 
 // strangers are nodes that an update is limited to and that are not there: it

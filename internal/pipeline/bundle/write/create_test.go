@@ -487,7 +487,7 @@ func TestSourcesAreParsed(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "oci:", "payload:x", "cluster:", "manifests:x", "kustomize:x", "tracks:", "resources:x", "untagged=oci:dir"} {
+	for _, text := range []string{"", "oci:", "payload:x", "cluster:", "manifests:x", "kustomize:x", "tracks:", "resources:", "untagged=oci:dir"} {
 		if got, err := ParseSource(text); err == nil {
 			t.Errorf("%q: %+v", text, got)
 		}

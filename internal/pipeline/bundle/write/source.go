@@ -26,17 +26,18 @@ const (
 	sourceList     = "list"
 	sourceBundle   = "bundle"
 	sourcePayload  = "payload"
+	sourceObjects  = "resources"
 )
 
 // notYet are kinds of sources that are planned.
-var notYet = map[string]bool{"manifests": true, "chart": true, "kustomize": true, "cluster": true, "tracks": true, "resources": true}
+var notYet = map[string]bool{"manifests": true, "chart": true, "kustomize": true, "cluster": true, "tracks": true}
 
 // sourceHelp lists what can be written, for messages.
-const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE"
+const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH"
 
 // Source is one thing to put into a bundle.
 type Source struct {
-	// Kind is oci, oci-archive, docker, list, bundle or payload.
+	// Kind is oci, oci-archive, docker, list, bundle, payload or resources.
 	Kind string
 	// As gives the one image of the source another name (NAME=SOURCE), and is
 	// the name of a payload.
@@ -79,7 +80,7 @@ func (src *Source) split(rest string) bool {
 		var name string
 		name, src.Path, _ = strings.Cut(rest, "=")
 		src.As, src.Version, _ = strings.Cut(name, "@")
-	case sourceList, sourceBundle:
+	case sourceList, sourceBundle, sourceObjects:
 	default:
 		return false
 	}
@@ -237,6 +238,8 @@ func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registri
 		return in.openBundle(src.Path)
 	case sourcePayload:
 		return in.openPayload(src)
+	case sourceObjects:
+		return in.openObjects(src.Path)
 	}
 	if err != nil {
 		return asInput(err)

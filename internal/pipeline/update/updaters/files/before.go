@@ -131,7 +131,7 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 	}
 	var b before
 	for _, f := range c.Files {
-		k := keptFile{Path: f.Path, Ours: model.DigestOf(f.Data)}
+		k := keptFile{Path: f.Path, Ours: f.Content()}
 		data, s, err := u.fs.Read(f.Path)
 		if err != nil {
 			return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +23,9 @@ import (
 type Host interface {
 	updaters.Configs
 	Units
+	// Held finds a file that this node holds of any bundle, by the payload's name
+	// and digest; updaters.ErrNoPayload if it does not.
+	Held(name, digest string) (updaters.Payload, error)
 }
 
 // Units are the node's systemd units.
@@ -111,7 +116,7 @@ func as(f model.ConfigFile, s files.State) bool {
 	}
 	uid, err1 := files.UserID(f.Owner)
 	gid, err2 := files.GroupID(f.Group)
-	return err1 == nil && err2 == nil && s.Regular && s.Digest == model.DigestOf(f.Data) && s.Mode == f.Mode &&
+	return err1 == nil && err2 == nil && s.Regular && s.Digest == f.Content() && s.Mode == f.Mode &&
 		int(s.UID) == uid && int(s.GID) == gid
 }
 
@@ -176,6 +181,9 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	}
 	wrong, err := u.wrongFiles(c)
 	if err == nil {
+		err = u.ready(wrong)
+	}
+	if err == nil {
 		err = u.prepare(ctx, t, c, wrong)
 	}
 	if err == nil {
@@ -192,7 +200,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 
 // final errors do not go away by waiting.
 func final(err error) bool {
-	return errors.Is(err, files.ErrRefused) || errors.Is(err, files.ErrTooLarge) || errors.Is(err, errNotAFile) || errors.Is(err, errOwner)
+	return errors.Is(err, files.ErrRefused) || errors.Is(err, files.ErrTooLarge) || errors.Is(err, errNotAFile) || errors.Is(err, errOwner) || errors.Is(err, updaters.ErrNoPayload)
 }
 
 var (
@@ -217,12 +225,55 @@ func (u *Updater) write(wrong []model.ConfigFile) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
 		}
-		if err := u.fs.Write(f.Path, f.Data, f.Mode, uid, gid); err != nil {
+		data, err := u.data(f)
+		if err != nil {
+			return err
+		}
+		if err := u.fs.Write(f.Path, data, f.Mode, uid, gid); err != nil {
 			return err
 		}
 		failpoint.Here(failpoint.FilesWritten)
 	}
 	return nil
+}
+
+// ready looks for every payload before anything is changed.
+func (u *Updater) ready(wrong []model.ConfigFile) error {
+	for _, f := range wrong {
+		if f.Payload == "" {
+			continue
+		}
+		if _, err := u.host.Held(f.Payload, f.Digest); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// data are the bytes of a file; those of a payload are compared as they are read.
+func (u *Updater) data(f model.ConfigFile) ([]byte, error) {
+	if f.Payload == "" {
+		return f.Data, nil
+	}
+	p, err := u.host.Held(f.Payload, f.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	r, err := os.Open(p.Path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, model.MaxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, err)
+	case len(b) > model.MaxFile:
+		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, files.ErrTooLarge)
+	case model.DigestOf(b) != f.Digest: // it rotted, and is fetched again
+		return nil, fmt.Errorf("%s: payload %s is not what its digest says any more", f.Path, f.Payload)
+	}
+	return b, nil
 }
 
 // act has systemd and the units take over what was written, one thing at a time.

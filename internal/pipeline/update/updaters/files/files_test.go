@@ -33,6 +33,28 @@ type simNode struct {
 	starts  map[string]int
 	sick    bool // nothing starts any more
 	reload  int
+	held    map[string]string // digest -> path of a payload
+}
+
+func (n *simNode) Held(name, digest string) (updaters.Payload, error) {
+	if p := n.held[digest]; p != "" {
+		return updaters.Payload{Path: p, Digest: digest}, nil
+	}
+	return updaters.Payload{}, fmt.Errorf("payload %s: %w", name, updaters.ErrNoPayload)
+}
+
+// hold puts a payload into the node's store.
+func (n *simNode) hold(t *testing.T, text string) (digest string) {
+	path := filepath.Join(t.TempDir(), "blob")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n.held == nil {
+		n.held = map[string]string{}
+	}
+	digest = model.DigestOf([]byte(text))
+	n.held[digest] = path
+	return digest
 }
 
 func (n *simNode) Config(name string) (string, bool) { c, ok := n.configs[name]; return c, ok }
@@ -334,5 +356,72 @@ func TestFieldsSayWhatIsThere(t *testing.T) {
 	}
 	if diff := cmp.Diff(c.Fields(), u.Fields(t.Context(), &c)); diff != "" {
 		t.Fatal(diff)
+	}
+}
+
+// fromPayload is a file whose bytes a bundle brings.
+func fromPayload(path, digest string) model.ConfigFile {
+	f := file(path, "", model.DisruptionNone)
+	f.Data, f.Payload, f.Digest = nil, "file.motd", digest
+	return f
+}
+
+// A file of a bundle is written, seen, and taken back like any other.
+func TestAFileOfABundle(t *testing.T) {
+	n := newNode(t)
+	before := n.state()
+	c := model.NodeConfig{Files: []model.ConfigFile{fromPayload("/etc/motd", n.hold(t, "of the bundle"))}}
+	u, tk := New(n, n.root), task(t, n, c)
+	if r, err := u.Update(t.Context(), tk); err != nil || !r.Done {
+		t.Fatal(r, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(n.root, "etc/motd")); err != nil || string(b) != "of the bundle" {
+		t.Fatalf("%s %v", b, err)
+	}
+	if diff := cmp.Diff(c.Fields(), u.Fields(t.Context(), &c)); diff != "" {
+		t.Error(diff)
+	}
+	if r, err := u.Undo(t.Context(), tk); err != nil || !r.Done {
+		t.Fatal(r, err)
+	}
+	if diff := cmp.Diff(before, n.state()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A payload that is not there fails the step before anything is changed; one that
+// rotted is waited for, since it is fetched again.
+func TestAFileOfABundleThatIsNotRight(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil  func(t *testing.T, n *simNode, digest string)
+		failed bool
+		says   string
+	}{
+		"no bundle brings it": {func(_ *testing.T, n *simNode, d string) { delete(n.held, d) }, true, "not on this node"},
+		"it rotted": {func(t *testing.T, n *simNode, d string) {
+			if err := os.WriteFile(n.held[d], []byte("rot"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, false, "not what its digest says"},
+		"it is too large": {func(t *testing.T, n *simNode, d string) {
+			if err := os.Truncate(n.held[d], model.MaxFile+1); err != nil {
+				t.Fatal(err)
+			}
+		}, true, "larger than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			before := n.state()
+			digest := n.hold(t, "of the bundle")
+			conf := model.NodeConfig{Files: []model.ConfigFile{fromPayload("/etc/motd", digest)}}
+			c.spoil(t, n, digest)
+			r, err := New(n, n.root).Update(t.Context(), task(t, n, conf))
+			if r.Done || r.Failed != c.failed || !strings.Contains(fmt.Sprint(r.Message, err), c.says) {
+				t.Errorf("%+v %v, want %q", r, err, c.says)
+			}
+			if diff := cmp.Diff(before, n.state()); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/resources"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// oneNode is all that the controller's fetcher lists.
+type oneNode struct {
+	client.Client
+	node *testNode
+}
+
+func (o oneNode) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	list := l.(*v1alpha1.NodeUpdateList)
+	o.node.api.mu.Lock()
+	defer o.node.api.mu.Unlock()
+	if s := o.node.api.status; s != nil {
+		list.Items = []v1alpha1.NodeUpdate{{ObjectMeta: metav1.ObjectMeta{Name: o.node.name}, Status: *s.DeepCopy()}}
+	}
+	return nil
+}
+
+// manyChunks is a bundle with resources of several chunks, the last not full, and a
+// file for the nodes.
+func manyChunks() bundletest.Spec {
+	spec := bundletest.Tiny()
+	spec.Payloads = append(spec.Payloads,
+		bundletest.Payload{Name: bundle.PayloadResources, Content: bytes.Repeat([]byte("# manifests\n"), 200)},
+		bundletest.Payload{Name: "file.motd", Content: []byte("hello\n")})
+	return spec
+}
+
+// The controller reads the resources of a bundle from an agent that holds it, over
+// the agents' own wire; an agent that does not know the controller sends nothing.
+func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
+	path, h := stick(t, manyChunks(), 1)
+	n := newTestNode(t, "n1", 17966, path)
+	key, _, err := exchange.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := exchange.NewIdentity(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs := headers.New(id)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = hs.Start(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	f := &resources.Fetcher{Client: oneNode{node: n}, Headers: hs, Identity: id}
+
+	if p, err := f.Payload(ctx, h.Digest); p != nil || !errors.Is(err, resources.ErrNotYet) {
+		t.Fatalf("before anybody has the bundle: %v, %v", p, err)
+	}
+	approve(t, h, everything(h), n)
+	n.reported("everything held", held)
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Peers = []v1alpha1.Peer{{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()}}
+	})
+	var p *resources.Payload
+	for range 300 { // a header that could not be had is asked for again after some seconds
+		if p, err = f.Payload(ctx, h.Digest); err == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil || p.Bundle != "tiny" || !bytes.Equal(p.Data, bytes.Repeat([]byte("# manifests\n"), 200)) {
+		t.Fatalf("%v, %+v", err, p)
+	}
+
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = nil })
+	for range 100 {
+		again := &resources.Fetcher{Client: oneNode{node: n}, Headers: hs, Identity: id}
+		if _, err = again.Payload(ctx, h.Digest); err != nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err == nil {
+		t.Error("an agent that was told to forget the controller went on sending")
+	}
+}
+
+// A file for a NodeConfig is found by name and digest in whichever bundle is held.
+func TestAFileOfAnyHeldBundle(t *testing.T) {
+	path, h := stick(t, manyChunks(), 1)
+	n := newTestNode(t, "n1", 17967, path)
+	motd := model.DigestOf([]byte("hello\n"))
+	if _, err := n.agent.held("file.motd", motd); !errors.Is(err, updaters.ErrNoPayload) {
+		t.Fatalf("before anything is held: %v", err)
+	}
+	approve(t, h, everything(h), n)
+	n.reported("everything held", held)
+	p, err := n.agent.held("file.motd", motd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(p.Path); err != nil || string(b) != "hello\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	for _, other := range [][2]string{{"file.motd", "sha256:" + strings.Repeat("0", 64)}, {"file.other", motd}} {
+		if _, err := n.agent.held(other[0], other[1]); !errors.Is(err, updaters.ErrNoPayload) {
+			t.Errorf("%v: %v", other, err)
+		}
+	}
+}
