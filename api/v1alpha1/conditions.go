@@ -105,6 +105,25 @@ const (
 	ReasonEtcdStays     = "EtcdStays"
 )
 
+// Reason words of image tags: why a publisher may not push
+// (internal/source/publish).
+const (
+	ReasonBuildNotGreater = "BuildNotGreater"
+	ReasonCaseDiffers     = "CaseDiffers"
+	ReasonImageUnapproved = "ImageUnapproved"
+	ReasonPlatformsLost   = "PlatformsLost"
+	ReasonPointerStolen   = "PointerStolen"
+	ReasonPointerUnknown  = "PointerUnknown"
+	ReasonRevNotBumped    = "RevNotBumped"
+	ReasonSchemeUnfit     = "SchemeUnfit"
+	ReasonTagIllegal      = "TagIllegal"
+	ReasonTagLies         = "TagLies"
+	ReasonTagNotPlanned   = "TagNotPlanned"
+	ReasonTagTaken        = "TagTaken"
+	ReasonVersionUnknown  = "VersionUnknown"
+	ReasonWouldGoBack     = "WouldGoBack"
+)
+
 // Labels and annotations that refit puts on objects that are not its own.
 const (
 	// AnnotationCordonedBy marks a cordon as refit's own; only such are removed.

@@ -196,7 +196,18 @@ func (s Scheme) group(m []string, name string) string {
 	return ""
 }
 
-func (s Scheme) has(group string) bool { return s.pattern.SubexpIndex(group) >= 0 }
+// HasRev says whether tags of the scheme tell a revision of the image definition.
+func (s Scheme) HasRev() bool { return s.has("rev") }
+
+// HasBuild says whether they tell a build: without, a rebuild has no name of its own.
+func (s Scheme) HasBuild() bool { return s.has("build") }
+
+// CanWrite says whether tags of the scheme can be made, not only read.
+func (s Scheme) CanWrite() bool { return s.write != nil }
+
+func (s Scheme) has(group string) bool {
+	return s.pattern != nil && s.pattern.SubexpIndex(group) >= 0
+}
 
 // tier of a tag by its parts and by the finest part that the scheme has.
 func (s Scheme) tier(t Tag) Tier {
@@ -262,6 +273,13 @@ func (s Scheme) Pointers(long string) ([]string, error) {
 		t.Variant = "" // of 1.2.3-debian-12-r7: 1.2.3
 	}
 	return out, add(t)
+}
+
+// IsRelease says whether an application's version is a release that latest and
+// aggregates may name: no pre-release, nothing that may be one, no other word.
+func IsRelease(app string) bool {
+	v, ok := parseVersion(app)
+	return ok && (v.kind == release || v.kind == attached)
 }
 
 // Aggregates are the shorter names of a version: 2.6 and 2 of 2.6.2, none of a
