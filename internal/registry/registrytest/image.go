@@ -110,6 +110,21 @@ func (s *Server) Tag(repository, digest, tag string) {
 	s.must(remote.Tag(s.ref(repository+":"+tag).(name.Tag), d))
 }
 
+// Copy brings what is behind a digest from one repository into another, by digest.
+func (s *Server) Copy(from, digest, to string) {
+	s.t.Helper()
+	d, err := remote.Get(s.ref(from + "@" + digest))
+	s.must(err)
+	var thing remote.Taggable
+	if d.MediaType.IsIndex() {
+		thing, err = d.ImageIndex()
+	} else {
+		thing, err = d.Image()
+	}
+	s.must(err)
+	s.must(upload(s.ref(to+"@"+digest), thing))
+}
+
 // Delete removes a manifest, and with it every tag that points at it.
 func (s *Server) Delete(repository, digest string) {
 	s.t.Helper()

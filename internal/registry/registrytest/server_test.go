@@ -27,6 +27,12 @@ func TestServer(t *testing.T) {
 		t.Errorf("requests: %v", got)
 	}
 
+	s.Copy("app", two, "copies/app")
+	s.Tag("copies/app", two, "1")
+	if s.Resolve("copies/app", "1") != two {
+		t.Error("a copy has another digest")
+	}
+
 	s.Stop()
 	if _, err := http.Get("http://" + s.Addr + "/v2/"); err == nil {
 		t.Error("it answers after Stop")

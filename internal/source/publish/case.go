@@ -11,7 +11,7 @@ import (
 // classify derives the case from what changed since the newest image of the same
 // version.
 func (p *planner) classify() {
-	p.before = p.newest(func(o point) bool { return p.sameApp(o) && o.digest != p.cand.digest && p.newer(p.cand, o) })
+	p.findBefore()
 	if p.before == nil {
 		p.firstOfVersion()
 		return
@@ -28,6 +28,11 @@ func (p *planner) classify() {
 		return
 	}
 	p.rebuilt(was)
+}
+
+// findBefore finds the newest point of the same version below the new image.
+func (p *planner) findBefore() {
+	p.before = p.newest(func(o point) bool { return p.sameApp(o) && o.digest != p.cand.digest && p.newer(p.cand, o) })
 }
 
 // firstOfVersion: case 1, unless builds of the version are published above it.
@@ -76,6 +81,7 @@ func (p *planner) rebuilt(was Image) {
 	changed, known, what := definitionChanged(was, p.event.Image)
 	switch {
 	case changed && p.scheme.HasRev():
+		p.plan.Case = Fix
 		p.refuse(reasonRevNotBumped, fmt.Sprintf("bump the revision in the definition to %d and build again", p.cand.tag.Rev+1),
 			"%s differs from that of %s, and the revision is still %d: people who follow %s would get a fix as if it were a rebuild", what, p.before.tag.Text, p.cand.tag.Rev, intermediate(p.scheme, p.cand.tag))
 	case changed:

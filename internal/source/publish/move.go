@@ -129,17 +129,17 @@ func (p *planner) point(ptr pointer) {
 	case at == p.cand.digest:
 		return
 	case !ptr.has(p.cand):
-		p.leave(ptr.text, fmt.Sprintf("it is %s, and %s is none", ptr.what, p.cand.tag.App))
+		p.leave(ptr.text, fmt.Sprintf("it names %s, and %s is no release", ptr.what, p.cand.tag.App))
 		return
 	}
-	for _, o := range p.points {
-		if !ptr.has(o) || o.digest == p.cand.digest {
-			continue
-		}
-		if order, why := p.scheme.CompareTags(p.cand.tag, o.tag); order != tag.Newer {
-			p.leave(ptr.text, fmt.Sprintf("it is %s, which is not older: seen from %s this one is %s, %s", ptr.what, o.tag.Text, order, why))
-			return
-		}
+	above := p.newest(func(o point) bool {
+		order, _ := p.scheme.CompareTags(p.cand.tag, o.tag)
+		return ptr.has(o) && o.digest != p.cand.digest && order != tag.Newer
+	})
+	if above != nil {
+		order, why := p.scheme.CompareTags(p.cand.tag, above.tag)
+		p.leave(ptr.text, fmt.Sprintf("it names %s, and seen from %s this one is %s: %s", ptr.what, above.tag.Text, order, why))
+		return
 	}
 	if at == "" {
 		p.step(Create, ptr.text, "", ptr.what)

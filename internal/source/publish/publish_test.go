@@ -297,3 +297,53 @@ func TestMappedVersion(t *testing.T) {
 		t.Errorf("%+v", plan)
 	}
 }
+
+func TestNeedsIsWhatMakeLooksAt(t *testing.T) {
+	t.Parallel()
+	p := repository()
+	p.Tags["stable"] = sum("hand")
+	e := Event{Image: image("new", base("base-2")), Build: "5.11"}
+	need := Needs(p, e, Rules{})
+	if d := cmp.Diff([]string{sum("hand"), sum("three")}, need); d != "" {
+		t.Error(d)
+	}
+	want := Make(p, e, Rules{})
+	maps.DeleteFunc(p.Images, func(d string, _ Image) bool { return !slices.Contains(need, d) })
+	if d := cmp.Diff(want, Make(p, e, Rules{})); d != "" {
+		t.Errorf("content that was not asked for changes the plan: %s", d)
+	}
+}
+
+func TestEventFromTagAndLabels(t *testing.T) {
+	t.Parallel()
+	s, err := tag.ByName("rev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		given  Event
+		tag    string
+		labels map[string]string
+		want   Event
+	}{
+		"a long tag":                       {Event{}, "2.6.2-rev3-b5.1", nil, Event{App: "2.6.2", Rev: 3, Build: "5.1"}},
+		"what was said goes first":         {Event{App: "2.6.3", Build: "next"}, "2.6.2-rev3-b5.1", nil, Event{App: "2.6.3", Rev: 3, Build: "next"}},
+		"a floating tag says nothing":      {Event{}, "candidate", nil, Event{}},
+		"a revision by label":              {Event{}, "candidate", map[string]string{LabelRev: "4"}, Event{Rev: 4}},
+		"a reference to the build's tag":   {Event{}, "candidate", map[string]string{LabelReference: "r.example/app:2.6.2-rev3-b5.1"}, Event{App: "2.6.2", Rev: 3, Build: "5.1"}},
+		"a reference of the base image":    {Event{}, "candidate", map[string]string{LabelReference: "r.example/base:15.6-rev3-b5.1"}, Event{}},
+		"a reference without tag is empty": {Event{}, "candidate", map[string]string{LabelReference: "r.example/app", LabelRev: "x"}, Event{}},
+	} {
+		got := c.given
+		got.FromTag(s, c.tag)
+		got.FromLabels(s, c.labels, "r.example/candidates", "r.example/app")
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+	var i Image
+	i.Describe(map[string]string{LabelVersion: "1", LabelBase: "b", LabelDefinition: "d", LabelRelease: "r"})
+	if d := cmp.Diff(Image{Version: "1", Base: "b", Definition: "d", Release: "r"}, i); d != "" {
+		t.Error(d)
+	}
+}

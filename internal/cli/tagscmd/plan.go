@@ -1,0 +1,254 @@
+package tagscmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/source/publish"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+// planView is what `refit tags plan -o json` prints.
+type planView struct {
+	APIVersion   string `json:"apiVersion"`
+	Kind         string `json:"kind"`
+	publish.Plan `json:",inline"`
+}
+
+// planCall is a call of `refit tags plan`.
+type planCall struct {
+	*source
+	image, eventFile string
+	event            publish.Event // what flags say, or the file
+	rules            publish.Rules
+	inside           string
+	caseName         string
+	failIfNoop       bool
+	output           *string
+}
+
+func newPlan(_ *cluster.Access) *cobra.Command {
+	p := &planCall{}
+	c := &cobra.Command{
+		Use: "plan", Short: "Plan which tags a new image gets, which move, and which must not",
+		Long: `Compare a new image with what is published and print the tags to push, in order. The case is
+derived from content: 1 new version, 2 definition fixed, 3 automatic rebuild, 4a maintenance
+of the application's package, 4b a tag that would lie. Nothing is pushed. A plan that is
+refused has no steps and exit code 3; each reason has its word, a sentence and a cure.
+
+Before each step, look at the tag: it must have the digest that the step says (from). If it
+has another, somebody else moved it: stop, and plan again. A push that broke off is planned
+again and goes on.
+
+The image is read from its registry (--image), with the labels org.opencontainers.image.version,
+org.opencontainers.image.base.digest, dev.refit.definition, dev.refit.rev and
+dev.refit.package-release, and the tag it lies under; or all is given in a file (--event).`,
+		Example: "  refit tags plan --repo registry.example/app --image registry.example/candidates/app:2.6.2-rev1-b5.1\n  refit tags plan --published tags.json --event event.json -o json",
+		Args:    args(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
+	}
+	p.source, p.output = sourceFlags(c), outputFlag(c)
+	f := c.Flags()
+	f.StringVar(&p.image, "image", "", "the new image, by tag or digest")
+	f.StringVar(&p.eventFile, "event", "", "file with the new image and what is said of it, in JSON, instead of --image")
+	f.StringVar(&p.event.App, "app", "", "version as it is to stand in the tag (default: of the tag it lies under, else of its label)")
+	f.StringVar(&p.event.Variant, "variant", "", "variant of the image, one of the scheme's")
+	f.Uint64Var(&p.event.Rev, "rev", 0, "revision of the image definition (default: of its tag or label, else as published, 1 for a new version)")
+	f.StringVar(&p.event.Build, "build", "", "build number, or next: one above the greatest that is published (default: of its tag)")
+	f.StringVar(&p.event.Project, "project", "", "project that counted the build")
+	f.StringVar(&p.caseName, "case", "", "case that you take it for: 1, 2, 3 or 4a; refused if the content says another")
+	f.StringVar(&p.inside, "inside", "", "version of the application as read from the image's packages, instead of its label")
+	f.StringSliceVar(&p.event.Floating, "floating", nil, "floating tags that follow the newest release, besides latest where it is in use")
+	f.StringSliceVar(&p.event.Want, "want", nil, "tags that you mean to push: refused if one does not follow from the image")
+	f.BoolVar(&p.rules.Gate, "gate", false, "publish approved digests only")
+	f.StringSliceVar(&p.rules.Approved, "approved", nil, "digests that are approved")
+	f.BoolVar(&p.rules.FewerPlatforms, "fewer-platforms", false, "let the set of platforms shrink")
+	f.BoolVar(&p.rules.Adopt, "adopt", false, "let pointers move away from images that have no long tag")
+	f.StringToStringVar(&p.rules.Mapping, "map", nil, "replace a character that no tag may have, such as +=_")
+	f.BoolVar(&p.failIfNoop, "fail-if-noop", false, "exit with code 7 if there is nothing to push")
+	c.MarkFlagsMutuallyExclusive("image", "event")
+	return c
+}
+
+func (p *planCall) run(cmd *cobra.Command) error {
+	if err := checkOutput(*p.output); err != nil {
+		return err
+	}
+	if p.image == "" && p.eventFile == "" {
+		return exit.Usagef("which image? give --image REFERENCE, or --event FILE")
+	}
+	plan, err := p.make(cmd)
+	if err != nil {
+		return err
+	}
+	if isTable(*p.output) {
+		printPlan(cmd.OutOrStdout(), plan, *p.output == render.Wide)
+	} else if err := render.Value(cmd.OutOrStdout(), *p.output, planView{"refit.dev/tagplan/v1", "TagPlan", plan}); err != nil {
+		return err
+	}
+	switch {
+	case plan.Refused():
+		return exit.Silent(exit.Blocked)
+	case len(plan.Steps) == 0 && p.failIfNoop:
+		return exit.Silent(exit.NothingToDo)
+	}
+	return nil
+}
+
+// make reads what is published and the new image, and plans.
+func (p *planCall) make(cmd *cobra.Command) (publish.Plan, error) {
+	p.event.Case = publish.Case(p.caseName)
+	pub, err := p.read(cmd)
+	if err != nil {
+		return publish.Plan{}, err
+	}
+	if err := p.readEvent(cmd.Context(), cmd, pub); err != nil {
+		return publish.Plan{}, err
+	}
+	if err := p.describe(cmd.Context(), &pub, publish.Needs(pub, p.event, p.rules)); err != nil {
+		return publish.Plan{}, err
+	}
+	plan := publish.Make(pub, p.event, p.rules)
+	if plan.Steps == nil {
+		plan.Steps = []publish.Step{} // scripts count them
+	}
+	return plan, nil
+}
+
+// readEvent reads the new image; what flags say goes before what it says itself.
+func (p *planCall) readEvent(ctx context.Context, cmd *cobra.Command, pub publish.Published) error {
+	if p.eventFile != "" {
+		flags := p.event
+		p.event = publish.Event{}
+		if err := readJSON(cmd, p.eventFile, &p.event); err != nil {
+			return err
+		}
+		override(&p.event, flags)
+	} else if err := p.readImage(ctx, pub); err != nil {
+		return err
+	}
+	if p.inside != "" {
+		p.event.Image.Version = p.inside
+	}
+	if p.event.Image.Digest == "" {
+		return exit.Usagef("the event has no image.digest: it is the image that is published")
+	}
+	switch p.event.Case {
+	case "", publish.NewVersion, publish.Fix, publish.Rebuild, publish.Maintenance:
+		return nil
+	}
+	return exit.Usagef("case %q is not known: 1, 2, 3 or 4a", p.event.Case)
+}
+
+// override puts what was said on the command line over what the file says.
+func override(e *publish.Event, flags publish.Event) {
+	for _, s := range []struct{ to, from *string }{
+		{&e.App, &flags.App}, {&e.Variant, &flags.Variant}, {&e.Build, &flags.Build}, {&e.Project, &flags.Project}, {(*string)(&e.Case), (*string)(&flags.Case)},
+	} {
+		if *s.from != "" {
+			*s.to = *s.from
+		}
+	}
+	if flags.Rev != 0 {
+		e.Rev = flags.Rev
+	}
+	e.Floating = append(e.Floating, flags.Floating...)
+	e.Want = append(e.Want, flags.Want...)
+}
+
+func (p *planCall) readImage(ctx context.Context, pub publish.Published) error {
+	ref, err := tag.ParseRef(p.image)
+	if err != nil {
+		return exit.Usage(err)
+	}
+	s, err := schemeOf(pub.Scheme)
+	if err != nil {
+		return err
+	}
+	if err := p.open(); err != nil {
+		return err
+	}
+	ask := ref
+	if ask.Digest != "" {
+		ask.Tag = "" // the digest is the image
+	}
+	i, err := p.reader.Image(ctx, ask.String())
+	if err != nil {
+		return err
+	}
+	p.event.Image = imageOf(i)
+	if ref.Repository != pub.Repository {
+		p.event.From = ref.Repository
+	}
+	p.event.FromTag(s, ref.Tag)
+	p.event.FromLabels(s, i.Labels, ref.Repository, pub.Repository)
+	return nil
+}
+
+// printPlan writes a plan for people; wide shows whole digests.
+func printPlan(w io.Writer, p publish.Plan, wide bool) {
+	digest := render.Short
+	if wide {
+		digest = func(s string) string { return s }
+	}
+	fmt.Fprintln(w, headline(p))
+	fmt.Fprintf(w, "image %s for %s, scheme %s\n", digest(p.Image), p.Repository, p.Scheme)
+	for _, c := range p.Changes {
+		fmt.Fprintln(w, "  "+c)
+	}
+	for _, r := range p.Refusals {
+		fmt.Fprintf(w, "\n%s: %s.\n  Cure: %s.\n", r.Reason, r.Message, r.Fix)
+	}
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	if len(p.Steps) > 0 {
+		fmt.Fprintln(tw, "\nPUSH\tTAG\tFROM\tTO\tWHY")
+	}
+	for _, s := range p.Steps {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Verb, orDash(s.Tag), orDash(digest(s.From)), digest(s.To), s.Why)
+	}
+	_ = tw.Flush()
+	if len(p.MustNot) > 0 {
+		fmt.Fprintln(tw, "\nMUST NOT MOVE\tSTAYS AT\tWHY")
+	}
+	for _, l := range p.MustNot {
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", l.Tag, orDash(digest(l.Digest)), l.Why)
+	}
+	_ = tw.Flush()
+	if len(p.ReachableBy) > 0 {
+		fmt.Fprintf(w, "\nthe image before, %s, stays reachable by %s\n", digest(p.Before), strings.Join(p.ReachableBy, ", "))
+	}
+	for _, s := range p.Warnings {
+		fmt.Fprintln(w, "\nwarning: "+s)
+	}
+	if p.Instead != nil {
+		fmt.Fprintln(w, "\nwhat would be right:")
+		printPlan(w, *p.Instead, wide)
+	}
+}
+
+func headline(p publish.Plan) string {
+	switch {
+	case p.Refused():
+		return fmt.Sprintf("refused: case %s, %s", p.Case, p.Class)
+	case len(p.Steps) == 0:
+		return "nothing to push"
+	case p.Automatic:
+		return fmt.Sprintf("case %s, %s: may be published without a person", p.Case, p.Class)
+	}
+	return fmt.Sprintf("case %s, %s: a person decides, since manifests may have to follow", p.Case, p.Class)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,167 @@
+package tagscmd
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// file writes a file for a test.
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	sumA = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	sumB = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	sumC = "sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
+
+	published = `{"repository": "registry.example/app", "scheme": "rev",
+ "tags": {"2.6.2-rev1-b5.1": "` + sumA + `", "2.6.2-rev1": "` + sumA + `", "2.6.2": "` + sumA + `", "2.6": "` + sumB + `", "latest": "` + sumB + `", "2.6.3-rev1-b1.1": "` + sumB + `", "2.6.3": "` + sumB + `", "2.6.3-rev1": "` + sumB + `"},
+ "images": {"` + sumA + `": {"digest": "` + sumA + `", "version": "2.6.2", "definition": "d1", "base": "` + sumB + `", "platforms": ["linux/amd64"]}}}`
+)
+
+func event(change ...string) string {
+	text := `{"image": {"digest": "` + sumC + `", "version": "2.6.2", "definition": "d1", "base": "` + sumC + `", "platforms": ["linux/amd64"]}, "app": "2.6.2", "build": "5.2"}`
+	return strings.NewReplacer(change...).Replace(text)
+}
+
+// The plan as people read it: golden stories.
+func TestPlanForPeople(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		event string
+		args  []string
+		code  int
+	}{
+		"rebuild":  {event(), nil, exit.OK},
+		"lie":      {event(`"version": "2.6.2"`, `"version": "2.6.4"`), nil, exit.Blocked},
+		"nothing":  {event(sumC, sumA, `"5.2"`, `"5.1"`), nil, exit.OK},
+		"not-bump": {event(`"d1"`, `"d2"`), []string{"--want", "latest"}, exit.Blocked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := refit(t, "", append([]string{"tags", "plan", "--published", file(t, published), "--event", file(t, c.event)}, c.args...)...)
+			if r.code != c.code {
+				t.Errorf("exit %d: %s", r.code, r.err)
+			}
+			path := filepath.Join("testdata", "plan-"+name+".txt")
+			if *update {
+				if err := os.WriteFile(path, []byte(r.out), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if d := cmp.Diff(string(want), r.out); err != nil || d != "" {
+				t.Errorf("%v: %s", err, d)
+			}
+		})
+	}
+}
+
+func TestPlanExitCodes(t *testing.T) {
+	t.Parallel()
+	pub := file(t, published)
+	ev := file(t, event())
+	for name, c := range map[string]struct {
+		args []string
+		code int
+	}{
+		"a plan":                       {[]string{"--published", pub, "--event", ev}, exit.OK},
+		"refused":                      {[]string{"--published", pub, "--event", ev, "--build", "5.1"}, exit.Blocked},
+		"flags go before the file":     {[]string{"--published", pub, "--event", ev, "--case", "1"}, exit.Blocked},
+		"nothing to push":              {[]string{"--published", pub, "--event", file(t, event(sumC, sumA, `"5.2"`, `"5.1"`)), "--fail-if-noop"}, exit.NothingToDo},
+		"no image":                     {[]string{"--published", pub}, exit.UsageCode},
+		"nothing published":            {[]string{"--event", ev}, exit.UsageCode},
+		"an unknown field":             {[]string{"--published", pub, "--event", file(t, event(`"build"`, `"biuld"`))}, exit.UsageCode},
+		"no digest":                    {[]string{"--published", pub, "--event", file(t, `{"build": "1"}`)}, exit.UsageCode},
+		"a case that there is not":     {[]string{"--published", pub, "--event", ev, "--case", "5"}, exit.UsageCode},
+		"two values":                   {[]string{"--published", pub, "--event", file(t, event()+event())}, exit.UsageCode},
+		"a file that is not there":     {[]string{"--published", pub, "--event", "none.json"}, exit.UsageCode},
+		"a repository with a tag":      {[]string{"--repo", "registry.example/app:1", "--event", ev}, exit.UsageCode},
+		"a registry that is not there": {[]string{"--repo", "127.0.0.1:1/app", "--event", ev}, exit.Internal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if r := refit(t, "", append([]string{"tags", "plan", "-o", "json"}, c.args...)...); r.code != c.code {
+				t.Errorf("exit %d, want %d: %s %s", r.code, c.code, r.out, r.err)
+			}
+		})
+	}
+}
+
+func TestPlanFromStandardInput(t *testing.T) {
+	t.Parallel()
+	r := refit(t, event(), "tags", "plan", "--published", file(t, published), "--event", "-", "-o", "json")
+	var v planView
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v.Kind != "TagPlan" || v.Long != "2.6.2-rev1-b5.2" || v.Case != "3" || len(v.Steps) != 3 || len(v.MustNot) != 2 {
+		t.Errorf("%v: %s %s", err, r.out, r.err)
+	}
+	r = refit(t, "", "tags", "plan", "--published", file(t, published), "--event", file(t, event(`"build": "5.2"`, `"build": ""`)), "-o", "json")
+	if !strings.Contains(r.out, `"steps": []`) {
+		t.Errorf("a refused plan has no list of steps: %s", r.out)
+	}
+}
+
+func TestRetainFromFiles(t *testing.T) {
+	t.Parallel()
+	pub := file(t, `{"repository": "registry.example/app", "scheme": "rev",
+ "tags": {"1.0.0-rev1-b1": "`+sumA+`", "1.0.0-rev1-b2": "`+sumB+`", "1.0.0-rev1-b3": "`+sumC+`"},
+ "images": {"`+sumB+`": {"digest": "`+sumB+`", "created": "2020-01-01T00:00:00Z"}, "`+sumC+`": {"digest": "`+sumC+`", "created": "2020-02-01T00:00:00Z"}}}`)
+	inspected := file(t, `{"kind": "Bundle", "name": "edge", "version": "1", "images": [{"name": "registry.example/app:1.0.0", "digest": "`+sumA+`"}]}`)
+	args := []string{"tags", "retain", "--published", pub, "--builds", "1"}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		goes []string
+	}{
+		"two may go":                      {[]string{"--for", "30d"}, exit.OK, []string{sumA, sumB}},
+		"a bundle holds one":              {[]string{"--for", "30d", "--bundle", inspected}, exit.OK, []string{sumB}},
+		"the first release":               {[]string{"--for", "30d", "--first", "1.0.0-rev1-b2"}, exit.OK, []string{sumA}},
+		"one until a day to come":         {[]string{"--for", "30d", "--until", "1.0.0-rev1-b1=2999-01-01"}, exit.OK, []string{sumB}},
+		"none, and that was to be told":   {[]string{"--for", "30000d", "--fail-if-noop"}, exit.NothingToDo, nil},
+		"nobody states a time":            {nil, exit.UsageCode, nil},
+		"a time that is none":             {[]string{"--for", "soon"}, exit.UsageCode, nil},
+		"a negative time":                 {[]string{"--for", "-1h"}, exit.UsageCode, nil},
+		"a day that is none":              {[]string{"--for", "1d", "--until", "a=b"}, exit.UsageCode, nil},
+		"a bundle that is none":           {[]string{"--for", "1d", "--bundle", pub}, exit.UsageCode, nil},
+		"a bundle that is not there":      {[]string{"--for", "1d", "--bundle", "none"}, exit.UsageCode, nil},
+		"fewer than no builds are a typo": {[]string{"--for", "1d", "--builds", "-1"}, exit.UsageCode, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := refit(t, "", append(append([]string{}, args...), append(c.args, "-o", "json")...)...)
+			var v retainView
+			if r.code != exit.UsageCode {
+				if err := json.Unmarshal([]byte(r.out), &v); err != nil {
+					t.Fatalf("%v: %s %s", err, r.out, r.err)
+				}
+			}
+			var got []string
+			for _, f := range v.Delete {
+				got = append(got, f.Digest)
+			}
+			if d := cmp.Diff(c.goes, got); d != "" || r.code != c.code {
+				t.Errorf("exit %d, want %d: %s", r.code, c.code, d)
+			}
+		})
+	}
+	r := refit(t, "", append(args, "--for", "30d")...)
+	if !strings.HasPrefix(r.out, "2 digests of registry.example/app may be deleted, 1 stay") {
+		t.Error(r.out)
+	}
+}

@@ -1,0 +1,122 @@
+package tagscmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/registry"
+	"github.com/refit-dev/refit/internal/source/publish"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+// source says where what is published is read from: a registry or a file.
+type source struct {
+	repo, file string
+	scheme     *string
+	reader     *registry.Reader
+}
+
+func sourceFlags(c *cobra.Command) *source {
+	s := &source{scheme: schemeFlag(c)}
+	c.Flags().StringVar(&s.repo, "repo", "", "repository whose tags are read from its registry")
+	c.Flags().StringVar(&s.file, "published", "", "file with what is published, in JSON, instead of a registry")
+	c.MarkFlagsMutuallyExclusive("repo", "published")
+	return s
+}
+
+// read what is published: tags and digests of a registry, everything of a file.
+func (s *source) read(cmd *cobra.Command) (p publish.Published, err error) {
+	switch {
+	case s.file != "":
+		if err = readJSON(cmd, s.file, &p); p.Scheme == "" || cmd.Flags().Changed("scheme") {
+			p.Scheme = *s.scheme
+		}
+	case s.repo != "":
+		p, err = s.list(cmd.Context())
+	default:
+		err = exit.Usagef("what is published? give --repo REPOSITORY, or --published FILE")
+	}
+	if err != nil {
+		return p, err
+	}
+	if p.Images == nil {
+		p.Images = map[string]publish.Image{}
+	}
+	_, err = schemeOf(p.Scheme)
+	return p, err
+}
+
+// list asks the registry for tags and digests.
+func (s *source) list(ctx context.Context) (publish.Published, error) {
+	ref, err := tag.ParseRef(s.repo)
+	if err != nil || ref.Tag != "" || ref.Digest != "" {
+		return publish.Published{}, exit.Usagef("--repo %q: give a repository without tag and digest", s.repo)
+	}
+	if err := s.open(); err != nil {
+		return publish.Published{}, err
+	}
+	tags, err := s.reader.Tags(ctx, ref.Repository)
+	return publish.Published{Repository: ref.Repository, Scheme: *s.scheme, Tags: tags}, err
+}
+
+func (s *source) open() (err error) {
+	if s.reader == nil {
+		s.reader, err = registry.NewReader()
+	}
+	return err
+}
+
+// describe reads the content behind digests that is not known yet. A file is all
+// there is to know: nothing is asked for it.
+func (s *source) describe(ctx context.Context, p *publish.Published, digests []string) error {
+	if s.repo == "" {
+		return nil
+	}
+	digests = slices.DeleteFunc(slices.Clone(digests), func(d string) bool { _, known := p.Images[d]; return known })
+	images, err := s.reader.Images(ctx, p.Repository, digests)
+	if err != nil {
+		return err
+	}
+	for _, i := range images {
+		p.Images[i.Digest] = imageOf(i)
+	}
+	return nil
+}
+
+// imageOf is what a planner needs of an image in a registry.
+func imageOf(i registry.Image) publish.Image {
+	out := publish.Image{Digest: i.Digest, Config: i.Config, Layers: i.Layers, Platforms: i.Platforms, Children: i.Children, Created: i.Created}
+	out.Describe(i.Labels)
+	return out
+}
+
+// readJSON reads a file, or standard input for -. An unknown field is an error: a
+// misspelt one would change the plan without a word.
+func readJSON(cmd *cobra.Command, path string, v any) error {
+	in := cmd.InOrStdin()
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return exit.Usage(err)
+		}
+		defer f.Close()
+		in = f
+	}
+	dec := json.NewDecoder(in)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return exit.Usage(fmt.Errorf("%s: %w", path, err))
+	}
+	if err := dec.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return exit.Usagef("%s: more than one value in it", path)
+	}
+	return nil
+}
