@@ -11,6 +11,7 @@ const (
 	ConditionGateOpen    = "GateOpen"   // ClusterUpdate
 	ConditionImagesHeld  = "ImagesHeld" // NodeUpdate
 	ConditionCovered     = "Covered"    // InPlacePlan
+	ConditionSkewed      = "Skewed"     // ImageTrack
 )
 
 // Reason words. Each has a page section in docs/reference/reasons.md with its
@@ -92,6 +93,21 @@ const (
 	ReasonMachineChanged     = "MachineChanged"
 	ReasonUpdaterSilent      = "UpdaterSilent"
 
+	// Of image tracks.
+	ReasonImageNeedsApproval = "ImageNeedsApproval"
+	ReasonImageBlocked       = "ImageBlocked"
+	ReasonImageSkewed        = "ImageSkewed"
+	ReasonImagePreloading    = "ImagePreloading"
+	ReasonImageRolling       = "ImageRolling"
+	ReasonImageProposed      = "ImageProposed"
+	ReasonWorkloadBlocked    = "WorkloadBlocked"
+	ReasonTrackInvalid       = "TrackInvalid"
+	ReasonTrackLooking       = "TrackLooking"
+	ReasonRegistryAway       = "RegistryAway"
+	ReasonRegistryLimits     = "RegistryLimits"
+	ReasonRegistryDenies     = "RegistryDenies"
+	ReasonTagGone            = "TagGone"
+
 	// Of the rollout.
 	ReasonCameBackOld   = "CameBackOld"
 	ReasonNodeHeld      = "NodeHeld"
@@ -164,6 +180,11 @@ const (
 	// LabelManagedBy with the value of FieldOwnerController marks objects that
 	// the controller made and may delete.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
+	// LabelTrack on a PinnedImageSet names the ImageTrack that made it.
+	LabelTrack = "refit.dev/track"
+	// AnnotationRuns on a workload says for people which builds its template names
+	// by digest: the long tags, by container.
+	AnnotationRuns = "refit.dev/runs"
 	// LabelFirstContact marks the nodes that got refit's image by hand, so that
 	// the controller is scheduled where its image is.
 	LabelFirstContact = "refit.dev/first-contact"
@@ -192,4 +213,5 @@ const (
 	FieldOwnerController = "refit-controller"
 	FieldOwnerAgent      = "refit-agent"
 	FieldOwnerCLI        = "refit"
+	FieldOwnerTracks     = "refit-controller-tracks"
 )

@@ -240,6 +240,9 @@ type TrackedImage struct {
 	// AppVersion found inside.
 	// +optional
 	AppVersion string `json:"appVersion,omitempty"`
+	// Security: it says that it was rebuilt for a known security fix.
+	// +optional
+	Security bool `json:"security,omitempty"`
 	// Same are the digests under it that a runtime may report instead: platform
 	// manifests, configurations.
 	// +optional
@@ -308,6 +311,10 @@ type TrackedWorkload struct {
 	Workload string `json:"workload"`
 	// State: Current, Waiting, Preloading, Rolling, Proposed, Blocked, OnNextRun.
 	State string `json:"state"`
+	// Digest in its template when it was looked at last: if that goes back, somebody
+	// rolled it back.
+	// +optional
+	Digest string `json:"digest,omitempty"`
 	// +optional
 	Message string `json:"message,omitempty"`
 }

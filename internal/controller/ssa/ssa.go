@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,8 @@ type Object struct {
 	UID string
 	// Labels that the owner sets.
 	Labels map[string]string
+	// Parent, if not nil: the object goes when that one is deleted.
+	Parent *metav1.OwnerReference
 }
 
 // Spec applies the spec of an object for an owner and makes the object if there
@@ -92,6 +95,9 @@ func (o Object) with(part string, value any) (*unstructured.Unstructured, error)
 	}
 	if len(o.Labels) > 0 {
 		u.SetLabels(o.Labels)
+	}
+	if o.Parent != nil {
+		u.SetOwnerReferences([]metav1.OwnerReference{*o.Parent})
 	}
 	return u, nil
 }
