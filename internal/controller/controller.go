@@ -33,9 +33,11 @@ import (
 	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/controller/resources"
+	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
+	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -69,6 +71,8 @@ type Options struct {
 	// ClusterAPI says where Cluster API's hooks are answered; without an address
 	// they are not.
 	ClusterAPI clusterapi.Options
+	// Registries is how image registries are reached; nil is the usual way.
+	Registries http.RoundTripper
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 }
@@ -175,6 +179,10 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	brought := &resources.Fetcher{Client: mgr.GetClient(), Headers: hs, Identity: id}
 	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: brought.Payload}
 	if err := rs.Setup(mgr); err != nil {
+		return err
+	}
+	tr := &tracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: registry.NewPoller(o.Registries, o.Now), Now: o.Now}
+	if err := tr.Setup(mgr); err != nil {
 		return err
 	}
 	n := &neighbours.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
@@ -309,7 +317,7 @@ func probe(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}} {
+	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}} {
 		if err := c.List(ctx, l, client.Limit(1)); err != nil {
 			return err
 		}

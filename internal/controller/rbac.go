@@ -59,3 +59,13 @@ package controller
 //
 // Is this a kubeadm cluster, and at which version does kubeadm believe it is?
 // +kubebuilder:rbac:groups="",namespace=kube-system,resources=configmaps,resourceNames=kubeadm-config,verbs=get
+//
+// Image tracks: what people say of them, and what their workloads run. Changing a
+// workload is not among the rights: who wants a track to write binds the
+// ClusterRole refit-image-writer in that namespace (config/rbac/tracks.yaml). Pull
+// secrets of tracks lie in refit's own namespace.
+// +kubebuilder:rbac:groups=refit.dev,resources=imagetracks,verbs=get;list;watch
+// +kubebuilder:rbac:groups=refit.dev,resources=imagetracks/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets;statefulsets,verbs=get;list
+// +kubebuilder:rbac:groups=batch,resources=cronjobs,verbs=get;list
+// +kubebuilder:rbac:groups="",namespace=refit-system,resources=secrets,verbs=get

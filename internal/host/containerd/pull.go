@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
 
 	"github.com/refit-dev/refit/internal/host/disk"
 )
@@ -20,8 +21,12 @@ const pullTime = 15 * time.Minute
 // tags name on this node stays.
 func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 	byDigest := repository(img.Name) + "@" + img.Digest
-	if err := c.cri.Pull(ctx, byDigest, pullTime); err != nil {
+	if here, err := c.here(ctx, byDigest); err != nil {
 		return nil, err
+	} else if !here {
+		if err := c.cri.Pull(ctx, byDigest, pullTime); err != nil {
+			return nil, err
+		}
 	}
 	got, err := c.api.ImageService().Get(ctx, byDigest)
 	if err != nil {
@@ -44,4 +49,17 @@ func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 		}
 	}
 	return names, c.record(ctx, names, got.Target)
+}
+
+// here reports whether an image is there whole under a name: the kubelet may have
+// fetched it, and then no registry is asked.
+func (c *Client) here(ctx context.Context, name string) (bool, error) {
+	img, err := c.api.ImageService().Get(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("image %s: %w", name, err)
+	}
+	return c.unpacked(ctx, img)
 }

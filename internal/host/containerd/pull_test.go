@@ -63,6 +63,11 @@ func TestPull(t *testing.T) {
 	if again, ok, err := c.Pin(t.Context(), long); err != nil || !ok || len(again) != len(names) {
 		t.Fatalf("pinned again without a registry: %v %v %v", again, ok, err)
 	}
+	other := long
+	other.Name = host + "/app:2.6.2-rev1-b5.2-again"
+	if _, err := c.Pull(t.Context(), other); err != nil {
+		t.Fatalf("what is there by its digest is asked of the registry: %v", err)
+	}
 	gone := makeImage(blobs, host+"/app:2.6.2-rev1-b5.3", "newer", false)
 	if _, err := c.Pull(t.Context(), gone); err == nil || !strings.Contains(err.Error(), gone.Digest) {
 		t.Fatalf("without a registry: %v", err)

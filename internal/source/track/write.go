@@ -50,7 +50,9 @@ type Target struct {
 	// Critical: its node needs it.
 	Critical bool
 	// Owner is the GitOps tool that would take a change back, "" if there is none.
-	Owner      string
+	Owner string
+	// Denied is why refit may not write to it, "" if it may.
+	Denied     string
 	Containers []Container
 	// TakesDown is how many pods its own strategy stops before others are ready;
 	// Strategy names the field that says so.
@@ -101,8 +103,8 @@ func Means(t Track, approved *Image, image string) bool {
 	return a.Text == "" || b.Text == "" || a.Tier == tag.Floating || b.Tier == tag.Floating || a.Variant == b.Variant
 }
 
-// changes reports whether a target's template is not as approved.
-func (w *Target) changes(approved *Image) bool {
+// Changes reports whether a target's template is not as approved.
+func (w *Target) Changes(approved *Image) bool {
 	for _, c := range w.Containers {
 		if _, changed := Rewrite(c.Image, approved); changed {
 			return true
@@ -164,7 +166,7 @@ func (r *roll) look(w *Target, i int) (state, message string) {
 		return Waiting, "nothing is approved yet"
 	case len(w.Containers) == 0:
 		return Stopped, "no container of it has an image of this repository"
-	case !w.changes(r.approved):
+	case !w.Changes(r.approved):
 		return r.rolled(w, i)
 	case r.propose || w.Owner != "" || w.Kind == StaticPod:
 		return Proposed, whyProposed(w)
@@ -241,6 +243,9 @@ func (r *roll) evict(w *Target, i int) string {
 
 // start writes into a target if its own strategy keeps the budgets.
 func (r *roll) start(w *Target, i int) (state, message string) {
+	if w.Denied != "" {
+		return Stopped, w.Denied
+	}
 	if !w.OnDelete && w.Kind != CronJob {
 		if w.Critical && w.TakesDown > 1 {
 			return Stopped, fmt.Sprintf("nodes need it, and its strategy (%s) stops it on %d nodes at once: set maxUnavailable to 1", w.Strategy, w.TakesDown)
