@@ -120,7 +120,7 @@ func (l *turn) candidateWord() word {
 	}
 	switch {
 	case l.state.Approved == nil:
-		return word{reason: v1alpha1.ReasonTrackLooking, message: "nothing was found to approve yet"}
+		return word{reason: v1alpha1.ReasonTrackLooking, message: "nothing is approved yet"}
 	case !settled:
 		return word{reason: v1alpha1.ReasonImageRolling, message: l.rowsIn(track.Waiting)}
 	case len(l.rows) == 0:

@@ -154,25 +154,29 @@ func goBack(t Track, s State, f Found, now time.Time) State {
 		return s
 	}
 	for _, w := range f.Workloads {
-		if to := s.undone(w); to != nil {
-			return back(s, *to, w.Key, now)
+		if !s.Approved.Is(w.Before) || s.Approved.Is(w.Named) {
+			continue
 		}
+		for _, h := range s.History {
+			if h.Is(w.Named) {
+				return back(s, h, w.Key, now)
+			}
+		}
+		return letGo(s, w.Key, now)
 	}
 	return s
 }
 
-// undone is what a workload was taken back to from what is approved, nil if it
-// was not.
-func (s *State) undone(w Workload) *Image {
-	if !s.Approved.Is(w.Before) || w.Named == "" || s.Approved.Is(w.Named) {
-		return nil
-	}
-	for i := range s.History {
-		if s.History[i].Is(w.Named) {
-			return &s.History[i]
-		}
-	}
-	return nil
+// letGo: somebody took the digest out of a workload, or put in one that is not of
+// this track. What the others are to run they did not say, so nothing is approved
+// until a person says so, or something newer comes; two who write never take
+// turns.
+func letGo(s State, by string, now time.Time) State {
+	s.Serial++
+	s.RolledBack = append(forget(s.RolledBack, s.Approved.Digest), RolledBack{Digest: s.Approved.Digest, By: by, Serial: s.Serial, At: now})
+	s.History = remember(s.History, *s.Approved)
+	s.Approved = nil
+	return s.bounded()
 }
 
 func (s *State) left(digest string) bool {

@@ -184,6 +184,20 @@ func TestRollback(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a digest that somebody took out is not put back", func(t *testing.T) {
+		t.Parallel()
+		s, cs := look(auto, onB, Found{Workloads: []Workload{{Key: "Deployment/shop/app", Before: b.Digest}}, Running: []string{a.Digest}}, noon, b)
+		if s.Approved != nil || len(cs) != 1 || cs[0].Decision != Blocked {
+			t.Fatalf("%+v %+v", s.Approved, cs)
+		}
+		again, _ := look(auto, s, Found{Running: []string{a.Digest}}, noon, b)
+		if d := cmp.Diff(s, again); d != "" {
+			t.Fatalf("a look changed it: %s", d)
+		}
+		if newer, _ := look(auto, again, Found{Running: []string{a.Digest}}, noon, c); newer.Approved == nil || newer.Approved.Digest != c.Digest {
+			t.Fatal("the newer one does not come")
+		}
+	})
 	t.Run("with nothing to go back to it stays", func(t *testing.T) {
 		t.Parallel()
 		x := auto
