@@ -39,16 +39,29 @@ type calls struct {
 	mu    sync.Mutex
 	reads int
 	other []string
+	// instead answers in the place of who is asked.
+	instead func(*http.Request) *http.Response
+}
+
+// set who answers; nil is who is asked.
+func (c *calls) set(instead func(*http.Request) *http.Response) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.instead = instead
 }
 
 func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
+	instead := c.instead
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		c.reads++
 	} else {
 		c.other = append(c.other, r.Method+" "+r.URL.Path)
 	}
 	c.mu.Unlock()
+	if instead != nil {
+		return instead(r), nil
+	}
 	return c.next.RoundTrip(r)
 }
 
