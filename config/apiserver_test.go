@@ -55,6 +55,15 @@ func TestAPIServer(t *testing.T) {
 	t.Run("manifests apply", func(t *testing.T) { testManifests(t, admin) })
 }
 
+// imageTrack is a track, and what is changed of it.
+func imageTrack(name string, change func(*v1alpha1.ImageTrackSpec)) *v1alpha1.ImageTrack {
+	o := &v1alpha1.ImageTrack{ObjectMeta: meta(name), Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/shop/app"}}
+	if change != nil {
+		change(&o.Spec)
+	}
+	return o
+}
+
 func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
 func nodeMeta(name string) metav1.ObjectMeta {
@@ -70,38 +79,55 @@ func testRules(t *testing.T, c client.Client) {
 		obj  client.Object
 		want string // empty: accepted
 	}{
-		"a bundle without a digest is a found one":  {&v1alpha1.Bundle{ObjectMeta: meta("b1")}, ""},
-		"a bundle with a digest is approved":        {&v1alpha1.Bundle{ObjectMeta: meta("b2"), Spec: v1alpha1.BundleSpec{Digest: digestA}}, ""},
-		"a short digest is refused":                 {&v1alpha1.Bundle{ObjectMeta: meta("b3"), Spec: v1alpha1.BundleSpec{Digest: "sha256:abc"}}, "as `refit bundle inspect` prints it"},
-		"an update needs a digest":                  {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u1"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: "v1.36.3"}}, "as `kubectl get bundles -o wide` shows it"},
-		"an update starts in a known way":           {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u2"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Start: "Now"}}, `supported values: "Manual", "Immediate"`},
-		"a budget of no node is refused":            {&v1alpha1.UpdatePool{ObjectMeta: meta("p1"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget}}, "use paused to stop"},
-		"a budget of no percent is refused":         {&v1alpha1.UpdatePool{ObjectMeta: meta("p2"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &percent}}, "use paused to stop"},
-		"a pool without a budget has one":           {&v1alpha1.UpdatePool{ObjectMeta: meta("p3")}, ""},
-		"a risk says why and until when":            {risky("r1", v1alpha1.AcceptedRisk{Check: "clock", Reason: "no NTP here", Until: soon}), ""},
-		"a risk without a reason is refused":        {risky("r2", v1alpha1.AcceptedRisk{Check: "clock", Reason: " ", Until: soon}), "say why the risk is taken"},
-		"a quorum is accepted by nobody":            {risky("r3", v1alpha1.AcceptedRisk{Check: "quorum", Reason: "be quick", Until: soon}), "this check can never be accepted"},
-		"a check has a name":                        {risky("r4", v1alpha1.AcceptedRisk{Check: "The Clock", Reason: "no NTP here", Until: soon}), "as `refit gate` lists them"},
-		"a grace of zero would be force":            {drains("r5", v1alpha1.DrainOptions{GracePeriodSeconds: &none}), "would be gone from the API while it still runs"},
-		"a drain may leave pods where they are":     {drains("r6", v1alpha1.DrainOptions{SkipSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "local"}}}), ""},
-		"a policy needs keys":                       {&v1alpha1.TrustPolicy{ObjectMeta: meta("t1"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{}}}, "should have at least 1 items"},
-		"a private key is not a public one":         {&v1alpha1.TrustPolicy{ObjectMeta: meta("t2"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{{Name: "k", PublicKey: "-----BEGIN PRIVATE KEY-----"}}}}, "a private key must never be put here"},
-		"a threshold above the keys is refused":     {&v1alpha1.TrustPolicy{ObjectMeta: meta("t3"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{key}, Threshold: 2}}, "lower it or add keys"},
-		"all of a bundle needs the bundle":          {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s1"), Spec: v1alpha1.PinnedImageSetSpec{AllOfBundle: true}}, "name the digest of the bundle"},
-		"an image is pinned by digest":              {set("s2", v1alpha1.PinnedImage{Name: "a:1", Digest: "latest"}), "a tag alone can move"},
-		"an image twice in a group is refused":      {set("s3", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}, v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), "Duplicate value"}, // R0.121
-		"a file has contents or is absent":          {nodeConfig("c1", v1alpha1.NodeFile{Path: "/etc/x"}), "set contents, or absent: true"},
-		"a file's path does not climb":              {nodeConfig("c2", v1alpha1.NodeFile{Path: "/etc/../x", Absent: true}), "must be an absolute, clean path"},
-		"contents come from one place":              {nodeConfig("c3", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{}}), "exactly one of inline, base64, configMap and payload"},
-		"pools or a selector, not both":             {&v1alpha1.NodeConfig{ObjectMeta: meta("c4"), Spec: v1alpha1.NodeConfigSpec{Pools: []string{"a"}, NodeSelector: &metav1.LabelSelector{}}}, "not both"},
-		"a masked unit has no file of its own":      {&v1alpha1.NodeConfig{ObjectMeta: meta("c5"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x.service", State: "masked", Contents: "x"}}}}, "cannot be masked"},
-		"a unit has a type":                         {&v1alpha1.NodeConfig{ObjectMeta: meta("c6"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x", State: "masked"}}}}, "with its type"},
-		"a certificate is asked something":          {&v1alpha1.NodeConfig{ObjectMeta: meta("c7"), Spec: v1alpha1.NodeConfigSpec{Certificates: []v1alpha1.NodeCertificate{{Name: "apiserver"}}}}, "set notBefore or daysLeft"},
-		"kubelet fields are any":                    {&v1alpha1.NodeConfig{ObjectMeta: meta("c8"), Spec: v1alpha1.NodeConfigSpec{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":50,"evictionHard":{"memory.available":"1Gi"}}`)}}}, ""},
-		"an updater is asked over https":            {&v1alpha1.Updater{ObjectMeta: meta("x1"), Spec: v1alpha1.UpdaterSpec{URL: "http://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "must begin with https://"},
-		"an updater's CA is known":                  {&v1alpha1.Updater{ObjectMeta: meta("x2"), Spec: v1alpha1.UpdaterSpec{URL: "https://a"}}, "must be CA certificates in PEM"},
-		"refit's own updaters keep their names":     {&v1alpha1.Updater{ObjectMeta: meta("kubernetes"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "take another"},
-		"an updater with all of it is registered":   {&v1alpha1.Updater{ObjectMeta: meta("x3"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, ""},
+		"a bundle without a digest is a found one": {&v1alpha1.Bundle{ObjectMeta: meta("b1")}, ""},
+		"a bundle with a digest is approved":       {&v1alpha1.Bundle{ObjectMeta: meta("b2"), Spec: v1alpha1.BundleSpec{Digest: digestA}}, ""},
+		"a short digest is refused":                {&v1alpha1.Bundle{ObjectMeta: meta("b3"), Spec: v1alpha1.BundleSpec{Digest: "sha256:abc"}}, "as `refit bundle inspect` prints it"},
+		"an update needs a digest":                 {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u1"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: "v1.36.3"}}, "as `kubectl get bundles -o wide` shows it"},
+		"an update starts in a known way":          {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u2"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Start: "Now"}}, `supported values: "Manual", "Immediate"`},
+		"a budget of no node is refused":           {&v1alpha1.UpdatePool{ObjectMeta: meta("p1"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget}}, "use paused to stop"},
+		"a budget of no percent is refused":        {&v1alpha1.UpdatePool{ObjectMeta: meta("p2"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &percent}}, "use paused to stop"},
+		"a pool without a budget has one":          {&v1alpha1.UpdatePool{ObjectMeta: meta("p3")}, ""},
+		"a risk says why and until when":           {risky("r1", v1alpha1.AcceptedRisk{Check: "clock", Reason: "no NTP here", Until: soon}), ""},
+		"a risk without a reason is refused":       {risky("r2", v1alpha1.AcceptedRisk{Check: "clock", Reason: " ", Until: soon}), "say why the risk is taken"},
+		"a quorum is accepted by nobody":           {risky("r3", v1alpha1.AcceptedRisk{Check: "quorum", Reason: "be quick", Until: soon}), "this check can never be accepted"},
+		"a check has a name":                       {risky("r4", v1alpha1.AcceptedRisk{Check: "The Clock", Reason: "no NTP here", Until: soon}), "as `refit gate` lists them"},
+		"a grace of zero would be force":           {drains("r5", v1alpha1.DrainOptions{GracePeriodSeconds: &none}), "would be gone from the API while it still runs"},
+		"a drain may leave pods where they are":    {drains("r6", v1alpha1.DrainOptions{SkipSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "local"}}}), ""},
+		"a policy needs keys":                      {&v1alpha1.TrustPolicy{ObjectMeta: meta("t1"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{}}}, "should have at least 1 items"},
+		"a private key is not a public one":        {&v1alpha1.TrustPolicy{ObjectMeta: meta("t2"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{{Name: "k", PublicKey: "-----BEGIN PRIVATE KEY-----"}}}}, "a private key must never be put here"},
+		"a threshold above the keys is refused":    {&v1alpha1.TrustPolicy{ObjectMeta: meta("t3"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{key}, Threshold: 2}}, "lower it or add keys"},
+		"all of a bundle needs the bundle":         {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s1"), Spec: v1alpha1.PinnedImageSetSpec{AllOfBundle: true}}, "name the digest of the bundle"},
+		"an image is pinned by digest":             {set("s2", v1alpha1.PinnedImage{Name: "a:1", Digest: "latest"}), "a tag alone can move"},
+		"an image twice in a group is refused":     {set("s3", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}, v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), "Duplicate value"}, // R0.121
+		"a file has contents or is absent":         {nodeConfig("c1", v1alpha1.NodeFile{Path: "/etc/x"}), "set contents, or absent: true"},
+		"a file's path does not climb":             {nodeConfig("c2", v1alpha1.NodeFile{Path: "/etc/../x", Absent: true}), "must be an absolute, clean path"},
+		"contents come from one place":             {nodeConfig("c3", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{}}), "exactly one of inline, base64, configMap and payload"},
+		"pools or a selector, not both":            {&v1alpha1.NodeConfig{ObjectMeta: meta("c4"), Spec: v1alpha1.NodeConfigSpec{Pools: []string{"a"}, NodeSelector: &metav1.LabelSelector{}}}, "not both"},
+		"a masked unit has no file of its own":     {&v1alpha1.NodeConfig{ObjectMeta: meta("c5"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x.service", State: "masked", Contents: "x"}}}}, "cannot be masked"},
+		"a unit has a type":                        {&v1alpha1.NodeConfig{ObjectMeta: meta("c6"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x", State: "masked"}}}}, "with its type"},
+		"a certificate is asked something":         {&v1alpha1.NodeConfig{ObjectMeta: meta("c7"), Spec: v1alpha1.NodeConfigSpec{Certificates: []v1alpha1.NodeCertificate{{Name: "apiserver"}}}}, "set notBefore or daysLeft"},
+		"kubelet fields are any":                   {&v1alpha1.NodeConfig{ObjectMeta: meta("c8"), Spec: v1alpha1.NodeConfigSpec{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":50,"evictionHard":{"memory.available":"1Gi"}}`)}}}, ""},
+		"an updater is asked over https":           {&v1alpha1.Updater{ObjectMeta: meta("x1"), Spec: v1alpha1.UpdaterSpec{URL: "http://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "must begin with https://"},
+		"an updater's CA is known":                 {&v1alpha1.Updater{ObjectMeta: meta("x2"), Spec: v1alpha1.UpdaterSpec{URL: "https://a"}}, "must be CA certificates in PEM"},
+		"refit's own updaters keep their names":    {&v1alpha1.Updater{ObjectMeta: meta("kubernetes"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "take another"},
+		"an updater with all of it is registered":  {&v1alpha1.Updater{ObjectMeta: meta("x3"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, ""},
+		"a track follows one thing":                {imageTrack("k1", nil), "set exactly one of tag"},
+		"a single tag has one version":             {imageTrack("k2", func(s *v1alpha1.ImageTrackSpec) { s.Follow = v1alpha1.TrackFollow{Tag: "1", Versions: "~1"} }), "a single tag has one version"},
+		"a scheme is declared":                     {imageTrack("k3", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Scheme = "1", "guess" }), "regexp: and an expression"},
+		"what floats has no tiers":                 {imageTrack("k4", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tier, s.Scheme = "Short", "floating" }), "follow one tag"},
+		"a repository has no tag":                  {imageTrack("k5", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Repository = "1", "r.example/app:1" }), "without tag or digest"},
+		"an approval is for a digest": {imageTrack("k6", func(s *v1alpha1.ImageTrackSpec) {
+			s.Follow.Tag = "1"
+			s.Approvals = []v1alpha1.TrackApproval{{Digest: "1.2.3", Serial: 1}}
+		}), "a tag cannot be approved"},
+		"a lie does not move by itself": {imageTrack("k7", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Automatic = "1", []string{v1alpha1.ClassTagLies} }), "supported values"},
+		"bundles need no pull secret": {imageTrack("k8", func(s *v1alpha1.ImageTrackSpec) {
+			s.Follow.Tag, s.Source, s.PullSecret = "1", "Bundles", &v1alpha1.PullSecret{Name: "x"}
+		}), "bundles are read from the nodes"},
+		"a track with a tier and a range": {imageTrack("k9", func(s *v1alpha1.ImageTrackSpec) {
+			s.Follow = v1alpha1.TrackFollow{Tier: "Intermediate", Versions: "~2.6"}
+		}), ""},
+		"what a bundle has is not fetched":          {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s5"), Spec: v1alpha1.PinnedImageSetSpec{Bundle: digestA, FromRegistry: true}}, "leave out one of bundle and fromRegistry"},
 		"images of a group with digests are pinned": {set("s4", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), ""},
 	}
 	for name, tc := range cases {

@@ -153,7 +153,7 @@ func TestARegistryInTrouble(t *testing.T) {
 
 	t.Log("it limits")
 	w.asked.set(func(r *http.Request) *http.Response {
-		return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"36000"}}, Body: http.NoBody, Request: r}
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"36000"}}, Body: http.NoBody, Request: r}
 	})
 	w.later()
 	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryLimits)
@@ -169,7 +169,7 @@ func TestARegistryInTrouble(t *testing.T) {
 
 	t.Log("it denies")
 	w.asked.set(func(r *http.Request) *http.Response {
-		return &http.Response{StatusCode: 403, Header: http.Header{}, Body: http.NoBody, Request: r}
+		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}
 	})
 	w.later()
 	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonRegistryDenies)
