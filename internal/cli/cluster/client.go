@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -81,4 +83,20 @@ func ListError(err error) error {
 		return exit.With(exit.Blocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
 	}
 	return fmt.Errorf("the API server did not answer: %w", err)
+}
+
+// Raw asks the API server for a path, for example a kubelet's own configuration
+// through the node's proxy.
+func (o *Access) Raw(ctx context.Context, path string) ([]byte, error) {
+	cfg, err := o.rest()
+	if err != nil {
+		return nil, err
+	}
+	cfg.GroupVersion, cfg.NegotiatedSerializer = &schema.GroupVersion{Version: "v1"}, clientgoscheme.Codecs.WithoutConversion()
+	cfg.APIPath = "/api"
+	c, err := rest.RESTClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c.Get().AbsPath(path).DoRaw(ctx)
 }

@@ -135,3 +135,16 @@ func OffOf(text string) map[string]string {
 	}
 	return out
 }
+
+// Scheme that is declared for a repository, by name.
+func (c Config) Scheme(repository string) (string, bool) {
+	for _, d := range c.Schemes {
+		if match(d.Repository, repository) {
+			return d.Scheme, true
+		}
+	}
+	if strings.HasPrefix(repository, "registry.k8s.io/") {
+		return "single", true // published once per version
+	}
+	return "", false
+}

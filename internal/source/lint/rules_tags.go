@@ -68,18 +68,13 @@ func (x *check) byName(name string) tag.Scheme {
 	return s
 }
 
-// scheme that was declared for a repository. Kubernetes' own images are published
-// once per version.
+// scheme that was declared for a repository.
 func (x *check) scheme(repository string) (tag.Scheme, bool) {
-	for _, d := range x.config.Schemes {
-		if match(d.Repository, repository) {
-			return x.byName(d.Scheme), true
-		}
+	name, ok := x.config.Scheme(repository)
+	if !ok {
+		return tag.Scheme{}, false
 	}
-	if strings.HasPrefix(repository, "registry.k8s.io/") {
-		return x.byName("single"), true
-	}
-	return tag.Scheme{}, false
+	return x.byName(name), true
 }
 
 const pin = "name the image by its digest too: repository:tag@sha256:..."

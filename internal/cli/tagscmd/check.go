@@ -1,0 +1,240 @@
+package tagscmd
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/manifests"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/source/imagereport"
+	"github.com/refit-dev/refit/internal/source/imagereport/read"
+	"github.com/refit-dev/refit/internal/source/lint"
+	"github.com/refit-dev/refit/internal/source/restart"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+type checkFlags struct {
+	namespace, dump, published, config string
+	files                              []string
+	event, node, registry              string
+	offline, kubelets                  bool
+	output                             *string
+}
+
+func newCheck(a *cluster.Access) *cobra.Command {
+	f := &checkFlags{}
+	c := &cobra.Command{
+		Use: "check", Short: "Compare the images that run with their tags, or say what a restart would run",
+		Long: `Without --event: one table for pods, static pods, network agents, the sandbox image
+and the operating system: current, skewed between replicas, changing at the next
+restart, unable to restart, behind their tag, and so on. The first line is the verdict.
+
+With --event crash, recreate, reboot, reschedule, new-node or scale-up: what each
+container would run after it, with the registry up or down: the same image,
+another one (which), or none, and why. With -f FILE the question is about the
+manifests in FILE, as if they were created now.
+
+What registries answer comes from ImageTracks and from --published FILE (documents
+as refit tags plan reads them). What is not known is said to be unknown.
+
+A dump is what kubectl prints:
+  kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs -A -o json
+
+Exit codes: 0 nothing wants a person (with --event: everything starts the image
+that runs now), 1 the cluster cannot be reached, 2 a file cannot be read,
+3 something does.`,
+		Example: "  refit tags check\n  refit tags check --event reboot --node n2 --registry down\n  refit tags check --dump dump.json --offline -o json",
+		Args:    args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.run(cmd, a)
+		},
+	}
+	f.output = outputFlag(c)
+	fl := c.Flags()
+	fl.StringVarP(&f.namespace, "namespace", "n", "", "only what is in this namespace")
+	fl.StringVar(&f.dump, "dump", "", "ask a dump of a cluster, not the cluster; - is standard input")
+	fl.StringArrayVarP(&f.files, "file", "f", nil, "ask about manifests, as if they were created now; may be given again")
+	fl.StringVar(&f.event, "event", "", "crash, recreate, reboot, reschedule, new-node, scale-up, or all")
+	fl.StringVar(&f.node, "node", "", "only pods of this node")
+	fl.StringVar(&f.registry, "registry", "", "up or down (default up, with --offline down)")
+	fl.BoolVar(&f.offline, "offline", false, "the site has no registry")
+	fl.StringVar(&f.published, "published", "", "what registries answer, by repository and tag")
+	fl.BoolVar(&f.kubelets, "kubelets", false, "ask every kubelet for its configuration (needs the right to nodes/proxy)")
+	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+manifests.ConfigName+" if it is there)")
+	_ = c.RegisterFlagCompletionFunc("event", cobra.FixedCompletions(append(restart.Events(), "all"), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("registry", cobra.FixedCompletions([]string{restart.Up, restart.Down}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (f *checkFlags) check() error {
+	switch {
+	case f.event != "" && f.event != "all" && !slices.Contains(restart.Events(), f.event):
+		return exit.Usagef("--event %s is not known: use %v or all", f.event, restart.Events())
+	case f.registry != "" && f.registry != restart.Up && f.registry != restart.Down:
+		return exit.Usagef("--registry %s: use up or down", f.registry)
+	}
+	if f.registry == "" {
+		f.registry = restart.Up
+		if f.offline {
+			f.registry = restart.Down
+		}
+	}
+	if len(f.files) > 0 && f.event == "" {
+		f.event = restart.ScaleUp
+	}
+	return checkOutput(*f.output)
+}
+
+func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
+	conf, err := manifests.Config(f.config)
+	if err != nil {
+		return err
+	}
+	objects, err := objectsOf(cmd.Context(), a, f.dump, f.kubelets)
+	if err != nil {
+		return err
+	}
+	declared, err := readPublished(f.published, &objects)
+	if err != nil {
+		return err
+	}
+	facts := objects.Facts()
+	if f.node != "" && !slices.ContainsFunc(facts.Nodes, func(n model.ImageNode) bool { return n.Name == f.node }) {
+		return exit.Usagef("there is no node %q", f.node)
+	}
+	if f.event != "" {
+		return f.forecast(cmd, facts)
+	}
+	oracle := restart.New(facts.Site())
+	r := imagereport.Make(imagereport.Facts{Offline: f.offline, Nodes: facts.Nodes, Pods: f.picked(facts.Pods), Published: facts.Published, Same: facts.Same,
+		Scheme: schemesOf(conf, facts.Schemes, declared),
+		Restart: func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
+			return []model.RestartAnswer{oracle.Ask(p, u, restart.Crash, f.registry), oracle.Ask(p, u, restart.Reboot, f.registry)}
+		}})
+	if err := render.Images(cmd.OutOrStdout(), *f.output, r); err != nil {
+		return err
+	}
+	if r.Act {
+		return exit.Silent(exit.Blocked)
+	}
+	return nil
+}
+
+// picked are the pods that the question is about.
+func (f *checkFlags) picked(pods []model.ImagePod) []model.ImagePod {
+	if f.namespace == "" && f.node == "" {
+		return pods
+	}
+	var out []model.ImagePod
+	for _, p := range pods {
+		if (f.namespace == "" || p.Namespace == f.namespace) && (f.node == "" || p.Node == f.node) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// schemesOf repositories: a person's configuration first, then what tracks and
+// documents declare.
+func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (tag.Scheme, bool) {
+	known := map[string]tag.Scheme{}
+	return func(repository string) (tag.Scheme, bool) {
+		if s, ok := known[repository]; ok {
+			return s, s.Name() != ""
+		}
+		name, ok := conf.Scheme(repository)
+		for i := 0; !ok && i < len(declared); i++ {
+			name, ok = declared[i][repository]
+		}
+		s, err := tag.ByName(name)
+		if err != nil || !ok {
+			s = tag.Scheme{}
+		}
+		known[repository] = s
+		return s, s.Name() != ""
+	}
+}
+
+// forecast answers what an event would do.
+func (f *checkFlags) forecast(cmd *cobra.Command, facts read.Facts) error {
+	pods := f.picked(slices.Concat(facts.Pods, facts.Templates))
+	if len(f.files) > 0 {
+		var err error
+		if pods, err = f.templates(cmd); err != nil {
+			return err
+		}
+	}
+	events := []string{f.event}
+	if f.event == "all" {
+		events = restart.Events()
+	}
+	oracle := restart.New(facts.Site())
+	v := render.Forecast{APIVersion: "refit.dev/restart/v1", Kind: "RestartForecast", Event: f.event, Registry: f.registry, Node: f.node, Counts: map[string]int{}, Answers: []render.ForecastRow{}}
+	for i := range pods {
+		p := &pods[i]
+		for j := range p.Uses {
+			u := &p.Uses[j]
+			for _, e := range events {
+				a := oracle.Ask(p, u, e, f.registry)
+				v.Counts[a.Outcome]++
+				v.Answers = append(v.Answers, render.ForecastRow{Pod: p.Key(), Node: p.Node, Owner: p.Owner(), Container: u.Container, Kind: u.Kind,
+					Image: u.Image, Policy: string(u.Policy), Critical: p.Critical, RestartAnswer: a})
+			}
+		}
+	}
+	v.Verdict = verdictOf(v)
+	if err := render.Forecasts(cmd.OutOrStdout(), *f.output, v); err != nil {
+		return err
+	}
+	if v.Counts[model.OutcomeChanges]+v.Counts[model.OutcomeFails]+v.Counts[model.OutcomeUnknown] > 0 {
+		return exit.Silent(exit.Blocked)
+	}
+	return nil
+}
+
+// verdictOf counts the answers in one sentence.
+func verdictOf(v render.Forecast) string {
+	where := ""
+	if v.Node != "" {
+		where = " of node " + v.Node
+	}
+	out := fmt.Sprintf("%s%s, registry %s:", v.Event, where, v.Registry)
+	for _, w := range []struct{ outcome, says string }{
+		{model.OutcomeSame, "%d the same,"}, {model.OutcomeStarts, "%d start,"}, {model.OutcomeChanges, "%d change,"},
+		{model.OutcomeFails, "%d cannot start,"}, {model.OutcomeUnknown, "%d unknown,"},
+	} {
+		if n := v.Counts[w.outcome]; n > 0 || w.outcome == model.OutcomeSame {
+			out += " " + fmt.Sprintf(w.says, n)
+		}
+	}
+	return out[:len(out)-1] + "."
+}
+
+// templates of manifests: pods that do not exist yet.
+func (f *checkFlags) templates(cmd *cobra.Command) ([]model.ImagePod, error) {
+	objects, err := manifests.Read(cmd.InOrStdin(), f.files)
+	if err != nil {
+		return nil, err
+	}
+	var out []model.ImagePod
+	for _, o := range objects {
+		if len(o.Uses) == 0 || f.namespace != "" && o.Namespace != f.namespace {
+			continue
+		}
+		p := model.ImagePod{Namespace: o.Namespace, Name: o.Name, OwnerKind: o.Kind, OwnerName: o.Name, Static: o.Static, HostNetwork: o.HostNetwork,
+			Critical: o.Critical, NodeSelector: o.NodeSelector}
+		for _, u := range o.Uses {
+			p.Uses = append(p.Uses, u.ImageUse)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}

@@ -1,0 +1,203 @@
+package tagscmd
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/source/imagereport/read"
+	"github.com/refit-dev/refit/internal/source/publish"
+)
+
+// pageSize is how many objects are asked for at once.
+const pageSize = 500
+
+// objectsOf the cluster, or of a dump of it.
+func objectsOf(ctx context.Context, a *cluster.Access, dump string, kubelets bool) (read.Objects, error) {
+	if dump != "" {
+		return readDump(dump)
+	}
+	cl, err := a.Client()
+	if err != nil {
+		return read.Objects{}, err
+	}
+	o, err := live(ctx, a, cl)
+	if err == nil && kubelets {
+		askKubelets(ctx, a, &o)
+	}
+	return o, err
+}
+
+func readDump(file string) (read.Objects, error) {
+	in := io.Reader(os.Stdin)
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return read.Objects{}, exit.Usage(err)
+		}
+		defer f.Close()
+		in = f
+	}
+	o, err := read.Dump(bufio.NewReaderSize(in, 1<<20))
+	if err != nil {
+		return o, exit.Usage(fmt.Errorf("dump %s: %w", file, err))
+	}
+	if len(o.Nodes) == 0 {
+		return o, exit.Usagef("dump %s: it has no nodes: kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs,poddisruptionbudgets -A -o json", file)
+	}
+	return o, nil
+}
+
+// live reads the cluster; kinds that it does not have, or does not show, are left
+// out, and said.
+func live(ctx context.Context, a *cluster.Access, c client.Client) (read.Objects, error) {
+	var o read.Objects
+	lists := []func() (string, error){
+		func() (string, error) {
+			return "nodes", pages(ctx, c, &corev1.NodeList{}, func(l *corev1.NodeList) { o.Nodes = append(o.Nodes, l.Items...) })
+		},
+		func() (string, error) {
+			return "pods", pages(ctx, c, &corev1.PodList{}, func(l *corev1.PodList) { o.Pods = append(o.Pods, l.Items...) })
+		},
+		func() (string, error) {
+			return "nodeupdates", pages(ctx, c, &v1alpha1.NodeUpdateList{}, func(l *v1alpha1.NodeUpdateList) { o.NodeUpdates = append(o.NodeUpdates, l.Items...) })
+		},
+		func() (string, error) {
+			return "imagetracks", pages(ctx, c, &v1alpha1.ImageTrackList{}, func(l *v1alpha1.ImageTrackList) { o.Tracks = append(o.Tracks, l.Items...) })
+		},
+		func() (string, error) {
+			return "deployments", pages(ctx, c, &appsv1.DeploymentList{}, func(l *appsv1.DeploymentList) { o.Deployments = append(o.Deployments, l.Items...) })
+		},
+		func() (string, error) {
+			return "daemonsets", pages(ctx, c, &appsv1.DaemonSetList{}, func(l *appsv1.DaemonSetList) { o.DaemonSets = append(o.DaemonSets, l.Items...) })
+		},
+		func() (string, error) {
+			return "statefulsets", pages(ctx, c, &appsv1.StatefulSetList{}, func(l *appsv1.StatefulSetList) { o.StatefulSet = append(o.StatefulSet, l.Items...) })
+		},
+		func() (string, error) {
+			return "cronjobs", pages(ctx, c, &batchv1.CronJobList{}, func(l *batchv1.CronJobList) { o.CronJobs = append(o.CronJobs, l.Items...) })
+		},
+		func() (string, error) {
+			return "poddisruptionbudgets", pages(ctx, c, &policyv1.PodDisruptionBudgetList{}, func(l *policyv1.PodDisruptionBudgetList) { o.Budgets = append(o.Budgets, l.Items...) })
+		},
+	}
+	for i, list := range lists {
+		what, err := list()
+		switch {
+		case err == nil, meta.IsNoMatchError(err): // a cluster without refit has no such kind
+		case i > 1 && apierrors.IsForbidden(err):
+			a.Note("%s may not be read, and are left out: %v", what, err)
+		default:
+			return o, cluster.ListError(err)
+		}
+	}
+	return o, holdLists(ctx, a, c, &o)
+}
+
+// pages lists a kind page by page.
+func pages[L client.ObjectList](ctx context.Context, c client.Client, l L, see func(L)) error {
+	next := ""
+	for {
+		if err := c.List(ctx, l, client.Limit(pageSize), client.Continue(next)); err != nil {
+			return err
+		}
+		see(l)
+		if next = l.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+// holdLists reads the hold lists that nodes were given; most nodes share one.
+func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *read.Objects) error {
+	seen := map[string]bool{"": true}
+	for i := range o.NodeUpdates {
+		name := o.NodeUpdates[i].Spec.Hold
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		var content v1alpha1.Content
+		switch err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &content); {
+		case err == nil:
+			o.Contents = append(o.Contents, content)
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+			a.Note("Content %s, which says what nodes hold, cannot be read: %v", name, err)
+		default:
+			return cluster.ListError(err)
+		}
+	}
+	return nil
+}
+
+// askKubelets asks every kubelet for its configuration, through the API server.
+func askKubelets(ctx context.Context, a *cluster.Access, o *read.Objects) {
+	o.Kubelets = map[string]read.Kubelet{}
+	for i := range o.Nodes {
+		name := o.Nodes[i].Name
+		data, err := a.Raw(ctx, "/api/v1/nodes/"+name+"/proxy/configz")
+		var said struct {
+			Config *read.Kubelet `json:"kubeletconfig"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &said)
+		}
+		if err != nil || said.Config == nil {
+			a.Note("the kubelet of node %s could not be asked for its configuration: %v", name, err)
+			continue
+		}
+		o.Kubelets[name] = *said.Config
+	}
+}
+
+// readPublished adds what registries answered, as `refit tags plan` reads it: one
+// document a repository. It returns the schemes that the documents declare.
+func readPublished(file string, o *read.Objects) (map[string]string, error) {
+	schemes := map[string]string{}
+	if file == "" {
+		return schemes, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, exit.Usage(err)
+	}
+	defer f.Close()
+	o.Published = map[string]model.Published{}
+	d := json.NewDecoder(f)
+	for {
+		var p publish.Published
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return schemes, nil
+		}
+		if err == nil && p.Repository == "" {
+			err = errors.New("a document without repository")
+		}
+		if err != nil {
+			return nil, exit.Usage(fmt.Errorf("%s: %w", file, err))
+		}
+		if p.Scheme != "" {
+			schemes[p.Repository] = p.Scheme
+		}
+		for tag, digest := range p.Tags {
+			o.Published[p.Repository+":"+tag] = model.Published{Digest: digest, Same: p.Images[digest].Children, Version: p.Images[digest].Version, Gone: digest == "", By: "file"}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/source/imagereport"
+)
+
+// Images writes the table of images: the verdict, what wants a person with its
+// sentence, then (wide) everything.
+func Images(w io.Writer, format string, r imagereport.Report) error {
+	if format == JSON || format == YAML {
+		return Value(w, format, r)
+	}
+	fmt.Fprintln(w, r.Verdict)
+	shown := r.Lines
+	if format != Wide { // what is current is counted in the verdict
+		shown = slices.DeleteFunc(slices.Clone(shown), func(l imagereport.Line) bool { return l.State == imagereport.Current })
+	}
+	if len(shown) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "STATE\tWHERE\tCONTAINER\tIMAGE\tPODS\tRUNS")
+	for _, l := range shown {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", l.State, l.Where, orDash(l.Container), l.Image, l.Pods, orDash(runs(l.Running)))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return sentences(w, shown)
+}
+
+func runs(all []imagereport.Running) string {
+	parts := make([]string, len(all))
+	for i, r := range all {
+		parts[i] = Short(r.Digest)
+		if r.LongTag != "" {
+			parts[i] = r.LongTag
+		}
+		if len(all) > 1 {
+			parts[i] += fmt.Sprintf(" (%d)", r.Pods)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// sentences behind the lines; what to do is said once a state.
+func sentences(w io.Writer, lines []imagereport.Line) error {
+	said := map[string]bool{}
+	for _, l := range lines {
+		if l.Message == "" {
+			continue
+		}
+		if len(said) == 0 {
+			fmt.Fprintln(w)
+		}
+		what := l.Where
+		if l.Container != "" {
+			what += " " + l.Container
+		}
+		fmt.Fprintf(w, "%s: %s: %s\n", l.State, what, l.Message)
+		if !said[l.State] && l.Fix != "" {
+			fmt.Fprintf(w, "  what to do: %s\n", l.Fix)
+		}
+		said[l.State] = true
+	}
+	return nil
+}
+
+// Forecast is what one event would do with many containers.
+type Forecast struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Verdict    string         `json:"verdict"`
+	Event      string         `json:"event"`
+	Registry   string         `json:"registry"`
+	Node       string         `json:"node,omitempty"`
+	Counts     map[string]int `json:"counts"`
+	Answers    []ForecastRow  `json:"answers"`
+}
+
+// ForecastRow is one container.
+type ForecastRow struct {
+	Pod       string `json:"pod"`
+	Node      string `json:"node,omitempty"`
+	Owner     string `json:"owner"`
+	Container string `json:"container"`
+	Kind      string `json:"kind"`
+	Image     string `json:"image"`
+	Policy    string `json:"policy,omitempty"`
+	Critical  bool   `json:"critical,omitempty"`
+	model.RestartAnswer
+}
+
+// Forecasts writes what would happen: the verdict, then what is not the same.
+func Forecasts(w io.Writer, format string, v Forecast) error {
+	if format == JSON || format == YAML {
+		return Value(w, format, v)
+	}
+	fmt.Fprintln(w, v.Verdict)
+	shown := slices.DeleteFunc(slices.Clone(v.Answers), func(r ForecastRow) bool {
+		return format != Wide && (r.Outcome == model.OutcomeSame || r.Outcome == model.OutcomeNone)
+	})
+	if len(shown) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "POD\tCONTAINER\tEVENT\tOUTCOME\tRUNS\tWOULD RUN\tBECAUSE")
+	for _, r := range shown {
+		why := r.Why
+		if len(r.Nodes) > 0 {
+			why += " (on " + strings.Join(r.Nodes, " ") + ")"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Pod, r.Container, r.Event, r.Outcome, orDash(Short(r.From)), orDash(Short(r.To)), why)
+	}
+	return t.Flush()
+}
