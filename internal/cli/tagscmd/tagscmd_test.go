@@ -51,6 +51,8 @@ func TestCompareSaysTheWordFirst(t *testing.T) {
 		"another scheme":                {[]string{"v1.31.2", "v1.31.10", "--scheme", "semver"}, "older"},
 		"a declared scheme":             {[]string{"7_r10", "7_r9", "--scheme", `regexp:(?P<app>\d+)_r(?P<rev>\d+)`}, "newer"},
 		"one repository":                {[]string{"r.example/a:1-rev1-b2", "r.example/a:1-rev1-b1"}, "newer"},
+		"short names":                   {[]string{"app:1-rev1-b2", "docker.io/library/app:1-rev1-b1"}, "newer"},
+		"an epoch":                      {[]string{"1:1-rev1-b2", "1-rev1-b1"}, "incomparable"},
 		"two repositories":              {[]string{"r.example/a:1-rev1-b2", "r.example/b:1-rev1-b1"}, "incomparable"},
 		"two spellings of a repository": {[]string{"a/b:1-rev1-b2", "docker.io/a/b:1-rev1-b1"}, "newer"},
 		"one repository left out":       {[]string{"r.example/a:1-rev1-b2", "1-rev1-b1"}, "newer"},

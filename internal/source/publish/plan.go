@@ -235,16 +235,12 @@ func (p *planner) build(t *tag.Tag) bool {
 	return false
 }
 
-// nextBuild is one above the greatest build of version and revision. The build
-// that this digest has already is kept, so that asking again changes nothing.
+// nextBuild is one above the greatest build of version and revision.
 func (p *planner) nextBuild(t tag.Tag) []uint64 {
 	var greatest []uint64
 	for _, o := range p.points {
 		if o.tag.App != t.App || o.tag.Rev != t.Rev {
 			continue
-		}
-		if o.digest == p.event.Image.Digest {
-			return o.tag.Build
 		}
 		if slices.Compare(o.tag.Build, greatest) > 0 {
 			greatest = o.tag.Build

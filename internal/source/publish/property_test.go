@@ -49,7 +49,9 @@ func (w *world) event(t *rapid.T) (Event, key) {
 		e.Want = []string{rapid.SampledFrom([]string{"latest", "2.6", "2.6.1", "2.6.2-rev1", "2.6.2-rev1-b1", "2.6+1"}).Draw(t, "want")}
 	case 3:
 		e.Floating = []string{"latest"}
-	case 4: // the same bytes again
+	case 4:
+		e.Build = "next"
+	case 5: // the same bytes again
 		if all := slices.Sorted(maps.Keys(w.pub.Images)); len(all) > 0 {
 			e.Image = w.pub.Images[rapid.SampledFrom(all).Draw(t, "again")]
 		}
@@ -102,6 +104,9 @@ func TestNoHistoryMovesAPointerBack(t *testing.T) {
 					t.Fatalf("refused, and steps are planned: %+v", plan)
 				}
 				continue
+			}
+			if long, err := mustScheme(t).Parse(plan.Long); err == nil {
+				k.rev, k.build = int(long.Rev), int(long.Build[0])
 			}
 			if again := Make(w.pub, e, Rules{}); !cmp.Equal(plan, again) {
 				t.Fatal("two plans of one thing differ")

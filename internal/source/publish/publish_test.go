@@ -128,6 +128,10 @@ func TestMovementMatrix(t *testing.T) {
 			Event{Image: image("three"), Build: "5.12"}, NoChange, true,
 			map[string]string{"2.6.2-rev2-b5.12": "-", "2.6.2-rev2": "stays"}, []string{"2.6.2-rev2-b5.9"},
 		},
+		"the same bytes, to be counted here, need no number": {
+			Event{Image: image("three"), Build: "next"}, NoChange, true,
+			map[string]string{"2.6.2-rev2-b5.11": "-", "2.6.2-rev2": "stays"}, nil,
+		},
 		"builds are counted when they are published": {
 			Event{Image: image("new", base("base-2")), Build: "next"}, Rebuild, true,
 			map[string]string{"2.6.2-rev2-b5.11": "new", "2.6.2-rev2": "moves"}, []string{"2.6.2-rev2-b5.10"},
@@ -186,6 +190,7 @@ func TestBadMovesAreRefused(t *testing.T) {
 		"the image says no version":                        {Event{Image: image("new", version("")), Build: "5.11"}, Rules{}, nil, reasonVersionUnknown},
 		"nobody approved this digest":                      {Event{Image: rebuild, Build: "5.11"}, Rules{Gate: true, Approved: []string{sum("three")}}, nil, reasonImageUnapproved},
 		"an old digest under a new number":                 {Event{Image: image("two", base("base-0")), Build: "5.12"}, Rules{}, nil, reasonWouldGoBack},
+		"an old digest, to be counted here":                {Event{Image: image("two", base("base-0")), Build: "next"}, Rules{}, nil, reasonWouldGoBack},
 		"an older package":                                 {Event{Image: image("new", release("2.9")), Build: "5.11"}, Rules{}, nil, reasonWouldGoBack},
 		"an older version under an aggregate": {Event{Image: image("new", version("2.6.2")), App: "2.6", Build: "2"}, Rules{}, func(p *Published) {
 			p.Tags = map[string]string{"2.6-rev1-b1": sum("x")}
