@@ -30,6 +30,7 @@ type Server struct {
 	t      testing.TB
 	config string
 	log    *output
+	made   sync.Map // digest to what was pushed
 	stop   func()
 }
 
