@@ -26,13 +26,15 @@ const (
 
 // ClusterUpdateSpec is one move of the cluster to a target fixed by a digest.
 //
-// +kubebuilder:validation:XValidation:rule="self.bundle == oldSelf.bundle",message="the target of an update cannot be changed: delete this ClusterUpdate and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.bundle) == has(oldSelf.bundle) && (!has(self.bundle) || self.bundle == oldSelf.bundle)",message="the target of an update cannot be changed: delete this ClusterUpdate and create another"
 // +kubebuilder:validation:XValidation:rule="has(self.nodes) == has(oldSelf.nodes) && (!has(self.nodes) || self.nodes == oldSelf.nodes)",message="the nodes of an update cannot be changed: delete this ClusterUpdate and create another"
 type ClusterUpdateSpec struct {
-	// Bundle is the digest of the bundle to run.
+	// Bundle is the digest of the bundle to run. Without one the update brings the
+	// nodes to what their NodeConfigs want, and changes nothing else.
+	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits, as `kubectl get bundles -o wide` shows it"
-	Bundle string `json:"bundle"`
+	Bundle string `json:"bundle,omitempty"`
 	// Nodes limits the update to these nodes; every other node is left as it is,
 	// and the checks still look at it. Empty means all. Cluster API's machines are
 	// moved one by one like this.

@@ -158,7 +158,8 @@ type NodeCertificate struct {
 }
 
 // NodeConfigSpec is what the matching nodes' own configuration is to be. It
-// moves no node: the next ClusterUpdate does.
+// moves no node: the next ClusterUpdate does, and one without a bundle does nothing
+// else.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.pools) && has(self.nodeSelector))",message="set pools or nodeSelector, not both"
 type NodeConfigSpec struct {

@@ -37,6 +37,10 @@ func newApply(o *options) *cobra.Command {
 		Long: `Start a planned update: the plan that is current is approved by its digest. If
 the plan is another when nodes are to start, nothing starts.
 
+Without UPDATE it is the one that is under way; if there is none and nodes are not
+as their NodeConfigs want, it makes one that brings them there, without a bundle,
+and shows its plan.
+
 On a terminal it shows the plan and asks; scripts say --yes. Then it watches;
 ending the watch stops nothing.
 
@@ -63,8 +67,8 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 	if err != nil {
 		return err
 	}
-	u, err := cluster.Update(ctx, c, args)
-	if err != nil {
+	u, err := o.toApply(ctx, c, args)
+	if err != nil || u == nil {
 		return err
 	}
 	if u.Status.PlanDigest == "" {

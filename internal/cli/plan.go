@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,7 +37,9 @@ func newPlan(o *options) *cobra.Command {
 		Long: `Show what would happen on every node, before anything does.
 
 Makes a Manual ClusterUpdate for the target, or reads the one there is, lets
-the controller plan, and prints the plan with its digest. The digest covers the
+the controller plan, and prints the plan with its digest. Without --to it reads
+the update that is under way; if there is none and nodes are not as their
+NodeConfigs want, it makes one without a bundle that brings them there. The digest covers the
 steps; bytes to fetch and free space are shown beside it. What runs later is
 this plan, or nothing.
 
@@ -53,7 +54,7 @@ do (with --fail-if-noop).`,
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the current update)")
+	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the current update, else what the NodeConfigs want)")
 	fl.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "plan an older bundle than the one that runs (a rollback)")
 	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
 	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan, or with --wait for the nodes")
@@ -98,11 +99,7 @@ func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags
 		return nil, cluster.ListError(err)
 	}
 	if f.to == "" {
-		u := cluster.Choose(list.Items)
-		if u == nil {
-			return nil, exit.Usage(errors.New("there is no update yet: name the target with --to BUNDLE|VERSION|DIGEST"))
-		}
-		return u, nil
+		return o.current(ctx, c, list.Items)
 	}
 	digest, err := resolveBundle(ctx, c, f.to)
 	if err != nil {
@@ -114,16 +111,12 @@ func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags
 			return u, nil
 		}
 	}
-	return o.createUpdate(ctx, c, digest, f.allowDowngrade)
+	return o.createUpdate(ctx, c, "to-"+digest[len("sha256:"):][:12], v1alpha1.ClusterUpdateSpec{Bundle: digest, Start: v1alpha1.StartManual, AllowDowngrade: f.allowDowngrade})
 }
 
-func (o *options) createUpdate(ctx context.Context, c client.Client, digest string, downgrade bool) (*v1alpha1.ClusterUpdate, error) {
-	base := "to-" + digest[len("sha256:"):][:12]
+func (o *options) createUpdate(ctx context.Context, c client.Client, base string, spec v1alpha1.ClusterUpdateSpec) (*v1alpha1.ClusterUpdate, error) {
 	for n := 1; n < 100; n++ {
-		u := &v1alpha1.ClusterUpdate{
-			ObjectMeta: metav1.ObjectMeta{Name: base},
-			Spec:       v1alpha1.ClusterUpdateSpec{Bundle: digest, Start: v1alpha1.StartManual, AllowDowngrade: downgrade},
-		}
+		u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: base}, Spec: spec}
 		if n > 1 {
 			u.Name = fmt.Sprintf("%s-%d", base, n)
 		}
@@ -137,7 +130,7 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, digest stri
 		o.Note("created ClusterUpdate %s (Manual: nothing moves until `refit apply`)", u.Name)
 		return u, nil
 	}
-	return nil, fmt.Errorf("a hundred ClusterUpdates for bundle %s exist: delete old ones with kubectl delete clusterupdates NAME", digest)
+	return nil, fmt.Errorf("a hundred ClusterUpdates %s exist: delete old ones with kubectl delete clusterupdates NAME", base)
 }
 
 // waitPlanned waits until the controller has planned, or said why not.

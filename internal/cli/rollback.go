@@ -103,7 +103,7 @@ func (o *options) planBack(ctx context.Context, c client.Client, f planFlags) er
 // was complete and had another target; nil where there is none.
 func moved(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpdate) {
 	for i := range us {
-		if u := &us[i]; u.Status.StartedAt != nil && (current == nil || current.Status.StartedAt.Before(u.Status.StartedAt)) {
+		if u := &us[i]; u.Spec.Bundle != "" && u.Status.StartedAt != nil && (current == nil || current.Status.StartedAt.Before(u.Status.StartedAt)) {
 			current = u
 		}
 	}
@@ -121,7 +121,7 @@ func moved(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpda
 // wasBefore: complete when the other started, and of another bundle.
 func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
 	end := u.Status.FinishedAt
-	return u.Status.Phase == v1alpha1.PhaseDone && end != nil && u.Spec.Bundle != other.Spec.Bundle && !other.Status.StartedAt.Before(end)
+	return u.Spec.Bundle != "" && u.Status.Phase == v1alpha1.PhaseDone && end != nil && u.Spec.Bundle != other.Spec.Bundle && !other.Status.StartedAt.Before(end)
 }
 
 func backTo(current, previous *v1alpha1.ClusterUpdate) (string, error) {

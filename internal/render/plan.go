@@ -62,12 +62,7 @@ func Plan(w io.Writer, format string, v PlanView) error {
 		waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 		return nil
 	}
-	t := v.Plan.Target
-	fmt.Fprintf(w, "Plan %s\nto %s %s (bundle %s", v.Digest, t.Name, t.Version, Short(t.Bundle))
-	if t.Kubernetes != "" {
-		fmt.Fprintf(w, ", Kubernetes %s", t.Kubernetes)
-	}
-	fmt.Fprintf(w, ")\n\n")
+	fmt.Fprintf(w, "Plan %s\nto %s\n\n", v.Digest, target(v.Plan.Target))
 	if len(v.Plan.Nodes) == 0 {
 		fmt.Fprintln(w, "No node has to change.")
 	} else {
@@ -80,6 +75,18 @@ func Plan(w io.Writer, format string, v PlanView) error {
 	waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 	fmt.Fprintf(w, "\nState: %s\n", v.State)
 	return nil
+}
+
+// target in words.
+func target(t model.Target) string {
+	if t.Bundle == "" {
+		return "what the NodeConfigs want, without a bundle"
+	}
+	s := fmt.Sprintf("%s %s (bundle %s", t.Name, t.Version, Short(t.Bundle))
+	if t.Kubernetes != "" {
+		s += ", Kubernetes " + t.Kubernetes
+	}
+	return s + ")"
 }
 
 func planNodes(w io.Writer, v PlanView) {

@@ -123,6 +123,8 @@ func TestUpdaters(t *testing.T) {
 		w.resource(t, "short-lived", "")
 		w.resource(t, "early", "1")
 	})
+
+	step(t, "an edit of a NodeConfig alone is planned and applied, without a bundle", w.edited)
 }
 
 // keep writes what was seen, also after a failure.
@@ -408,6 +410,33 @@ func (w *witness) reboots(t *testing.T) {
 		w.saw(t, seen{Updater: "reboot", Where: n, What: "boot", Before: before, Now: now, Wanted: wanted, Passed: (now != before) == (n == rebootNode)})
 	}
 	w.same(t, "files", rebootNode, "/etc/edge/at-boot", w.output(t, rebootNode, "cat", "/etc/edge/at-boot"), "read at boot")
+}
+
+// edited: nothing but a NodeConfig changes, and `refit apply` alone brings it to the
+// nodes.
+func (w *witness) edited(t *testing.T) {
+	const other = "edited since\n"
+	var c v1alpha1.NodeConfig
+	must(t, w.s.Client.Get(t.Context(), client.ObjectKey{Name: "edge"}, &c))
+	text := other
+	for i := range c.Spec.Files {
+		if c.Spec.Files[i].Path == "/etc/edge/note" {
+			c.Spec.Files[i].Contents = &v1alpha1.FileContents{Inline: &text}
+		}
+	}
+	must(t, w.s.Client.Update(t.Context(), &c))
+	r, err := w.s.Run(t.Context(), "plan", "--wait", "--timeout", "3m")
+	must(t, err)
+	if r.Code != 0 || !strings.Contains(r.Stdout, "without a bundle") || !strings.Contains(r.Stdout, "file//etc/edge/note") {
+		t.Fatalf("plan: exit code %d:\n%s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	must(t, w.s.Apply(t.Context()))
+	for _, n := range w.s.Lab.Nodes() {
+		w.same(t, "files", n, "/etc/edge/note after an edit", w.output(t, n, "cat", "/etc/edge/note"), strings.TrimSpace(other))
+	}
+	if r, err = w.s.Run(t.Context(), "plan", "--fail-if-noop"); err != nil || r.Code != 7 {
+		t.Errorf("plan once more: exit code %d (%v), want 7 for nothing to do", r.Code, err)
+	}
 }
 
 // resource waits until a ConfigMap that bundles bring has a value, or with an empty

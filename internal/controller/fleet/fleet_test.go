@@ -204,14 +204,15 @@ func TestLetGo(t *testing.T) {
 		revoked  []string
 		gone     bool
 	}{
-		"approved, it stays":                                {nil, []string{older}, nil, false},
-		"not approved, and nothing was updated since":       {nil, nil, nil, false},
-		"not approved, and a later update has only started": {[]v1alpha1.ClusterUpdate{done(older, 1), {Spec: v1alpha1.ClusterUpdateSpec{Bundle: running}, Status: v1alpha1.ClusterUpdateStatus{Phase: v1alpha1.PhaseUpdating}}}, nil, nil, false},
-		"not approved, and a later update is complete":      {[]v1alpha1.ClusterUpdate{done(older, 1), done(running, 2)}, nil, nil, true},
-		"it is what runs":                                   {[]v1alpha1.ClusterUpdate{done(running, 1), done(older, 2)}, nil, nil, false},
-		"an update wants it":                                {[]v1alpha1.ClusterUpdate{done(running, 2), {Spec: v1alpha1.ClusterUpdateSpec{Bundle: older}}}, nil, nil, false},
-		"revoked before it ever ran":                        {nil, nil, []string{older}, true},
-		"revoked while it runs":                             {[]v1alpha1.ClusterUpdate{done(older, 1)}, nil, []string{older}, false},
+		"approved, it stays":                                       {nil, []string{older}, nil, false},
+		"not approved, and nothing was updated since":              {nil, nil, nil, false},
+		"not approved, and a later update has only started":        {[]v1alpha1.ClusterUpdate{done(older, 1), {Spec: v1alpha1.ClusterUpdateSpec{Bundle: running}, Status: v1alpha1.ClusterUpdateStatus{Phase: v1alpha1.PhaseUpdating}}}, nil, nil, false},
+		"not approved, and a later update is complete":             {[]v1alpha1.ClusterUpdate{done(older, 1), done(running, 2)}, nil, nil, true},
+		"it is what runs":                                          {[]v1alpha1.ClusterUpdate{done(running, 1), done(older, 2)}, nil, nil, false},
+		"not approved, and only configurations were changed since": {[]v1alpha1.ClusterUpdate{done(older, 1), done("", 2)}, nil, nil, false},
+		"an update wants it":                                       {[]v1alpha1.ClusterUpdate{done(running, 2), {Spec: v1alpha1.ClusterUpdateSpec{Bundle: older}}}, nil, nil, false},
+		"revoked before it ever ran":                               {nil, nil, []string{older}, true},
+		"revoked while it runs":                                    {[]v1alpha1.ClusterUpdate{done(older, 1)}, nil, []string{older}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -80,20 +80,20 @@ func (w *world) everRan(digest string) bool {
 
 func (w *world) doneSince(s *v1alpha1.PinnedImageSet) bool {
 	for _, m := range w.moves {
-		if len(m.Spec.Nodes) == 0 && m.Spec.Bundle != s.Spec.Bundle && m.Status.Phase == v1alpha1.PhaseDone && m.Status.FinishedAt != nil && m.Status.FinishedAt.After(s.CreationTimestamp.Time) {
+		if m.Spec.Bundle != "" && len(m.Spec.Nodes) == 0 && m.Spec.Bundle != s.Spec.Bundle && m.Status.Phase == v1alpha1.PhaseDone && m.Status.FinishedAt != nil && m.Status.FinishedAt.After(s.CreationTimestamp.Time) {
 			return true
 		}
 	}
 	return false
 }
 
-// lastDone is the update of the whole cluster that was completed last, nil if
-// none: one that was limited to some nodes says nothing about the others.
+// lastDone is the update of the whole cluster to a bundle that was completed last,
+// nil if none: one that was limited to some nodes says nothing about the others.
 func (w *world) lastDone() *v1alpha1.ClusterUpdate {
 	var last *v1alpha1.ClusterUpdate
 	for i := range w.moves {
 		m := &w.moves[i]
-		if len(m.Spec.Nodes) == 0 && m.Status.Phase == v1alpha1.PhaseDone && m.Status.FinishedAt != nil &&
+		if m.Spec.Bundle != "" && len(m.Spec.Nodes) == 0 && m.Status.Phase == v1alpha1.PhaseDone && m.Status.FinishedAt != nil &&
 			(last == nil || m.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
 			last = m
 		}

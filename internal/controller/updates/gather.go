@@ -72,10 +72,16 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	r.pooled.Keep(len(v.Nodes), func(name string) bool { return v.ByName[name] != nil })
 	w.poolsOf = func(n *corev1.Node) []string { return r.pooled.Of(n, nil, func() []string { return match(n) }) }
 	w.header = func(d string) (*bundle.Header, error) {
+		if d == "" {
+			return noBundle, nil
+		}
 		return r.Headers.Get(d, func() []exchange.Peer { return fleet.Sources(w.updates, d) })
 	}
 	return w, nil
 }
+
+// noBundle stands for the bundle of an update that has none: it brings nothing.
+var noBundle = &bundle.Header{Metadata: &bundle.Metadata{}}
 
 // matcher names the pools whose selector matches a node.
 func matcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
@@ -208,7 +214,7 @@ func (w *world) lastDone() *model.Target {
 	var last *v1alpha1.ClusterUpdate
 	for i := range w.moves {
 		u := &w.moves[i]
-		if len(u.Spec.Nodes) == 0 && u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
+		if u.Spec.Bundle != "" && len(u.Spec.Nodes) == 0 && u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
 			last = u
 		}
 	}

@@ -1,6 +1,7 @@
 package updates
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/model"
@@ -57,8 +59,8 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 		return false, err
 	}
 	st.warnings = slices.Concat(st.warnings, foreseen, resources.Foreseen(st.resources))
-	if v := resources.NotCompared(h, st.resources); v != nil {
-		st.verdicts = append(st.verdicts, *v)
+	if err := r.beside(ctx, st, h, made); err != nil {
+		return false, err
 	}
 	started = st.judge(u, made.NothingToDo() && resources.Idle(h, st.resources))
 	if err := r.write(ctx, st); err != nil {
@@ -68,6 +70,27 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 		r.remember(u.UID)
 	}
 	return started, nil
+}
+
+// beside says what is not known yet of the bundle's resources, and what of the
+// NodeConfigs is not in the plan. What a person wants of an update without a bundle is
+// all of them, so there it must not start.
+func (r *Reconciler) beside(ctx context.Context, st *status, h *bundle.Header, made *plans.Made) error {
+	if v := resources.NotCompared(h, st.resources); v != nil {
+		st.verdicts = append(st.verdicts, *v)
+	}
+	alone := st.u.Spec.Bundle == ""
+	waits, refused, err := nodeconfig.Missing(ctx, r.Client, alone && made.NothingToDo() && len(made.Warnings) == 0 && len(st.u.Spec.Nodes) == 0)
+	if err != nil {
+		return err
+	}
+	st.verdicts = append(st.verdicts, waits...)
+	if alone {
+		st.verdicts = append(st.verdicts, refused...)
+	} else {
+		st.warnings = append(st.warnings, refused...)
+	}
+	return nil
 }
 
 // foresee says what will not be smooth about a plan, before it starts.
@@ -108,11 +131,14 @@ func (r *Reconciler) notePlan(ctx context.Context, st *status, h *bundle.Header,
 	if err != nil {
 		return err
 	}
-	st.out.Plan, st.out.PlanDigest, st.out.Version = name, made.Digest, h.Metadata.Version
+	st.out.Plan, st.out.PlanDigest, st.out.Version = name, made.Digest, cmp.Or(h.Metadata.Version, theirConfiguration)
 	st.out.NodesTotal, st.out.NodesDone, st.out.NodesFailed = int32(len(made.Plan.Nodes)), 0, 0
 	st.out.Progress = fmt.Sprintf("0/%d", len(made.Plan.Nodes))
 	return nil
 }
+
+// theirConfiguration is the target of an update without a bundle, in words.
+const theirConfiguration = "their configuration"
 
 // noHeader says why nothing is known of the bundle.
 func (w *world) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Verdict {
@@ -166,7 +192,9 @@ func notApproved(b *v1alpha1.Bundle) *model.Verdict {
 func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Made, other string) (gate.Input, error) {
 	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanVerdicts: out.Verdicts, PlanWarnings: out.Warnings,
 		PlanDigest: out.Digest, ApprovedPlan: u.Spec.PlanDigest, Running: other}
-	if b := w.bundle(u.Spec.Bundle); b != nil {
+	if in.Approved = u.Spec.Bundle == ""; in.Approved {
+		// the nodes' configurations are approved by the plan's digest
+	} else if b := w.bundle(u.Spec.Bundle); b != nil {
 		in.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
 		if !in.Approved {
 			in.Approval = notApproved(b)

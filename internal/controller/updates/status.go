@@ -241,7 +241,7 @@ func (r *Reconciler) writePools(ctx context.Context, w *world) error {
 func (w *world) target() string {
 	var digest string
 	for i := range w.moves {
-		if w.moves[i].Status.StartedAt != nil {
+		if w.moves[i].Status.StartedAt != nil && w.moves[i].Spec.Bundle != "" {
 			digest = w.moves[i].Spec.Bundle
 			if w.moves[i].Status.Phase != v1alpha1.PhaseDone {
 				break

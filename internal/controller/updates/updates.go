@@ -101,7 +101,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
 		WatchesRawSource(source.Channel(r.Roster.Called(), fleet.Whole("updates", settle)))
-	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}} {
+	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}, &v1alpha1.NodeConfig{}} {
 		b = b.Watches(o, fleet.Whole("updates", settle))
 	}
 	return b.Complete(times.Of("updates", r))

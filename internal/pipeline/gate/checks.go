@@ -156,7 +156,7 @@ func imagesHeld(in *Input) (verdicts, verdicts) {
 
 // lacks: the bundle is complete on the node, and is not all that the release needs.
 func lacks(n Node) *model.Verdict {
-	if len(n.Holding.Lacking) == 0 {
+	if n.Holding == nil || len(n.Holding.Lacking) == 0 {
 		return nil
 	}
 	return &model.Verdict{Reason: reasonImagesMissing,
@@ -166,6 +166,9 @@ func lacks(n Node) *model.Verdict {
 
 func holdsAll(n Node) bool {
 	h := n.Holding
+	if n.WantHold == "" {
+		return true // nobody wants it to hold anything
+	}
 	return h != nil && h.Content == n.WantHold && int(h.ImagesHeld) >= n.WantImages && int(h.ImagesPinned) >= n.WantImages
 }
 

@@ -45,10 +45,15 @@ func TestChecks(t *testing.T) {
 		"an agent that speaks seldom, as told": {change: func(in *Input) {
 			in.Nodes[1].Heartbeat, in.Nodes[1].HeartbeatSeconds = now.Add(-SilentAfter(960)), 960
 		}},
-		"an agent that is silent":            {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0) - time.Second) }, closed: "agents", message: "node n2 has not been heard"},
-		"a worker is not Ready":              {change: func(in *Input) { in.Nodes[1].Ready = false }, closed: "nodes-ready", message: "node n2 is not Ready"},
-		"a control plane is not Ready":       {change: func(in *Input) { in.Nodes[0].Ready = false }, closed: "nodes-ready,control-plane", message: "0 of 1 control-plane nodes are Ready"},
-		"the hold list lacks the bundle":     {change: func(in *Input) { in.Nodes[1].HoldsBundle = false }, closed: "images-held", message: "was not told yet", waiting: true},
+		"an agent that is silent":        {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0) - time.Second) }, closed: "agents", message: "node n2 has not been heard"},
+		"a worker is not Ready":          {change: func(in *Input) { in.Nodes[1].Ready = false }, closed: "nodes-ready", message: "node n2 is not Ready"},
+		"a control plane is not Ready":   {change: func(in *Input) { in.Nodes[0].Ready = false }, closed: "nodes-ready,control-plane", message: "0 of 1 control-plane nodes are Ready"},
+		"the hold list lacks the bundle": {change: func(in *Input) { in.Nodes[1].HoldsBundle = false }, closed: "images-held", message: "was not told yet", waiting: true},
+		"nothing is to be held by anybody": {change: func(in *Input) {
+			for i := range in.Nodes {
+				in.Nodes[i].WantHold, in.Nodes[i].Holding = "", nil
+			}
+		}},
 		"a node reports on an older list":    {change: func(in *Input) { in.Nodes[1].Holding.Content = "hold-0" }, closed: "images-held", message: "has not begun to load", waiting: true},
 		"an image is held but not pinned":    {change: func(in *Input) { in.Nodes[1].Holding.ImagesPinned = 8 }, closed: "images-held", message: "node n2 does not hold and pin all of its 9 images", waiting: true},
 		"an image is missing":                {change: func(in *Input) { in.Nodes[1].Holding.ImagesHeld = 8 }, closed: "images-held", message: "does not hold", waiting: true},

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// current is the update that is under way, one that is made for what the
+// NodeConfigs want, or the last one.
+func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.ClusterUpdate) (*v1alpha1.ClusterUpdate, error) {
+	last := cluster.Choose(all)
+	if last != nil && last.Status.Phase != v1alpha1.PhaseDone {
+		return last, nil
+	}
+	name, err := configsWaiting(ctx, c)
+	switch {
+	case err != nil:
+		return nil, err
+	case name != "":
+		return o.createUpdate(ctx, c, name, v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartManual})
+	case last == nil:
+		return nil, exit.Usage(errors.New("there is no update yet, and every node is as its NodeConfigs want: name the target with --to BUNDLE|VERSION|DIGEST"))
+	}
+	return last, nil
+}
+
+// configsWaiting names an update for the NodeConfigs as they are now, "" if all
+// nodes are as they want. The same edits make the same name.
+func configsWaiting(ctx context.Context, c client.Client) (name string, err error) {
+	var list v1alpha1.NodeConfigList
+	if err := c.List(ctx, &list); err != nil {
+		return "", cluster.ListError(err)
+	}
+	h := sha256.New()
+	waits := false
+	for i := range list.Items {
+		nc := &list.Items[i]
+		waits = waits || nc.Status.ObservedGeneration < nc.Generation || nc.Status.Current < nc.Status.Nodes
+		fmt.Fprintf(h, "%s %d\n", nc.UID, nc.Generation)
+	}
+	if !waits {
+		return "", nil
+	}
+	return "config-" + hex.EncodeToString(h.Sum(nil))[:12], nil
+}
+
+// prepareTime is how long apply waits for the plan of an update that it made.
+const prepareTime = 5 * time.Minute
+
+// toApply is the update that is to be started. Without a name and with none under
+// way it is made for the NodeConfigs, planned, and shown. A nil update means that
+// there is nothing to do.
+func (o *options) toApply(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
+	if len(args) > 0 {
+		return cluster.Update(ctx, c, args)
+	}
+	var list v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &list); err != nil {
+		return nil, cluster.ListError(err)
+	}
+	u, err := o.current(ctx, c, list.Items)
+	if err != nil || u.Status.Phase != "" || u.Spec.Bundle != "" {
+		return u, err
+	}
+	if u, err = o.waitPlanned(ctx, c, u.Name, planFlags{wait: true, timeout: prepareTime}); err != nil {
+		return nil, err
+	}
+	v, err := planview.Of(ctx, c, u)
+	if err != nil {
+		return nil, err
+	}
+	if err := render.Plan(o.Err, render.Table, v); err != nil {
+		return nil, err
+	}
+	switch v.State {
+	case planview.Nothing:
+		return nil, nil
+	case planview.Blocked:
+		return nil, exit.Silent(exit.Blocked)
+	}
+	return u, nil
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/exit"
+)
+
+// Without a bundle, plan and apply make an update for what the NodeConfigs want: one
+// for the same edits, none where all is as wanted, and never beside one that is under
+// way.
+func TestWhatTheNodeConfigsWant(t *testing.T) {
+	p := newPerson(t)
+	ctx := context.Background()
+	updates := func() (out []v1alpha1.ClusterUpdate) {
+		var l v1alpha1.ClusterUpdateList
+		if err := p.List(ctx, &l); err != nil {
+			t.Fatal(err)
+		}
+		return l.Items
+	}
+	if said := p.types(exit.UsageCode, "plan"); !strings.Contains(said, "every node is as its NodeConfigs want") {
+		t.Errorf("%q", said)
+	}
+	text := "hello"
+	c := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "motd"}, Spec: v1alpha1.NodeConfigSpec{Files: []v1alpha1.NodeFile{{Path: "/etc/motd", Contents: &v1alpha1.FileContents{Inline: &text}}}}}
+	if err := p.Create(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	p.types(exit.InProgress, "plan", "--timeout", "1s") // nobody plans here
+	all := updates()
+	if len(all) != 1 || all[0].Spec.Bundle != "" || all[0].Spec.Start != v1alpha1.StartManual {
+		t.Fatalf("%+v", all)
+	}
+	p.types(exit.InProgress, "plan", "--timeout", "1s")
+	if n := len(updates()); n != 1 {
+		t.Fatalf("%d updates for one edit", n)
+	}
+	u := &all[0]
+	u.Status.Phase, u.Status.ObservedGeneration = v1alpha1.PhaseDone, u.Generation
+	if err := p.controller.Status().Update(ctx, u); err != nil {
+		t.Fatal(err)
+	}
+	c.Status = v1alpha1.NodeConfigStatus{ObservedGeneration: c.Generation, Nodes: 3, Current: 3}
+	if err := p.controller.Status().Update(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	p.types(exit.OK, "plan") // the last one
+	if n := len(updates()); n != 1 {
+		t.Errorf("%d updates although all is as wanted", n)
+	}
+	c.Status.Current = 2
+	if err := p.controller.Status().Update(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	p.types(exit.InProgress, "plan", "--timeout", "1s")
+	if n := len(updates()); n != 2 {
+		t.Errorf("%d updates although a node is not as wanted", n)
+	}
+}
