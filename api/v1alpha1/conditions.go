@@ -12,6 +12,7 @@ const (
 	ConditionImagesHeld  = "ImagesHeld" // NodeUpdate
 	ConditionCovered     = "Covered"    // InPlacePlan
 	ConditionSkewed      = "Skewed"     // ImageTrack
+	ConditionNewEnough   = "NewEnough"  // MachineSource
 )
 
 // Reason words. Each has a page section in docs/reference/reasons.md with its
@@ -86,6 +87,23 @@ const (
 
 	// Cluster resources of a bundle.
 	ReasonResourcesPending = "ResourcesPending"
+	// Boot images.
+	ReasonStreamUnusable     = "StreamUnusable"
+	ReasonStreamNotStamped   = "StreamNotStamped"
+	ReasonBootImageContested = "BootImageContested"
+	ReasonBootImageCustom    = "BootImageCustom"
+	ReasonBootImageDeclared  = "BootImageDeclared"
+	ReasonBootImageExcluded  = "BootImageExcluded"
+	ReasonBootImageNewer     = "BootImageNewer"
+	ReasonBootImageOutdated  = "BootImageOutdated"
+	ReasonBootImageOwned     = "BootImageOwned"
+	ReasonBootImageRolls     = "BootImageRolls"
+	ReasonBootImageStaged    = "BootImageStaged"
+	ReasonBootImageTooOld    = "BootImageTooOld"
+	ReasonBootImageUnknown   = "BootImageUnknown"
+	ReasonBootImageWaived    = "BootImageWaived"
+	ReasonBootImageWritten   = "BootImageWritten"
+	ReasonUserDataUnusable   = "UserDataUnusable"
 
 	// Cluster API.
 	ReasonFallsBack          = "FallsBack"
@@ -208,6 +226,14 @@ const (
 	// AnnotationMachine its namespace/name in the management cluster.
 	LabelMachine      = "refit.dev/machine"
 	AnnotationMachine = "refit.dev/machine"
+	// AnnotationWantedVersion on a machine manager is the Kubernetes version that it
+	// is to move to together with a fresh boot image (mode Piggyback).
+	AnnotationWantedVersion = "refit.dev/wanted-version"
+	// LabelBootImageSource on a template says that refit made it, for the
+	// MachineSource whose UID this is; AnnotationClonedFrom is the template that
+	// the first of its line was cloned from.
+	LabelBootImageSource = "refit.dev/boot-image-source"
+	AnnotationClonedFrom = "refit.dev/cloned-from"
 	// FieldOwnerController, FieldOwnerAgent and FieldOwnerCLI are the
 	// server-side apply owners.
 	FieldOwnerController = "refit-controller"

@@ -35,6 +35,9 @@ func addKinds(s *runtime.Scheme) error {
 		&InPlacePlan{}, &InPlacePlanList{},
 		&Updater{}, &UpdaterList{},
 		&ImageTrack{}, &ImageTrackList{},
+		&BootImageStream{}, &BootImageStreamList{},
+		&BootImagePolicy{}, &BootImagePolicyList{},
+		&MachineSource{}, &MachineSourceList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -1,0 +1,334 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// BootImageMode says what is done with a machine manager whose image is not the
+// wanted one.
+// +kubebuilder:validation:Enum=Observe;NewMachinesOnly;Piggyback;Roll;Propose
+type BootImageMode string
+
+const (
+	// BootImageObserve writes nothing.
+	BootImageObserve BootImageMode = "Observe"
+	// BootImageNewMachinesOnly writes where a change is met by new machines only.
+	BootImageNewMachinesOnly BootImageMode = "NewMachinesOnly"
+	// BootImagePiggyback writes the image together with the next version.
+	BootImagePiggyback BootImageMode = "Piggyback"
+	// BootImageRoll writes, and lets the machines be replaced.
+	BootImageRoll BootImageMode = "Roll"
+	// BootImagePropose says what to write, in the MachineSource.
+	BootImagePropose BootImageMode = "Propose"
+)
+
+// MachineSelection says which machine managers of a kind are meant, and how.
+//
+// +kubebuilder:validation:XValidation:rule="(self.select == 'Partial') == has(self.selector)",message="selector is for select: Partial, which needs one"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'ControlPlaneMachineSet' || self.select != 'Partial'",message="there is one ControlPlaneMachineSet: select All or None"
+// +kubebuilder:validation:XValidation:rule="!has(self.windows) || self.mode == 'Roll'",message="windows are for mode Roll: the other modes replace no machine"
+type MachineSelection struct {
+	// Group and Kind of the machine managers, one of the table's or of kinds.
+	// +kubebuilder:validation:MaxLength=253
+	Group string `json:"group"`
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// Select All of them, those with certain labels (Partial), or None.
+	// +kubebuilder:validation:Enum=All;Partial;None
+	// +kubebuilder:default=All
+	// +optional
+	Select string `json:"select,omitempty"`
+	// Selector of labels, for Partial.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// Namespaces they are in; empty is every one.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Mode of writing.
+	// +kubebuilder:default=Observe
+	// +optional
+	Mode BootImageMode `json:"mode,omitempty"`
+	// Adopt lets an image be replaced that no stream knows. Without it such a
+	// custom image is left alone.
+	// +optional
+	Adopt bool `json:"adopt,omitempty"`
+	// Platform, Region, Architecture, Variant and OSStream of the image where the
+	// object does not say them. Variant is also what is chosen among several.
+	// +optional
+	Platform string `json:"platform,omitempty"`
+	// +optional
+	Region string `json:"region,omitempty"`
+	// +optional
+	Architecture string `json:"architecture,omitempty"`
+	// +optional
+	Variant string `json:"variant,omitempty"`
+	// +optional
+	OSStream string `json:"osStream,omitempty"`
+	// Attributes of the image that the stream does not have, for example the name
+	// of a vSphere template; {version} stands for the image's version.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Facts of these machines for rules about incompatibilities, for example
+	// runtime: runc.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Facts map[string]string `json:"facts,omitempty"`
+	// Windows in which mode Roll may write.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Windows []Window `json:"windows,omitempty"`
+}
+
+// SkewRule is one limit for boot images.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.minimumRelease) || has(self.minimumOS) || has(self.minorsBehind) || has(self.majorSteps) || has(self.minAgeDays) || has(self.maxAgeDays) || has(self.incompatible)",message="a rule limits something: minimumRelease, minimumOS, minorsBehind, majorSteps, minAgeDays, maxAgeDays or incompatible"
+type SkewRule struct {
+	// Name by which a waiver means it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// Targets are minor versions (1.36, 4.19) for which it holds; empty is every one.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Targets []string `json:"targets,omitempty"`
+	// MinimumRelease of the image. It decides alone if the image's release is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	MinimumRelease string `json:"minimumRelease,omitempty"`
+	// MinimumOS is the least OS version in the image, for example 9.4.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	MinimumOS string `json:"minimumOS,omitempty"`
+	// MinorsBehind is how many minor versions the image's release may be behind.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MinorsBehind *int32 `json:"minorsBehind,omitempty"`
+	// MajorSteps is how many majors the image's OS may be away; without any rule
+	// about it, one.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MajorSteps *int32 `json:"majorSteps,omitempty"`
+	// MinAgeDays since an image was made before it may be used.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MinAgeDays *int32 `json:"minAgeDays,omitempty"`
+	// MaxAgeDays of an image.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxAgeDays *int32 `json:"maxAgeDays,omitempty"`
+	// Incompatible facts of a source.
+	// +optional
+	Incompatible *IncompatibleFacts `json:"incompatible,omitempty"`
+	// Why the rule is there: it is part of what people read.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Why string `json:"why,omitempty"`
+}
+
+// IncompatibleFacts break at targets with one of the OS majors.
+type IncompatibleFacts struct {
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=8
+	Facts map[string]string `json:"facts"`
+	// TargetMajors of the operating system; empty is any.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	TargetMajors []int32 `json:"targetMajors,omitempty"`
+}
+
+// SkewWaiver is an exception that ends.
+type SkewWaiver struct {
+	// Source is the name of a MachineSource; a * at its end stands for anything.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Source string `json:"source"`
+	// Rule that is waived; empty is every one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Rule string `json:"rule,omitempty"`
+	// Reason, for those who come after.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",message="say why: a waiver without a reason is none"
+	Reason string `json:"reason"`
+	// Until it counts.
+	Until metav1.Time `json:"until"`
+}
+
+// BootImageSkew says how old a boot image may be.
+type BootImageSkew struct {
+	// Mode for all sources of the policy: Manual, a person keeps images fresh and
+	// declares them in the MachineSources; None, nobody does, and nothing is
+	// refused. Empty: Automatic where refit keeps them fresh, else Manual.
+	// +optional
+	// +kubebuilder:validation:Enum="";Manual;None
+	Mode string `json:"mode,omitempty"`
+	// Rules besides those of the stream.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Rules []SkewRule `json:"rules,omitempty"`
+	// TargetOS is the OS version that nodes run after the next update, if it moves.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TargetOS string `json:"targetOS,omitempty"`
+	// Waivers are exceptions that end.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Waivers []SkewWaiver `json:"waivers,omitempty"`
+}
+
+// BootImageContest says when refit stops to write what somebody undoes.
+type BootImageContest struct {
+	// Writes of one image to one object within WindowMinutes.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10
+	Writes int32 `json:"writes,omitempty"`
+	// +optional
+	// +kubebuilder:default=360
+	// +kubebuilder:validation:Minimum=1
+	WindowMinutes int32 `json:"windowMinutes,omitempty"`
+	// QuietMinutes without a write of either side before it is tried again.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=1
+	QuietMinutes int32 `json:"quietMinutes,omitempty"`
+}
+
+// BootImagePolicySpec says which machine managers get which boot images.
+type BootImagePolicySpec struct {
+	// Streams with the wanted images, names of BootImageStreams. The one of the
+	// newest release that a control-plane node runs counts; the others are for
+	// recognising what was used before.
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Streams []string `json:"streams"`
+	// Managers by kind. The first entry that selects an object counts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Managers []MachineSelection `json:"managers,omitempty"`
+	// Skew rules.
+	// +optional
+	Skew BootImageSkew `json:"skew,omitempty"`
+	// Contest with others who write the same field.
+	// +optional
+	// +kubebuilder:default={}
+	Contest BootImageContest `json:"contest,omitempty"`
+	// Kinds are further rows of the table of machine kinds: managers and images as
+	// in docs/reference/machine-kinds.md. A row of a kind that refit knows counts
+	// instead of its own.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Kinds *runtime.RawExtension `json:"kinds,omitempty"`
+}
+
+// BlockedTarget is a version that a source's image is too old for.
+type BlockedTarget struct {
+	// Major and Minor of the Kubernetes version.
+	Major int32 `json:"major"`
+	Minor int32 `json:"minor"`
+	// Source is the MachineSource; Kind, Namespace and Name are its object's.
+	Source string `json:"source"`
+	// +optional
+	Kind string `json:"kind,omitempty"`
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Message says why and what to do.
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
+}
+
+// BootImagePolicyStatus is what came of it.
+type BootImagePolicyStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Stream that counts now, and its release.
+	// +optional
+	Stream string `json:"stream,omitempty"`
+	// +optional
+	Release string `json:"release,omitempty"`
+	// Effective choice by kind, as words.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Effective []string `json:"effective,omitempty"`
+	// Sources of machines that the policy selects, and what they are: every one is
+	// counted once.
+	// +optional
+	Sources int32 `json:"sources,omitempty"`
+	// +optional
+	Current int32 `json:"current,omitempty"`
+	// +optional
+	Outdated int32 `json:"outdated,omitempty"`
+	// Skipped are owned by others, custom or newer; Excluded are none of ours on
+	// purpose; Unknown cannot be judged; Contested are undone by others.
+	// +optional
+	Skipped int32 `json:"skipped,omitempty"`
+	// +optional
+	Excluded int32 `json:"excluded,omitempty"`
+	// +optional
+	Unknown int32 `json:"unknown,omitempty"`
+	// +optional
+	Contested int32 `json:"contested,omitempty"`
+	// TooOld are sources whose image is too old for the release that runs.
+	// +optional
+	TooOld int32 `json:"tooOld,omitempty"`
+	// Blocked targets: moving there would leave sources whose machines cannot join.
+	// An admission policy refuses the versions.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Blocked []BlockedTarget `json:"blocked,omitempty"`
+	// Conditions: Ready, Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// BootImagePolicy keeps the boot images of machine managers fresh, and says when
+// they are too old. It decides what new machines start from: only administrators
+// write one.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rbip
+// +kubebuilder:printcolumn:name="Stream",type=string,JSONPath=`.status.stream`
+// +kubebuilder:printcolumn:name="Sources",type=integer,JSONPath=`.status.sources`
+// +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=`.status.current`
+// +kubebuilder:printcolumn:name="TooOld",type=integer,JSONPath=`.status.tooOld`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type BootImagePolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec BootImagePolicySpec `json:"spec"`
+	// +optional
+	Status BootImagePolicyStatus `json:"status,omitempty"`
+}
+
+// BootImagePolicyList is a list of BootImagePolicies.
+//
+// +kubebuilder:object:root=true
+type BootImagePolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []BootImagePolicy `json:"items"`
+}

@@ -1,0 +1,133 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// StreamConfigMap is where a stream stands in a ConfigMap.
+type StreamConfigMap struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Key of the data; empty reads OpenShift's keys: stream, streams, releaseVersion.
+	// +optional
+	Key string `json:"key,omitempty"`
+}
+
+// StreamURL is where a stream is fetched from.
+type StreamURL struct {
+	// URL, https.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="must begin with https://: new machines start from what it names"
+	URL string `json:"url"`
+	// CABundle in PEM; empty trusts the authorities of the controller's system.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	CABundle string `json:"caBundle,omitempty"`
+	// SHA256 that the data must have, in hex; empty takes what comes.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{64})?$`
+	SHA256 string `json:"sha256,omitempty"`
+	// EveryMinutes it is fetched again.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=5
+	EveryMinutes int32 `json:"everyMinutes,omitempty"`
+}
+
+// BootImageStreamSpec says where wanted boot images are listed, and for which
+// release.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.configMap), has(self.url)].filter(x, x).size() == 1",message="set exactly one of inline, configMap and url"
+type BootImageStreamSpec struct {
+	// Inline is the data itself: CoreOS stream metadata, or refit's own list
+	// (apiVersion refit.dev/boot-images/v1).
+	// +optional
+	// +kubebuilder:validation:MaxLength=900000
+	Inline *string `json:"inline,omitempty"`
+	// ConfigMap with the data.
+	// +optional
+	ConfigMap *StreamConfigMap `json:"configMap,omitempty"`
+	// URL that the data is fetched from.
+	// +optional
+	URL *StreamURL `json:"url,omitempty"`
+	// Release that the images are for; empty if the data says it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Release string `json:"release,omitempty"`
+	// Kubernetes version of that release, for example 1.36.3. The images are used
+	// when a control-plane node runs it. Empty: the release, if it is a version of
+	// Kubernetes itself, or what the data says.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Kubernetes string `json:"kubernetes,omitempty"`
+	// Rules that the release brings: limits for the images of machines that are to
+	// run it. Those of a BootImagePolicy hold as well.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Rules []SkewRule `json:"rules,omitempty"`
+}
+
+// BootImageStreamStatus says what was read.
+type BootImageStreamStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Release and Kubernetes version that the images are for.
+	// +optional
+	Release string `json:"release,omitempty"`
+	// +optional
+	Kubernetes string `json:"kubernetes,omitempty"`
+	// Images is how many there are, for these Architectures and Platforms.
+	// +optional
+	Images int32 `json:"images,omitempty"`
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Architectures []string `json:"architectures,omitempty"`
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Platforms []string `json:"platforms,omitempty"`
+	// Content is the Content with data that was fetched, FetchedAt when it was
+	// asked for last.
+	// +optional
+	Content string `json:"content,omitempty"`
+	// +optional
+	FetchedAt *metav1.Time `json:"fetchedAt,omitempty"`
+	// Conditions: Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// BootImageStream lists the boot images that are wanted, by architecture,
+// platform, region and OS stream, for one release. New machines start from what
+// it names: only administrators write one.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rbis
+// +kubebuilder:printcolumn:name="Release",type=string,JSONPath=`.status.release`
+// +kubebuilder:printcolumn:name="Kubernetes",type=string,JSONPath=`.status.kubernetes`
+// +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.status.images`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type BootImageStream struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec BootImageStreamSpec `json:"spec"`
+	// +optional
+	Status BootImageStreamStatus `json:"status,omitempty"`
+}
+
+// BootImageStreamList is a list of BootImageStreams.
+//
+// +kubebuilder:object:root=true
+type BootImageStreamList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []BootImageStream `json:"items"`
+}

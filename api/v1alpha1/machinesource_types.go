@@ -1,0 +1,193 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// MachineManager is an object that creates machines.
+type MachineManager struct {
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// DeclaredImage is what a person says that machines start from.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.release) || has(self.os)",message="declare the release, the OS version, or both"
+type DeclaredImage struct {
+	// Release that the image belongs to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Release string `json:"release,omitempty"`
+	// OS version in the image, as its /etc/os-release or aleph file says it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	OS string `json:"os,omitempty"`
+}
+
+// MachineSourceSpec says where machines come from.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.manager) || has(self.declared)",message="a source has a manager (refit makes those) or says what its machines start from: set declared"
+type MachineSourceSpec struct {
+	// Manager that creates the machines. Written by refit.
+	// +optional
+	Manager *MachineManager `json:"manager,omitempty"`
+	// Declared by a person: for a PXE tree, a golden VM, a stick, or an image that
+	// no stream knows. It is compared with what new nodes really booted.
+	// +optional
+	Declared *DeclaredImage `json:"declared,omitempty"`
+	// NodeSelector of the nodes that came from here.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// Facts for rules about incompatibilities, besides those of the policy.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Facts map[string]string `json:"facts,omitempty"`
+	// Skew of this source: None takes the risk for it alone.
+	// +optional
+	// +kubebuilder:validation:Enum="";Manual;None
+	Skew string `json:"skew,omitempty"`
+}
+
+// BootImage is one image, as far as it is known.
+type BootImage struct {
+	// Image as its platform names it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image,omitempty"`
+	// OS version in it, Release it belongs to.
+	// +optional
+	OS string `json:"os,omitempty"`
+	// +optional
+	Release string `json:"release,omitempty"`
+	// Object that holds it, if it is not the manager itself, as Kind/name.
+	// +optional
+	Object string `json:"object,omitempty"`
+}
+
+// BirthImage is an image that nodes of a source were born from.
+type BirthImage struct {
+	// OS version, as the node says it.
+	OS string `json:"os"`
+	// Nodes with it; Example is one of them.
+	Nodes int32 `json:"nodes"`
+	// +optional
+	Example string `json:"example,omitempty"`
+}
+
+// BootImageWrite is one time that refit wrote an image to the manager.
+type BootImageWrite struct {
+	At metav1.Time `json:"at"`
+	// From and To are the images.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	From string `json:"from,omitempty"`
+	// +kubebuilder:validation:MaxLength=1024
+	To string `json:"to"`
+	// FromObject and Object are the templates, if there are any: going back is
+	// naming the former.
+	// +optional
+	FromObject string `json:"fromObject,omitempty"`
+	// +optional
+	Object string `json:"object,omitempty"`
+}
+
+// SkewFinding is a rule that does not hold.
+type SkewFinding struct {
+	// Target version.
+	Target string `json:"target"`
+	Rule   string `json:"rule"`
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+	// Waived says why it refuses nothing.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Waived string `json:"waived,omitempty"`
+}
+
+// MachineSourceStatus is the inventory of a source, and all that refit remembers
+// of it.
+type MachineSourceStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Policy that selects it and the Mode in which.
+	// +optional
+	Policy string `json:"policy,omitempty"`
+	// +optional
+	Mode BootImageMode `json:"mode,omitempty"`
+	// SkewMode in effect: Automatic, Manual or None.
+	// +optional
+	SkewMode string `json:"skewMode,omitempty"`
+	// State: Current, Outdated, Skipped, Excluded, Unknown or Contested.
+	// +optional
+	State string `json:"state,omitempty"`
+	// Wanted image, Referenced one, and Staged: the template that is ready.
+	// +optional
+	Wanted *BootImage `json:"wanted,omitempty"`
+	// +optional
+	Referenced *BootImage `json:"referenced,omitempty"`
+	// +optional
+	Staged string `json:"staged,omitempty"`
+	// Born are the images that its nodes were born from, those of most nodes first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Born []BirthImage `json:"born,omitempty"`
+	// Proposal is the JSON patch that would bring the image to the manager, where
+	// others write it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8192
+	Proposal string `json:"proposal,omitempty"`
+	// ProposalObject is what the patch is for.
+	// +optional
+	ProposalObject string `json:"proposalObject,omitempty"`
+	// History of writes, the last one last.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	History []BootImageWrite `json:"history,omitempty"`
+	// Skew are the rules that do not hold, for what runs and what comes next.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Skew []SkewFinding `json:"skew,omitempty"`
+	// Conditions: Ready, NewEnough.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// MachineSource is one place that machines come from: refit makes one for every
+// machine manager that a BootImagePolicy selects, people make one for what has no
+// manager.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rms
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.mode`
+// +kubebuilder:printcolumn:name="Referenced",type=string,JSONPath=`.status.referenced.os`
+// +kubebuilder:printcolumn:name="Wanted",type=string,JSONPath=`.status.wanted.os`
+// +kubebuilder:printcolumn:name="Skew",type=string,JSONPath=`.status.skewMode`
+// +kubebuilder:printcolumn:name="NewEnough",type=string,JSONPath=`.status.conditions[?(@.type=="NewEnough")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type MachineSource struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec MachineSourceSpec `json:"spec"`
+	// +optional
+	Status MachineSourceStatus `json:"status,omitempty"`
+}
+
+// MachineSourceList is a list of MachineSources.
+//
+// +kubebuilder:object:root=true
+type MachineSourceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MachineSource `json:"items"`
+}
