@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller daemonset cluster-api
+//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -62,6 +62,10 @@ func ClusterAPI() (management, registration, workload []*unstructured.Unstructur
 	}
 	return management, registration, workload, nil
 }
+
+// BootImages returns the rights on machine managers and templates of Cluster API,
+// OpenShift and Karpenter. Manifests includes none of them.
+func BootImages() ([]*unstructured.Unstructured, error) { return load("", "boot-images") }
 
 func load(image string, dirs ...string) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured

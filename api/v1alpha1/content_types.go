@@ -17,6 +17,8 @@ const (
 	ContentPlan = "plan"
 	// ContentConfig is a model.NodeConfig: a node's rendered configuration.
 	ContentConfig = "config"
+	// ContentStream is the data of a BootImageStream that was fetched.
+	ContentStream = "stream"
 )
 
 // ContentName returns the name of the Content of a type with this data: the
@@ -38,7 +40,7 @@ type Content struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Type of the data: hold, trust, plan or config.
+	// Type of the data: hold, trust, plan, config or stream.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	Type string `json:"type"`
 	// Data as JSON text.

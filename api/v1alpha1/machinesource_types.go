@@ -84,6 +84,11 @@ type BootImageWrite struct {
 	From string `json:"from,omitempty"`
 	// +kubebuilder:validation:MaxLength=1024
 	To string `json:"to"`
+	// OS version and Release of To.
+	// +optional
+	OS string `json:"os,omitempty"`
+	// +optional
+	Release string `json:"release,omitempty"`
 	// FromObject and Object are the templates, if there are any: going back is
 	// naming the former.
 	// +optional
@@ -105,6 +110,17 @@ type SkewFinding struct {
 	Waived string `json:"waived,omitempty"`
 }
 
+// States of a MachineSource.
+const (
+	SourceCurrent   = "Current"
+	SourceOutdated  = "Outdated"
+	SourceSkipped   = "Skipped"
+	SourceExcluded  = "Excluded"
+	SourceUnknown   = "Unknown"
+	SourceContested = "Contested"
+	SourceDeclared  = "Declared" // a source without a manager
+)
+
 // MachineSourceStatus is the inventory of a source, and all that refit remembers
 // of it.
 type MachineSourceStatus struct {
@@ -118,9 +134,22 @@ type MachineSourceStatus struct {
 	// SkewMode in effect: Automatic, Manual or None.
 	// +optional
 	SkewMode string `json:"skewMode,omitempty"`
-	// State: Current, Outdated, Skipped, Excluded, Unknown or Contested.
+	// State: Current, Outdated, Skipped, Excluded, Unknown, Contested, or Declared
+	// for a source without a manager.
 	// +optional
 	State string `json:"state,omitempty"`
+	// Facts of the policy for this source.
+	// +optional
+	Facts map[string]string `json:"facts,omitempty"`
+	// DeclaredSince is when the declaration, DeclaredSeen, was first seen: nodes
+	// that are newer are compared with it. Contradiction is what they say.
+	// +optional
+	DeclaredSince *metav1.Time `json:"declaredSince,omitempty"`
+	// +optional
+	DeclaredSeen string `json:"declaredSeen,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Contradiction string `json:"contradiction,omitempty"`
 	// Wanted image, Referenced one, and Staged: the template that is ready.
 	// +optional
 	Wanted *BootImage `json:"wanted,omitempty"`

@@ -255,6 +255,11 @@ type Observed struct {
 	// BootID of the kernel.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
+	// Born is the OS version of the image that the node's disk was made from, as the
+	// node itself says it (aleph file, BUILD_ID); empty if nothing says it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Born string `json:"born,omitempty"`
 	// Architecture in Go's words, for example amd64.
 	// +optional
 	Architecture string `json:"architecture,omitempty"`

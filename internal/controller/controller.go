@@ -24,6 +24,9 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apiaway"
+	"github.com/refit-dev/refit/internal/controller/bootimages"
+	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
+	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/clusterapi"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
@@ -177,6 +180,11 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		return fmt.Errorf("reach the API server: %w", err)
 	}
 	brought := &resources.Fetcher{Client: mgr.GetClient(), Headers: hs, Identity: id}
+	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry),
+		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}}
+	if err := b.Setup(mgr); err != nil {
+		return err
+	}
 	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: brought.Payload}
 	if err := rs.Setup(mgr); err != nil {
 		return err

@@ -17,6 +17,13 @@ package controller
 // complete.
 // +kubebuilder:rbac:groups=refit.dev,resources=pinnedimagesets,verbs=create;patch;delete
 //
+// Boot images: which are wanted, by whom, and the record of every source of
+// machines. For machine managers and templates themselves it has no right: who
+// wants them kept fresh grants it (config/boot-images).
+// +kubebuilder:rbac:groups=refit.dev,resources=bootimagestreams;bootimagepolicies;machinesources,verbs=get;list;watch
+// +kubebuilder:rbac:groups=refit.dev,resources=bootimagestreams/status;bootimagepolicies/status;machinesources/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=refit.dev,resources=machinesources,verbs=create;patch;delete
+//
 // Cordon and uncordon, with their mark.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 //

@@ -88,6 +88,18 @@ func Amount(v intstr.IntOrString) rollout.Amount {
 	return rollout.Amount{Value: percent, Percent: true}
 }
 
+// Windows reads windows; why says what cannot be read.
+func Windows(in []v1alpha1.Window) (out []window.Window, why string) {
+	for _, w := range in {
+		r, bad := readWindow(w)
+		if bad != "" {
+			return nil, bad
+		}
+		out = append(out, r)
+	}
+	return out, ""
+}
+
 var weekdays = map[v1alpha1.Weekday]time.Weekday{"Sun": time.Sunday, "Mon": time.Monday, "Tue": time.Tuesday, "Wed": time.Wednesday,
 	"Thu": time.Thursday, "Fri": time.Friday, "Sat": time.Saturday}
 

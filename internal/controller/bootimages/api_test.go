@@ -1,0 +1,722 @@
+package bootimages_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+const (
+	capiV    = "cluster.x-k8s.io/v1beta2"
+	infraV   = "infrastructure.cluster.x-k8s.io/v1beta2"
+	controlV = "controlplane.cluster.x-k8s.io/v1beta2"
+)
+
+// streams of two releases, and a policy over them.
+const streams = `
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: v1.35}
+spec:
+  inline: '{"apiVersion":"refit.dev/boot-images/v1","release":"1.35.4","images":[
+    {"architecture":"amd64","platform":"aws","region":"r1","version":"9.4.20250101-0","attributes":{"image":"ami-135"}},
+    {"architecture":"arm64","platform":"aws","region":"r1","version":"9.4.20250101-0","attributes":{"image":"ami-135-arm"}},
+    {"architecture":"amd64","platform":"gcp","version":"9.4.20250101-0","attributes":{"selfLink":"projects/p/global/images/i-135"}},
+    {"architecture":"amd64","platform":"mine","version":"9.4.20250101-0","attributes":{"image":"mine-135"}}]}'
+---
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: v1.36}
+spec:
+  rules: [{name: from-135, targets: ["1.36"], minimumRelease: 1.35.0}]
+  inline: '{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3","images":[
+    {"architecture":"amd64","platform":"aws","region":"r1","version":"9.6.20251023-0","attributes":{"image":"ami-136"}},
+    {"architecture":"arm64","platform":"aws","region":"r1","version":"9.6.20251023-0","attributes":{"image":"ami-136-arm"}},
+    {"architecture":"amd64","platform":"gcp","version":"9.6.20251023-0","attributes":{"selfLink":"projects/p/global/images/i-136"}},
+    {"architecture":"amd64","platform":"mine","version":"9.6.20251023-0","attributes":{"image":"mine-136"}}]}'
+---
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: v1.34}
+spec:
+  inline: '{"apiVersion":"refit.dev/boot-images/v1","release":"1.34.1","images":[
+    {"architecture":"amd64","platform":"aws","region":"r1","version":"9.2.20240101-0","attributes":{"image":"ami-134"}},
+    {"architecture":"amd64","platform":"gcp","version":"9.2.20240101-0","attributes":{"selfLink":"projects/p/global/images/i-134"}},
+    {"architecture":"amd64","platform":"mine","version":"9.2.20240101-0","attributes":{"image":"mine-134"}}]}'
+`
+
+// policyOf selects one kind in one namespace.
+func policyOf(name, ns, group, kind, mode, more string) string {
+	return fmt.Sprintf(`
+apiVersion: refit.dev/v1alpha1
+kind: BootImagePolicy
+metadata: {name: %s}
+spec:
+  streams: [v1.34, v1.35, v1.36]
+  managers: [{group: %q, kind: %s, mode: %s, namespaces: [%s], region: r1, architecture: amd64%s}]
+`, name, group, kind, mode, ns, more)
+}
+
+func awsTemplate(ns, name, image string) string {
+	return fmt.Sprintf(`
+apiVersion: %s
+kind: AWSMachineTemplate
+metadata: {name: %s, namespace: %s, labels: {cluster.x-k8s.io/cluster-name: c1}, annotations: {argocd.argoproj.io/tracking-id: x, note: mine}}
+spec: {template: {spec: {ami: {id: %s}, instanceType: m6i.large, rootVolume: {size: 9007199254740993, ratio: 2.5}, notYetInvented: {deep: [1, null, {x: "y"}]}}}}
+`, infraV, name, ns, image)
+}
+
+func deployment(ns, name, strategy, template, version string) string {
+	return fmt.Sprintf(`
+apiVersion: %s
+kind: MachineDeployment
+metadata: {name: %s, namespace: %s}
+spec:
+  clusterName: c1
+  replicas: 3
+  selector: {matchLabels: {pool: %s}}
+  rollout: {strategy: {type: %s}}
+  template:
+    metadata: {labels: {pool: %s}}
+    spec:
+      clusterName: c1
+      version: %s
+      bootstrap: {dataSecretName: x}
+      infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: AWSMachineTemplate, name: %s}
+`, capiV, name, ns, name, strategy, name, version, template)
+}
+
+func controlPlane(ns, template, version string) string {
+	return fmt.Sprintf(`
+apiVersion: %s
+kind: KubeadmControlPlane
+metadata: {name: cp, namespace: %s}
+spec:
+  replicas: 3
+  version: %s
+  kubeadmConfigSpec: {format: cloud-config}
+  machineTemplate: {spec: {infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: AWSMachineTemplate, name: %s}}}
+`, controlV, ns, version, template)
+}
+
+func (s *site) namespace(name string) {
+	s.t.Helper()
+	s.make("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}")
+}
+
+// end takes a policy away so that the next story stands alone.
+func (s *site) end(policy string) {
+	s.t.Helper()
+	if err := s.admin.Delete(context.Background(), &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: policy}}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func refOf(o *unstructured.Unstructured) string {
+	name, _, _ := unstructured.NestedString(o.Object, "spec", "template", "spec", "infrastructureRef", "name")
+	return name
+}
+
+// One API server, one story after the other, each in a namespace of its own.
+func TestBootImages(t *testing.T) {
+	s := newSite(t)
+	s.node("cp1", "v1.36.3", "", map[string]string{"node-role.kubernetes.io/control-plane": ""})
+	s.make(strings.TrimSpace(streams))
+	for _, story := range []struct {
+		name string
+		run  func(*site)
+	}{
+		{"streams say what they are for", testStreams},
+		{"A2 A5 a MachineDeployment with OnDelete gets the new image, every other field survives", testOnDelete},
+		{"A1 a MachineDeployment that rolls is not written, and says why", testRolling},
+		{"A3 a control plane gets version and image in one write", testPiggyback},
+		{"A4 an image that is newer is left alone", testNewer},
+		{"A6 another field manager owns the field", testOwned},
+		{"A7 who undoes it is named, writing stops and begins again after quiet", testContested},
+		{"A8 a custom image is unknown and a violation unless waived", testCustom},
+		{"A9 a declaration that a joining node contradicts", testDeclared},
+		{"A13 a crash at every write converges", testCrash},
+		{"A14 excluded objects never look current", testExcluded},
+		{"what is not ours is not collected, what is not used is", testCollect},
+		{"OpenShift's machine sets are written in place", testOpenShift},
+		{"a node class drifts unless it is held", testKarpenter},
+		{"rows of users", testRows},
+		{"a kind that may not be read is said, and nothing is forgotten", testForbidden},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			s.t = t
+			story.run(s)
+			s.t = t
+		})
+		s.t = t
+	}
+}
+
+func testStreams(s *site) {
+	s.make(`
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: bad}
+spec: {inline: '{"architectures":{}}'}
+---
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: later}
+spec: {kubernetes: 1.37.0, release: 4.24.0, configMap: {namespace: refit-nodes, name: coreos-bootimages}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coreos-bootimages, namespace: refit-nodes}
+data: {releaseVersion: 4.24.0, stream: '{"architectures":{"x86_64":{"images":{"gcp":{"release":"9.8.20260101-0","project":"p","name":"n"}}}}}'}
+---
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: nameless}
+spec: {release: 4.24.0, inline: '{"architectures":{"x86_64":{"images":{"gcp":{"release":"9.8.20260101-0","project":"p","name":"n"}}}}}'}`[1:])
+	s.look()
+	for name, want := range map[string]string{
+		"v1.36": "True AsExpected 4 images for release 1.36.3", "bad": "False StreamUnusable boot image stream: it holds no image",
+		"later": "False StreamNotStamped it is for Kubernetes 1.37.0", "nameless": "False StreamNotStamped nobody says which Kubernetes version release 4.24.0 brings",
+	} {
+		o := &v1alpha1.BootImageStream{}
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: name}, o); err != nil {
+			s.t.Fatal(err)
+		}
+		s.expect(name, says(o.Status.Conditions, v1alpha1.ConditionReady), want)
+	}
+	if w := s.look(); len(w) != 0 {
+		s.t.Errorf("nothing new costs no write: %v", w)
+	}
+	for _, name := range []string{"bad", "later", "nameless"} {
+		if err := s.admin.Delete(context.Background(), &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func testOnDelete(s *site) {
+	s.namespace("a2")
+	s.make(awsTemplate("a2", "w", "ami-135"))
+	s.make(deployment("a2", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("a2", "a2", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	before := s.get(infraV, "AWSMachineTemplate", "a2", "w")
+	md := s.get(capiV, "MachineDeployment", "a2", "workers")
+	writes := s.look()
+	after := s.get(capiV, "MachineDeployment", "a2", "workers")
+	clone := s.get(infraV, "AWSMachineTemplate", "a2", refOf(after))
+	if a, b := without(s.t, before, "ami-135"), without(s.t, clone, "ami-136"); a != b || strings.Contains(a, "ami-1") {
+		s.t.Errorf("fields are lost:\n%s\n%s", a, b)
+	}
+	if a, b := without(s.t, md, `"w"`), without(s.t, after, `"`+refOf(after)+`"`); a != b || after.GetGeneration() != md.GetGeneration()+1 {
+		s.t.Errorf("one write changes the reference alone:\n%s\n%s", a, b)
+	}
+	if now := s.get(infraV, "AWSMachineTemplate", "a2", "w"); now.GetResourceVersion() != before.GetResourceVersion() {
+		s.t.Error("the old template was touched")
+	}
+	if an := clone.GetAnnotations(); an["note"] != "mine" || an["argocd.argoproj.io/tracking-id"] != "" || len(clone.GetOwnerReferences()) != 0 {
+		s.t.Errorf("marks of others are not taken over: %v", an)
+	}
+	src := s.source("machinedeployment.a2.workers")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "True AsExpected", "ami-136 (9.6.20251023-0)")
+	if h := src.Status.History; len(h) != 1 || h[0].From != "ami-135" || h[0].To != "ami-136" || h[0].FromObject != "w" || h[0].Object != clone.GetName() || src.Status.SkewMode != "Automatic" {
+		s.t.Errorf("%+v", src.Status)
+	}
+	own := 0
+	for _, w := range writes {
+		if strings.Contains(w, "bootimagepolicies") || strings.Contains(w, "bootimagestreams") {
+			continue
+		}
+		own++
+	}
+	if own != 4 { // the record is made once, then: clone, reference, record
+		s.t.Errorf("writes: %v", writes)
+	}
+	s.expect("policy", says(s.policy("a2").Status.Conditions, v1alpha1.ConditionReady), "True AsExpected all 1 sources are current")
+	if w := s.look(); len(w) != 0 {
+		s.t.Errorf("nothing new costs no write: %v", w)
+	}
+	s.end("a2")
+}
+
+func testRolling(s *site) {
+	s.namespace("a1")
+	s.make(awsTemplate("a1", "w", "ami-135"))
+	s.make(deployment("a1", "workers", "RollingUpdate", "w", "v1.36.3"))
+	s.make(policyOf("a1", "a1", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	md := s.get(capiV, "MachineDeployment", "a1", "workers")
+	s.look()
+	if now := s.get(capiV, "MachineDeployment", "a1", "workers"); now.GetResourceVersion() != md.GetResourceVersion() || len(s.list(infraV, "AWSMachineTemplate", "a1")) != 1 {
+		s.t.Error("something was written")
+	}
+	src := s.source("machinedeployment.a1.workers")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageRolls", "would replace machines that run", "set the strategy OnDelete")
+	if src.Status.Proposal == "" || src.Status.ProposalObject != "AWSMachineTemplate/w" || src.Status.State != v1alpha1.SourceOutdated {
+		s.t.Errorf("what to write is said: %+v", src.Status)
+	}
+	// the strategy is the person's to change, and then it goes on by itself
+	s.merge(md, "person", `{"spec":{"rollout":{"strategy":{"type":"OnDelete"}}}}`)
+	s.look()
+	s.expect("source", says(s.source(src.Name).Status.Conditions, v1alpha1.ConditionReady), "True AsExpected")
+	s.end("a1")
+}
+
+func testPiggyback(s *site) {
+	s.namespace("a3")
+	s.make(awsTemplate("a3", "cp", "ami-134"))
+	s.make(controlPlane("a3", "cp", "v1.35.4"))
+	s.make(policyOf("a3", "a3", "controlplane.cluster.x-k8s.io", "KubeadmControlPlane", "Piggyback", ""))
+	kcp := s.get(controlV, "KubeadmControlPlane", "a3", "cp")
+	s.look()
+	src := s.source("kubeadmcontrolplane.a3.cp")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageStaged", "ami-135", "refit.dev/wanted-version")
+	if now := s.get(controlV, "KubeadmControlPlane", "a3", "cp"); now.GetResourceVersion() != kcp.GetResourceVersion() || src.Status.Staged == "" || len(s.list(infraV, "AWSMachineTemplate", "a3")) != 2 {
+		s.t.Errorf("the template is ready, and nothing else was written: %+v", src.Status)
+	}
+	s.merge(kcp, "person", `{"metadata":{"annotations":{"refit.dev/wanted-version":"v1.36.3"}}}`)
+	s.look()
+	now := s.get(controlV, "KubeadmControlPlane", "a3", "cp")
+	version, _, _ := unstructured.NestedString(now.Object, "spec", "version")
+	name, _, _ := unstructured.NestedString(now.Object, "spec", "machineTemplate", "spec", "infrastructureRef", "name")
+	image, _, _ := unstructured.NestedString(s.get(infraV, "AWSMachineTemplate", "a3", name).Object, "spec", "template", "spec", "ami", "id")
+	if version != "v1.36.3" || image != "ami-136" || now.GetGeneration() != kcp.GetGeneration()+1 || now.GetAnnotations()["refit.dev/wanted-version"] != "" {
+		s.t.Errorf("one write with both: %s %s, generation %d after %d, %v", version, image, now.GetGeneration(), kcp.GetGeneration(), now.GetAnnotations())
+	}
+	// a version that is too far is refused
+	s.merge(now, "person", `{"metadata":{"annotations":{"refit.dev/wanted-version":"v1.38.0"}}}`)
+	s.look()
+	s.expect("source", says(s.source(src.Name).Status.Conditions, v1alpha1.ConditionReady), "VersionSkew", "more than one minor")
+	s.end("a3")
+}
+
+func testNewer(s *site) {
+	s.namespace("a4")
+	s.make(awsTemplate("a4", "w", "ami-136"))
+	s.make(deployment("a4", "workers", "OnDelete", "w", "v1.35.4"))
+	s.make(policyOf("a4", "a4", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ", adopt: true"))
+	s.look()
+	src := s.source("machinedeployment.a4.workers")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageNewer", "ami-136 (9.6.20251023-0) is newer than ami-135")
+	if len(s.list(infraV, "AWSMachineTemplate", "a4")) != 1 || src.Status.State != v1alpha1.SourceSkipped || src.Status.Proposal != "" {
+		s.t.Errorf("%+v", src.Status)
+	}
+	s.end("a4")
+}
+
+func testOwned(s *site) {
+	s.namespace("a6")
+	s.make(awsTemplate("a6", "w", "ami-135"))
+	s.make(deployment("a6", "workers", "OnDelete", "w", "v1.36.3"))
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"infrastructureRef": map[string]any{
+		"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "AWSMachineTemplate", "name": "w"}}}}}}
+	u.SetAPIVersion(capiV)
+	u.SetKind("MachineDeployment")
+	u.SetName("workers")
+	u.SetNamespace("a6")
+	if err := s.admin.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("gitops"), client.ForceOwnership); err != nil {
+		s.t.Fatal(err)
+	}
+	s.make(policyOf("a6", "a6", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	before := s.get(capiV, "MachineDeployment", "a6", "workers")
+	s.look()
+	src := s.source("machinedeployment.a6.workers")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageOwned gitops writes it")
+	s.expect("proposal", src.Status.Proposal, `"op":"replace"`, `"value":"ami-136"`)
+	p := s.policy("a6")
+	s.expect("the pool is shown as out of date", says(p.Status.Conditions, v1alpha1.ConditionReady), "False BootImageOutdated 0 of 1 sources are current, 1 left alone")
+	s.expect("it is no failure", says(p.Status.Conditions, v1alpha1.ConditionStalled), "False")
+	if now := s.get(capiV, "MachineDeployment", "a6", "workers"); now.GetResourceVersion() != before.GetResourceVersion() || len(s.list(infraV, "AWSMachineTemplate", "a6")) != 1 {
+		s.t.Error("something was written")
+	}
+	s.end("a6")
+}
+
+func testContested(s *site) {
+	s.namespace("a7")
+	s.make(awsTemplate("a7", "w", "ami-135"))
+	s.make(deployment("a7", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("a7", "a7", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	undo := func() {
+		s.merge(s.get(capiV, "MachineDeployment", "a7", "workers"), "night-script", `{"spec":{"template":{"spec":{"infrastructureRef":{"name":"w"}}}}}`)
+	}
+	is := func() string { return refOf(s.get(capiV, "MachineDeployment", "a7", "workers")) }
+	for i := range 3 {
+		s.look()
+		if is() == "w" {
+			s.t.Fatalf("write %d did not come", i+1)
+		}
+		undo()
+		s.now = s.now.Add(time.Minute)
+		s.restart() // it remembers nothing by itself
+	}
+	s.look()
+	src := s.source("machinedeployment.a7.workers")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageContested", "written 3 times and undone by night-script")
+	if is() != "w" || src.Status.State != v1alpha1.SourceContested || len(src.Status.History) != 3 {
+		s.t.Errorf("writing stops: %s %+v", is(), src.Status)
+	}
+	s.restart()
+	if w := s.look(); len(w) != 0 || is() != "w" {
+		s.t.Errorf("after a restart as well: %v", w)
+	}
+	s.now = s.now.Add(55 * time.Minute)
+	s.look()
+	if is() != "w" {
+		s.t.Error("not quiet for long enough")
+	}
+	s.now = s.now.Add(10 * time.Minute)
+	s.look()
+	if is() == "w" || s.source(src.Name).Status.State != v1alpha1.SourceCurrent {
+		s.t.Error("after a quiet time it is tried again")
+	}
+	s.end("a7")
+}
+
+func testCustom(s *site) {
+	s.namespace("a8")
+	s.make(awsTemplate("a8", "w", "ami-golden"))
+	s.make(deployment("a8", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("a8", "a8", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	s.look()
+	const name = "machinedeployment.a8.workers"
+	src := s.source(name)
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageCustom", "ami-golden is of no stream")
+	s.expect("skew", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown", "ami-golden is of no stream")
+	if b := s.policy("a8").Status.Blocked; len(b) == 0 || b[0].Source != name || b[0].Minor != 36 {
+		s.t.Errorf("%+v", b)
+	}
+	// declared, it is judged by that; what cannot be read is a violation
+	declare := func(release, os string) {
+		src := s.source(name)
+		src.Spec.Declared = &v1alpha1.DeclaredImage{Release: release, OS: os}
+		if err := s.admin.Update(context.Background(), src, client.FieldOwner("person")); err != nil {
+			s.t.Fatal(err)
+		}
+		s.look()
+	}
+	declare("", "golden-final-2")
+	s.expect("unreadable", says(s.source(name).Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown", `"golden-final-2"`)
+	p := s.policy("a8")
+	p.Spec.Skew.Waivers = []v1alpha1.SkewWaiver{{Source: name, Reason: "booted by hand", Until: metav1.NewTime(s.now.Add(time.Hour))}}
+	if err := s.admin.Update(context.Background(), p); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	s.expect("waived", says(s.source(name).Status.Conditions, v1alpha1.ConditionNewEnough), "True BootImageWaived", "booted by hand")
+	if b := s.policy("a8").Status.Blocked; len(b) != 0 {
+		s.t.Errorf("%+v", b)
+	}
+	s.now = s.now.Add(2 * time.Hour)
+	s.look()
+	s.expect("the waiver has ended", says(s.source(name).Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown")
+	declare("1.34.1", "")
+	s.expect("the stream's own rule", says(s.source(name).Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageTooOld", "release 1.34.1, at least 1.35.0")
+	declare("1.35.4", "")
+	s.expect("a release says nothing of the OS", says(s.source(name).Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown the OS version of its image is not known")
+	declare("1.35.4", "9.4.20250101-0")
+	s.expect("new enough", says(s.source(name).Status.Conditions, v1alpha1.ConditionNewEnough), "True AsExpected")
+	s.end("a8")
+}
+
+func testDeclared(s *site) {
+	s.now = time.Now().Truncate(time.Second).Add(-time.Minute) // nodes join by the API server's clock
+	s.make(`
+apiVersion: refit.dev/v1alpha1
+kind: MachineSource
+metadata: {name: pxe}
+spec: {declared: {os: 9.6.20251023-0, release: 1.36.3}, nodeSelector: {matchLabels: {rack: r1}}}`[1:])
+	s.node("old-one", "v1.36.3", "9.2.20240101-0", map[string]string{"rack": "r0"})
+	s.look()
+	s.expect("declared", says(s.source("pxe").Status.Conditions, v1alpha1.ConditionReady), "True AsExpected")
+	s.node("r1-a", "v1.36.3", "9.6.20251023-0", map[string]string{"rack": "r1"})
+	s.look()
+	s.expect("a node that says the same", says(s.source("pxe").Status.Conditions, v1alpha1.ConditionReady), "True AsExpected")
+	s.node("r1-b", "v1.36.3", "9.2.20240101-0", map[string]string{"rack": "r1"})
+	s.look() // the next look comes within half a minute, and a node that joins calls for one
+	src := s.source("pxe")
+	s.expect("contradicted", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageDeclared declared is OS 9.6.20251023-0, and node r1-b, which joined since, was born from 9.2.20240101-0")
+	s.expect("and not new enough", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown")
+	if len(src.Status.Born) != 2 || src.Status.Born[0].Nodes != 1 {
+		s.t.Errorf("%+v", src.Status.Born)
+	}
+	if err := s.admin.Delete(context.Background(), src); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// testCrash cuts the line at every write, before and after it was done, and lets
+// a new controller go on.
+func testCrash(s *site) {
+	for n := 1; n <= 6; n++ {
+		for _, after := range []bool{false, true} {
+			ns := fmt.Sprintf("a13-%d-%t", n, after)
+			s.namespace(ns)
+			s.make(awsTemplate(ns, "w", "ami-135"))
+			s.make(awsTemplate(ns, "foreign", "ami-x"))
+			s.make(deployment(ns, "workers", "OnDelete", "w", "v1.36.3"))
+			s.make(policyOf("a13", ns, "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+			s.line.writes, s.line.cut, s.line.after = nil, n, after
+			_, _ = s.r.Reconcile(context.Background(), ctrl.Request{})
+			s.line.cut = 0
+			s.restart()
+			for range 3 {
+				s.look()
+			}
+			if w := s.look(); len(w) != 0 {
+				s.t.Errorf("%s: it does not come to rest: %v", ns, w)
+			}
+			templates := s.list(infraV, "AWSMachineTemplate", ns)
+			ref := refOf(s.get(capiV, "MachineDeployment", ns, "workers"))
+			src := s.source("machinedeployment." + ns + ".workers")
+			if len(templates) != 3 || ref == "w" || src.Status.State != v1alpha1.SourceCurrent {
+				s.t.Errorf("%s: %d templates, reference %s, %s", ns, len(templates), ref, src.Status.State)
+			}
+			s.end("a13")
+			s.look()
+		}
+	}
+}
+
+func testExcluded(s *site) {
+	s.namespace("a14")
+	s.make(awsTemplate("a14", "w", "ami-136"))
+	s.make(deployment("a14", "linux", "OnDelete", "w", "v1.36.3"))
+	s.make(strings.Replace(deployment("a14", "windows", "OnDelete", "w", "v1.36.3"), "{labels: {pool: windows}}", "{labels: {pool: windows, kubernetes.io/os: windows}}", 1))
+	s.make(policyOf("a14", "a14", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	s.look()
+	p := s.policy("a14")
+	got := says(p.Status.Conditions, v1alpha1.ConditionReady)
+	s.expect("summary", got, "1 of 2 sources are current", "1 excluded on purpose: their images are not known", "1 not known to be new enough")
+	if strings.Contains(got, "all ") || p.Status.Excluded != 1 || p.Status.Current != 1 || p.Status.Sources != 2 {
+		s.t.Errorf("%s %+v", got, p.Status)
+	}
+	s.expect("the source", says(s.source("machinedeployment.a14.windows").Status.Conditions, v1alpha1.ConditionReady), "False BootImageExcluded its machines run Windows")
+	// with the risk taken for it, it is still not "all"
+	src := s.source("machinedeployment.a14.windows")
+	src.Spec.Skew = "None"
+	if err := s.admin.Update(context.Background(), src); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	got = says(s.policy("a14").Status.Conditions, v1alpha1.ConditionReady)
+	s.expect("summary", got, "True BootImageExcluded 1 of 2 sources are current, 1 excluded")
+	s.end("a14")
+}
+
+func testCollect(s *site) {
+	s.namespace("gc")
+	s.make(awsTemplate("gc", "w", "ami-134"))
+	s.make(deployment("gc", "workers", "OnDelete", "w", "v1.34.1"))
+	s.make(policyOf("gc", "gc", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	md := func() *unstructured.Unstructured { return s.get(capiV, "MachineDeployment", "gc", "workers") }
+	var refs []string
+	for _, version := range []string{"v1.35.4", "v1.36.3"} { // two refreshes
+		s.merge(md(), "person", `{"spec":{"template":{"spec":{"version":"`+version+`"}}}}`)
+		s.look()
+		refs = append(refs, refOf(md()))
+		if len(refs) == 1 {
+			s.make(fmt.Sprintf("apiVersion: %s\nkind: AWSMachine\nmetadata: {name: m, namespace: gc, annotations: {cluster.x-k8s.io/cloned-from-name: %s}}\nspec: {}", infraV, refs[0]))
+		}
+	}
+	// the way back to the first is forgotten with the third template that follows it
+	for i := range 2 {
+		s.make(strings.Replace(awsTemplate("gc", fmt.Sprintf("by-hand-%d", i), "ami-135"), "m6i.large", fmt.Sprintf("m%d.large", i), 1))
+		s.merge(md(), "person", fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":"by-hand-%d"}}}}}`, i))
+		s.look()
+		refs = append(refs, refOf(md()))
+	}
+	s.now = s.now.Add(time.Hour)
+	s.look()
+	names := func() string {
+		var out []string
+		for _, o := range s.list(infraV, "AWSMachineTemplate", "gc") {
+			out = append(out, o.GetName())
+		}
+		return strings.Join(out, " ")
+	}
+	if got := names(); !strings.Contains(got, refs[0]) || strings.Contains(got, refs[1]) {
+		s.t.Errorf("a machine was made of the first, nobody uses the second: %s, had %v", got, refs)
+	}
+	if err := s.admin.Delete(context.Background(), s.list(infraV, "AWSMachine", "gc")[0].DeepCopy()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	if got := names(); strings.Contains(got, refs[0]) || !strings.Contains(got, refs[2]) || !strings.Contains(got, refs[3]) || !strings.Contains(got, "by-hand-0") || !strings.Contains(" "+got+" ", " w ") {
+		s.t.Errorf("only the clone that nobody uses goes: %s, had %v", got, refs)
+	}
+	s.end("gc")
+}
+
+func testOpenShift(s *site) {
+	s.namespace("ocp")
+	const v = "machine.openshift.io/v1beta1"
+	set := func(name, image, more string) string {
+		return fmt.Sprintf(`
+apiVersion: %s
+kind: MachineSet
+metadata: {name: %s, namespace: ocp, annotations: {capacity.cluster-autoscaler.kubernetes.io/labels: kubernetes.io/arch=amd64}%s}
+spec:
+  replicas: 2
+  template:
+    spec:
+      providerSpec:
+        value: {apiVersion: machine.openshift.io/v1beta1, kind: GCPMachineProviderSpec, region: r9, disks: [{boot: true, image: %s, sizeGb: 128}, {image: projects/mine/global/images/data}], unknown: {a: [1, 2.5]}}
+`, v, name, more, image)
+	}
+	s.make(set("a", "projects/p/global/images/i-135", ""))
+	s.make(set("owned", "projects/p/global/images/i-135", ", ownerReferences: [{apiVersion: hive.openshift.io/v1, kind: MachinePool, name: p, uid: u1}]"))
+	s.make(set("other-stream", "projects/p/global/images/i-135", ", labels: {machineconfiguration.openshift.io/osstream: rhel-10}"))
+	s.make(policyOf("ocp", "ocp", "machine.openshift.io", "MachineSet", "NewMachinesOnly", ""))
+	before := s.get(v, "MachineSet", "ocp", "a")
+	s.look()
+	after := s.get(v, "MachineSet", "ocp", "a")
+	if a, b := without(s.t, before, "i-135"), without(s.t, after, "i-136"); a != b || strings.Contains(b, "i-13") {
+		s.t.Errorf("fields are lost:\n%s\n%s", a, b)
+	}
+	s.expect("owned", says(s.source("machineset.machine.ocp.owned").Status.Conditions, v1alpha1.ConditionReady), "BootImageOwned MachinePool/p writes it")
+	s.expect("other stream", says(s.source("machineset.machine.ocp.other-stream").Status.Conditions, v1alpha1.ConditionReady), "rhel-10")
+	if w := s.look(); len(w) != 0 {
+		s.t.Errorf("nothing new costs no write: %v", w)
+	}
+	// opting out keeps the last image (R1.18)
+	p := s.policy("ocp")
+	p.Spec.Managers[0].Select = "None"
+	if err := s.admin.Update(context.Background(), p); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	if now := s.get(v, "MachineSet", "ocp", "a"); now.GetResourceVersion() != after.GetResourceVersion() {
+		s.t.Error("opting out writes nothing")
+	}
+	s.expect("opted out", says(s.source("machineset.machine.ocp.a").Status.Conditions, v1alpha1.ConditionReady), "BootImageExcluded no policy selects it")
+	s.expect("effective", strings.Join(s.policy("ocp").Status.Effective, " "), "MachineSet.machine.openshift.io: None")
+	s.end("ocp")
+}
+
+func testKarpenter(s *site) {
+	s.make(`
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec: {amiSelectorTerms: [{id: ami-135}], role: r}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}`[1:])
+	s.make(strings.Replace(policyOf("kp", "x", "karpenter.k8s.aws", "EC2NodeClass", "NewMachinesOnly", ""), "namespaces: [x], ", "", 1))
+	s.look()
+	s.expect("drifts", says(s.source("ec2nodeclass.karpenter.default").Status.Conditions, v1alpha1.ConditionReady), "False BootImageRolls", "hold drift back")
+	pool := s.get("karpenter.sh/v1", "NodePool", "", "general")
+	s.merge(pool, "person", `{"spec":{"disruption":{"budgets":[{"nodes":"0","reasons":["Drifted"]}]}}}`)
+	s.look()
+	s.expect("held", says(s.source("ec2nodeclass.karpenter.default").Status.Conditions, v1alpha1.ConditionReady), "True AsExpected")
+	s.expect("written", without(s.t, s.get("karpenter.k8s.aws/v1", "EC2NodeClass", "", "default")), `"amiSelectorTerms":[{"id":"ami-136"}]`)
+	s.end("kp")
+}
+
+func testRows(s *site) {
+	s.namespace("rows")
+	s.make(`
+apiVersion: infrastructure.cluster.x-k8s.io/v1
+kind: MyTemplate
+metadata: {name: w, namespace: rows}
+spec: {disk: {image: mine-135, size: 3}}`[1:])
+	s.make(strings.Replace(deployment("rows", "workers", "OnDelete", "w", "v1.36.3"), "AWSMachineTemplate", "MyTemplate", 1))
+	s.make(policyOf("rows", "rows", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	s.look()
+	const name = "machinedeployment.rows.workers"
+	s.expect("no row", says(s.source(name).Status.Conditions, v1alpha1.ConditionReady), "False BootImageUnknown", "MyTemplate.infrastructure.cluster.x-k8s.io, for which there is no row")
+	p := s.get("refit.dev/v1alpha1", "BootImagePolicy", "", "rows")
+	s.merge(p, "person", `{"spec":{"kinds":{"images":[{"group":"infrastructure.cluster.x-k8s.io","kind":"MyTemplate","versions":["v1"],"platform":"mine","immutable":true,"schema":"ours","forms":[{"set":[{"path":"spec.disk.image","from":"image"}]}]}]}}}`)
+	s.look()
+	s.expect("with the row", says(s.source(name).Status.Conditions, v1alpha1.ConditionReady), "True AsExpected", "mine-136")
+	s.merge(p, "person", `{"spec":{"kinds":{"pictures":[]}}}`)
+	s.look()
+	s.expect("a row that is wrong", says(s.policy("rows").Status.Conditions, v1alpha1.ConditionStalled), "True BootImageUnknown spec.kinds", "pictures")
+	s.expect("forgets nothing", says(s.source(name).Status.Conditions, v1alpha1.ConditionReady), "True AsExpected")
+	s.end("rows")
+}
+
+func testForbidden(s *site) {
+	s.namespace("fb")
+	s.make(awsTemplate("fb", "w", "ami-135"))
+	s.make(deployment("fb", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("fb", "fb", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	s.look()
+	src := s.source("machinedeployment.fb.workers")
+	binding := &unstructured.Unstructured{}
+	binding.SetAPIVersion("rbac.authorization.k8s.io/v1")
+	binding.SetKind("ClusterRoleBinding")
+	binding.SetName("refit-boot-images-cluster-api")
+	if err := s.admin.Delete(context.Background(), binding); err != nil {
+		s.t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) { // the authorizer hears of it in its time
+		s.look()
+		if strings.Contains(says(s.policy("fb").Status.Conditions, v1alpha1.ConditionStalled), "forbidden") {
+			break
+		}
+		if time.Now().After(end) {
+			s.t.Fatal("the missing right is never said: " + says(s.policy("fb").Status.Conditions, v1alpha1.ConditionStalled))
+		}
+	}
+	if now := s.source(src.Name); now.Status.State != v1alpha1.SourceCurrent || len(now.Status.History) != 1 {
+		s.t.Errorf("%+v", now.Status)
+	}
+	s.expect("the summary", says(s.policy("fb").Status.Conditions, v1alpha1.ConditionReady), "False BootImageUnknown not all could be looked at")
+}
+
+// 1,000 machine managers: one change of the stream is met in at most three writes
+// each, and no change in none.
+func TestThousandManagers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of objects")
+	}
+	n := 1000
+	if os.Getenv("REFIT_FEW") != "" {
+		n = 50
+	}
+	s := newSite(t)
+	s.node("cp1", "v1.36.3", "", map[string]string{"node-role.kubernetes.io/control-plane": ""})
+	s.make(strings.TrimSpace(streams))
+	s.namespace("many")
+	for i := range n {
+		s.make(awsTemplate("many", fmt.Sprintf("w%d", i), "ami-135"))
+		s.make(deployment("many", fmt.Sprintf("w%d", i), "OnDelete", fmt.Sprintf("w%d", i), "v1.36.3"))
+	}
+	s.make(strings.Replace(policyOf("many", "many", "cluster.x-k8s.io", "MachineDeployment", "Observe", ""), "v1.34, v1.35, v1.36", "v1.34, v1.35", 1))
+	s.look() // every record is made
+	s.look()
+	if w := s.look(); len(w) != 0 {
+		t.Fatalf("nothing new costs no write: %d", len(w))
+	}
+	p := s.policy("many")
+	p.Spec.Streams, p.Spec.Managers[0].Mode = []string{"v1.34", "v1.35", "v1.36"}, v1alpha1.BootImageNewMachinesOnly
+	if err := s.admin.Update(context.Background(), p); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	writes := s.look()
+	t.Logf("%d managers: %d writes in %s", n, len(writes), time.Since(begin).Round(time.Second))
+	if len(writes) > 3*n+1 {
+		t.Errorf("%d writes for %d managers", len(writes), n)
+	}
+	if st := s.policy("many").Status; int(st.Current) != n {
+		t.Errorf("%+v", st)
+	}
+	begin = time.Now()
+	if w := s.look(); len(w) != 0 {
+		t.Errorf("nothing new costs no write: %d", len(w))
+	}
+	t.Logf("an unchanged look takes %s", time.Since(begin).Round(time.Millisecond))
+}

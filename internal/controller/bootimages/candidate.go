@@ -1,0 +1,347 @@
+package bootimages
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
+	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/rollout/read"
+	"github.com/refit-dev/refit/internal/rollout/window"
+	"github.com/refit-dev/refit/internal/source/bootimage"
+	"github.com/refit-dev/refit/internal/source/bootstream"
+	"github.com/refit-dev/refit/internal/source/machinery"
+)
+
+// candidate is one machine manager that a policy selects.
+type candidate struct {
+	policy  *v1alpha1.BootImagePolicy
+	choice  *v1alpha1.MachineSelection
+	table   *machinery.Table
+	row     *machinery.Manager
+	object  *unstructured.Unstructured
+	listing *machines.Listing
+	name    string // of its MachineSource
+	source  *v1alpha1.MachineSource
+
+	facts  machinery.Facts
+	holder machinery.Holder
+	// held is the object that holds the image, the manager itself unless it
+	// refers to another.
+	held        *unstructured.Unstructured
+	heldListing *machines.Listing
+	ref         machinery.Reference
+
+	stream     *bootstreams.Stream
+	image      bootstream.Image
+	attributes map[string]string
+	// edit of held that brings the wanted image.
+	edit *machinery.Edit
+
+	in       bootimage.Input
+	decision bootimage.Decision
+	// written says what act did, nil for nothing; staged names a template that is
+	// ready.
+	written *v1alpha1.BootImageWrite
+	staged  string
+}
+
+// candidates are the machine managers of a policy that no earlier one has.
+func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) []*candidate {
+	table := machinery.BuiltIn()
+	if p.Spec.Kinds != nil && len(p.Spec.Kinds.Raw) > 0 {
+		more, err := machinery.Parse(p.Spec.Kinds.Raw)
+		if err != nil {
+			w.problem(p, "spec.kinds: "+err.Error())
+			return nil
+		}
+		table = table.With(more)
+	}
+	var out []*candidate
+	for i := range p.Spec.Managers {
+		choice := &p.Spec.Managers[i]
+		row := table.Manager(choice.Group, choice.Kind)
+		if row == nil {
+			w.problem(p, fmt.Sprintf("spec.managers[%d]: there is no row for %s of group %q", i, choice.Kind, choice.Group))
+			continue
+		}
+		l := w.kinds.Of(ctx, row.Group, row.Kind, row.Versions)
+		if l.Err != nil {
+			w.problem(p, l.Err.Error())
+			continue
+		}
+		for _, o := range l.Items {
+			c := &candidate{policy: p, choice: choice, table: table, row: row, object: o, listing: l, name: sourceName(row.Group, row.Kind, o.GetNamespace(), o.GetName())}
+			if w.claimed[c.name] || w.none[c.name] || !c.selected() {
+				continue
+			}
+			if c.facts = table.Facts(row, o.Object); c.facts.PartOf != "" {
+				continue
+			}
+			if choice.Select == "None" {
+				w.none[c.name] = true
+				continue
+			}
+			w.claimed[c.name] = true
+			c.source = w.sources[c.name]
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (w *world) problem(p *v1alpha1.BootImagePolicy, what string) {
+	w.problems[p.Name], w.partial = append(w.problems[p.Name], what), true
+}
+
+// selected by namespace and labels. What is selected to None is claimed too, so
+// that no later entry takes it.
+func (c *candidate) selected() bool {
+	if ns := c.choice.Namespaces; len(ns) > 0 && !slices.Contains(ns, c.object.GetNamespace()) {
+		return false
+	}
+	if c.choice.Select != "Partial" {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(c.choice.Selector)
+	return err == nil && c.choice.Selector != nil && s.Matches(labels.Set(c.object.GetLabels()))
+}
+
+// decide gathers what is known and decides.
+func (c *candidate) decide(ctx context.Context, r *Reconciler, w *world) {
+	c.in = bootimage.Input{Now: w.now, Mode: string(cmp.Or(c.choice.Mode, v1alpha1.BootImageObserve)), Adopt: c.choice.Adopt,
+		Deleting: c.facts.Deleting, Excluded: c.facts.Excluded, Owner: c.facts.Owner, Effect: c.facts.Effect,
+		Version: c.facts.Version, WantedVersion: c.object.GetAnnotations()[v1alpha1.AnnotationWantedVersion], WindowOpen: c.windowOpen(w.now)}
+	if err := c.read(ctx, w); err != nil {
+		c.in.WantedErr = err.Error()
+	} else {
+		c.in.Excluded = cmp.Or(c.in.Excluded, c.ref.Excluded)
+		c.in.Effect = cmp.Or(c.ref.Effect, c.in.Effect)
+		c.in.Current = bootimage.Image{Text: c.ref.Text}
+		if err := c.want(w); err != nil {
+			c.in.WantedErr = err.Error()
+		}
+	}
+	c.recognise(w)
+	c.past()
+	c.writers()
+	if c.in.Effect == machinery.Drifts && c.in.WantedErr == "" {
+		c.in.DriftHeld = w.kinds.DriftHeld(ctx, c.object.GetName())
+	}
+	c.in.TargetBlocked = c.blocked(w, c.in.WantedVersion)
+	c.decision = bootimage.Decide(c.in)
+}
+
+func (c *candidate) windowOpen(now time.Time) bool {
+	if len(c.choice.Windows) == 0 {
+		return true
+	}
+	ws, why := read.Windows(c.choice.Windows)
+	return why == "" && window.FitIn(ws, now, 0, 0).Open
+}
+
+// read finds the object that holds the image, and the image.
+func (c *candidate) read(ctx context.Context, w *world) error {
+	var err error
+	if c.holder, err = c.table.Holder(c.row, c.object.Object); err != nil {
+		return err
+	}
+	c.held, c.heldListing = c.object, c.listing
+	if k := c.holder.Row; c.holder.Name != "" {
+		c.heldListing = w.kinds.Of(ctx, k.Group, k.Kind, k.Versions)
+		switch {
+		case c.heldListing.Err != nil:
+			return c.heldListing.Err
+		case c.heldListing.Absent:
+			return fmt.Errorf("the cluster does not serve kind %s of group %s", k.Kind, k.Group)
+		}
+		if c.held = c.heldListing.ByName[c.object.GetNamespace()+"/"+c.holder.Name]; c.held == nil {
+			return fmt.Errorf("there is no %s %s/%s", k.Kind, c.object.GetNamespace(), c.holder.Name)
+		}
+	}
+	c.ref, err = c.holder.Row.Read(c.held.Object, c.holder.Part)
+	return err
+}
+
+// want finds the wanted image and edits a copy.
+func (c *candidate) want(w *world) error {
+	version := cmp.Or(c.facts.Version, w.running)
+	if c.in.Mode == bootimage.Piggyback && c.in.WantedVersion != "" {
+		version = c.in.WantedVersion
+	}
+	if c.stream = bootstreams.Newest(w.streams, c.policy.Spec.Streams, version); c.stream == nil {
+		return fmt.Errorf("none of the streams %s can be used for Kubernetes %q: see their conditions", strings.Join(c.policy.Spec.Streams, ", "), version)
+	}
+	key, err := c.key(w)
+	if err != nil {
+		return err
+	}
+	if c.image, err = c.stream.Data.Find(key); err != nil {
+		if errors.Is(err, bootstream.ErrNone) && key.OSStream != "" && c.facts.OSStream != "" {
+			c.in.Excluded = cmp.Or(c.in.Excluded, "it is of OS stream "+key.OSStream+", which is not in the boot image stream")
+		}
+		return err
+	}
+	c.attributes = c.overlay(c.image)
+	edit := machinery.NewEdit(c.held.Object)
+	if err := c.holder.Row.Write(edit, c.holder.Part, c.attributes); err != nil {
+		return err
+	}
+	c.edit, c.in.Same = edit, !edit.Changed()
+	now, err := c.holder.Row.Read(edit.Object, c.holder.Part)
+	c.in.Wanted = bootimage.Image{Text: now.Text, OS: c.image.Version, Release: c.stream.Release}
+	return err
+}
+
+func (c *candidate) key(w *world) (bootstream.Key, error) {
+	k := bootstream.Key{OSStream: cmp.Or(c.facts.OSStream, c.choice.OSStream), Platform: cmp.Or(c.holder.Row.Platform, c.choice.Platform),
+		Region: cmp.Or(c.ref.Region, c.choice.Region), Variant: c.choice.Variant}
+	if k.Platform == "" {
+		return k, fmt.Errorf("nobody says which platform it is: set platform in the policy")
+	}
+	if c.facts.ArchitectureErr != nil {
+		return k, c.facts.ArchitectureErr
+	}
+	spelled := cmp.Or(c.facts.Architecture, c.choice.Architecture, w.architecture)
+	if spelled == "" {
+		return k, fmt.Errorf("nobody says which architecture it is, and the cluster's nodes are of several: set architecture in the policy, or kubernetes.io/arch on the object")
+	}
+	arch, ok := bootstream.Architecture(spelled)
+	if !ok {
+		return k, fmt.Errorf("architecture %q is not known", spelled)
+	}
+	k.Architecture = arch
+	return k, nil
+}
+
+// overlay adds the policy's attributes to an image's.
+func (c *candidate) overlay(i bootstream.Image) map[string]string {
+	out := maps.Clone(i.Attributes)
+	for k, v := range c.choice.Attributes {
+		out[k] = strings.ReplaceAll(v, "{version}", i.Version)
+	}
+	return out
+}
+
+// recognise the image that is there: a stream has it, or refit wrote it.
+func (c *candidate) recognise(w *world) {
+	if c.in.Same && c.in.WantedErr == "" {
+		c.in.Recognised, c.in.Current = true, c.in.Wanted
+		return
+	}
+	if c.holder.Row == nil || len(c.ref.Attributes) == 0 {
+		return
+	}
+	for _, name := range c.policy.Spec.Streams {
+		s := w.streams[name]
+		if s == nil {
+			continue
+		}
+		i, ok := s.Data.Recognise(cmp.Or(c.holder.Row.Platform, c.choice.Platform), c.ref.Attributes)
+		if !ok {
+			i, ok = c.named(w, s)
+		}
+		if ok {
+			c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, i.Version, s.Release
+			return
+		}
+	}
+	if c.source == nil {
+		return
+	}
+	for _, h := range slices.Backward(c.source.Status.History) {
+		if h.To == c.ref.Text {
+			c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, h.OS, h.Release
+			return
+		}
+	}
+}
+
+// named: the image of a stream under the names that the policy gives it.
+func (c *candidate) named(w *world, s *bootstreams.Stream) (bootstream.Image, bool) {
+	if len(c.choice.Attributes) == 0 {
+		return bootstream.Image{}, false
+	}
+	key, err := c.key(w)
+	if err != nil {
+		return bootstream.Image{}, false
+	}
+	i, err := s.Data.Find(key)
+	if err != nil {
+		return i, false
+	}
+	have := c.overlay(i)
+	for k, v := range c.ref.Attributes {
+		if have[k] != v {
+			return i, false
+		}
+	}
+	return i, true
+}
+
+func (c *candidate) past() {
+	contest := c.policy.Spec.Contest
+	c.in.Contest = bootimage.Contest{Writes: int(cmp.Or(contest.Writes, 3)), Window: time.Duration(cmp.Or(contest.WindowMinutes, 360)) * time.Minute,
+		Quiet: time.Duration(cmp.Or(contest.QuietMinutes, 60)) * time.Minute}
+	if c.source == nil {
+		return
+	}
+	for _, h := range c.source.Status.History {
+		c.in.Past = append(c.in.Past, bootimage.Past{At: h.At.Time, To: h.To})
+	}
+}
+
+// writers of the field that would be written.
+func (c *candidate) writers() {
+	if c.edit == nil {
+		return
+	}
+	target, fields := c.object, [][]string{}
+	switch {
+	case c.holder.Name != "" && c.holder.Row.Immutable:
+		fields = append(fields, strings.Split(c.holder.NamePath, "."))
+	default:
+		target = c.held
+		for _, op := range c.edit.Ops() {
+			fields = append(fields, keysOf(op.Path))
+		}
+	}
+	var writers []bootimage.Writer
+	for _, f := range target.GetManagedFields() {
+		wr := bootimage.Writer{Name: f.Manager, Applies: f.Operation == metav1.ManagedFieldsOperationApply}
+		if f.Time != nil {
+			wr.At = f.Time.Time
+		}
+		if f.FieldsV1 != nil {
+			wr.Fields = f.FieldsV1.Raw
+		}
+		writers = append(writers, wr)
+	}
+	c.in.Owner = cmp.Or(c.in.Owner, bootimage.Owner(writers, fields, isOurs))
+	c.in.UndoneBy, c.in.ForeignAt = bootimage.Last(writers, fields, isOurs)
+}
+
+func isOurs(manager string) bool { return strings.HasPrefix(manager, "refit") }
+
+// keysOf a JSON pointer up to the first list.
+func keysOf(pointer string) []string {
+	var out []string
+	for _, s := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+		if s != "" && strings.Trim(s, "0123456789") == "" {
+			break
+		}
+		out = append(out, strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~"))
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package bootimages
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
+	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+)
+
+// FieldOwner of what is written to machine managers, templates and the specs of
+// MachineSources.
+const FieldOwner = "refit-boot-images"
+
+const (
+	// settle is how long events are collected before everything is looked at.
+	settle = 500 * time.Millisecond
+	// recheck is how often machine managers are looked at: they are not watched,
+	// because which kinds there are is data.
+	recheck = 30 * time.Second
+	// soon is when a write that somebody came before is tried again.
+	soon = 2 * time.Second
+)
+
+// Reconciler looks at all machine managers at once.
+type Reconciler struct {
+	// Client reads refit's kinds and Nodes from a cache, and writes.
+	Client client.Client
+	// Objects reads and writes machine kinds past any cache.
+	Objects client.Client
+	// Streams reads the streams.
+	Streams *bootstreams.Loader
+	Metrics *gauges.Metrics
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	all := fleet.Whole("bootimages", settle)
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	return ctrl.NewControllerManagedBy(mgr).Named("bootimages").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
+		Watches(&v1alpha1.BootImagePolicy{}, all, changed).
+		Watches(&v1alpha1.BootImageStream{}, all, changed).
+		Watches(&v1alpha1.MachineSource{}, all, changed).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeJoined)).
+		Complete(r)
+}
+
+// nodeJoined: a node that comes, or moves to another version, is compared with
+// what its source declares and may put a stream in use.
+var nodeJoined = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*corev1.Node)
+		b, okB := e.ObjectNew.(*corev1.Node)
+		return okA && okB && (a.Status.NodeInfo.KubeletVersion != b.Status.NodeInfo.KubeletVersion || ready(a) != ready(b))
+	},
+}
+
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Reconcile looks at everything, and writes what differs.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	w, err := r.gather(ctx)
+	if err != nil || w == nil {
+		return ctrl.Result{}, err
+	}
+	var errs []error
+	for i := range w.policies {
+		errs = append(errs, r.policy(ctx, w, &w.policies[i]))
+	}
+	errs = append(errs, r.rest(ctx, w), r.collect(ctx, w))
+	for i := range w.policies {
+		errs = append(errs, r.summary(ctx, w, &w.policies[i]))
+	}
+	r.Metrics.Observe(w.policies, w.sources)
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	if w.again {
+		return ctrl.Result{RequeueAfter: soon}, nil
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// policy does what one policy asks for. One object that fails stops no other.
+func (r *Reconciler) policy(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) error {
+	var errs []error
+	for _, c := range r.candidates(ctx, w, p) {
+		c.decide(ctx, r, w)
+		if err := r.act(ctx, w, c); err != nil {
+			errs, w.partial = append(errs, err), true
+			continue
+		}
+		errs = append(errs, r.record(ctx, w, c))
+	}
+	return errors.Join(errs...)
+}

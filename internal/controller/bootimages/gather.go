@@ -1,0 +1,124 @@
+package bootimages
+
+import (
+	"context"
+	"sort"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
+	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/osversion"
+)
+
+// node is what matters of a Node.
+type node struct {
+	name, born string
+	labels     labels.Set
+	created    time.Time
+}
+
+// world is everything that is looked at.
+type world struct {
+	now      time.Time
+	policies []v1alpha1.BootImagePolicy
+	sources  map[string]*v1alpha1.MachineSource
+	streams  map[string]*bootstreams.Stream
+	nodes    []node
+	// running is the newest Kubernetes version of a control-plane node that is
+	// Ready; architecture is the one that all nodes have, empty if they differ.
+	running, architecture string
+	kinds                 *machines.Kinds
+	// problems of a policy, by its name: kinds that cannot be read, rows that are
+	// wrong.
+	problems map[string][]string
+	// claimed are the candidates, by the name of their source; none are those that
+	// an entry selects to None.
+	claimed, none map[string]bool
+	// partial: not everything could be looked at, so nothing is taken away.
+	partial bool
+	// again is set when a write must be tried again soon.
+	again bool
+	// keep are templates of ours that are still of use, by kind and name.
+	keep map[string]bool
+}
+
+// gather returns nil if there is nothing to look at.
+func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+	var policies v1alpha1.BootImagePolicyList
+	var sources v1alpha1.MachineSourceList
+	var streams v1alpha1.BootImageStreamList
+	for _, l := range []client.ObjectList{&policies, &sources, &streams} {
+		if err := r.Client.List(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	if len(policies.Items)+len(sources.Items)+len(streams.Items) == 0 {
+		return nil, nil
+	}
+	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects),
+		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
+	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
+	for i := range sources.Items {
+		w.sources[sources.Items[i].Name] = &sources.Items[i]
+	}
+	if err := r.gatherNodes(ctx, w); err != nil {
+		return nil, err
+	}
+	var err error
+	w.streams, err = r.Streams.Load(ctx, streams.Items, w.running)
+	return w, err
+}
+
+func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
+	var nodes corev1.NodeList
+	var updates v1alpha1.NodeUpdateList
+	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	if err := r.Client.List(ctx, &updates, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	born := map[string]string{}
+	for i := range updates.Items {
+		if o := updates.Items[i].Status.Observed; o != nil {
+			born[updates.Items[i].Name] = o.Born
+		}
+	}
+	architectures := map[string]bool{}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		architectures[n.Status.NodeInfo.Architecture] = true
+		w.nodes = append(w.nodes, node{name: n.Name, born: born[n.Name], labels: n.Labels, created: n.CreationTimestamp.Time})
+		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
+			w.running = later(w.running, n.Status.NodeInfo.KubeletVersion)
+		}
+	}
+	if len(architectures) == 1 {
+		for a := range architectures {
+			w.architecture = a
+		}
+	}
+	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].name < w.nodes[j].name })
+	return nil
+}
+
+// later of two versions; one that cannot be read is not.
+func later(a, b string) string {
+	y, errB := osversion.Parse(b)
+	if errB != nil {
+		return a
+	}
+	x, errA := osversion.Parse(a)
+	if errA != nil {
+		return b
+	}
+	if c, err := x.Compare(y); err == nil && c < 0 {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,310 @@
+package bootimages
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/source/bootimage"
+	"github.com/refit-dev/refit/internal/source/machinery"
+)
+
+// longHistory is how many writes are remembered, mostBorn how many birth images,
+// wayBack how many templates that are not used any more are kept for going back.
+const (
+	longHistory = 16
+	wayBack     = 3
+	mostBorn    = 16
+)
+
+// makeSource makes the MachineSource of a manager.
+func (r *Reconciler) makeSource(ctx context.Context, w *world, c *candidate) error {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"manager": map[string]any{
+		"group": c.row.Group, "kind": c.row.Kind, "namespace": c.object.GetNamespace(), "name": c.object.GetName()}}}}
+	u.SetAPIVersion(v1alpha1.GroupVersion.String())
+	u.SetKind("MachineSource")
+	u.SetName(c.name)
+	u.SetLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController})
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(FieldOwner), client.ForceOwnership); err != nil {
+		return fmt.Errorf("make MachineSource %s: %w", c.name, err)
+	}
+	s := &v1alpha1.MachineSource{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, s); err != nil {
+		return err
+	}
+	c.source, w.sources[c.name] = s, s
+	return nil
+}
+
+// record writes the MachineSource of a candidate, if it says something new.
+func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
+	if c.facts.Deleting && c.source == nil {
+		return nil
+	}
+	if c.source == nil {
+		if err := r.makeSource(ctx, w, c); err != nil {
+			return err
+		}
+	}
+	old := c.source.Status
+	st := v1alpha1.MachineSourceStatus{ObservedGeneration: c.source.Generation, Policy: c.policy.Name, Mode: v1alpha1.BootImageMode(c.in.Mode), State: c.decision.State,
+		SkewMode: c.skewMode(), Facts: c.choice.Facts, Staged: c.staged, History: slices.Clone(old.History), Conditions: slices.Clone(old.Conditions)}
+	if c.in.WantedErr == "" && c.stream != nil {
+		st.Wanted = imageOf(c.in.Wanted)
+	}
+	if c.in.Current.Text != "" {
+		st.Referenced = imageOf(c.in.Current)
+		if c.holder.Name != "" {
+			st.Referenced.Object = c.held.GetKind() + "/" + c.held.GetName()
+		}
+	}
+	if c.written != nil {
+		st.History = append(st.History, *c.written)
+		st.History = st.History[max(0, len(st.History)-longHistory):]
+	}
+	st.Proposal, st.ProposalObject = c.proposal()
+	c.keepTemplates(w, &st)
+	message := c.decision.Message
+	if c.decision.Fix != "" {
+		message += "; " + c.decision.Fix
+	}
+	return r.finish(ctx, w, c.source, c.policy, &st, verdict{c.decision.State == bootimage.Current, c.decision.Reason, message, c.facts.Version})
+}
+
+func imageOf(i bootimage.Image) *v1alpha1.BootImage {
+	return &v1alpha1.BootImage{Image: i.Text, OS: i.OS, Release: i.Release}
+}
+
+// skewMode: refit promises only where it writes, and for all of a kind (R1.63, R1.64).
+func (c *candidate) skewMode() string {
+	own := ""
+	if c.source != nil {
+		own = c.source.Spec.Skew
+	}
+	if m := cmp.Or(own, c.policy.Spec.Skew.Mode); m != "" {
+		return m
+	}
+	writes := c.in.Mode == bootimage.NewMachinesOnly || c.in.Mode == bootimage.Piggyback || c.in.Mode == bootimage.Roll
+	if writes && c.choice.Select != "Partial" {
+		return "Automatic"
+	}
+	return "Manual"
+}
+
+// keepTemplates that are of use: what is referenced, staged, and the way back.
+func (c *candidate) keepTemplates(w *world, st *v1alpha1.MachineSourceStatus) {
+	if c.holder.Name == "" {
+		return
+	}
+	keep := map[string]bool{c.holder.Name: true, c.staged: true}
+	for _, h := range slices.Backward(st.History) {
+		if len(keep) > wayBack {
+			break
+		}
+		keep[h.Object], keep[h.FromObject] = true, true
+	}
+	for k := range keep {
+		w.keep[c.holder.Row.Kind+"/"+c.object.GetNamespace()+"/"+k] = true
+	}
+}
+
+// verdict about a source, and the version that its machines are for.
+type verdict struct {
+	ready                    bool
+	reason, message, version string
+}
+
+// finish adds what is the same for every source, and writes the status if it is
+// another than before.
+func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
+	old := s.Status
+	w.births(s, st, &old)
+	if st.Contradiction != "" {
+		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageDeclared, st.Contradiction
+	}
+	s.Status = *st
+	judged := w.judge(s, p, v.version)
+	at := metav1.NewTime(w.now.Truncate(time.Second))
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: boolean(v.ready), Reason: v.reason, Message: clip(v.message), ObservedGeneration: s.Generation, LastTransitionTime: at})
+	judged.ObservedGeneration, judged.LastTransitionTime = s.Generation, at
+	meta.SetStatusCondition(&s.Status.Conditions, judged)
+	if equality.Semantic.DeepEqual(old, s.Status) {
+		return nil
+	}
+	return client.IgnoreNotFound(ssa.Status(ctx, r.Client, ssa.Object{Kind: "MachineSource", Name: s.Name, UID: string(s.UID)}, &s.Status))
+}
+
+func boolean(b bool) metav1.ConditionStatus {
+	if b {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}
+
+// births counts the images that the nodes of a source were born from, and
+// compares those that joined since a declaration with it (A9).
+func (w *world) births(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus) {
+	var nodes []node
+	if sel := s.Spec.NodeSelector; sel != nil {
+		if m, err := metav1.LabelSelectorAsSelector(sel); err == nil {
+			for _, n := range w.nodes {
+				if m.Matches(labels.Set(n.labels)) {
+					nodes = append(nodes, n)
+				}
+			}
+		}
+	}
+	count := map[string]*v1alpha1.BirthImage{}
+	for _, n := range nodes {
+		if n.born == "" {
+			continue
+		}
+		if count[n.born] == nil {
+			count[n.born] = &v1alpha1.BirthImage{OS: n.born, Example: n.name}
+		}
+		count[n.born].Nodes++
+	}
+	for _, b := range count {
+		st.Born = append(st.Born, *b)
+	}
+	sort.Slice(st.Born, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(st.Born[j].Nodes, st.Born[i].Nodes), cmp.Compare(st.Born[i].OS, st.Born[j].OS)) < 0
+	})
+	st.Born = st.Born[:min(len(st.Born), mostBorn)]
+	d := s.Spec.Declared
+	if d == nil {
+		return
+	}
+	st.DeclaredSeen, st.DeclaredSince = d.Release+" "+d.OS, old.DeclaredSince
+	if old.DeclaredSince == nil || old.DeclaredSeen != st.DeclaredSeen {
+		at := metav1.NewTime(w.now.Truncate(time.Second))
+		st.DeclaredSince = &at
+	}
+	st.Contradiction = contradiction(d, st.DeclaredSince.Time, nodes)
+}
+
+// contradiction: a node that joined after the declaration and says otherwise.
+func contradiction(d *v1alpha1.DeclaredImage, since time.Time, nodes []node) string {
+	if d.OS == "" {
+		return ""
+	}
+	for _, n := range nodes {
+		if n.born == "" || n.created.Before(since) || sameVersion(n.born, d.OS) {
+			continue
+		}
+		return fmt.Sprintf("declared is OS %s, and node %s, which joined since, was born from %s", d.OS, n.name, n.born)
+	}
+	return ""
+}
+
+func sameVersion(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, errX := osversion.Parse(a)
+	y, errY := osversion.Parse(b)
+	if errX != nil || errY != nil {
+		return false
+	}
+	c, err := x.Compare(y)
+	return err == nil && c == 0
+}
+
+// rest records the sources that no candidate stands for: those that people
+// declared, those whose manager is gone or not selected any more.
+func (r *Reconciler) rest(ctx context.Context, w *world) error {
+	var names []string
+	for name := range w.sources {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var errs []error
+	for _, name := range names {
+		s := w.sources[name]
+		if w.claimed[name] {
+			continue
+		}
+		if s.Spec.Manager == nil {
+			errs = append(errs, r.declared(ctx, w, s))
+			continue
+		}
+		errs = append(errs, r.left(ctx, w, s))
+	}
+	return errors.Join(errs...)
+}
+
+// declared is a source without a manager. The first policy judges it.
+func (r *Reconciler) declared(ctx context.Context, w *world, s *v1alpha1.MachineSource) error {
+	st := v1alpha1.MachineSourceStatus{ObservedGeneration: s.Generation, State: v1alpha1.SourceDeclared, SkewMode: cmp.Or(s.Spec.Skew, "Manual"), Conditions: slices.Clone(s.Status.Conditions)}
+	var p *v1alpha1.BootImagePolicy
+	if len(w.policies) > 0 {
+		p = &w.policies[0]
+		st.Policy = p.Name
+	}
+	d := s.Spec.Declared
+	if d == nil {
+		d = &v1alpha1.DeclaredImage{}
+	}
+	st.Referenced = &v1alpha1.BootImage{OS: d.OS, Release: d.Release}
+	return r.finish(ctx, w, s, p, &st, verdict{true, v1alpha1.ReasonAsExpected, "what is declared counts, until a node that joins says otherwise", w.running})
+}
+
+// left: its manager is gone, or no policy selects it. Of one that is gone only a
+// record that people wrote into stays. What cannot be listed is not gone.
+func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSource) error {
+	m := s.Spec.Manager
+	ours := s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController && s.Spec.Declared == nil && s.Spec.NodeSelector == nil && len(s.Spec.Facts) == 0 && s.Spec.Skew == ""
+	l := w.kinds.Lists[groupKind(m.Group, m.Kind)]
+	if l == nil {
+		if row := machinery.BuiltIn().Manager(m.Group, m.Kind); row != nil {
+			l = w.kinds.Of(ctx, m.Group, m.Kind, row.Versions)
+		}
+	}
+	if l == nil || l.Err != nil || len(w.problems[s.Status.Policy]) > 0 {
+		return nil // nothing is known anew
+	}
+	gone := l.ByName[m.Namespace+"/"+m.Name] == nil
+	if gone && ours {
+		return client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID}))
+	}
+	st := s.Status
+	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
+	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.Born = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil
+	message := "no policy selects it; it keeps the image that was written last"
+	if gone {
+		message = "its machine manager is gone"
+	}
+	return r.finish(ctx, w, s, nil, &st, verdict{false, v1alpha1.ReasonBootImageExcluded, message, w.running})
+}
+
+// sourceName of a machine manager: kind, the first word of its group if it is not
+// Cluster API's, namespace, name.
+func sourceName(group, kind, namespace, name string) string {
+	parts := []string{strings.ToLower(kind)}
+	if !strings.HasSuffix(group, "cluster.x-k8s.io") {
+		first, _, _ := strings.Cut(group, ".")
+		parts = append(parts, first)
+	}
+	for _, p := range []string{namespace, name} {
+		if p != "" {
+			parts = append(parts, p)
+		}
+	}
+	return strings.Join(parts, ".")
+}

@@ -1,0 +1,44 @@
+package birth_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/refit-dev/refit/internal/host/birth"
+)
+
+// 2.9, R1.56: what a node recorded of its birth.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"the aleph file of CoreOS":           {map[string]string{"sysroot/.coreos-aleph-version.json": `{"build":"9.6.20251023-0","ref":"","imgid":"x"}`, "etc/os-release": "BUILD_ID=9.8.20260101-0\n"}, "9.6.20251023-0"},
+		"a newer aleph file":                 {map[string]string{".coreos-aleph-version.json": `{"version":"42.20250101.3.0","build":"old"}`}, "42.20250101.3.0"},
+		"bootc's":                            {map[string]string{"sysroot/.bootc-aleph.json": `{"image":"quay.example/os:9","version":"9.6.20251023-0"}`}, "9.6.20251023-0"},
+		"a broken aleph file is passed over": {map[string]string{"sysroot/.coreos-aleph-version.json": `{`, "etc/os-release": "ID=x\nBUILD_ID=\"20250115\"\n"}, "20250115"},
+		"a BUILD_ID that is no version":      {map[string]string{"etc/os-release": "BUILD_ID=rolling\n"}, ""},
+		"nothing":                            {nil, ""},
+		"a text that nobody means":           {map[string]string{"sysroot/.coreos-aleph-version.json": `{"build":"` + strings.Repeat("9", 500) + `"}`}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			for path, text := range tc.files {
+				to := filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := birth.Version(root); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}

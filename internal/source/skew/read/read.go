@@ -1,0 +1,107 @@
+// Package read makes the values of package skew from refit's objects, for the
+// controller, which writes them, and for the command line, which may be given a
+// dump of them.
+//
+// Promise: reads only. Both callers judge by the same facts: what is in the
+// MachineSource and the policy, nothing else.
+//
+// Inputs: MachineSource, BootImagePolicy, rules. Output: skew.Source, findings.
+package read
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/source/skew"
+)
+
+// Rules makes values of rules.
+func Rules(in []v1alpha1.SkewRule) []skew.Rule {
+	var out []skew.Rule
+	for _, r := range in {
+		v := skew.Rule{Name: r.Name, Targets: r.Targets, MinimumRelease: r.MinimumRelease, MinimumOS: r.MinimumOS, MinorsBehind: number(r.MinorsBehind), MajorSteps: number(r.MajorSteps),
+			MinAge: days(r.MinAgeDays), MaxAge: days(r.MaxAgeDays), Why: r.Why}
+		if i := r.Incompatible; i != nil {
+			v.Incompatible = &skew.Incompatible{Facts: i.Facts}
+			for _, m := range i.TargetMajors {
+				v.Incompatible.TargetMajors = append(v.Incompatible.TargetMajors, int(m))
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func number(p *int32) *int {
+	if p == nil {
+		return nil
+	}
+	n := int(*p)
+	return &n
+}
+
+func days(p *int32) time.Duration {
+	if p == nil {
+		return 0
+	}
+	return time.Duration(*p) * 24 * time.Hour
+}
+
+// Waivers makes values of waivers.
+func Waivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
+	var out []skew.Waiver
+	for _, w := range in {
+		out = append(out, skew.Waiver{Source: w.Source, Rule: w.Rule, Reason: w.Reason, Until: w.Until.Time})
+	}
+	return out
+}
+
+// Source makes the value of a source. facts are those of the policy.
+func Source(s *v1alpha1.MachineSource) skew.Source {
+	out := skew.Source{Name: s.Name, Mode: cmp.Or(s.Status.SkewMode, skew.Manual), Facts: map[string]string{}}
+	maps.Copy(out.Facts, s.Status.Facts)
+	maps.Copy(out.Facts, s.Spec.Facts)
+	known := s.Status.Referenced
+	if d := s.Spec.Declared; d != nil && (out.Mode != skew.Automatic || known == nil || known.OS == "" && known.Release == "") {
+		out.Release, out.OS = d.Release, d.OS
+	} else if known != nil {
+		out.Release, out.OS = known.Release, known.OS
+	}
+	switch {
+	case s.Status.Contradiction != "":
+		out.Unknown = s.Status.Contradiction
+	case s.Spec.Declared == nil && s.Status.State == v1alpha1.SourceExcluded:
+		out.Unknown = "it is excluded, and nobody has declared its image"
+	case out.Release == "" && out.OS == "" && known != nil && known.Image != "":
+		out.Unknown = "image " + known.Image + " is of no stream, and nobody has declared its version"
+	}
+	return out
+}
+
+// Judge says which rules do not hold for a source at a target.
+func Judge(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alpha1.SkewRule, target skew.Target, now time.Time) []skew.Finding {
+	in := skew.Input{Source: Source(s), Target: target, Rules: Rules(rules), Now: now}
+	if p != nil {
+		in.Rules = append(in.Rules, Rules(p.Spec.Skew.Rules)...)
+		in.Waivers = Waivers(p.Spec.Skew.Waivers)
+	}
+	return skew.Judge(in)
+}
+
+// Fix is what brings a source to a state that is new enough.
+func Fix(s *v1alpha1.MachineSource) string {
+	switch {
+	case s.Status.Contradiction != "":
+		return "declare what its nodes really start from: kubectl edit machinesource " + s.Name
+	case s.Spec.Manager == nil:
+		return "bring its image up to date and declare it: kubectl edit machinesource " + s.Name
+	case s.Status.Proposal != "" || s.Status.State == v1alpha1.SourceSkipped:
+		return "write the wanted image yourself: refit bootimage diff " + s.Name
+	case s.Status.State == v1alpha1.SourceOutdated:
+		return fmt.Sprintf("let refit write it (mode of %s in BootImagePolicy %s), or do it: refit bootimage diff %s", s.Spec.Manager.Kind, s.Status.Policy, s.Name)
+	}
+	return "bring its image up to date, or declare it in MachineSource " + s.Name
+}
