@@ -66,7 +66,7 @@ func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootI
 			w.problem(p, "spec.kinds: "+err.Error())
 			return nil
 		}
-		table = table.With(more)
+		table, w.table = table.With(more), w.table.With(more)
 	}
 	var out []*candidate
 	for i := range p.Spec.Managers {
@@ -83,30 +83,34 @@ func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootI
 		}
 		for _, o := range l.Items {
 			c := &candidate{policy: p, choice: choice, table: table, row: row, object: o, listing: l, name: sourceName(row.Group, row.Kind, o.GetNamespace(), o.GetName())}
-			if w.claimed[c.name] || w.none[c.name] || !c.selected() {
-				continue
+			if c.facts = table.Facts(row, o.Object); c.facts.PartOf == "" && w.claim(c) {
+				out = append(out, c)
 			}
-			if c.facts = table.Facts(row, o.Object); c.facts.PartOf != "" {
-				continue
-			}
-			if choice.Select == "None" {
-				w.none[c.name] = true
-				continue
-			}
-			w.claimed[c.name] = true
-			c.source = w.sources[c.name]
-			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// claim takes what is selected and nobody has. What is selected to None is
+// claimed too, so that no later entry takes it, and is no candidate.
+func (w *world) claim(c *candidate) bool {
+	switch {
+	case w.claimed[c.name] || w.none[c.name] || !c.selected():
+		return false
+	case c.choice.Select == "None":
+		w.none[c.name] = true
+		return false
+	}
+	w.claimed[c.name] = true
+	c.source = w.sources[c.name]
+	return true
 }
 
 func (w *world) problem(p *v1alpha1.BootImagePolicy, what string) {
 	w.problems[p.Name], w.partial = append(w.problems[p.Name], what), true
 }
 
-// selected by namespace and labels. What is selected to None is claimed too, so
-// that no later entry takes it.
+// selected by namespace and labels.
 func (c *candidate) selected() bool {
 	if ns := c.choice.Namespaces; len(ns) > 0 && !slices.Contains(ns, c.object.GetNamespace()) {
 		return false
@@ -119,7 +123,7 @@ func (c *candidate) selected() bool {
 }
 
 // decide gathers what is known and decides.
-func (c *candidate) decide(ctx context.Context, r *Reconciler, w *world) {
+func (c *candidate) decide(ctx context.Context, w *world) {
 	c.in = bootimage.Input{Now: w.now, Mode: string(cmp.Or(c.choice.Mode, v1alpha1.BootImageObserve)), Adopt: c.choice.Adopt,
 		Deleting: c.facts.Deleting, Excluded: c.facts.Excluded, Owner: c.facts.Owner, Effect: c.facts.Effect,
 		Version: c.facts.Version, WantedVersion: c.object.GetAnnotations()[v1alpha1.AnnotationWantedVersion], WindowOpen: c.windowOpen(w.now)}
@@ -244,16 +248,7 @@ func (c *candidate) recognise(w *world) {
 		return
 	}
 	for _, name := range c.policy.Spec.Streams {
-		s := w.streams[name]
-		if s == nil {
-			continue
-		}
-		i, ok := s.Data.Recognise(cmp.Or(c.holder.Row.Platform, c.choice.Platform), c.ref.Attributes)
-		if !ok {
-			i, ok = c.named(w, s)
-		}
-		if ok {
-			c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, i.Version, s.Release
+		if s := w.streams[name]; s != nil && c.recognisedBy(w, s) {
 			return
 		}
 	}
@@ -266,6 +261,17 @@ func (c *candidate) recognise(w *world) {
 			return
 		}
 	}
+}
+
+func (c *candidate) recognisedBy(w *world, s *bootstreams.Stream) bool {
+	i, ok := s.Data.Recognise(cmp.Or(c.holder.Row.Platform, c.choice.Platform), c.ref.Attributes)
+	if !ok {
+		i, ok = c.named(w, s)
+	}
+	if ok {
+		c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, i.Version, s.Release
+	}
+	return ok
 }
 
 // named: the image of a stream under the names that the policy gives it.
@@ -324,7 +330,7 @@ func (c *candidate) writers() {
 			wr.At = f.Time.Time
 		}
 		if f.FieldsV1 != nil {
-			wr.Fields = f.FieldsV1.Raw
+			wr.Fields = f.FieldsV1.GetRawBytes()
 		}
 		writers = append(writers, wr)
 	}

@@ -24,20 +24,18 @@ func (r *Reconciler) collect(ctx context.Context, w *world) error {
 	}
 	var old []*unstructured.Unstructured
 	var rows []*machinery.ImageKind
-	table := machinery.BuiltIn()
 	for gk, l := range w.kinds.Lists {
 		for _, o := range l.Items {
-			if _, ours := bootimage.Ours(o.Object); !ours || w.keep[gk.Kind+"/"+o.GetNamespace()+"/"+o.GetName()] || w.now.Sub(o.GetCreationTimestamp().Time) < templateRest || o.GetDeletionTimestamp() != nil {
-				continue
+			if w.spare(gk.Kind, o) {
+				old = append(old, o)
+				rows = append(rows, &machinery.ImageKind{Group: gk.Group, Kind: gk.Kind, Versions: []string{o.GroupVersionKind().Version}})
 			}
-			old = append(old, o)
-			rows = append(rows, &machinery.ImageKind{Group: gk.Group, Kind: gk.Kind, Versions: []string{o.GroupVersionKind().Version}})
 		}
 	}
 	if len(old) == 0 {
 		return nil
 	}
-	used, err := w.kinds.Referenced(ctx, table, rows)
+	used, err := w.kinds.Referenced(ctx, w.table, rows)
 	if err != nil {
 		return err
 	}
@@ -50,4 +48,10 @@ func (r *Reconciler) collect(ctx context.Context, w *world) error {
 		errs = append(errs, client.IgnoreNotFound(r.Objects.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})))
 	}
 	return errors.Join(errs...)
+}
+
+// spare: refit made it some time ago, and no source needs it.
+func (w *world) spare(kind string, o *unstructured.Unstructured) bool {
+	_, ours := bootimage.Ours(o.Object)
+	return ours && !w.keep[kind+"/"+o.GetNamespace()+"/"+o.GetName()] && w.now.Sub(o.GetCreationTimestamp().Time) >= templateRest && o.GetDeletionTimestamp() == nil
 }

@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 func (r *Reconciler) policy(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) error {
 	var errs []error
 	for _, c := range r.candidates(ctx, w, p) {
-		c.decide(ctx, r, w)
+		c.decide(ctx, w)
 		if err := r.act(ctx, w, c); err != nil {
 			errs, w.partial = append(errs, err), true
 			continue

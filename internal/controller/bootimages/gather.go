@@ -6,21 +6,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bootimages/births"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/source/machinery"
 )
-
-// node is what matters of a Node.
-type node struct {
-	name, born string
-	labels     labels.Set
-	created    time.Time
-}
 
 // world is everything that is looked at.
 type world struct {
@@ -28,11 +22,13 @@ type world struct {
 	policies []v1alpha1.BootImagePolicy
 	sources  map[string]*v1alpha1.MachineSource
 	streams  map[string]*bootstreams.Stream
-	nodes    []node
+	nodes    []births.Node
 	// running is the newest Kubernetes version of a control-plane node that is
 	// Ready; architecture is the one that all nodes have, empty if they differ.
 	running, architecture string
 	kinds                 *machines.Kinds
+	// table of refit and of all policies: who may refer to a template.
+	table *machinery.Table
 	// problems of a policy, by its name: kinds that cannot be read, rows that are
 	// wrong.
 	problems map[string][]string
@@ -60,7 +56,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if len(policies.Items)+len(sources.Items)+len(streams.Items) == 0 {
 		return nil, nil
 	}
-	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects),
+	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), table: machinery.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
@@ -93,7 +89,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		architectures[n.Status.NodeInfo.Architecture] = true
-		w.nodes = append(w.nodes, node{name: n.Name, born: born[n.Name], labels: n.Labels, created: n.CreationTimestamp.Time})
+		w.nodes = append(w.nodes, births.Node{Name: n.Name, Born: born[n.Name], Labels: n.Labels, Created: n.CreationTimestamp.Time})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
 			w.running = later(w.running, n.Status.NodeInfo.KubeletVersion)
 		}
@@ -103,7 +99,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 			w.architecture = a
 		}
 	}
-	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].name < w.nodes[j].name })
+	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
 	return nil
 }
 

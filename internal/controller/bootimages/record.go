@@ -14,23 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bootimages/births"
 	"github.com/refit-dev/refit/internal/controller/ssa"
-	"github.com/refit-dev/refit/internal/osversion"
 	"github.com/refit-dev/refit/internal/source/bootimage"
 	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
-// longHistory is how many writes are remembered, mostBorn how many birth images,
-// wayBack how many templates that are not used any more are kept for going back.
+// longHistory is how many writes are remembered, wayBack how many templates that are not used any more are kept for going back.
 const (
 	longHistory = 16
 	wayBack     = 3
-	mostBorn    = 16
 )
 
 // makeSource makes the MachineSource of a manager.
@@ -134,7 +131,7 @@ type verdict struct {
 // another than before.
 func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
 	old := s.Status
-	w.births(s, st, &old)
+	births.Record(s, st, &old, w.nodes, w.now)
 	if st.Contradiction != "" {
 		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageDeclared, st.Contradiction
 	}
@@ -155,75 +152,6 @@ func boolean(b bool) metav1.ConditionStatus {
 		return metav1.ConditionTrue
 	}
 	return metav1.ConditionFalse
-}
-
-// births counts the images that the nodes of a source were born from, and
-// compares those that joined since a declaration with it (A9).
-func (w *world) births(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus) {
-	var nodes []node
-	if sel := s.Spec.NodeSelector; sel != nil {
-		if m, err := metav1.LabelSelectorAsSelector(sel); err == nil {
-			for _, n := range w.nodes {
-				if m.Matches(labels.Set(n.labels)) {
-					nodes = append(nodes, n)
-				}
-			}
-		}
-	}
-	count := map[string]*v1alpha1.BirthImage{}
-	for _, n := range nodes {
-		if n.born == "" {
-			continue
-		}
-		if count[n.born] == nil {
-			count[n.born] = &v1alpha1.BirthImage{OS: n.born, Example: n.name}
-		}
-		count[n.born].Nodes++
-	}
-	for _, b := range count {
-		st.Born = append(st.Born, *b)
-	}
-	sort.Slice(st.Born, func(i, j int) bool {
-		return cmp.Or(cmp.Compare(st.Born[j].Nodes, st.Born[i].Nodes), cmp.Compare(st.Born[i].OS, st.Born[j].OS)) < 0
-	})
-	st.Born = st.Born[:min(len(st.Born), mostBorn)]
-	d := s.Spec.Declared
-	if d == nil {
-		return
-	}
-	st.DeclaredSeen, st.DeclaredSince = d.Release+" "+d.OS, old.DeclaredSince
-	if old.DeclaredSince == nil || old.DeclaredSeen != st.DeclaredSeen {
-		at := metav1.NewTime(w.now.Truncate(time.Second))
-		st.DeclaredSince = &at
-	}
-	st.Contradiction = contradiction(d, st.DeclaredSince.Time, nodes)
-}
-
-// contradiction: a node that joined after the declaration and says otherwise.
-func contradiction(d *v1alpha1.DeclaredImage, since time.Time, nodes []node) string {
-	if d.OS == "" {
-		return ""
-	}
-	for _, n := range nodes {
-		if n.born == "" || n.created.Before(since) || sameVersion(n.born, d.OS) {
-			continue
-		}
-		return fmt.Sprintf("declared is OS %s, and node %s, which joined since, was born from %s", d.OS, n.name, n.born)
-	}
-	return ""
-}
-
-func sameVersion(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, errX := osversion.Parse(a)
-	y, errY := osversion.Parse(b)
-	if errX != nil || errY != nil {
-		return false
-	}
-	c, err := x.Compare(y)
-	return err == nil && c == 0
 }
 
 // rest records the sources that no candidate stands for: those that people
@@ -269,18 +197,17 @@ func (r *Reconciler) declared(ctx context.Context, w *world, s *v1alpha1.Machine
 // record that people wrote into stays. What cannot be listed is not gone.
 func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSource) error {
 	m := s.Spec.Manager
-	ours := s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController && s.Spec.Declared == nil && s.Spec.NodeSelector == nil && len(s.Spec.Facts) == 0 && s.Spec.Skew == ""
 	l := w.kinds.Lists[groupKind(m.Group, m.Kind)]
 	if l == nil {
 		if row := machinery.BuiltIn().Manager(m.Group, m.Kind); row != nil {
 			l = w.kinds.Of(ctx, m.Group, m.Kind, row.Versions)
 		}
 	}
-	if l == nil || l.Err != nil || len(w.problems[s.Status.Policy]) > 0 {
+	if unknown := l == nil || l.Err != nil; unknown || len(w.problems[s.Status.Policy]) > 0 {
 		return nil // nothing is known anew
 	}
 	gone := l.ByName[m.Namespace+"/"+m.Name] == nil
-	if gone && ours {
+	if gone && untouched(s) {
 		return client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID}))
 	}
 	st := s.Status
@@ -291,6 +218,11 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 		message = "its machine manager is gone"
 	}
 	return r.finish(ctx, w, s, nil, &st, verdict{false, v1alpha1.ReasonBootImageExcluded, message, w.running})
+}
+
+// untouched: refit made the record, and no person has said anything in it.
+func untouched(s *v1alpha1.MachineSource) bool {
+	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController && s.Spec.Declared == nil && s.Spec.NodeSelector == nil && len(s.Spec.Facts) == 0 && s.Spec.Skew == ""
 }
 
 // sourceName of a machine manager: kind, the first word of its group if it is not

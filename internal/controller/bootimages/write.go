@@ -49,7 +49,7 @@ func (r *Reconciler) act(ctx context.Context, w *world, c *candidate) error {
 		c.written.FromObject, c.written.Object = from, object
 	}
 	c.facts = c.table.Facts(c.row, c.object.Object)
-	c.decide(ctx, r, w)
+	c.decide(ctx, w)
 	return nil
 }
 
@@ -71,13 +71,8 @@ func (r *Reconciler) template(ctx context.Context, w *world, c *candidate) (stri
 	if there := c.heldListing.ByName[key]; there != nil {
 		return o.GetName(), sameTemplate(there, o)
 	}
-	if c.decision.Action == bootimage.Write { // a webhook that refuses the reference does so before anything is made
-		if err := r.send(ctx, c, c.object.DeepCopy(), c.pointing(o.GetName()), client.DryRunAll); err != nil {
-			if conflict(err) {
-				w.again = true
-			}
-			return "", fmt.Errorf("%s would not take template %s: %w", c.name, o.GetName(), err)
-		}
+	if err := r.tryPoint(ctx, w, c, o.GetName()); err != nil {
+		return "", err
 	}
 	err = r.Objects.Create(ctx, o, client.FieldOwner(FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
@@ -92,6 +87,19 @@ func (r *Reconciler) template(ctx context.Context, w *world, c *candidate) (stri
 	}
 	c.heldListing.Put(o)
 	return o.GetName(), nil
+}
+
+// tryPoint: a webhook that refuses the reference does so before anything is made.
+func (r *Reconciler) tryPoint(ctx context.Context, w *world, c *candidate, template string) error {
+	if c.decision.Action != bootimage.Write {
+		return nil
+	}
+	err := r.send(ctx, c, c.object.DeepCopy(), c.pointing(template), client.DryRunAll)
+	if err == nil {
+		return nil
+	}
+	w.again = w.again || conflict(err)
+	return fmt.Errorf("%s would not take template %s: %w", c.name, template, err)
 }
 
 // sameTemplate: the name holds the hash of the contents, so one of another

@@ -11,6 +11,7 @@
 package bootstreams
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -163,25 +164,29 @@ func (l *Loader) read(ctx context.Context, o *v1alpha1.BootImageStream, st *v1al
 	if s.Release == "" {
 		return nil, errors.New("neither the data nor spec.release says which release the images are for")
 	}
-	v, err := osversion.Parse(s.Release)
-	if err != nil {
-		return nil, fmt.Errorf("release: %w", err)
-	}
 	data.Release = s.Release
-	switch {
-	case o.Spec.Kubernetes != "":
-		s.Kubernetes = o.Spec.Kubernetes
-	case data.Kubernetes != "":
-		s.Kubernetes = data.Kubernetes
-	case v.Scheme == osversion.SemVer && v.Major == 1:
-		s.Kubernetes = s.Release
+	s.Kubernetes, err = kubernetes(o.Spec.Kubernetes, data.Kubernetes, s.Release)
+	return s, err
+}
+
+// kubernetes is the version that a release brings: what somebody says, or the
+// release itself if it is one of Kubernetes.
+func kubernetes(spec, data, release string) (string, error) {
+	v, err := osversion.Parse(release)
+	if err != nil {
+		return "", fmt.Errorf("release: %w", err)
 	}
-	if s.Kubernetes != "" {
-		if _, err := osversion.Parse(s.Kubernetes); err != nil {
-			return nil, fmt.Errorf("kubernetes: %w", err)
-		}
+	said := cmp.Or(spec, data)
+	if said == "" && v.Scheme == osversion.SemVer && v.Major == 1 {
+		return release, nil
 	}
-	return s, nil
+	if said == "" {
+		return "", nil
+	}
+	if _, err := osversion.Parse(said); err != nil {
+		return "", fmt.Errorf("kubernetes: %w", err)
+	}
+	return said, nil
 }
 
 func (l *Loader) data(ctx context.Context, o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
@@ -207,33 +212,21 @@ func (l *Loader) data(ctx context.Context, o *v1alpha1.BootImageStream, st *v1al
 
 // fetched returns what the URL has, or had when it was asked last.
 func (l *Loader) fetched(ctx context.Context, o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
-	now := l.Now()
-	rest := time.Duration(o.Spec.URL.EveryMinutes) * time.Minute
-	if st.Content == "" {
-		rest = again
-	}
 	changed := o.Status.ObservedGeneration != o.Generation
-	var fetchErr error
-	if st.FetchedAt == nil || changed || now.Sub(st.FetchedAt.Time) >= rest {
-		var data []byte
-		data, fetchErr = l.fetch(ctx, o.Spec.URL)
-		at := metav1.NewTime(now.Truncate(time.Second))
+	fetchErr := errors.New("it could not be fetched; it is tried again")
+	if changed || l.due(o, st) {
+		at := metav1.NewTime(l.Now().Truncate(time.Second))
 		st.FetchedAt = &at
-		if fetchErr == nil {
-			s, err := l.keep(ctx, data, st)
-			if err == nil {
-				return s, nil
-			}
-			fetchErr = err
+		s, err := l.fetchAndKeep(ctx, o.Spec.URL, st)
+		if err == nil {
+			return s, nil
 		}
+		fetchErr = err
 		if changed { // what was fetched may be of another address
 			st.Content = ""
 		}
 	}
 	if st.Content == "" {
-		if fetchErr == nil {
-			fetchErr = errors.New("it could not be fetched; it is tried again")
-		}
 		return nil, fmt.Errorf("%s: %w", o.Spec.URL.URL, fetchErr)
 	}
 	var c v1alpha1.Content
@@ -246,8 +239,21 @@ func (l *Loader) fetched(ctx context.Context, o *v1alpha1.BootImageStream, st *v
 	return bootstream.Parse([]byte(c.Data))
 }
 
-// keep stores what can be read.
-func (l *Loader) keep(ctx context.Context, data []byte, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
+// due: it is time to ask again. A fetch that failed rests for a while too.
+func (l *Loader) due(o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus) bool {
+	rest := time.Duration(o.Spec.URL.EveryMinutes) * time.Minute
+	if st.Content == "" {
+		rest = again
+	}
+	return st.FetchedAt == nil || l.Now().Sub(st.FetchedAt.Time) >= rest
+}
+
+// fetchAndKeep stores what can be read.
+func (l *Loader) fetchAndKeep(ctx context.Context, u *v1alpha1.StreamURL, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
+	data, err := l.fetch(ctx, u)
+	if err != nil {
+		return nil, err
+	}
 	s, err := bootstream.Parse(data)
 	if err != nil {
 		return nil, err
@@ -260,22 +266,30 @@ func (l *Loader) keep(ctx context.Context, data []byte, st *v1alpha1.BootImageSt
 	return s, nil
 }
 
+// transport trusts what the stream says.
+func (l *Loader) transport(u *v1alpha1.StreamURL) (rt http.RoundTripper, done func(), err error) {
+	if l.Transport != nil {
+		return l.Transport, func() {}, nil
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if u.CABundle != "" {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM([]byte(u.CABundle)) {
+			return nil, nil, errors.New("caBundle holds no certificate")
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return t, t.CloseIdleConnections, nil
+}
+
 func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	transport := l.Transport
-	if transport == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		if u.CABundle != "" {
-			pool := x509.NewCertPool()
-			if !pool.AppendCertsFromPEM([]byte(u.CABundle)) {
-				return nil, errors.New("caBundle holds no certificate")
-			}
-			t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-		}
-		defer t.CloseIdleConnections()
-		transport = t
+	transport, done, err := l.transport(u)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL, nil)
 	if err != nil {
 		return nil, err
@@ -298,11 +312,15 @@ func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
+	return data, checkData(data, u.SHA256)
+}
+
+func checkData(data []byte, want string) error {
 	if len(data) > largest {
-		return nil, fmt.Errorf("it has more than %d bytes", largest)
+		return fmt.Errorf("it has more than %d bytes", largest)
 	}
-	if sum := sha256.Sum256(data); u.SHA256 != "" && hex.EncodeToString(sum[:]) != u.SHA256 {
-		return nil, fmt.Errorf("its SHA-256 is %x, wanted is %s", sum, u.SHA256)
+	if sum := sha256.Sum256(data); want != "" && hex.EncodeToString(sum[:]) != want {
+		return fmt.Errorf("its SHA-256 is %x, wanted is %s", sum, want)
 	}
-	return data, nil
+	return nil
 }

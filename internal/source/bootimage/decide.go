@@ -306,24 +306,30 @@ func write(in *Input) Decision {
 	d := Decision{Action: Write, State: Outdated, Reason: reasonWritten, Message: fmt.Sprintf("%s is written instead of %s", name(in.Wanted), name(in.Current))}
 	harmless := in.Effect == newMachines || in.Effect == drifts && in.DriftHeld
 	switch {
-	case in.Mode == Piggyback && in.WantedVersion != "" && in.WantedVersion != in.Version:
-		d.Version = in.WantedVersion
-		d.Message += ", together with version " + in.WantedVersion
-		return d
-	case harmless && (in.Mode == NewMachinesOnly || in.Mode == Piggyback):
-		return d
-	case in.Mode == Piggyback && in.Version == "":
-		return Decision{Action: Leave, State: Outdated, Reason: reasonRolls, Message: "it has no version that the image could be written with, and writing the image alone would replace machines",
-			Fix: "choose mode NewMachinesOnly or Roll for it"}
 	case in.Mode == Piggyback:
-		return Decision{Action: Stage, State: Outdated, Reason: reasonStaged, Message: fmt.Sprintf("%s is ready and is written together with the next version", name(in.Wanted)),
-			Fix: "annotate it: refit.dev/wanted-version=VERSION"}
+		return piggyback(in, d, harmless)
 	case in.Mode == Roll && !in.WindowOpen:
 		return Decision{Action: Stage, State: Outdated, Reason: reasonStaged, Message: name(in.Wanted) + " is ready and waits for a window", Fix: "wait for the window, or change windows in the policy"}
-	case in.Mode == Roll:
+	case in.Mode == Roll, harmless:
 		return d
 	}
 	return rolls(in)
+}
+
+func piggyback(in *Input, d Decision, harmless bool) Decision {
+	switch {
+	case in.WantedVersion != "" && in.WantedVersion != in.Version:
+		d.Version = in.WantedVersion
+		d.Message += ", together with version " + in.WantedVersion
+		return d
+	case harmless:
+		return d
+	case in.Version == "":
+		return Decision{Action: Leave, State: Outdated, Reason: reasonRolls, Message: "it has no version that the image could be written with, and writing the image alone would replace machines",
+			Fix: "choose mode NewMachinesOnly or Roll for it"}
+	}
+	return Decision{Action: Stage, State: Outdated, Reason: reasonStaged, Message: fmt.Sprintf("%s is ready and is written together with the next version", name(in.Wanted)),
+		Fix: "annotate it: refit.dev/wanted-version=VERSION"}
 }
 
 func rolls(in *Input) Decision {

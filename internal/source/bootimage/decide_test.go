@@ -165,7 +165,7 @@ func TestNothingIsReplacedAsASideEffect(t *testing.T) {
 			return
 		}
 		asked := in.Mode == bootimage.Piggyback && d.Version != "" && d.Version == in.WantedVersion
-		if in.Effect != "NewMachines" && !(in.Effect == "Drifts" && in.DriftHeld) && in.Mode != bootimage.Roll && !asked {
+		if in.Effect != "NewMachines" && (in.Effect != "Drifts" || !in.DriftHeld) && in.Mode != bootimage.Roll && !asked {
 			rt.Fatalf("machines are replaced: %+v %+v", in, d)
 		}
 		if in.Excluded != "" || in.Owner != "" || in.Deleting || in.WantedErr != "" || in.Mode == bootimage.Observe || in.Mode == bootimage.Propose {

@@ -65,20 +65,26 @@ func Source(s *v1alpha1.MachineSource) skew.Source {
 	maps.Copy(out.Facts, s.Status.Facts)
 	maps.Copy(out.Facts, s.Spec.Facts)
 	known := s.Status.Referenced
-	if d := s.Spec.Declared; d != nil && (out.Mode != skew.Automatic || known == nil || known.OS == "" && known.Release == "") {
-		out.Release, out.OS = d.Release, d.OS
-	} else if known != nil {
+	if known != nil {
 		out.Release, out.OS = known.Release, known.OS
 	}
-	switch {
-	case s.Status.Contradiction != "":
-		out.Unknown = s.Status.Contradiction
-	case s.Spec.Declared == nil && s.Status.State == v1alpha1.SourceExcluded:
-		out.Unknown = "it is excluded, and nobody has declared its image"
-	case out.Release == "" && out.OS == "" && known != nil && known.Image != "":
-		out.Unknown = "image " + known.Image + " is of no stream, and nobody has declared its version"
+	if d := s.Spec.Declared; d != nil && (out.Mode != skew.Automatic || out.OS == "" && out.Release == "") {
+		out.Release, out.OS = d.Release, d.OS
 	}
+	out.Unknown = unknown(s, out)
 	return out
+}
+
+func unknown(s *v1alpha1.MachineSource, v skew.Source) string {
+	switch known := s.Status.Referenced; {
+	case s.Status.Contradiction != "":
+		return s.Status.Contradiction
+	case s.Spec.Declared == nil && s.Status.State == v1alpha1.SourceExcluded:
+		return "it is excluded, and nobody has declared its image"
+	case v.Release == "" && v.OS == "" && known != nil && known.Image != "":
+		return "image " + known.Image + " is of no stream, and nobody has declared its version"
+	}
+	return ""
 }
 
 // Judge says which rules do not hold for a source at a target.
