@@ -101,7 +101,7 @@ func compare(s tag.Scheme, argv, projects []string) (compareView, error) {
 // pointOf reads a tag, or a reference with a tag.
 func pointOf(text string) (tag.Point, string, error) {
 	// 1:2.6.2 is a version with an epoch, and no tag; app:2.6.2 is a reference.
-	named := strings.Contains(text, ":") && strings.IndexAny(text[:1], "0123456789") < 0
+	named := strings.Contains(text, ":") && !strings.ContainsAny(text[:1], "0123456789")
 	if !named && !strings.ContainsAny(text, "/@") {
 		return tag.Point{Tag: text}, "", nil
 	}
