@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -145,6 +146,7 @@ func TestBootImages(t *testing.T) {
 		{"A7 who undoes it is named, writing stops and begins again after quiet", testContested},
 		{"A8 a custom image is unknown and a violation unless waived", testCustom},
 		{"A9 a declaration that a joining node contradicts", testDeclared},
+		{"A12 the target's policy keeps a minor version back, a patch passes", testTargetBlocked},
 		{"A13 a crash at every write converges", testCrash},
 		{"A14 excluded objects never look current", testExcluded},
 		{"what is not ours is not collected, what is not used is", testCollect},
@@ -451,6 +453,46 @@ spec: {declared: {os: 9.6.20251023-0, release: 1.36.3}, nodeSelector: {matchLabe
 	if err := s.admin.Delete(context.Background(), src); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+func testTargetBlocked(s *site) {
+	s.namespace("a12")
+	s.make(awsTemplate("a12", "cp", "ami-136"))
+	s.make(awsTemplate("a12", "w", "ami-134"))
+	s.make(controlPlane("a12", "cp", "v1.36.3"))
+	s.make(deployment("a12", "workers", "RollingUpdate", "w", "v1.36.3"))
+	s.make(deployment("a12", "fresh", "RollingUpdate", "cp", "v1.36.3"))
+	s.make(policyOf("a12", "a12", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", "") + "  skew: {rules: [{name: next-wants-135, targets: ['1.37'], minimumRelease: 1.35.0, why: sigstore policies}]}\n")
+	s.look()
+	p := s.policy("a12")
+	var minors []int32
+	for _, b := range p.Status.Blocked {
+		minors = append(minors, b.Minor)
+	}
+	if fmt.Sprint(minors) != "[36 37]" {
+		s.t.Fatalf("%+v", p.Status.Blocked)
+	}
+	move := func(kind, apiVersion, name, patch string) error {
+		o := s.get(apiVersion, kind, "a12", name)
+		return s.admin.Patch(context.Background(), o, client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	const own = `{"spec":{"template":{"spec":{"version":"%s"}}}}`
+	for what, tc := range map[string]struct {
+		do   func() error
+		want string
+	}{
+		"the control plane to the next minor":     {func() error { return move("KubeadmControlPlane", controlV, "cp", `{"spec":{"version":"v1.37.0"}}`) }, "machinedeployment.a12.workers: its image is of release 1.34.1, at least 1.35.0 is wanted (sigstore policies)"},
+		"the pool itself":                         {func() error { return move("MachineDeployment", capiV, "workers", fmt.Sprintf(own, "v1.37.0")) }, "refit bootimage check --target v1.37.0"},
+		"another pool, whose image is new enough": {func() error { return move("MachineDeployment", capiV, "fresh", fmt.Sprintf(own, "v1.37.0")) }, ""},
+		"a patch":        {func() error { return move("KubeadmControlPlane", controlV, "cp", `{"spec":{"version":"v1.36.9"}}`) }, ""},
+		"something else": {func() error { return move("MachineDeployment", capiV, "workers", `{"spec":{"replicas":5}}`) }, ""},
+	} {
+		err := tc.do()
+		if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			s.t.Errorf("%s: %v, want %q", what, err, tc.want)
+		}
+	}
+	s.end("a12")
 }
 
 // testCrash cuts the line at every write, before and after it was done, and lets

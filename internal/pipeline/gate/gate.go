@@ -80,6 +80,7 @@ func Checks() []Check {
 		{"budgets", "can the nodes be drained?", "", budgets},
 		{"webhooks", "do webhooks that fail closed outlive the drains?", "", webhooks},
 		{"removed-apis", "does nobody use an API that the target removes?", "", removedAPIs},
+		{"boot-images", "can machines join that are made after the update?", "", bootImages},
 		{"image-pulls", "does nothing ask a registry for images that are here?", "", imagePulls},
 	}
 }

@@ -141,6 +141,8 @@ type Input struct {
 	RemovedAPIs   []RemovedAPI
 	Webhooks      []Webhook
 	Pulls         Pulls
+	// BootImages are sources of machines whose boot image is too old for the target.
+	BootImages []BootImage
 	// Unknown are facts that could not be read, by the name of the check that
 	// needs them, with what was asked and what came back.
 	Unknown map[string]string
