@@ -76,6 +76,9 @@ type BootImageStreamStatus struct {
 	Release string `json:"release,omitempty"`
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`
+	// OS version in the images, if all of them are of one major.
+	// +optional
+	OS string `json:"os,omitempty"`
 	// Images is how many there are, for these Architectures and Platforms.
 	// +optional
 	Images int32 `json:"images,omitempty"`

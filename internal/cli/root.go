@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/refit-dev/refit/internal/cli/bootcmd"
 	"github.com/refit-dev/refit/internal/cli/bundlecmd"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
@@ -51,7 +52,7 @@ func rootOf(name string, o *options) *cobra.Command {
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
 		newRollback(o), newExplain(o), newGate(o), newVersion(o), newSelfImage(o),
-		bundlecmd.New(), bundlecmd.NewKeys(), tagscmd.New(&o.Access),
+		bundlecmd.New(), bundlecmd.NewKeys(), bootcmd.New(&o.Access), tagscmd.New(&o.Access),
 	)
 	root.AddCommand(steer.New(&o.Access)...)
 	labs := labcmd.New()

@@ -1,7 +1,6 @@
 package bootimages
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/osversion"
 	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/bootstream"
 	"github.com/refit-dev/refit/internal/source/skew"
 	"github.com/refit-dev/refit/internal/source/skew/read"
 )
@@ -45,52 +43,17 @@ func (w *world) rules(p *v1alpha1.BootImagePolicy) []v1alpha1.SkewRule {
 	return out
 }
 
-// targetOf a version: the release that brings it and the OS that it runs, if a
-// stream or the policy says so.
+// targetOf a version, as the streams of a policy know it.
 func (w *world) targetOf(p *v1alpha1.BootImagePolicy, s *v1alpha1.MachineSource, version string, next bool) skew.Target {
-	t := skew.Target{Kubernetes: version}
-	if p == nil {
-		return t
-	}
-	want, err := osversion.Parse(version)
-	if err != nil {
-		return t
-	}
-	for _, n := range p.Spec.Streams {
-		st := w.streams[n]
-		if st == nil {
-			continue
-		}
-		if v, err := osversion.Parse(st.Kubernetes); err == nil && v.MajorMinor() == want.MajorMinor() {
-			t.Release = st.Release
-			t.OS = cmp.Or(osOf(st.Data, s), t.OS)
-		}
-	}
-	if next {
-		t.OS = cmp.Or(p.Spec.Skew.TargetOS, t.OS)
-	}
-	return t
-}
-
-// osOf a stream, if all its images are of one OS major: which of them a source
-// would use may not be known.
-func osOf(data *bootstream.Stream, s *v1alpha1.MachineSource) string {
-	out := ""
-	major := 0
-	for _, i := range data.Images {
-		v, err := osversion.Parse(i.Version)
-		if err != nil {
-			continue
-		}
-		if out != "" && v.Major != major {
-			if s.Status.Wanted != nil {
-				return s.Status.Wanted.OS
+	var releases []read.Release
+	if p != nil {
+		for _, n := range p.Spec.Streams {
+			if st := w.streams[n]; st != nil {
+				releases = append(releases, read.Release{Release: st.Release, Kubernetes: st.Kubernetes, OS: st.Data.OS()})
 			}
-			return ""
 		}
-		out, major = i.Version, v.Major
 	}
-	return out
+	return read.Target(version, releases, p, s, next)
 }
 
 // next minor versions of one that runs.

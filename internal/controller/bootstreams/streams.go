@@ -81,7 +81,7 @@ func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, runn
 			c.Message = clip(err.Error())
 		default:
 			out[o.Name] = s
-			st.Release, st.Kubernetes, st.Images = s.Release, s.Kubernetes, int32(len(s.Data.Images))
+			st.Release, st.Kubernetes, st.OS, st.Images = s.Release, s.Kubernetes, s.Data.OS(), int32(len(s.Data.Images))
 			st.Architectures, st.Platforms = s.Data.Architectures(), s.Data.Platforms()
 			c.Status, c.Reason, c.Message = stamp(s, running)
 		}

@@ -8,6 +8,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/refit-dev/refit/internal/osversion"
 )
 
 // Key says which image is meant. Region and Variant are empty where a platform
@@ -158,6 +160,23 @@ func (i Image) is(attributes map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// OS is the version of the operating system in the images, if all whose version
+// can be read are of one major; else empty.
+func (s *Stream) OS() string {
+	out, major := "", 0
+	for _, i := range s.Images {
+		v, err := osversion.Parse(i.Version)
+		if err != nil {
+			continue
+		}
+		if out != "" && v.Major != major {
+			return ""
+		}
+		out, major = i.Version, v.Major
+	}
+	return out
 }
 
 // Architectures of the images.

@@ -152,6 +152,26 @@ func TestRecognise(t *testing.T) {
 	}
 }
 
+func TestOSOfAStream(t *testing.T) {
+	t.Parallel()
+	image := func(region, version string) bootstream.Image {
+		return bootstream.Image{Key: bootstream.Key{Region: region}, Version: version}
+	}
+	for name, tc := range map[string]struct {
+		images []bootstream.Image
+		want   string
+	}{
+		"of one major":                 {[]bootstream.Image{image("a", "9.6.20251023-0"), image("b", "9.4.20250101-0")}, "9.4.20250101-0"},
+		"of two":                       {[]bootstream.Image{image("a", "9.6.20251023-0"), image("b", "10.0.20260501-0")}, ""},
+		"with one that cannot be read": {[]bootstream.Image{image("a", "9.6.20251023-0"), image("b", "x")}, "9.6.20251023-0"},
+		"with none that can":           {[]bootstream.Image{image("b", "x")}, ""},
+	} {
+		if got := (&bootstream.Stream{Images: tc.images}).OS(); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // R1.2: a hand edit must surface.
 func TestBadDataIsAnError(t *testing.T) {
 	t.Parallel()

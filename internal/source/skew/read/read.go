@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/osversion"
 	"github.com/refit-dev/refit/internal/source/skew"
 )
 
@@ -97,6 +98,38 @@ func Judge(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alp
 	return skew.Judge(in)
 }
 
+// Release is what a stream says of the release it is for.
+type Release struct{ Release, Kubernetes, OS string }
+
+// Target is a version as a target: the release that brings it, and the OS that
+// nodes run then, if a stream or the policy says so. The policy's word is for
+// what comes next only.
+func Target(version string, releases []Release, p *v1alpha1.BootImagePolicy, s *v1alpha1.MachineSource, next bool) skew.Target {
+	t := skew.Target{Kubernetes: version}
+	want, err := osversion.Parse(version)
+	if err != nil {
+		return t
+	}
+	for _, r := range releases {
+		k, errK := osversion.Parse(r.Kubernetes)
+		v, errV := osversion.Parse(r.Release)
+		if (errK == nil && k.MajorMinor() == want.MajorMinor()) || (errV == nil && v.MajorMinor() == want.MajorMinor()) {
+			t.Release, t.Kubernetes = r.Release, cmp.Or(r.Kubernetes, version)
+			if errK == nil && k.MajorMinor() == want.MajorMinor() {
+				t.Kubernetes = version
+			}
+			t.OS = r.OS
+			if t.OS == "" && s.Status.Wanted != nil {
+				t.OS = s.Status.Wanted.OS // a stream of several majors: the pool's own
+			}
+		}
+	}
+	if next && p != nil {
+		t.OS = cmp.Or(p.Spec.Skew.TargetOS, t.OS)
+	}
+	return t
+}
+
 // Fix is what brings a source to a state that is new enough.
 func Fix(s *v1alpha1.MachineSource) string {
 	switch {
@@ -104,7 +137,7 @@ func Fix(s *v1alpha1.MachineSource) string {
 		return "declare what its nodes really start from: kubectl edit machinesource " + s.Name
 	case s.Spec.Manager == nil:
 		return "bring its image up to date and declare it: kubectl edit machinesource " + s.Name
-	case s.Status.Proposal != "" || s.Status.State == v1alpha1.SourceSkipped:
+	case s.Status.State == v1alpha1.SourceSkipped, s.Status.State == v1alpha1.SourceContested:
 		return "write the wanted image yourself: refit bootimage diff " + s.Name
 	case s.Status.State == v1alpha1.SourceOutdated:
 		return fmt.Sprintf("let refit write it (mode of %s in BootImagePolicy %s), or do it: refit bootimage diff %s", s.Spec.Manager.Kind, s.Status.Policy, s.Name)

@@ -1,0 +1,219 @@
+package bootcmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/render"
+)
+
+// New makes the command.
+func New(a *cluster.Access) *cobra.Command {
+	c := &cobra.Command{Use: "bootimage", Short: "What machines start from, and whether that is new enough"}
+	c.AddCommand(newStatus(a), newCheck(a), newDiff(a))
+	return c
+}
+
+// site is what is known: of a cluster, or of a dump.
+type site struct {
+	policies []v1alpha1.BootImagePolicy
+	streams  []v1alpha1.BootImageStream
+	sources  []v1alpha1.MachineSource
+}
+
+func fromCluster(ctx context.Context, a *cluster.Access) (*site, error) {
+	cl, err := a.Client()
+	if err != nil {
+		return nil, err
+	}
+	var policies v1alpha1.BootImagePolicyList
+	var streams v1alpha1.BootImageStreamList
+	var sources v1alpha1.MachineSourceList
+	for _, l := range []client.ObjectList{&policies, &streams, &sources} {
+		if err := cl.List(ctx, l); err != nil {
+			return nil, cluster.ListError(err)
+		}
+	}
+	s := &site{policies: policies.Items, streams: streams.Items, sources: sources.Items}
+	s.sort()
+	return s, nil
+}
+
+func (s *site) sort() {
+	sort.Slice(s.sources, func(i, j int) bool { return s.sources[i].Name < s.sources[j].Name })
+	sort.Slice(s.policies, func(i, j int) bool { return s.policies[i].Name < s.policies[j].Name })
+	sort.Slice(s.streams, func(i, j int) bool { return s.streams[i].Name < s.streams[j].Name })
+}
+
+// gather from a file if one is named, else from the cluster.
+func gather(ctx context.Context, a *cluster.Access, file string, in io.Reader) (*site, error) {
+	if file != "" {
+		return fromDump(file, in)
+	}
+	return fromCluster(ctx, a)
+}
+
+func checkFormat(format string) error {
+	if !render.Known(format) {
+		return exit.Usage(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", format))
+	}
+	return nil
+}
+
+// Source is one line of the status.
+type Source struct {
+	Name       string                  `json:"name"`
+	State      string                  `json:"state"`
+	Policy     string                  `json:"policy,omitempty"`
+	Mode       string                  `json:"mode,omitempty"`
+	Referenced *v1alpha1.BootImage     `json:"referenced,omitempty"`
+	Wanted     *v1alpha1.BootImage     `json:"wanted,omitempty"`
+	Declared   *v1alpha1.DeclaredImage `json:"declared,omitempty"`
+	Born       []v1alpha1.BirthImage   `json:"born,omitempty"`
+	SkewMode   string                  `json:"skewMode,omitempty"`
+	NewEnough  bool                    `json:"newEnough"`
+	Reason     string                  `json:"reason"`
+	Message    string                  `json:"message"`
+	SkewReason string                  `json:"skewReason,omitempty"`
+	Skew       string                  `json:"skew,omitempty"`
+	Written    *time.Time              `json:"written,omitempty"`
+}
+
+// Status is all sources.
+type Status struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Stream     string   `json:"stream,omitempty"`
+	Release    string   `json:"release,omitempty"`
+	Sources    []Source `json:"sources"`
+	// Policies in one sentence each.
+	Policies []string `json:"policies"`
+}
+
+func newStatus(a *cluster.Access) *cobra.Command {
+	var format, file string
+	c := &cobra.Command{
+		Use: "status", Short: "List every source of machines with the image it starts them from", Args: cobra.NoArgs,
+		Long: `List every source of machines: a machine manager that a BootImagePolicy selects, or
+a MachineSource that a person declared; the image that its next machine starts
+from, the wanted one, what refit does about it, and whether the image is new
+enough for what runs.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			s, err := gather(cmd.Context(), a, file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			v := s.status()
+			if format == render.JSON || format == render.YAML {
+				return render.Value(a.Out, format, v)
+			}
+			return v.table(a.Out, format == render.Wide)
+		},
+	}
+	c.Flags().StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
+	c.Flags().StringVar(&file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
+	return c
+}
+
+func (s *site) status() Status {
+	v := Status{APIVersion: "refit.dev/bootimages/v1", Kind: "BootImages", Sources: []Source{}, Policies: []string{}}
+	for i := range s.policies {
+		p := &s.policies[i]
+		if v.Stream == "" {
+			v.Stream, v.Release = p.Status.Stream, p.Status.Release
+		}
+		sentence := "nothing is known yet"
+		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+			sentence = c.Message
+		}
+		v.Policies = append(v.Policies, p.Name+": "+sentence)
+	}
+	for i := range s.sources {
+		v.Sources = append(v.Sources, sourceView(&s.sources[i]))
+	}
+	return v
+}
+
+func sourceView(m *v1alpha1.MachineSource) Source {
+	st := m.Status
+	v := Source{Name: m.Name, State: st.State, Policy: st.Policy, Mode: string(st.Mode), Referenced: st.Referenced, Wanted: st.Wanted, Declared: m.Spec.Declared, Born: st.Born, SkewMode: st.SkewMode}
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil {
+		v.Reason, v.Message = c.Reason, c.Message
+	}
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionNewEnough); c != nil {
+		v.NewEnough, v.SkewReason, v.Skew = c.Status == "True", c.Reason, c.Message
+	}
+	if n := len(st.History); n > 0 {
+		at := st.History[n-1].At.UTC()
+		v.Written = &at
+	}
+	return v
+}
+
+func (v Status) table(w io.Writer, wide bool) error {
+	for _, p := range v.Policies {
+		fmt.Fprintln(w, p)
+	}
+	if len(v.Sources) == 0 {
+		fmt.Fprintln(w, "No source of machines is known: make a BootImagePolicy, or a MachineSource.")
+		return nil
+	}
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "\nSOURCE\tSTATE\tMODE\tSTARTS FROM\tWANTED\tSKEW\tNEW ENOUGH\tREASON")
+	for _, s := range v.Sources {
+		enough := "no"
+		if s.NewEnough {
+			enough = "yes"
+		}
+		fmt.Fprintln(tw, strings.Join([]string{s.Name, dash(s.State), dash(s.Mode), image(s.Referenced, wide), image(s.Wanted, wide), dash(s.SkewMode), enough, dash(s.Reason)}, "\t"))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, s := range v.Sources {
+		if s.State != v1alpha1.SourceCurrent && s.Message != "" {
+			fmt.Fprintf(w, "\n%s: %s\n", s.Name, s.Message)
+		}
+		if !s.NewEnough && s.Skew != "" {
+			fmt.Fprintf(w, "%s, new enough? %s\n", s.Name, s.Skew)
+		}
+	}
+	return nil
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// image in a column: its version, or its name if there is none.
+func image(i *v1alpha1.BootImage, wide bool) string {
+	switch {
+	case i == nil:
+		return "-"
+	case wide && i.Image != "" && i.OS != "":
+		return i.Image + " (" + i.OS + ")"
+	case i.OS != "":
+		return i.OS
+	case i.Image != "":
+		return i.Image
+	}
+	return dash(i.Release)
+}

@@ -1,0 +1,149 @@
+package bootcmd
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/source/skew"
+	"github.com/refit-dev/refit/internal/source/skew/read"
+)
+
+// Finding is a rule that does not hold for a source.
+type Finding struct {
+	Source  string `json:"source"`
+	Rule    string `json:"rule"`
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+	// Waived says why it blocks nothing.
+	Waived string `json:"waived,omitempty"`
+}
+
+// Check is the judgement about a target.
+type Check struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Target     string `json:"target"`
+	Release    string `json:"release,omitempty"`
+	OS         string `json:"os,omitempty"`
+	OK         bool   `json:"ok"`
+	// Sources is how many were judged, Blocked how many are too old.
+	Sources  int       `json:"sources"`
+	Blocked  int       `json:"blocked"`
+	Findings []Finding `json:"findings"`
+}
+
+func newCheck(a *cluster.Access) *cobra.Command {
+	var target, format, file string
+	c := &cobra.Command{
+		Use: "check --target VERSION", Short: "Say which sources start machines that could not join at a version", Args: cobra.NoArgs,
+		Long: `Say which sources of machines are too old for a version, Kubernetes' or the
+platform's release, before anything moves: every rule that does not hold, and
+what cures it.
+
+Exit codes: 0 new machines can join, 3 at least one source is too old or unknown.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			if _, err := osversion.Parse(target); err != nil {
+				return exit.Usage(fmt.Errorf("--target: %w", err))
+			}
+			s, err := gather(cmd.Context(), a, file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			v := s.check(target, time.Now())
+			if format == render.JSON || format == render.YAML {
+				err = render.Value(a.Out, format, v)
+			} else {
+				err = v.text(a.Out)
+			}
+			if err == nil && !v.OK {
+				return exit.Silent(exit.Blocked)
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&target, "target", "", "version that nodes are to run")
+	c.Flags().StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
+	c.Flags().StringVar(&file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
+	_ = c.MarkFlagRequired("target")
+	return c
+}
+
+func (s *site) policy(name string) *v1alpha1.BootImagePolicy {
+	for i := range s.policies {
+		if s.policies[i].Name == name {
+			return &s.policies[i]
+		}
+	}
+	return nil
+}
+
+// releases and rules of the streams that a policy names.
+func (s *site) releases(p *v1alpha1.BootImagePolicy) (out []read.Release, rules []v1alpha1.SkewRule) {
+	if p == nil {
+		return nil, nil
+	}
+	for _, name := range p.Spec.Streams {
+		for i := range s.streams {
+			if st := &s.streams[i]; st.Name == name {
+				out = append(out, read.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS})
+				rules = append(rules, st.Spec.Rules...)
+			}
+		}
+	}
+	return out, rules
+}
+
+func (s *site) check(target string, now time.Time) Check {
+	v := Check{APIVersion: "refit.dev/bootimagecheck/v1", Kind: "BootImageCheck", Target: target, OK: true, Sources: len(s.sources), Findings: []Finding{}}
+	for i := range s.sources {
+		m := &s.sources[i]
+		p := s.policy(m.Status.Policy)
+		releases, rules := s.releases(p)
+		t := read.Target(target, releases, p, m, true)
+		v.Release, v.OS = t.Release, t.OS
+		fs := read.Judge(m, p, rules, t, now)
+		for _, f := range fs {
+			one := Finding{Source: m.Name, Rule: f.Rule, Kind: f.Kind, Message: f.Message, Waived: f.Waived}
+			if f.Waived == "" {
+				one.Fix = read.Fix(m)
+			}
+			v.Findings = append(v.Findings, one)
+		}
+		if skew.Blocks(fs) {
+			v.OK = false
+			v.Blocked++
+		}
+	}
+	return v
+}
+
+func (v Check) text(w io.Writer) error {
+	switch {
+	case v.Sources == 0:
+		fmt.Fprintln(w, "No source of machines is known, so nothing is promised: make a BootImagePolicy, or a MachineSource.")
+	case v.OK:
+		fmt.Fprintf(w, "Machines of all %d sources can join at %s.\n", v.Sources, v.Target)
+	default:
+		fmt.Fprintf(w, "Machines of %d of %d sources could not join at %s:\n", v.Blocked, v.Sources, v.Target)
+	}
+	for _, f := range v.Findings {
+		if f.Waived != "" {
+			fmt.Fprintf(w, "\n%s: %s [%s]\n  waived: %s\n", f.Source, f.Message, f.Rule, f.Waived)
+			continue
+		}
+		fmt.Fprintf(w, "\n%s: %s [%s]\n  %s\n", f.Source, f.Message, f.Rule, f.Fix)
+	}
+	return nil
+}
