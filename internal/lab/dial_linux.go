@@ -16,21 +16,40 @@ import (
 // nodes can be reached as the node reaches them. The address must be numeric.
 // It fits http.Transport.DialContext and net.Resolver.Dial.
 func (l *Lab) Dial(ctx context.Context, node, network, address string) (net.Conn, error) {
+	return inNetwork(l, node, func() (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, address)
+	})
+}
+
+// Listen listens inside a node's network, until the listener is closed or the
+// node restarts: its programs reach this process at the address, 127.0.0.1:5000
+// for example, which must be numeric.
+func (l *Lab) Listen(ctx context.Context, node, network, address string) (net.Listener, error) {
+	return inNetwork(l, node, func() (net.Listener, error) {
+		var c net.ListenConfig
+		return c.Listen(ctx, network, address)
+	})
+}
+
+// inNetwork makes a socket in a node's network.
+func inNetwork[S any](l *Lab, node string, open func() (S, error)) (S, error) {
+	var none S
 	if err := l.has(node); err != nil {
-		return nil, err
+		return none, err
 	}
 	p, err := mains.LoadProcess(l.nodeDir(node))
 	if err != nil || !p.Alive() {
-		return nil, fmt.Errorf("node %s is off", node)
+		return none, fmt.Errorf("node %s is off", node)
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer unix.Close(fd)
 	type result struct {
-		conn net.Conn
-		err  error
+		socket S
+		err    error
 	}
 	done := make(chan result, 1)
 	go func() {
@@ -41,12 +60,11 @@ func (l *Lab) Dial(ctx context.Context, node, network, address string) (net.Conn
 			done <- result{err: err}
 			return
 		}
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, network, address)
-		done <- result{conn, err}
+		socket, err := open()
+		done <- result{socket, err}
 	}()
 	r := <-done
-	return r.conn, r.err
+	return r.socket, r.err
 }
 
 // ownNetwork lets a process outlive this one, in a network namespace of its own.

@@ -1,6 +1,9 @@
 package model
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // PullPolicy is when a kubelet asks a registry for an image.
 type PullPolicy string
@@ -77,7 +80,31 @@ type ImagePod struct {
 	// Secrets are its imagePullSecrets.
 	Secrets      []string
 	NodeSelector map[string]string
-	Uses         []ImageUse
+	// Tolerates are taints that it bears.
+	Tolerates []Toleration
+	Uses      []ImageUse
+}
+
+// Taint keeps pods off a node that do not tolerate it.
+type Taint struct{ Key, Value, Effect string }
+
+// Toleration of taints: an empty Key is any key, an empty Effect any effect, Any
+// any value.
+type Toleration struct {
+	Key, Value, Effect string
+	Any                bool
+}
+
+// Bears reports whether the pod tolerates all taints.
+func (p *ImagePod) Bears(taints []Taint) bool {
+	for _, t := range taints {
+		if !slices.ContainsFunc(p.Tolerates, func(o Toleration) bool {
+			return (o.Key == "" || o.Key == t.Key) && (o.Effect == "" || o.Effect == t.Effect) && (o.Any || o.Value == t.Value)
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // Key names the pod: namespace/name.
@@ -133,8 +160,9 @@ type ImageNode struct {
 	Sandbox string
 	// Role is control-plane or worker.
 	Role string
-	// Takes new pods: Ready and not cordoned.
+	// Takes new pods: Ready and not cordoned; those that bear its Taints.
 	Takes  bool
+	Taints []Taint
 	Labels map[string]string
 	Images []CachedImage
 	// Complete: Images is all that the runtime has.

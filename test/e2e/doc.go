@@ -1,7 +1,9 @@
 // Package e2e plays the main story on real nodes with faults: wrong, unsigned
 // and altered sticks, a full disk, a budget that cannot be met, kills of every
 // component, a kubelet that does not come up, an API server that is away, a step
-// that hangs, a node that comes back on the old version.
+// that hangs, a node that comes back on the old version. Situations of containers
+// (crashes, reboots, tags that moved, a registry that is stopped) are foretold by
+// `refit tags check` first, and compared with what kubelets then do.
 //
 // `make test` plays one story with one seeded kill; `make e2e` (REFIT_E2E=1)
 // plays the whole tables, clusters of other shapes, every updater beside those that

@@ -77,6 +77,7 @@ func TestMainJob(t *testing.T) {
 	step(t, "the update finishes by itself", func(t *testing.T) { finished(t, s, b, digest) })
 	step(t, "a DaemonSet brings the host service back where it is missing", func(t *testing.T) { daemonSet(t, s, b) })
 	step(t, "an older signed bundle is loaded by its trusted key and refused as an update", func(t *testing.T) { olderBundle(t, s) })
+	step(t, "what a crash runs, with the registry up and stopped, is foretold", func(t *testing.T) { foretold(t, s) })
 	if f := fired()[row.name]; !f.fired {
 		t.Errorf("the seeded kill %q did not fire: its moment was not seen, or the kill failed: %v", row.name, f.err)
 	}

@@ -230,7 +230,7 @@ func (f *checkFlags) templates(cmd *cobra.Command) ([]model.ImagePod, error) {
 			continue
 		}
 		p := model.ImagePod{Namespace: o.Namespace, Name: o.Name, OwnerKind: o.Kind, OwnerName: o.Name, Static: o.Static, HostNetwork: o.HostNetwork,
-			Critical: o.Critical, NodeSelector: o.NodeSelector}
+			Critical: o.Critical, NodeSelector: o.NodeSelector, Tolerates: o.Tolerates}
 		for _, u := range o.Uses {
 			p.Uses = append(p.Uses, u.ImageUse)
 		}

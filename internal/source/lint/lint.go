@@ -47,6 +47,7 @@ type Object struct {
 	Surges, AfterKill bool
 	// Labels of its pods.
 	Labels, NodeSelector map[string]string
+	Tolerates            []model.Toleration
 	Uses                 []Use
 	// Args of its containers, for settings of the API server.
 	Args []string

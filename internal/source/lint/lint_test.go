@@ -27,7 +27,8 @@ var sites = map[string]Site{
 	"T13": {Offline: true},
 	"T14": {Nodes: []model.ImageNode{
 		{Name: "n1", Complete: true, Labels: map[string]string{"kubernetes.io/hostname": "n1"}, Images: []model.CachedImage{{Names: []string{"reg.example/web:1.0"}}}},
-		{Name: "n2", Complete: true, Labels: map[string]string{"kubernetes.io/hostname": "n2"}}}},
+		{Name: "n2", Complete: true, Labels: map[string]string{"kubernetes.io/hostname": "n2"}},
+		{Name: "n3", Complete: true, Taints: []model.Taint{{Key: "only-some", Effect: "NoSchedule"}}}}},
 }
 
 var want = regexp.MustCompile(`# want (T\d\d) (\w+)$`)

@@ -81,6 +81,9 @@ func workload(o *Object, n *yaml.Node) bool {
 	o.Namespace = cmp.Or(o.Namespace, "default")
 	o.Labels = stringMap(pod, "metadata", "labels")
 	o.NodeSelector = stringMap(spec, "nodeSelector")
+	for _, t := range items(spec, "tolerations") {
+		o.Tolerates = append(o.Tolerates, model.Toleration{Key: text(t, "key"), Value: text(t, "value"), Effect: text(t, "effect"), Any: text(t, "operator") == "Exists"})
+	}
 	o.HostNetwork = isTrue(spec, "hostNetwork")
 	o.Static = o.Kind == "Pod" && staticPath(o.File)
 	o.Critical = CriticalPod(o.Namespace, text(spec, "priorityClassName"), o.Kind, o.HostNetwork)

@@ -196,7 +196,7 @@ func pullAfterKill(x *check) {
 		}
 		var without []string
 		for i := range x.site.Nodes {
-			if n := &x.site.Nodes[i]; n.Complete && covers(o.NodeSelector, n.Labels) && !has(n, name) {
+			if n := &x.site.Nodes[i]; n.Complete && o.goesTo(n) && !has(n, name) {
 				without = append(without, n.Name)
 			}
 		}
@@ -205,6 +205,12 @@ func pullAfterKill(x *check) {
 				"preload it: a PinnedImageSet with this image for these nodes, then roll out")
 		}
 	})
+}
+
+// goesTo reports whether a node takes pods of the object.
+func (o *Object) goesTo(n *model.ImageNode) bool {
+	p := model.ImagePod{Tolerates: o.Tolerates}
+	return p.Bears(n.Taints) && covers(o.NodeSelector, n.Labels)
 }
 
 func covers(selector, labels map[string]string) bool {

@@ -211,8 +211,17 @@ func TestAsk(t *testing.T) {
 		"one more replica: the worst node counts":                     {[]step{func(w *world) { w.empty(1) }}, ScaleUp, Down, "fails - NotCached"},
 		"one more replica where all have it":                          {nil, ScaleUp, Down, "same a Cached"},
 		"a cordoned node takes no replica":                            {[]step{func(w *world) { w.empty(1); w.site.Nodes[1].Takes = false }}, ScaleUp, Down, "same a Cached"},
-		"a node selector keeps a replica where the image is":          {[]step{func(w *world) { w.empty(1); w.pod.NodeSelector = map[string]string{"kubernetes.io/hostname": "n1"} }}, ScaleUp, Down, "same a Cached"},
-		"no other node takes it":                                      {[]step{func(w *world) { w.site.Nodes[1].Takes = false }}, Reschedule, Up, "none - NoNode"},
+		"a taint keeps a replica where the image is": {[]step{func(w *world) {
+			w.empty(1)
+			w.site.Nodes[1].Taints = []model.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}
+		}}, ScaleUp, Down, "same a Cached"},
+		"a pod that bears the taint may go there": {[]step{func(w *world) {
+			w.empty(1)
+			w.site.Nodes[1].Taints = []model.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}
+			w.pod.Tolerates = []model.Toleration{{Key: "k", Any: true}}
+		}}, ScaleUp, Down, "fails - NotCached"},
+		"a node selector keeps a replica where the image is": {[]step{func(w *world) { w.empty(1); w.pod.NodeSelector = map[string]string{"kubernetes.io/hostname": "n1"} }}, ScaleUp, Down, "same a Cached"},
+		"no other node takes it":                             {[]step{func(w *world) { w.site.Nodes[1].Takes = false }}, Reschedule, Up, "none - NoNode"},
 		// what is not started
 		"an ephemeral container is never started again":      {[]step{func(w *world) { w.use().Kind = model.UseEphemeral }}, Reboot, Up, "none - NotStarted"},
 		"an init container is not run again by a crash":      {[]step{func(w *world) { w.use().Kind = model.UseInit }}, Crash, Up, "none - NotStarted"},

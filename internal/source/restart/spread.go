@@ -37,7 +37,7 @@ func (o *Oracle) spread(q *question, a model.RestartAnswer) model.RestartAnswer 
 
 func (o *Oracle) keyOf(q *question) spreadKey {
 	k := spreadKey{image: q.use.Image, policy: string(q.policy), event: q.event, registry: q.registry, runs: q.use.Runs, static: q.pod.Static,
-		secrets: strings.Join(secretsOf(q.pod), ","), selector: fmt.Sprint(q.pod.NodeSelector)}
+		secrets: strings.Join(secretsOf(q.pod), ","), selector: fmt.Sprint(q.pod.NodeSelector, q.pod.Tolerates)}
 	if q.home != nil {
 		k.form = q.home.Runtime + "/" + q.home.Arch
 		k.home = q.home.Name
@@ -71,7 +71,7 @@ func (o *Oracle) anywhere(q *question, a model.RestartAnswer) model.RestartAnswe
 	var on []string
 	asked := 0
 	for _, n := range o.order {
-		if !n.Takes || !matches(q.pod.NodeSelector, n.Labels) || q.event == Reschedule && n == q.home {
+		if !takes(n, q.pod) || q.event == Reschedule && n == q.home {
 			continue
 		}
 		asked++
@@ -91,6 +91,10 @@ func (o *Oracle) anywhere(q *question, a model.RestartAnswer) model.RestartAnswe
 		a.Nodes = on
 	}
 	return a
+}
+
+func takes(n *node, p *model.ImagePod) bool {
+	return n.Takes && p.Bears(n.Taints) && matches(p.NodeSelector, n.Labels)
 }
 
 func matches(selector, labels map[string]string) bool {

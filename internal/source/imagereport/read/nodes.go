@@ -49,6 +49,7 @@ func node(n *corev1.Node, k *Kubelet) nodeFacts {
 			out.Pressure = c.Status == corev1.ConditionTrue
 		}
 	}
+	out.Taints = taints(n)
 	limit := maxImages
 	if k != nil {
 		out.Verification, out.Allowed = k.Verification, k.Allowed
@@ -57,6 +58,17 @@ func node(n *corev1.Node, k *Kubelet) nodeFacts {
 		}
 	}
 	images(&out.ImageNode, n.Status.Images, limit)
+	return out
+}
+
+// taints that keep pods off; that of a cordon is Takes.
+func taints(n *corev1.Node) []model.Taint {
+	var out []model.Taint
+	for _, t := range n.Spec.Taints {
+		if t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != corev1.TaintNodeUnschedulable {
+			out = append(out, model.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+		}
+	}
 	return out
 }
 

@@ -48,6 +48,9 @@ func spec(pod *model.ImagePod, s *corev1.PodSpec) {
 	for _, r := range s.ImagePullSecrets {
 		pod.Secrets = append(pod.Secrets, r.Name)
 	}
+	for _, t := range s.Tolerations {
+		pod.Tolerates = append(pod.Tolerates, model.Toleration{Key: t.Key, Value: t.Value, Effect: string(t.Effect), Any: t.Operator == corev1.TolerationOpExists})
+	}
 	for i := range s.InitContainers {
 		c := &s.InitContainers[i]
 		kind := model.UseInit

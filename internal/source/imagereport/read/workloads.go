@@ -123,7 +123,7 @@ func lintObject(o lint.Object, kind string, meta *metav1.ObjectMeta, labels map[
 	p := model.ImagePod{Namespace: meta.Namespace, OwnerKind: kind, Static: o.Static}
 	spec(&p, s)
 	o.Kind, o.Namespace, o.Name = kind, meta.Namespace, meta.Name
-	o.HostNetwork, o.Critical, o.NodeSelector, o.Labels = s.HostNetwork, p.Critical, s.NodeSelector, labels
+	o.HostNetwork, o.Critical, o.NodeSelector, o.Tolerates, o.Labels = s.HostNetwork, p.Critical, s.NodeSelector, p.Tolerates, labels
 	o.Off = lint.OffOf(meta.Annotations[lint.OffAnnotation])
 	for _, u := range p.Uses {
 		if u.Kind != model.UseEphemeral {

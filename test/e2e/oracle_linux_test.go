@@ -1,0 +1,308 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/internal/lab/scenario"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/source/restart"
+)
+
+// situation is one thing that happens to a container. What refit foretells is
+// asked before it is brought about, and compared with what the kubelet then does.
+type situation struct {
+	name string
+	// app names the Deployment and its repository.
+	app, event, registry string
+	// policy of the container; pinned names it by digest.
+	policy corev1.PullPolicy
+	pinned bool
+	// anywhere lets it run on both workers; it begins on n2.
+	anywhere bool
+	// change the world before anybody is asked.
+	change func(f *foreseen, t *testing.T)
+	// bring the event about.
+	bring func(f *foreseen, t *testing.T)
+	// want is what this situation is about: a prediction of something else, or of
+	// nothing, does not count. After is the image that is to run then.
+	want  string
+	after string
+}
+
+// Twelve situations and some, R3.39 to R3.46, R3.69, R3.72. The first three are
+// part of the story of `make test`.
+func situations() []situation {
+	const always, ifNotPresent, never = corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever
+	return []situation{
+		{name: "a crash with policy Always runs the tag as it means now", app: "moved", event: restart.Crash, registry: restart.Up, policy: always,
+			change: (*foreseen).move, bring: (*foreseen).crash, want: model.OutcomeChanges, after: "b"},
+		{name: "a crash with the registry stopped starts what is on the node", app: "stopped", event: restart.Crash, registry: restart.Down, policy: ifNotPresent,
+			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
+		{name: "a crash with policy Always and the registry stopped starts nothing", app: "always", event: restart.Crash, registry: restart.Down, policy: always,
+			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeFails},
+		{name: "a crash does not see that the tag moved in the registry", app: "unseen", event: restart.Crash, registry: restart.Up, policy: ifNotPresent,
+			change: (*foreseen).move, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
+		{name: "a crash runs another image when another pod's pull moved the tag on the node", app: "other", event: restart.Crash, registry: restart.Down, policy: ifNotPresent,
+			change: func(f *foreseen, t *testing.T) {
+				f.move(t)
+				f.deploy(t, "other-puller", f.image(), always, false)
+				f.stop(t)
+			}, bring: (*foreseen).crash, want: model.OutcomeChanges, after: "b"},
+		{name: "a digest starts with the registry stopped", app: "digest", event: restart.Crash, registry: restart.Down, policy: ifNotPresent, pinned: true,
+			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
+		{name: "a digest with policy Always does not", app: "digestalways", event: restart.Crash, registry: restart.Down, policy: always, pinned: true,
+			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeFails},
+		{name: "a digest with policy Always runs the same though the tag moved", app: "digestup", event: restart.Crash, registry: restart.Up, policy: always, pinned: true,
+			change: (*foreseen).move, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
+		{name: "a pod that is made again on its node takes the copy that is there", app: "recreate", event: restart.Recreate, registry: restart.Down, policy: ifNotPresent,
+			change: (*foreseen).stop, bring: (*foreseen).remake, want: model.OutcomeSame, after: "a"},
+		{name: "a pod that moves to a node without the image does not start with the registry stopped", app: "lacks", event: restart.Reschedule, registry: restart.Down, policy: ifNotPresent, anywhere: true,
+			change: (*foreseen).stop, bring: (*foreseen).moveAway, want: model.OutcomeFails},
+		{name: "a pod that moves to a node without the image runs the moved tag", app: "differs", event: restart.Reschedule, registry: restart.Up, policy: ifNotPresent, anywhere: true,
+			change: (*foreseen).move, bring: (*foreseen).moveAway, want: model.OutcomeChanges, after: "b"},
+		{name: "a pod with policy Never does not start where the image is not, with the registry up", app: "never", event: restart.Reschedule, registry: restart.Up, policy: never, anywhere: true,
+			bring: (*foreseen).moveAway, want: model.OutcomeFails},
+		{name: "one more replica lands where the image is not, and runs the moved tag", app: "scaled", event: restart.ScaleUp, registry: restart.Up, policy: ifNotPresent, anywhere: true,
+			change: (*foreseen).move, bring: (*foreseen).oneMore, want: model.OutcomeChanges, after: "b"},
+		{name: "a node that never had the image runs the moved tag", app: "newnode", event: restart.NewNode, registry: restart.Up, policy: ifNotPresent, anywhere: true,
+			change: (*foreseen).move, bring: (*foreseen).oneMore, want: model.OutcomeChanges, after: "b"},
+		{name: "an image that somebody removed from the node is missed at the next crash", app: "removed", event: restart.Crash, registry: restart.Down, policy: ifNotPresent,
+			change: func(f *foreseen, t *testing.T) { f.stop(t); f.remove(t) }, bring: (*foreseen).crash, want: model.OutcomeFails},
+		{name: "a reboot with the registry stopped starts a digest", app: "rebootdigest", event: restart.Reboot, registry: restart.Down, policy: ifNotPresent, pinned: true,
+			change: (*foreseen).stop, bring: (*foreseen).reboot, want: model.OutcomeSame, after: "a"},
+		{name: "a reboot with the registry stopped does not start what has policy Always", app: "rebootalways", event: restart.Reboot, registry: restart.Down, policy: always,
+			change: (*foreseen).stop, bring: (*foreseen).reboot, want: model.OutcomeFails},
+	}
+}
+
+// inStory is how many of the situations `make test` brings about.
+const inStory = 3
+
+// foretold plays the situations of the story in its lab.
+func foretold(t *testing.T, s *scenario.Scenario) {
+	w := newSite(t, s)
+	for _, c := range situations()[:inStory] {
+		t.Run(c.name, func(t *testing.T) { w.play(t, c) })
+	}
+}
+
+// TestOracle brings about every situation, and keeps what was foretold and what
+// came in results/oracle.json.
+func TestOracle(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("the story plays three of the situations; all of them: make e2e")
+	}
+	s := start(t, "oracle", 3)
+	w := newSite(t, s)
+	for _, c := range situations() {
+		t.Run(c.name, func(t *testing.T) { w.play(t, c) })
+	}
+	text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "kubernetes": from, "situations": w.kept}, "", "  ")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join("results", "oracle.json"), append(text, '\n'), 0o644))
+}
+
+// kept is one situation as results/ has it.
+type kept struct {
+	Situation string `json:"situation"`
+	Event     string `json:"event"`
+	Registry  string `json:"registry"`
+	// Foretold outcome, image and reason; Came is what the kubelet did.
+	Foretold string `json:"foretold"`
+	To       string `json:"to,omitempty"`
+	Why      string `json:"why"`
+	Came     string `json:"came"`
+	Ran      string `json:"ran,omitempty"`
+	Matched  bool   `json:"matched"`
+}
+
+// play one situation.
+func (w *registrySite) play(t *testing.T, c situation) {
+	w.up(t)
+	f := &foreseen{registrySite: w, c: c, digests: map[string]string{}}
+	f.push(t, "a")
+	f.prepare(t)
+	f.before = f.pod(t, c.app)
+	if got := f.before.digest; got != f.digests["a"] {
+		t.Fatalf("before anything happened %q runs, not %q", got, f.digests["a"])
+	}
+	if c.change != nil {
+		c.change(f, t)
+	}
+	row := f.ask(t)
+	t.Logf("foretold: %s %s: %s", row.Outcome, row.To, row.Why)
+	if row.Outcome != c.want || c.after != "" && row.To != f.digests[c.after] {
+		t.Errorf("foretold %s %s, this situation is about %s %s", row.Outcome, row.To, c.want, f.digests[c.after])
+	}
+	c.bring(f, t)
+	came := f.came(t)
+	t.Logf("came: %s %s", came.outcome(f.before), came.digest)
+	k := kept{Situation: c.name, Event: c.event, Registry: c.registry, Foretold: row.Outcome, To: row.To, Why: row.Why, Came: came.outcome(f.before), Ran: came.digest}
+	k.Matched = k.Foretold == k.Came && (k.To == "" || k.To == k.Ran)
+	w.kept = append(w.kept, k)
+	if !k.Matched {
+		t.Errorf("foretold %s %s (%s), and %s %s came", k.Foretold, k.To, k.Why, k.Came, k.Ran)
+	}
+	f.clean(t)
+}
+
+// foreseen is a situation while it is played.
+type foreseen struct {
+	*registrySite
+	c       situation
+	digests map[string]string // by the letter of the image
+	before  seenPod
+	made    []string
+}
+
+func (f *foreseen) repository() string { return registryAddress + "/" + f.c.app + "/web" }
+
+// image is the reference of the situation's container.
+func (f *foreseen) image() string {
+	if f.c.pinned {
+		return f.repository() + "@" + f.digests["a"]
+	}
+	return f.repository() + ":1.0"
+}
+
+// prepare has the container run image a on n2.
+func (f *foreseen) prepare(t *testing.T) {
+	t.Helper()
+	if f.c.policy == corev1.PullNever { // somebody else brought it to the node
+		f.deploy(t, f.c.app+"-first", f.image(), corev1.PullIfNotPresent, false)
+	}
+	if f.c.anywhere {
+		f.cordon(t, "n3", true)
+		defer f.cordon(t, "n3", false)
+	}
+	f.deploy(t, f.c.app, f.image(), f.c.policy, f.c.anywhere)
+}
+
+// deploy makes a Deployment of one replica, and waits until it runs.
+func (f *foreseen) deploy(t *testing.T, name, image string, policy corev1.PullPolicy, anywhere bool) {
+	t.Helper()
+	one, grace := int32(1), int64(1)
+	labels := map[string]string{"app": name}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: oracleNamespace, Name: name}, Spec: appsv1.DeploymentSpec{Replicas: &one,
+		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{Name: "web", Image: image, ImagePullPolicy: policy}}}}}}
+	if !anywhere {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "n2"}
+	}
+	must(t, f.s.Client.Create(t.Context(), d))
+	f.made = append(f.made, name)
+	eventually(t, time.Minute, name+" runs", func() (bool, string) {
+		p, said := f.look(t, name, "")
+		return p.digest != "" && p.running, said
+	})
+}
+
+// move lets the tag mean image b in the registry.
+func (f *foreseen) move(t *testing.T) { f.push(t, "b") }
+
+func (f *foreseen) push(t *testing.T, letter string) {
+	t.Helper()
+	f.digests[letter] = f.publish(t, f.c.app+"/web:1.0", f.c.app+" "+letter)
+}
+
+func (f *foreseen) stop(*testing.T) { f.registry.Stop() }
+
+func (f *foreseen) crash(t *testing.T) {
+	t.Helper()
+	must(t, f.s.KillContainer(t.Context(), f.before.node, oracleNamespace, f.before.name, "web"))
+}
+
+func (f *foreseen) remake(t *testing.T) {
+	t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: oracleNamespace, Name: f.before.name}}
+	must(t, f.s.Client.Delete(t.Context(), p))
+}
+
+// moveAway makes the pod again on the other worker.
+func (f *foreseen) moveAway(t *testing.T) {
+	t.Helper()
+	f.cordon(t, f.before.node, true)
+	f.remake(t)
+}
+
+// oneMore adds a replica, for which only the other worker has room.
+func (f *foreseen) oneMore(t *testing.T) {
+	t.Helper()
+	f.cordon(t, f.before.node, true)
+	var d appsv1.Deployment
+	must(t, f.s.Client.Get(t.Context(), client.ObjectKey{Namespace: oracleNamespace, Name: f.c.app}, &d))
+	patch := client.MergeFrom(d.DeepCopy())
+	two := int32(2)
+	d.Spec.Replicas = &two
+	must(t, f.s.Client.Patch(t.Context(), &d, patch))
+}
+
+// remove takes the image off its node, and waits until the node says so: a list
+// that is older than the container proves nothing.
+func (f *foreseen) remove(t *testing.T) {
+	t.Helper()
+	must(t, f.s.RemoveImage(t.Context(), f.before.node, f.image()))
+	eventually(t, 3*time.Minute, "the node's list is without the image", func() (bool, string) {
+		a, err := f.forecast(t)
+		return err == nil && a.Outcome != model.OutcomeSame, fmt.Sprintf("%s %v", a.Outcome, err)
+	})
+}
+
+// reboot the node, and give it its way to the registry again.
+func (f *foreseen) reboot(t *testing.T) {
+	t.Helper()
+	must(t, f.s.Lab.Reboot(t.Context(), f.before.node))
+	f.listen(t, f.before.node)
+}
+
+func (f *foreseen) clean(t *testing.T) {
+	t.Helper()
+	for _, name := range f.made {
+		must(t, client.IgnoreNotFound(f.s.Client.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: oracleNamespace, Name: name}}, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+	}
+	for _, n := range []string{"n2", "n3"} {
+		f.cordon(t, n, false)
+	}
+}
+
+// ask is what refit foretells, by its command line.
+func (f *foreseen) ask(t *testing.T) render.ForecastRow {
+	t.Helper()
+	row, err := f.forecast(t)
+	must(t, err)
+	return row
+}
+
+func (f *foreseen) forecast(t *testing.T) (render.ForecastRow, error) {
+	t.Helper()
+	file := f.s.Path("published-" + f.c.app + ".json")
+	text, err := json.Marshal(map[string]any{"repository": f.repository(), "tags": f.answers(t, f.c.app+"/web", "1.0")})
+	must(t, err)
+	must(t, os.WriteFile(file, text, 0o600))
+	r, err := f.s.Run(t.Context(), "tags", "check", "-n", oracleNamespace, "--event", f.c.event, "--registry", f.c.registry, "--published", file, "-o", "json")
+	if err != nil {
+		return render.ForecastRow{}, err
+	}
+	var v render.Forecast
+	if err := json.Unmarshal([]byte(r.Stdout), &v); err != nil {
+		return render.ForecastRow{}, fmt.Errorf("tags check: exit code %d: %w: %s%s", r.Code, err, r.Stdout, r.Stderr)
+	}
+	for _, row := range v.Answers {
+		if row.Pod == oracleNamespace+"/"+f.before.name && row.Container == "web" {
+			return row, nil
+		}
+	}
+	return render.ForecastRow{}, fmt.Errorf("tags check says nothing of pod %s:\n%s", f.before.name, r.Stdout)
+}
