@@ -52,7 +52,7 @@ func rootOf(name string, o *options) *cobra.Command {
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
 		newRollback(o), newExplain(o), newGate(o), newVersion(o), newSelfImage(o),
-		bundlecmd.New(), bundlecmd.NewKeys(), bootcmd.New(&o.Access), tagscmd.New(&o.Access),
+		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), bootcmd.New(&o.Access), tagscmd.New(&o.Access),
 	)
 	root.AddCommand(steer.New(&o.Access)...)
 	labs := labcmd.New()

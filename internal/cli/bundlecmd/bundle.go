@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
@@ -16,14 +17,14 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// New is `refit bundle`.
-func New() *cobra.Command {
+// New is `refit bundle`; a cluster is only asked for its tracks.
+func New(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bundle", Short: "Make, look at, check, sign and write bundles",
 		Long: "A bundle is one file with all that an update needs: images, node binaries, their hashes and signatures.\nIts digest is that of its top manifest; whoever approves it approves every byte.",
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCreate(), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite())
+	c.AddCommand(newCreate(a), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite())
 	return c
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
@@ -27,7 +28,7 @@ type result struct {
 func refit(t *testing.T, args ...string) result {
 	t.Helper()
 	root := &cobra.Command{Use: "refit", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(New(), NewKeys())
+	root.AddCommand(New(&cluster.Access{}), NewKeys())
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errOut)

@@ -1,14 +1,17 @@
 package bundlecmd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -23,11 +26,15 @@ SOURCE is one of
   bundle:FILE                 everything of another bundle
   payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, containerd, runc, cni-plugins (a tar),
                               file.NAME for a NodeConfig, or your own
+  tracks:[FILE]               what the cluster's ImageTracks have approved, or those in a file (kubectl get imagetracks -o yaml)
   resources:PATH              manifests, a file or a folder: the controller applies them, before or after the nodes
 NAME=SOURCE gives the one image of a source another name.
 
 --manifests PATH checks manifests against the images (refit tags lint lists the rules): an error refuses the bundle before
 a byte is copied, a warning is printed; with --strict a warning refuses too.
+
+--from-tracks is the source tracks: of the cluster. Every image that the tracks' workloads ask for must be in the bundle then:
+what lacks is named, and nothing is written.
 
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or given with --group.
 An interrupted run is taken up by the next one with the same sources.`
@@ -38,17 +45,18 @@ type createFlags struct {
 	groups              []string
 	have, base          string
 	lint                lintFlags
+	tracks              fromTracks
+	fromTracks          bool
 	opts                write.Options
 }
 
-func newCreate() *cobra.Command {
-	var f createFlags
+func newCreate(a *cluster.Access) *cobra.Command {
+	f := createFlags{tracks: fromTracks{access: a}}
 	c := &cobra.Command{
 		Use:     "create --output FILE --key KEY SOURCE...",
 		Short:   "Make a bundle from image layouts, archives, registries and files",
 		Long:    createLong,
 		Example: "  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm",
-		Args:    args(cobra.MinimumNArgs(1)),
 		RunE:    func(c *cobra.Command, sources []string) error { return f.run(c, sources) },
 	}
 	fl := c.Flags()
@@ -61,6 +69,8 @@ func newCreate() *cobra.Command {
 	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to take, for example linux/amd64 (default all that the sources have)")
 	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
 	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
+	fl.BoolVar(&f.fromTracks, "from-tracks", false, "take what the cluster's ImageTracks have approved (the source tracks:)")
+	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "of tracks take the image to go back to as well")
 	f.lint.add(fl)
 	fl.StringVar(&f.have, "have", "", "not available yet")
 	fl.StringVar(&f.base, "base", "", "not available yet")
@@ -73,12 +83,24 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	f.opts.Sources = sources
+	if f.fromTracks {
+		sources = append(sources, tracksPrefix)
+	}
+	if len(sources) == 0 {
+		return exit.Usagef("no source given: what shall the bundle hold?")
+	}
+	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
+	var err error
+	if f.opts.Sources, err = f.tracks.expand(c.Context(), sources); err != nil {
+		return err
+	}
 	f.opts.Warn = func(s string) { fmt.Fprintln(c.ErrOrStderr(), "warning: "+s) }
 	if err := f.lint.read(c); err != nil {
 		return err
 	}
-	f.opts.Accept = f.lint.accept
+	f.opts.Accept = func(m *bundle.Metadata) error {
+		return errors.Join(f.tracks.accept(m), f.lint.accept(m))
+	}
 	bar := newProgress(c.ErrOrStderr(), "creating")
 	h, err := write.Create(c.Context(), f.output, f.opts, bar.set)
 	bar.finish(err == nil)

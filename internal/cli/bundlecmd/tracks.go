@@ -1,0 +1,269 @@
+package bundlecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/source/track"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+// tracksPrefix begins a source that stands for what ImageTracks have approved:
+// of the cluster, or with a path those of a file.
+const tracksPrefix = "tracks:"
+
+// fromTracks are what tracks bring into a bundle, and what must be in it then.
+type fromTracks struct {
+	access   *cluster.Access
+	rollback bool
+	note     func(format string, a ...any)
+
+	// digests by name; needs of workloads that the tracks are for.
+	digests map[string]string
+	needs   []need
+}
+
+// need is an image that a workload asks for.
+type need struct {
+	workload, container, image string
+}
+
+// expand replaces the sources that stand for tracks.
+func (f *fromTracks) expand(ctx context.Context, sources []string) ([]string, error) {
+	var out []string
+	f.digests = map[string]string{}
+	for _, s := range sources {
+		path, ok := strings.CutPrefix(s, tracksPrefix)
+		if !ok {
+			out = append(out, s)
+			continue
+		}
+		tracks, err := f.tracks(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		for i := range tracks {
+			more, err := f.sourcesOf(&tracks[i])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, more...)
+		}
+	}
+	return out, nil
+}
+
+func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageTrack, error) {
+	if path != "" {
+		f.note("the workloads of the tracks in %s are not looked at: name their manifests with --manifests to have the bundle checked against them", path)
+		return readTracks(path)
+	}
+	c, err := f.access.Client()
+	if err != nil {
+		return nil, err
+	}
+	var l v1alpha1.ImageTrackList
+	if err := c.List(ctx, &l); err != nil {
+		return nil, cluster.ListError(err)
+	}
+	if len(l.Items) == 0 {
+		return nil, exit.With(exit.Blocked, errors.New("the cluster has no ImageTrack: make one, or name images as sources"))
+	}
+	for i := range l.Items {
+		if err := f.gather(ctx, c, &l.Items[i]); err != nil {
+			return nil, err
+		}
+	}
+	return l.Items, nil
+}
+
+// readTracks reads ImageTracks as kubectl get -o json or yaml writes them.
+func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, exit.Usage(err)
+	}
+	defer file.Close()
+	var out []v1alpha1.ImageTrack
+	d := utilyaml.NewYAMLOrJSONDecoder(file, 4096)
+	for {
+		var doc struct {
+			v1alpha1.ImageTrack `json:",inline"`
+			Items               []v1alpha1.ImageTrack `json:"items"`
+		}
+		err := d.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, exit.Usage(fmt.Errorf("%s: %w", path, err))
+		}
+		out = append(out, doc.Items...)
+		if doc.Kind == "ImageTrack" {
+			out = append(out, doc.ImageTrack)
+		}
+	}
+	if len(out) == 0 {
+		return nil, exit.Usagef("%s has no ImageTrack: write it with kubectl get imagetracks -o yaml", path)
+	}
+	return out, nil
+}
+
+// sourcesOf a track: its approved image under the followed tag and the long one.
+func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
+	st := &o.Status
+	switch {
+	case st.Approved == nil:
+		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s has approved nothing: refit tags status %s says why", o.Name, o.Name))
+	case o.Spec.Source == v1alpha1.SourceBundles:
+		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s takes its images from bundles: name that bundle as a source (bundle:FILE)", o.Name))
+	}
+	images := []v1alpha1.TrackedImage{*st.Approved}
+	if f.rollback && len(st.History) > 0 {
+		images = append(images, st.History[0])
+		images[1].Tag = "" // the followed tag is the approved one's
+	}
+	var out []string
+	for _, i := range images {
+		for _, text := range []string{i.Tag, i.LongTag} {
+			name := o.Spec.Repository + ":" + text
+			if text == "" || f.digests[name] == i.Digest {
+				continue
+			}
+			if other := f.digests[name]; other != "" {
+				return nil, exit.With(exit.Blocked, fmt.Errorf("two tracks have approved two images for %s: %s and %s; a tag names one image in a bundle", name, other, i.Digest))
+			}
+			f.digests[name] = i.Digest
+			out = append(out, name+"=docker://"+o.Spec.Repository+"@"+i.Digest)
+		}
+	}
+	return out, nil
+}
+
+// gather notes which images the targets of a track will ask for, once they have
+// what is approved.
+func (f *fromTracks) gather(ctx context.Context, c client.Client, o *v1alpha1.ImageTrack) error {
+	for i := range o.Spec.Targets {
+		t := &o.Spec.Targets[i]
+		selector := labels.Everything()
+		if t.Selector != nil {
+			var err error
+			if selector, err = metav1.LabelSelectorAsSelector(t.Selector); err != nil {
+				return exit.Usage(fmt.Errorf("track %s: %w", o.Name, err))
+			}
+		}
+		list := map[string]client.ObjectList{track.Deployment: &appsv1.DeploymentList{}, track.DaemonSet: &appsv1.DaemonSetList{},
+			track.StatefulSet: &appsv1.StatefulSetList{}, track.CronJob: &batchv1.CronJobList{}, track.StaticPod: &corev1.PodList{}}[t.Kind]
+		if err := c.List(ctx, list, client.InNamespace(t.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+			return cluster.ListError(err)
+		}
+		for _, w := range specsOf(list) {
+			if t.Name == "" || w.name == t.Name {
+				f.add(o, t.Kind+"/"+t.Namespace+"/"+w.name, w.spec)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fromTracks) add(o *v1alpha1.ImageTrack, workload string, spec *corev1.PodSpec) {
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			image := list[i].Image
+			if ref, err := tag.ParseRef(image); err == nil && ref.Repository == o.Spec.Repository && o.Status.Approved != nil {
+				image, _ = track.Rewrite(image, &track.Image{Digest: o.Status.Approved.Digest, Tag: o.Status.Approved.Tag})
+			}
+			n := need{workload, list[i].Name, image}
+			if !slices.Contains(f.needs, n) {
+				f.needs = append(f.needs, n)
+			}
+		}
+	}
+}
+
+// template of a workload's pods.
+type template struct {
+	name string
+	spec *corev1.PodSpec
+}
+
+func specsOf(list client.ObjectList) []template {
+	var out []template
+	switch l := list.(type) {
+	case *appsv1.DeploymentList:
+		for i := range l.Items {
+			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.Template.Spec})
+		}
+	case *appsv1.DaemonSetList:
+		for i := range l.Items {
+			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.Template.Spec})
+		}
+	case *appsv1.StatefulSetList:
+		for i := range l.Items {
+			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.Template.Spec})
+		}
+	case *batchv1.CronJobList:
+		for i := range l.Items {
+			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.JobTemplate.Spec.Template.Spec})
+		}
+	case *corev1.PodList:
+		for i := range l.Items {
+			if p := &l.Items[i]; p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+				out = append(out, template{strings.TrimSuffix(p.Name, "-"+p.Spec.NodeName), &p.Spec})
+			}
+		}
+	}
+	return out
+}
+
+// accept is the closure check: every image that a target of the tracks asks for
+// is in the bundle.
+func (f *fromTracks) accept(m *bundle.Metadata) error {
+	var missing []string
+	for _, n := range f.needs {
+		if !brings(m, n.image) {
+			missing = append(missing, fmt.Sprintf("%s asks for %s (container %s)", n.workload, n.image, n.container))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return exit.With(exit.Blocked, fmt.Errorf("the bundle was not made: it would lack %d images of the tracks' workloads: %s. Name them as sources (docker://REF), or track them",
+		len(missing), strings.Join(missing, "; ")))
+}
+
+// brings reports whether a bundle has what a reference asks for.
+func brings(m *bundle.Metadata, image string) bool {
+	want, err := tag.ParseRef(image)
+	if err != nil {
+		return false
+	}
+	if want.Tag == "" && want.Digest == "" {
+		want.Tag = "latest"
+	}
+	return slices.ContainsFunc(m.Images, func(i bundle.Image) bool {
+		have, err := tag.ParseRef(i.Name)
+		if err != nil || have.Repository != want.Repository {
+			return false
+		}
+		return want.Digest != "" && i.Digest == want.Digest || want.Digest == "" && have.Tag == want.Tag
+	})
+}

@@ -1,0 +1,197 @@
+package tagscmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+)
+
+// decision is what a person says about a digest of a track.
+type decision struct {
+	reason   string
+	anyOrder bool
+}
+
+func newApprove(a *cluster.Access) *cobra.Command {
+	var d decision
+	c := &cobra.Command{
+		Use: "approve TRACK DIGEST|LONGTAG", Short: "Take an image that a track has found, by its digest",
+		Long: `Approves a candidate of a track. What is approved is its digest as it was seen: if the tag moves before it is taken,
+the approval is dead. A long tag may be named for it; the digest is printed. Approving what was refused, or rolled back from,
+takes that back.`,
+		Example: "  refit tags approve shop-app 2.6.2-rev1-b5.2",
+		Args:    args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return approve(o, argv[1], d) })
+		},
+	}
+	c.Flags().BoolVar(&d.anyOrder, "any-order", false, "also if it is older than what runs, or nobody can tell")
+	c.Flags().StringVar(&d.reason, "reason", "", "why, for people")
+	return c
+}
+
+func newReject(a *cluster.Access) *cobra.Command {
+	var d decision
+	c := &cobra.Command{
+		Use: "reject TRACK DIGEST|LONGTAG", Short: "Refuse an image: the track never takes it, until it is approved",
+		Long: `Refuses a candidate of a track, by its digest. It stays refused wherever the tag moves; what is newer is judged anew.`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return reject(o, argv[1], d) })
+		},
+	}
+	c.Flags().StringVar(&d.reason, "reason", "", "why, for people")
+	return c
+}
+
+func newRollback(a *cluster.Access) *cobra.Command {
+	var d decision
+	c := &cobra.Command{
+		Use: "rollback TRACK", Short: "Go back to what a track ran before, and stay there until something newer comes",
+		Long: `Refuses the digest that a track's workloads are to run now: they go back to the one before it, which the nodes still
+hold. No look at the registry undoes that; a newer image does, or refit tags approve.`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return rollback(o, d) })
+		},
+	}
+	c.Flags().StringVar(&d.reason, "reason", "", "why, for people")
+	return c
+}
+
+// change a track's spec if it is still what was looked at, and print the digest
+// that is meant now.
+func change(cmd *cobra.Command, a *cluster.Access, name string, how func(*v1alpha1.ImageTrack) (digest string, err error)) error {
+	api, err := a.Client()
+	if err != nil {
+		return err
+	}
+	digest := ""
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		digest, err = changeOnce(cmd.Context(), api, name, how)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), digest)
+	a.Note("refit tags status %s shows how far it is", name)
+	return nil
+}
+
+func changeOnce(ctx context.Context, api client.Client, name string, how func(*v1alpha1.ImageTrack) (string, error)) (string, error) {
+	tracks, err := tracksOf(ctx, api, []string{name})
+	if err != nil {
+		return "", err
+	}
+	o := &tracks[0]
+	before := o.DeepCopy()
+	digest, err := how(o)
+	if err != nil {
+		return "", err
+	}
+	err = api.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.FieldOwnerCLI))
+	if err != nil && !apierrors.IsConflict(err) {
+		return "", fmt.Errorf("write track %s: %w", name, err)
+	}
+	return digest, err
+}
+
+// pick finds a candidate by its digest or long tag.
+func pick(o *v1alpha1.ImageTrack, what string) (*v1alpha1.TrackCandidate, error) {
+	var found []*v1alpha1.TrackCandidate
+	var have []string
+	for i := range o.Status.Candidates {
+		c := &o.Status.Candidates[i]
+		have = append(have, title(c.LongTag, c.Tag, c.Digest))
+		if c.Digest == what || c.LongTag == what && what != "" {
+			found = append(found, c)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, exit.Usagef("%s names %d candidates of track %s: name the digest", what, len(found), o.Name)
+	case o.Status.Approved != nil && (o.Status.Approved.Digest == what || o.Status.Approved.LongTag == what):
+		return nil, exit.Usagef("%s is what track %s runs already", what, o.Name)
+	}
+	return nil, exit.Usagef("track %s has no candidate %s; it has: %s", o.Name, what, orNone(have))
+}
+
+func approve(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
+	c, err := pick(o, what)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case c.Class == v1alpha1.ClassTagLies:
+		return "", exit.With(exit.Blocked, fmt.Errorf("%s cannot be approved: %s", what, c.Why))
+	case (c.Class == v1alpha1.ClassBackwards || c.Class == v1alpha1.ClassUnordered) && !d.anyOrder:
+		return "", exit.With(exit.Blocked, fmt.Errorf("%s is %s: %s. If that is meant: --any-order", what, c.Class, c.Why))
+	}
+	o.Spec.Refused = slices.DeleteFunc(o.Spec.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == c.Digest })
+	o.Spec.Approvals = slices.DeleteFunc(o.Spec.Approvals, func(x v1alpha1.TrackApproval) bool { return x.Digest == c.Digest || !isCandidate(o, x.Digest) })
+	o.Spec.Approvals = append(o.Spec.Approvals, v1alpha1.TrackApproval{Digest: c.Digest, Serial: c.Serial, AnyOrder: d.anyOrder, By: who(), Reason: d.reason})
+	return c.Digest, nil
+}
+
+func isCandidate(o *v1alpha1.ImageTrack, digest string) bool {
+	return slices.ContainsFunc(o.Status.Candidates, func(c v1alpha1.TrackCandidate) bool { return c.Digest == digest })
+}
+
+// who says it, as the machine knows; it is a note, not a proof.
+func who() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	name := strings.ToValidUTF8(u.Username, "")
+	return name[:min(len(name), 128)]
+}
+
+func reject(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
+	c, err := pick(o, what)
+	if err != nil {
+		return "", err
+	}
+	refuse(o, c.Digest, d.reason)
+	return c.Digest, nil
+}
+
+// maxRefused the API takes; the oldest make room.
+const maxRefused = 64
+
+func refuse(o *v1alpha1.ImageTrack, digest, reason string) {
+	o.Spec.Approvals = slices.DeleteFunc(o.Spec.Approvals, func(x v1alpha1.TrackApproval) bool { return x.Digest == digest })
+	o.Spec.Refused = slices.DeleteFunc(o.Spec.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == digest })
+	o.Spec.Refused = append(o.Spec.Refused, v1alpha1.TrackRefusal{Digest: digest, Reason: reason})
+	o.Spec.Refused = o.Spec.Refused[max(0, len(o.Spec.Refused)-maxRefused):]
+}
+
+func rollback(o *v1alpha1.ImageTrack, d decision) (string, error) {
+	if o.Status.Approved == nil {
+		return "", exit.With(exit.Blocked, errors.New("nothing is approved, so there is nothing to go back from"))
+	}
+	for i := range o.Status.History {
+		h := o.Status.History[i].Digest
+		if !slices.ContainsFunc(o.Spec.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == h }) &&
+			!slices.ContainsFunc(o.Status.RolledBack, func(r v1alpha1.RolledBack) bool { return r.Digest == h }) {
+			refuse(o, o.Status.Approved.Digest, d.reason)
+			return h, nil
+		}
+	}
+	return "", exit.With(exit.Blocked, fmt.Errorf("track %s remembers nothing that it ran before and that was not left: approve another digest instead", o.Name))
+}
