@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/labcmd"
 	"github.com/refit-dev/refit/internal/cli/steer"
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
+	"github.com/refit-dev/refit/internal/cli/trackscmd"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -49,10 +50,12 @@ func rootOf(name string, o *options) *cobra.Command {
 	pf := root.PersistentFlags()
 	pf.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
+	tags := tagscmd.New(&o.Access)
+	tags.AddCommand(trackscmd.New(&o.Access)...)
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
 		newRollback(o), newExplain(o), newGate(o), newVersion(o), newSelfImage(o),
-		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), bootcmd.New(&o.Access), tagscmd.New(&o.Access),
+		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), bootcmd.New(&o.Access), tags,
 	)
 	root.AddCommand(steer.New(&o.Access)...)
 	labs := labcmd.New()

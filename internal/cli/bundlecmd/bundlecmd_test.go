@@ -181,7 +181,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bundle create --output b oci:layout", "--key KEY is missing"},
 		{"bundle create --output b --key keys/refit.pub oci:layout", "PRIVATE KEY"},
 		{"bundle create --output b --key none oci:layout", "no such file"},
-		{"bundle create --output b --unsigned", "requires at least 1 arg"},
+		{"bundle create --output b --unsigned", "no source given"},
 		{"bundle create --output b --unsigned chart:x", "not available yet"},
 		{"bundle create --output b --unsigned --base x oci:layout", "not available yet"},
 		{"bundle create --output b --unsigned --group x oci:layout", "GROUP=PATTERN"},

@@ -206,28 +206,35 @@ type template struct {
 
 func specsOf(list client.ObjectList) []template {
 	var out []template
+	add := func(name string, spec *corev1.PodSpec) { out = append(out, template{name, spec}) }
 	switch l := list.(type) {
 	case *appsv1.DeploymentList:
 		for i := range l.Items {
-			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.Template.Spec})
+			add(l.Items[i].Name, &l.Items[i].Spec.Template.Spec)
 		}
 	case *appsv1.DaemonSetList:
 		for i := range l.Items {
-			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.Template.Spec})
+			add(l.Items[i].Name, &l.Items[i].Spec.Template.Spec)
 		}
 	case *appsv1.StatefulSetList:
 		for i := range l.Items {
-			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.Template.Spec})
+			add(l.Items[i].Name, &l.Items[i].Spec.Template.Spec)
 		}
 	case *batchv1.CronJobList:
 		for i := range l.Items {
-			out = append(out, template{l.Items[i].Name, &l.Items[i].Spec.JobTemplate.Spec.Template.Spec})
+			add(l.Items[i].Name, &l.Items[i].Spec.JobTemplate.Spec.Template.Spec)
 		}
 	case *corev1.PodList:
-		for i := range l.Items {
-			if p := &l.Items[i]; p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
-				out = append(out, template{strings.TrimSuffix(p.Name, "-"+p.Spec.NodeName), &p.Spec})
-			}
+		return staticPods(l.Items)
+	}
+	return out
+}
+
+func staticPods(pods []corev1.Pod) []template {
+	var out []template
+	for i := range pods {
+		if p := &pods[i]; p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+			out = append(out, template{strings.TrimSuffix(p.Name, "-"+p.Spec.NodeName), &p.Spec})
 		}
 	}
 	return out

@@ -17,7 +17,7 @@ func New(a *cluster.Access) *cobra.Command {
 (2.6.2-rev1), run the digest, name by the long tag (2.6.2-rev1-b5.1).`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCompare(a), newSort(a), newPlan(a), newRetain(a), newLint(a), newCheck(a), newStatus(a), newApprove(a), newReject(a), newRollback(a))
+	c.AddCommand(newCompare(a), newSort(a), newPlan(a), newRetain(a), newLint(a), newCheck(a))
 	return c
 }
 

@@ -137,23 +137,26 @@ func withDigest(list []*kept, n *kept) *kept {
 func predecessor(t Track, old []*kept, n *kept, used map[*kept]bool) *kept {
 	var best *kept
 	for _, o := range old {
-		if o.repository != n.repository || used[o] || o.variant() != n.variant() {
-			continue
-		}
-		for _, x := range o.tags {
-			for _, y := range n.tags {
-				if x.Text == y.Text {
-					return o
-				}
+		switch {
+		case o.repository != n.repository || used[o] || o.variant() != n.variant():
+		case o.shares(n):
+			return o
+		case best == nil:
+			best = o
+		default:
+			if c, _ := Classify(t, &best.Image, &o.Image); c == NewVersion || c == ImageFix || c == Rebuild {
+				best = o
 			}
-		}
-		if best == nil {
-			best = o
-		} else if c, _ := Classify(t, &best.Image, &o.Image); c == NewVersion || c == ImageFix || c == Rebuild {
-			best = o
 		}
 	}
 	return best
+}
+
+// shares reports whether two images had one of their tags each in its turn.
+func (k *kept) shares(n *kept) bool {
+	return slices.ContainsFunc(k.tags, func(x tag.Tag) bool {
+		return slices.ContainsFunc(n.tags, func(y tag.Tag) bool { return x.Text == y.Text })
+	})
 }
 
 // Sentence for people: 12 rebuilds, 3 of them security, 2 image fixes, 1 new

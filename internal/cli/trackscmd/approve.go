@@ -1,4 +1,4 @@
-package tagscmd
+package trackscmd
 
 import (
 	"context"
