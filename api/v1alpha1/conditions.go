@@ -53,6 +53,7 @@ const (
 	ReasonAPIRemoved            = "APIRemoved"
 	ReasonWebhookBlocks         = "WebhookBlocks"
 	ReasonImagePullAlways       = "ImagePullAlways"
+	ReasonMovingTag             = "MovingTag"
 	ReasonCheckUnknown          = "CheckUnknown"
 	ReasonRiskExpired           = "RiskExpired"
 	ReasonRiskNotAcceptable     = "RiskNotAcceptable"

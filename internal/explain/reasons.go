@@ -79,6 +79,7 @@ var Reasons = []Reason{
 	{"InvalidKey", "A key of a TrustPolicy is not an Ed25519 public key in PEM.", "Put the text of refit.pub there; the message names the key."},
 	{"Loading", "Images are written into the node's runtime and pinned.", "Wait."},
 	{"MachineChanged", "Cluster API asks about a Machine that is not, or is no longer, as it says: it was changed, is being deleted, or is not in an update.", "Wait: Cluster API asks again."},
+	{"MovingTag", "Something that a node needs names its image by a tag that may move: a restart may run another image.", "Name the image by its digest too (repository:tag@sha256:...); the message names workload and image. refit tags lint --rules explains the rule."},
 	{"NoSource", "The node needs parts of the bundle, and neither a medium nor a peer has them.", "Plug the stick into any node; check that agents reach each other on TCP port 7946."},
 	{"NoUpdater", "No updater can make this change in place, so nothing starts.", "The message names the field and why; change the target, or add an updater."},
 	{"NodeHeld", "A person holds this node: no update starts on it. Other nodes go on, and the update is complete when it was released and updated too.", "refit release NODE, when the reason that the message gives is gone."},

@@ -72,7 +72,7 @@ type Gatherer struct {
 // asked again.
 type looks struct {
 	// pods by update.
-	pods  map[types.UID]*memo[look.Survey]
+	pods  map[types.UID]*memo[survey]
 	hooks memo[[]gate.Webhook]
 	apis  memo[[]gate.RemovedAPI]
 }
@@ -80,15 +80,15 @@ type looks struct {
 // maxSurveys are kept: updates that wait at the gate are few.
 const maxSurveys = 8
 
-func (l *looks) of(uid types.UID) *memo[look.Survey] {
+func (l *looks) of(uid types.UID) *memo[survey] {
 	if len(l.pods) > maxSurveys {
 		l.pods = nil
 	}
 	if l.pods == nil {
-		l.pods = map[types.UID]*memo[look.Survey]{}
+		l.pods = map[types.UID]*memo[survey]{}
 	}
 	if l.pods[uid] == nil {
-		l.pods[uid] = &memo[look.Survey]{}
+		l.pods[uid] = &memo[survey]{}
 	}
 	return l.pods[uid]
 }
@@ -107,11 +107,11 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
 	rules := look.RulesOf(u.Spec.Drain)
 	key := fmt.Sprintf("%d %s", u.Generation, in.PlanDigest)
-	survey, err := g.looks.of(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (look.Survey, error) {
-		return look.Pods(ctx, g.Live, drained, rules)
+	all, err := g.looks.of(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (survey, error) {
+		return surveyOf(ctx, g.Live, drained, rules)
 	})
-	in.Pulls, in.DrainVerdicts = survey.Pulls, drain.Preflight(survey.Pods, rules.Options())
-	missing(in, err, "budgets", "image-pulls")
+	in.Pulls, in.Images, in.DrainVerdicts = all.Pulls, all.images, drain.Preflight(all.Pods, rules.Options())
+	missing(in, err, "budgets", "image-pulls", "image-references")
 	in.Webhooks, err = g.looks.hooks.get(ctx, w.Now, max(lookEvery, stretch), "", func(ctx context.Context) ([]gate.Webhook, error) {
 		return look.Webhooks(ctx, g.Live)
 	})

@@ -57,12 +57,18 @@ func TestClusterChecks(t *testing.T) {
 		"a webhook with backends on two nodes":         {change: func(in *Input) { h := hook; h.Nodes = []string{"n2", "n3"}; in.Webhooks = []Webhook{h} }},
 		"a webhook on a node that stays as is":         {change: func(in *Input) { in.Nodes[1].Drained = false; in.Webhooks = []Webhook{hook} }},
 		"a vital webhook that has no backend":          {change: func(in *Input) { h := hook; h.Nodes, h.OwnPods, h.Vital = nil, false, true; in.Webhooks = []Webhook{h} }, closed: "webhooks", message: "no ready backend"},
-		"every start asks a registry":                  {change: func(in *Input) { in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"} }, closed: "image-pulls", message: "AlwaysPullImages"},
-		"the kubelet asks a registry":                  {change: func(in *Input) { in.Nodes[1].PullVerification = "AlwaysVerify" }, closed: "image-pulls", message: "kubelet of node n2"},
-		"the kubelet's default asks none":              {change: func(in *Input) { in.Nodes[1].PullVerification = "NeverVerifyPreloadedImages" }},
-		"pods that always pull":                        {change: func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 7, []string{"a/b"} }, message: "7 pods have imagePullPolicy Always", warning: true},
-		"a fact that is being read is waited for":      {change: func(in *Input) { in.Pending = map[string]bool{"webhooks": true} }, closed: "webhooks", message: "waits for what it looks at", waiting: true},
-		"a fact that could not be read is said":        {change: func(in *Input) { in.Unknown = map[string]string{"removed-apis": "GET /metrics: 403"} }, message: "could not be asked in full: GET /metrics: 403", warning: true},
+		"what a node needs asks a registry": {change: func(in *Input) {
+			in.Images = []ImageRisk{{Rule: "T02", Object: "DaemonSet/kube-system/cni", Container: "agent", Image: "a:1", Always: true, Message: "policy Always", Fix: "x"}}
+		}, closed: "image-references", message: "DaemonSet/kube-system/cni, container agent, image a:1: policy Always (lint rule T02)"},
+		"what a node needs may start as another image": {change: func(in *Input) {
+			in.Images = []ImageRisk{{Rule: "T01", Object: "DaemonSet/kube-system/cni", Container: "agent", Image: "a:latest", Message: "it moves", Fix: "x"}}
+		}, message: "it moves", warning: true},
+		"every start asks a registry":             {change: func(in *Input) { in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"} }, closed: "image-pulls", message: "AlwaysPullImages"},
+		"the kubelet asks a registry":             {change: func(in *Input) { in.Nodes[1].PullVerification = "AlwaysVerify" }, closed: "image-pulls", message: "kubelet of node n2"},
+		"the kubelet's default asks none":         {change: func(in *Input) { in.Nodes[1].PullVerification = "NeverVerifyPreloadedImages" }},
+		"pods that always pull":                   {change: func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 7, []string{"a/b"} }, message: "7 pods have imagePullPolicy Always", warning: true},
+		"a fact that is being read is waited for": {change: func(in *Input) { in.Pending = map[string]bool{"webhooks": true} }, closed: "webhooks", message: "waits for what it looks at", waiting: true},
+		"a fact that could not be read is said":   {change: func(in *Input) { in.Unknown = map[string]string{"removed-apis": "GET /metrics: 403"} }, message: "could not be asked in full: GET /metrics: 403", warning: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

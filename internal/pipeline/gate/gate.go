@@ -82,6 +82,7 @@ func Checks() []Check {
 		{"removed-apis", "does nobody use an API that the target removes?", "", removedAPIs},
 		{"boot-images", "can machines join that are made after the update?", "", bootImages},
 		{"image-pulls", "does nothing ask a registry for images that are here?", "", imagePulls},
+		{"image-references", "does everything that a node needs start again as it is, without a registry?", "", imageReferences},
 	}
 }
 

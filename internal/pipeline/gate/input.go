@@ -114,6 +114,18 @@ type Pulls struct {
 	Always     []string
 }
 
+// ImageRisk is a reference or pull policy of something that a node needs, which
+// does not bear a restart.
+type ImageRisk struct {
+	// Rule of the lint: T02 asks a registry, T01 may run another image.
+	Rule string
+	// Object as kind/namespace/name, Container of it, Image as written.
+	Object, Container, Image string
+	// Always: it does not start without a registry.
+	Always       bool
+	Message, Fix string
+}
+
 // Input is everything the gate looks at.
 type Input struct {
 	Now time.Time
@@ -141,6 +153,9 @@ type Input struct {
 	RemovedAPIs   []RemovedAPI
 	Webhooks      []Webhook
 	Pulls         Pulls
+	// Images are what the lint of image references found about things that a node
+	// needs.
+	Images []ImageRisk
 	// BootImages are sources of machines whose boot image is too old for the target.
 	BootImages []BootImage
 	// Unknown are facts that could not be read, by the name of the check that

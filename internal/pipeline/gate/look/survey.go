@@ -24,8 +24,8 @@ type Survey struct {
 }
 
 // Pods walks over all pods once: those of the nodes that will be drained, and
-// what asks a registry at every start.
-func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules) (Survey, error) {
+// what asks a registry at every start. Others may see each pod as it comes by.
+func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules, also ...func(*corev1.Pod)) (Survey, error) {
 	var s Survey
 	bs, err := ListBudgets(ctx, c)
 	if err != nil {
@@ -37,6 +37,9 @@ func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules
 			if d := r.pod(p, bs.Of(p)); drain.Hinders(d, r.Options()) {
 				s.Pods = append(s.Pods, d)
 			}
+		}
+		for _, see := range also {
+			see(p)
 		}
 		if pullsAlways(p) {
 			always = append(always, p.Namespace+"/"+p.Name)
