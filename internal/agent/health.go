@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"time"
-
-	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
 // healthEvery is how often the node's health is looked at: certificates, etcd,
@@ -27,17 +25,5 @@ func (a *Agent) healthLoop(ctx context.Context) {
 		}
 		a.update(func(s *state) { s.health = h })
 		sleep(ctx, wait)
-	}
-}
-
-// quietHealth is health without what changes from look to look: that alone is
-// worth no write.
-func quietHealth(h *v1alpha1.NodeHealth) {
-	if h == nil {
-		return
-	}
-	h.ClockSkewSeconds = nil
-	if h.Etcd != nil {
-		h.Etcd.SizeBytes, h.Etcd.InUseBytes = 0, 0
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/report"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -98,10 +99,10 @@ func TestASentenceIsNotAState(t *testing.T) {
 		return a.status(time.Now())
 	}
 	a.state.sent = say("Updating", "pulling images")
-	if u := a.urgency(say("Updating", "writing manifests"), 0, time.Minute); u == 0 {
+	if u := a.urgency(say("Updating", "writing manifests"), 0, report.At(0)); u == 0 {
 		t.Error("every line that kubeadm prints is written at once")
 	}
-	if u := a.urgency(say("Settling", "pulling images"), 0, time.Minute); u != 0 {
+	if u := a.urgency(say("Settling", "pulling images"), 0, report.At(0)); u != 0 {
 		t.Error("another reason waits")
 	}
 	full := func(free int) *v1alpha1.NodeUpdateStatus {
@@ -111,7 +112,7 @@ func TestASentenceIsNotAState(t *testing.T) {
 		return a.status(time.Now())
 	}
 	a.state.sent = full(1000)
-	if u := a.urgency(full(1001), 0, time.Minute); u == 0 {
+	if u := a.urgency(full(1001), 0, report.At(0)); u == 0 {
 		t.Error("every byte that is free or not is written at once")
 	}
 }

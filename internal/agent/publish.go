@@ -6,29 +6,23 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/report"
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-const (
-	// progressEvery is how often mere progress is written.
-	progressEvery = 10 * time.Second
-	// heartbeatEvery is the longest time without a write, if nobody says more.
-	heartbeatEvery = time.Minute
-	// settle is how long changes are gathered before a write.
-	settle = 250 * time.Millisecond
-)
+// settle is how long changes are gathered before a write.
+const settle = 250 * time.Millisecond
 
 // publishLoop writes the status: at once when something changed, progress
 // seldom, a heartbeat now and then.
 func (a *Agent) publishLoop(ctx context.Context) {
 	var last time.Time
-	beat := a.heartbeat()
+	pace := a.pace()
 	wait := time.Duration(0)
 	failing := false
 	for {
@@ -44,7 +38,7 @@ func (a *Agent) publishLoop(ctx context.Context) {
 		now := time.Now()
 		status := a.status(now)
 		a.writeLocal(status)
-		urgency := a.urgency(status, now.Sub(last), beat)
+		urgency := a.urgency(status, now.Sub(last), pace)
 		if urgency > 0 {
 			wait = urgency
 			continue
@@ -59,74 +53,34 @@ func (a *Agent) publishLoop(ctx context.Context) {
 			continue
 		}
 		failing = false
-		last, wait = now, beat
-		beat = a.heartbeat()
+		last, wait = now, pace.Beat
+		pace = a.pace()
 	}
 }
 
-// heartbeat is when the next one is due: somewhat before it must be, and not at
-// the same time on all nodes.
-func (a *Agent) heartbeat() time.Duration {
+// pace is how often this agent is to write. Heartbeats come somewhat before they
+// must, and not at the same time on all nodes.
+func (a *Agent) pace() report.Pace {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	every := heartbeatEvery
-	if a.want != nil && a.want.Spec.HeartbeatSeconds > 0 {
-		every = time.Duration(a.want.Spec.HeartbeatSeconds) * time.Second
+	seconds := int32(0)
+	if a.want != nil {
+		seconds = a.want.Spec.HeartbeatSeconds
 	}
-	return every - every/12 - rand.N(every/6)
+	p := report.At(seconds)
+	p.Beat -= p.Beat/12 + rand.N(p.Beat/6)
+	return p
 }
 
 // urgency is how long a status may still wait; 0 means it is written now.
-func (a *Agent) urgency(status *v1alpha1.NodeUpdateStatus, since, beat time.Duration) time.Duration {
+func (a *Agent) urgency(status *v1alpha1.NodeUpdateStatus, since time.Duration, p report.Pace) time.Duration {
 	a.mu.Lock()
 	sent, present := a.state.sent, a.state.present
 	a.mu.Unlock()
-	switch {
-	case !present:
+	if !present {
 		return time.Second
-	case sent == nil:
-		return 0
-	case !reflect.DeepEqual(plain(status), plain(sent)):
-		return 0
-	case !reflect.DeepEqual(quiet(status), quiet(sent)):
-		return max(0, progressEvery-since)
 	}
-	return max(0, beat-since)
-}
-
-// quiet is a status without the heartbeat; plain is one without progress as
-// well: without numbers that change all the time, and without the sentences,
-// which hold such numbers or the last line that a program printed. A state is
-// its phase, its reason, its conditions.
-func quiet(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
-	c := s.DeepCopy()
-	if c.Agent != nil {
-		c.Agent.Heartbeat = nil
-	}
-	quietHealth(c.Health)
-	return c
-}
-
-func plain(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
-	c := quiet(s)
-	for i := range c.FileSystems {
-		c.FileSystems[i].FreeBytes = 0
-	}
-	c.Message = ""
-	for i := range c.Conditions {
-		c.Conditions[i].Message = ""
-	}
-	if c.Run != nil {
-		c.Run.Message = ""
-	}
-	if h := c.Holding; h != nil {
-		complete := h.BytesDone == h.BytesTotal && h.ImagesPinned == h.ImagesTotal
-		if !complete {
-			h.ImagesHeld, h.ImagesPinned, h.BytesDone = 0, 0, 0
-			h.NeededBytes, h.BytesFromMedia, h.BytesFromPeers = nil, 0, 0
-		}
-	}
-	return c
+	return p.Wait(status, sent, since)
 }
 
 func (a *Agent) publish(ctx context.Context, status *v1alpha1.NodeUpdateStatus, now time.Time) error {

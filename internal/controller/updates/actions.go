@@ -71,7 +71,7 @@ func (r *Reconciler) tellLoss(u *v1alpha1.ClusterUpdate, node string, d drain.De
 // cordon marks a node and, if its plan says so, cordons it.
 func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m read.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan) error {
 	first, err := r.Cordoner.Mark(ctx, n, m, u.Name, has(np, rollout.Cordoned))
-	if err == nil && first {
+	if err == nil && first && !r.large { // in a large cluster the node's mark says so, and the end is the event
 		r.event(u, n, corev1.EventTypeNormal, v1alpha1.ReasonUpdating, "Cordon", "node "+n.Name+" is to be updated"+framing(np))
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/report"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -166,43 +168,48 @@ func (f *fleet) live(ctx context.Context, n *node) (again time.Duration, err err
 		}
 		n.toldKubelet, n.toldReady = n.kubelet, n.ready
 	}
-	if err := f.writeStatus(ctx, n, now); err != nil {
+	wait, err := f.writeStatus(ctx, n, now)
+	switch {
+	case err != nil:
 		return 0, err
+	case next.IsZero():
+		return wait, nil
 	}
-	if next.IsZero() {
-		return 0, nil
+	again = max(time.Millisecond, time.Until(next))
+	if wait > 0 {
+		again = min(again, wait)
 	}
-	return max(time.Millisecond, time.Until(next)), nil
+	return again, nil
 }
 
-// writeStatus applies the status as the node's agent does, if it says something new.
-func (f *fleet) writeStatus(ctx context.Context, n *node, now time.Time) error {
+// writeStatus applies the status as the node's agent does, and when it would; wait
+// is how long something new is kept back, 0 if nothing is. There are no heartbeats.
+func (f *fleet) writeStatus(ctx context.Context, n *node, now time.Time) (wait time.Duration, err error) {
 	st := n.status(now, f.chunks, f.deviceOf(n), func(name string) (int32, int32) { return f.hold(ctx, name) })
 	if st.Holding != nil && st.Holding.ImagesTotal == 0 {
-		return fmt.Errorf("the hold list of %s is not readable yet", n.name)
+		return 0, fmt.Errorf("the hold list of %s is not readable yet", n.name)
 	}
-	text, err := json.Marshal(st)
+	if reflect.DeepEqual(st, n.sent) {
+		return 0, nil
+	}
+	if wait := report.At(n.want.Spec.HeartbeatSeconds).Wait(st, n.sent, now.Sub(n.sentAt)); wait > 0 {
+		return wait, nil
+	}
+	body := *st
+	agent, beat := *st.Agent, metav1.NewTime(now.Truncate(time.Second))
+	agent.Heartbeat, body.Agent = &beat, &agent
+	text, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeUpdate",
+		"metadata": map[string]any{"name": n.name, "namespace": v1alpha1.NodesNamespace}, "status": &body})
 	if err != nil {
-		return err
-	}
-	if n.sent == string(text) {
-		return nil
-	}
-	short := string(text)
-	beat := metav1.NewTime(now.Truncate(time.Second))
-	st.Agent.Heartbeat = &beat
-	body, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeUpdate",
-		"metadata": map[string]any{"name": n.name, "namespace": v1alpha1.NodesNamespace}, "status": st})
-	if err != nil {
-		return err
+		return 0, err
 	}
 	err = as(f.refit.Patch(types.ApplyPatchType), n).Namespace(v1alpha1.NodesNamespace).Resource("nodeupdates").Name(n.name).SubResource("status").
-		Param("fieldManager", v1alpha1.FieldOwnerAgent).Param("force", "true").Body(body).Do(ctx).Error()
+		Param("fieldManager", v1alpha1.FieldOwnerAgent).Param("force", "true").Body(text).Do(ctx).Error()
 	if err != nil {
-		return fmt.Errorf("the agent of %s: %w", n.name, err)
+		return 0, fmt.Errorf("the agent of %s: %w", n.name, err)
 	}
-	n.sent = short
-	return nil
+	n.sent, n.sentAt = st, now
+	return 0, nil
 }
 
 // writeNode patches the status as a kubelet does.

@@ -31,8 +31,9 @@ type node struct {
 	// run is what the agent works on, began when it began.
 	run   *v1alpha1.NodeRun
 	began time.Time
-	// sent is the status that was written last, in short.
-	sent string
+	// sent is the status that was written last, and when.
+	sent   *v1alpha1.NodeUpdateStatus
+	sentAt time.Time
 }
 
 // drawn makes the nodes; every one's time comes from the seed and its number.
