@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -146,6 +147,7 @@ func TestBootImages(t *testing.T) {
 		{"A7 who undoes it is named, writing stops and begins again after quiet", testContested},
 		{"A8 a custom image is unknown and a violation unless waived", testCustom},
 		{"A9 a declaration that a joining node contradicts", testDeclared},
+		{"A11 a first-boot configuration is converted before the image, or the image stays", testUserData},
 		{"A12 the target's policy keeps a minor version back, a patch passes", testTargetBlocked},
 		{"A13 a crash at every write converges", testCrash},
 		{"A14 excluded objects never look current", testExcluded},
@@ -293,6 +295,15 @@ func testPiggyback(s *site) {
 	if version != "v1.36.3" || image != "ami-136" || now.GetGeneration() != kcp.GetGeneration()+1 || now.GetAnnotations()["refit.dev/wanted-version"] != "" {
 		s.t.Errorf("one write with both: %s %s, generation %d after %d, %v", version, image, now.GetGeneration(), kcp.GetGeneration(), now.GetAnnotations())
 	}
+	// by hand, without the image, the next minor would be kept back
+	rule := s.policy("a3")
+	rule.Spec.Skew.Rules = []v1alpha1.SkewRule{{Name: "next", Targets: []string{"1.37"}, MinimumRelease: "1.37.0"}}
+	if err := s.admin.Update(context.Background(), rule); err != nil {
+		s.t.Fatal(err)
+	}
+	s.merge(now, "person", `{"metadata":{"annotations":{"refit.dev/wanted-version":"v1.37.0"}}}`)
+	s.look()
+	s.expect("its own target is judged too", says(s.source(src.Name).Status.Conditions, v1alpha1.ConditionReady), "BootImageTooOld version v1.37.0 is refused: its image is of release 1.36.3, at least 1.37.0 is wanted")
 	// a version that is too far is refused
 	s.merge(now, "person", `{"metadata":{"annotations":{"refit.dev/wanted-version":"v1.38.0"}}}`)
 	s.look()
@@ -453,6 +464,58 @@ spec: {declared: {os: 9.6.20251023-0, release: 1.36.3}, nodeSelector: {matchLabe
 	if err := s.admin.Delete(context.Background(), src); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+func testUserData(s *site) {
+	s.namespace("a11")
+	const v = "machine.openshift.io/v1beta1"
+	const old = `{"ignition":{"version":"2.2.0","config":{"append":[{"source":"https://api-int:22623/config/worker"}]}},"storage":{"disks":[{"device":"/dev/sdb","partitions":[{"label":"containers","size":409600}]}]}}`
+	for name, data := range map[string]string{"good": old, "bad": `{"ignition":{"version":"2.2.0"},"mine":{"a":1}}`, "cloud": "#cloud-config"} {
+		if err := s.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "a11", Name: name}, Data: map[string][]byte{"userData": []byte(data)}}); err != nil {
+			s.t.Fatal(err)
+		}
+		s.make(fmt.Sprintf(`
+apiVersion: %s
+kind: MachineSet
+metadata: {name: %s, namespace: a11}
+spec: {template: {spec: {providerSpec: {value: {kind: GCPMachineProviderSpec, disks: [{boot: true, image: projects/p/global/images/i-135}], userDataSecret: {name: %s}}}}}}`, v, name, name)[1:])
+	}
+	s.make(policyOf("a11", "a11", "machine.openshift.io", "MachineSet", "NewMachinesOnly", ""))
+	image := func(name string) string {
+		out := without(s.t, s.get(v, "MachineSet", "a11", name))
+		return out[strings.Index(out, "i-13") : strings.Index(out, "i-13")+5]
+	}
+	s.look()
+	s.expect("without the right to read it", says(s.source("machineset.machine.a11.good").Status.Conditions, v1alpha1.ConditionReady), "False UserDataUnusable", "Secret a11/good", "forbidden")
+	if got := image("good") + image("bad") + image("cloud"); got != "i-135i-135i-135" {
+		s.t.Error(got)
+	}
+	s.make(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: user-data, namespace: a11}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: refit-boot-images-user-data}
+subjects: [{kind: ServiceAccount, name: refit-controller, namespace: refit-system}]`[1:])
+	for end := time.Now().Add(30 * time.Second); image("cloud") != "i-136" && time.Now().Before(end); time.Sleep(200 * time.Millisecond) { // the authorizer hears of it in its time
+		s.look()
+	}
+	if got := image("good") + " " + image("bad") + " " + image("cloud"); got != "i-136 i-135 i-136" {
+		s.t.Error(got)
+	}
+	s.expect("the image stays", says(s.source("machineset.machine.a11.bad").Status.Conditions, v1alpha1.ConditionReady), "False UserDataUnusable Secret a11/bad: it cannot be converted", ".mine")
+	secret := func(name string) *corev1.Secret {
+		o := &corev1.Secret{}
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: "a11", Name: name}, o); err != nil {
+			s.t.Fatal(err)
+		}
+		return o
+	}
+	s.expect("converted, with its partition", string(secret("good").Data["userData"]), `"version":"3.0.0"`, `"sizeMiB":200`, `"merge"`)
+	s.expect("noted", secret("good").Annotations["refit.dev/user-data-upgraded"], "2.2.0 to 3.0.0 at ")
+	if string(secret("bad").Data["userData"]) != `{"ignition":{"version":"2.2.0"},"mine":{"a":1}}` || string(secret("cloud").Data["userData"]) != "#cloud-config" {
+		s.t.Error("something else was changed")
+	}
+	s.end("a11")
 }
 
 func testTargetBlocked(s *site) {

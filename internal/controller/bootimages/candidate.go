@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -48,6 +49,10 @@ type candidate struct {
 	attributes map[string]string
 	// edit of held that brings the wanted image.
 	edit *machinery.Edit
+
+	// stub is the converted first-boot configuration that is to be written before
+	// the image, nil for none.
+	stub *corev1.Secret
 
 	in       bootimage.Input
 	decision bootimage.Decision
@@ -143,6 +148,7 @@ func (c *candidate) decide(ctx context.Context, w *world) {
 	if c.in.Effect == machinery.Drifts && c.in.WantedErr == "" {
 		c.in.DriftHeld = w.kinds.DriftHeld(ctx, c.object.GetName())
 	}
+	c.in.UserData = c.userData(ctx, w)
 	c.in.TargetBlocked = c.blocked(w, c.in.WantedVersion)
 	c.decision = bootimage.Decide(c.in)
 }

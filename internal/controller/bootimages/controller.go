@@ -108,7 +108,7 @@ func (r *Reconciler) policy(ctx context.Context, w *world, p *v1alpha1.BootImage
 		c.decide(ctx, w)
 		if err := r.act(ctx, w, c); err != nil {
 			errs, w.partial = append(errs, err), true
-			continue
+			c.refused(err)
 		}
 		errs = append(errs, r.record(ctx, w, c))
 	}

@@ -27,6 +27,8 @@ type world struct {
 	// Ready; architecture is the one that all nodes have, empty if they differ.
 	running, architecture string
 	kinds                 *machines.Kinds
+	// objects reads past any cache.
+	objects client.Client
 	// table of refit and of all policies: who may refer to a template.
 	table *machinery.Table
 	// problems of a policy, by its name: kinds that cannot be read, rows that are
@@ -56,7 +58,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if len(policies.Items)+len(sources.Items)+len(streams.Items) == 0 {
 		return nil, nil
 	}
-	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), table: machinery.BuiltIn(),
+	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), objects: r.Objects, table: machinery.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {

@@ -117,9 +117,11 @@ func first(fs []skew.Finding) skew.Finding {
 }
 
 // blocked says why this candidate may not move to a version: its own image must
-// be new enough, which is the wanted one as soon as both are written.
+// be new enough, which is the wanted one as soon as both are written, and a
+// control plane waits for all others. The admission policy lets refit's own
+// writes pass, because what it sees of this source is still the old image.
 func (c *candidate) blocked(w *world, version string) string {
-	if version == "" || c.in.Mode != bootimage.Piggyback {
+	if version == "" || c.in.Mode != bootimage.Piggyback || minor(version) == minor(c.facts.Version) {
 		return ""
 	}
 	s := &v1alpha1.MachineSource{}
@@ -129,11 +131,32 @@ func (c *candidate) blocked(w *world, version string) string {
 	s.Name = c.name
 	s.Status.SkewMode, s.Status.Facts, s.Status.State, s.Status.Contradiction = "Automatic", c.choice.Facts, "", ""
 	s.Status.Referenced = imageOf(c.in.Wanted)
-	fs := read.Judge(s, c.policy, w.rules(c.policy), w.targetOf(c.policy, s, version, true), w.now)
-	if !skew.Blocks(fs) {
+	if fs := read.Judge(s, c.policy, w.rules(c.policy), w.targetOf(c.policy, s, version, true), w.now); skew.Blocks(fs) {
+		return "version " + version + " is refused: " + first(fs).Message
+	}
+	if !c.row.ControlPlane && c.row.Version != "spec.topology.version" {
 		return ""
 	}
-	return "version " + version + " is refused: " + first(fs).Message
+	for _, o := range w.sorted() {
+		if o.Name == c.name || o.Status.Policy == "" {
+			continue
+		}
+		for _, f := range o.Status.Skew {
+			if f.Waived == "" && minor(f.Target) == minor(version) {
+				return "version " + version + " is refused: " + o.Name + ": " + f.Message
+			}
+		}
+	}
+	return ""
+}
+
+// minor of a version, empty if it cannot be read.
+func minor(version string) string {
+	v, err := osversion.Parse(version)
+	if err != nil {
+		return ""
+	}
+	return v.MajorMinor()
 }
 
 // blocks are the targets that a policy's sources are too old for.

@@ -31,6 +31,12 @@ func (r *Reconciler) act(ctx context.Context, w *world, c *candidate) error {
 		}
 	}
 	before := c.in.Current
+	if c.stub != nil && c.decision.Action == bootimage.Write { // first: with the old one the new image does not come up
+		if err := r.Objects.Update(ctx, c.stub, client.FieldOwner(FieldOwner)); err != nil {
+			w.again = w.again || conflict(err)
+			return fmt.Errorf("write the converted first-boot configuration for %s, Secret %s/%s: %w", c.name, c.stub.Namespace, c.stub.Name, err)
+		}
+	}
 	object, err := r.template(ctx, w, c)
 	if err != nil || c.decision.Action == bootimage.Stage {
 		c.staged = object
@@ -51,6 +57,11 @@ func (r *Reconciler) act(ctx context.Context, w *world, c *candidate) error {
 	c.facts = c.table.Facts(c.row, c.object.Object)
 	c.decide(ctx, w)
 	return nil
+}
+
+// refused: the write did not come about, and people read why.
+func (c *candidate) refused(err error) {
+	c.decision = bootimage.Decision{Action: bootimage.Leave, State: bootimage.Outdated, Reason: v1alpha1.ReasonBootImageOutdated, Message: err.Error(), Fix: "it is tried again"}
 }
 
 // conflict: what was tested is not what is there any more.
