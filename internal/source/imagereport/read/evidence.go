@@ -30,7 +30,7 @@ func proofs(pods []*model.ImagePod) []proof {
 			if r, err := tag.ParseRef(u.Image); err == nil {
 				out = append(out, proof{name: nameOf(r), id: u.Runs, repo: r.Repository, at: u.Since})
 			}
-			if r, err := tag.ParseRef(u.RunsAs); err == nil && r.Tag != "" && r.Digest == "" {
+			if r, err := tag.ParseRef(u.RunsAs); err == nil && !isID(u.RunsAs) && r.Tag != "" && r.Digest == "" {
 				out = append(out, proof{name: r.String(), id: u.Runs, repo: r.Repository, at: u.Since})
 			}
 		}

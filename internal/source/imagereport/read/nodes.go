@@ -80,7 +80,7 @@ func images(n *model.ImageNode, list []corev1.ContainerImage, limit int) {
 	for _, i := range list {
 		c := model.CachedImage{}
 		for _, name := range i.Names {
-			if r, err := tag.ParseRef(name); err == nil {
+			if r, err := tag.ParseRef(name); err == nil && !isID(name) {
 				c.Names = append(c.Names, r.String())
 			}
 		}
@@ -92,6 +92,10 @@ func images(n *model.ImageNode, list []corev1.ContainerImage, limit int) {
 		n.Sandbox = pauses[0]
 	}
 }
+
+// isID: a runtime names an image that has no tag by its configuration, which is no
+// repository called sha256.
+func isID(name string) bool { return strings.HasPrefix(name, "sha256:") }
 
 // isPause: a sandbox image by its usual name and tag.
 func isPause(name string) bool {

@@ -44,6 +44,12 @@ func thePod(name, image, runs string, minutes int) corev1.Pod {
 	return p
 }
 
+// runsAs is the pod with another name of its image in its status.
+func runsAs(p corev1.Pod, name string) corev1.Pod {
+	p.Status.ContainerStatuses[0].Image = name
+	return p
+}
+
 // What a crash of the first pod would run says what was learned of the node.
 func crash(o Objects, registry string) string {
 	f := o.Facts()
@@ -90,6 +96,8 @@ func TestWhatIsLearnedOfANode(t *testing.T) {
 		"an empty list says nothing": {Objects{Nodes: []corev1.Node{theNode()}, Pods: []corev1.Pod{thePod("a", tagged, "", 60)}}, "unknown - NotKnown"},
 		"a kubelet that reports all of its images": {Objects{Nodes: []corev1.Node{theNode(full(60, "reg.example/y:1")...)}, Kubelets: map[string]Kubelet{"n1": {MaxImages: ptr(-1)}},
 			Pods: []corev1.Pod{thePod("a", tagged, repo+"@"+d("a"), 60)}}, "fails - NotCached"},
+		"a digest that the runtime calls by its configuration has one repository": {Objects{Nodes: []corev1.Node{theNode([]string{repo + "@" + d("a")})},
+			Pods: []corev1.Pod{runsAs(thePod("a", repo+"@"+d("a"), repo+"@"+d("a"), 0), d("c"))}}, "same a Digest"},
 		"a second repository of one content": {Objects{Nodes: []corev1.Node{theNode([]string{repo + "@" + d("a"), "mirror.example/web@" + d("a"), tagged})},
 			Pods: []corev1.Pod{thePod("a", tagged, repo+"@"+d("a"), 60)}}, "unknown - Credentials"},
 	} {
