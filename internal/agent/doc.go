@@ -6,7 +6,8 @@
 // server is away and after a restart: media, pins and a run that has started
 // need no API server. Nothing that is not approved is copied, served or loaded.
 // It writes its status at once when a state changes, progress at most every
-// 10 s, and a heartbeat at most once a minute.
+// 10 s, and a heartbeat at most once a minute; in a large cluster less (package
+// report).
 //
 // Loops, each woken by a kick and by a timer of its own:
 //
