@@ -22,7 +22,8 @@ type checkFlags struct {
 	namespace, dump, published, config string
 	files                              []string
 	event, node, registry              string
-	offline, kubelets                  bool
+	offline, kubelets, ask             bool
+	dockerConfig                       string
 	output                             *string
 }
 
@@ -39,8 +40,9 @@ container would run after it, with the registry up or down: the same image,
 another one (which), or none, and why. With -f FILE the question is about the
 manifests in FILE, as if they were created now.
 
-What registries answer comes from ImageTracks and from --published FILE (documents
-as refit tags plan reads them). What is not known is said to be unknown.
+What registries answer comes from ImageTracks, from --published FILE (documents as
+refit tags plan reads them), and with --ask from the registries themselves, with the
+credentials of --docker-config FILE or none. What is not known is said to be unknown.
 
 A dump is what kubectl prints:
   kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs -A -o json
@@ -67,6 +69,8 @@ that runs now), 1 the cluster cannot be reached, 2 a file cannot be read,
 	fl.StringVar(&f.registry, "registry", "", "up or down (default up, with --offline down)")
 	fl.BoolVar(&f.offline, "offline", false, "the site has no registry")
 	fl.StringVar(&f.published, "published", "", "what registries answer, by repository and tag")
+	fl.BoolVar(&f.ask, "ask", false, "ask registries what is behind each tag that runs")
+	fl.StringVar(&f.dockerConfig, "docker-config", "", "credentials for --ask, as docker login writes them")
 	fl.BoolVar(&f.kubelets, "kubelets", false, "ask every kubelet for its configuration (needs the right to nodes/proxy)")
 	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+manifests.ConfigName+" if it is there)")
 	_ = c.RegisterFlagCompletionFunc("event", cobra.FixedCompletions(append(restart.Events(), "all"), cobra.ShellCompDirectiveNoFileComp))
@@ -105,6 +109,11 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 	declared, err := readPublished(f.published, &objects)
 	if err != nil {
 		return err
+	}
+	if f.ask {
+		if err := askRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
+			return err
+		}
 	}
 	facts := objects.Facts()
 	if f.node != "" && !slices.ContainsFunc(facts.Nodes, func(n model.ImageNode) bool { return n.Name == f.node }) {

@@ -1,29 +1,38 @@
 package tagscmd
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/manifests"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/source/imagereport/read"
 	"github.com/refit-dev/refit/internal/source/lint"
+	"github.com/refit-dev/refit/internal/source/restart"
 )
 
 type lintFlags struct {
-	config, bundle string
-	offline        bool
-	strict, rules  bool
-	output         *string
+	config, bundle, dump   string
+	offline, strict, rules bool
+	cluster                bool
+	output                 *string
 }
 
-func newLint(_ *cluster.Access) *cobra.Command {
+func newLint(a *cluster.Access) *cobra.Command {
 	f := &lintFlags{}
 	c := &cobra.Command{
 		Use: "lint PATH...", Short: "Check image references and pull policies in manifests",
 		Long: `Check the image references and pull policies of manifests (YAML or JSON files,
 folders with them, or - for standard input) against fourteen rules, T01 to T14.
 Charts are rendered first: helm template . | refit tags lint -
+
+With --cluster, or --dump FILE, the objects of a cluster are checked, and its facts
+are known: what its nodes have, what tracks heard of registries, admission plugins.
+With PATH as well, the manifests are checked against those facts.
 
 A rule is switched off in ` + manifests.ConfigName + ` (or --config FILE), with a reason:
 
@@ -44,23 +53,25 @@ read, 3 errors.`,
 			if f.rules {
 				return render.Rules(cmd.OutOrStdout(), *f.output, lint.Rules())
 			}
-			if len(paths) == 0 {
-				return exit.Usagef("requires at least one PATH: a file or folder of manifests, or - for standard input")
+			if len(paths) == 0 && !f.cluster && f.dump == "" {
+				return exit.Usagef("requires at least one PATH: a file or folder of manifests, or - for standard input; or --cluster, or --dump FILE")
 			}
-			return f.run(cmd, paths)
+			return f.run(cmd, a, paths)
 		},
 	}
 	f.output = outputFlag(c)
 	fl := c.Flags()
 	fl.StringVar(&f.config, "config", "", "what is switched off and declared (default "+manifests.ConfigName+" if it is there)")
 	fl.StringVar(&f.bundle, "bundle", "", "bundle that the images are to come from")
+	fl.BoolVar(&f.cluster, "cluster", false, "check the cluster's objects, or with PATH use its facts")
+	fl.StringVar(&f.dump, "dump", "", "the same from a dump (see refit tags check --help)")
 	fl.BoolVar(&f.offline, "offline", false, "the manifests are for a site without a registry")
 	fl.BoolVar(&f.strict, "strict", false, "warnings count as errors")
 	fl.BoolVar(&f.rules, "rules", false, "list the rules")
 	return c
 }
 
-func (f *lintFlags) run(cmd *cobra.Command, paths []string) error {
+func (f *lintFlags) run(cmd *cobra.Command, a *cluster.Access, paths []string) error {
 	conf, err := manifests.Config(f.config)
 	if err != nil {
 		return err
@@ -69,7 +80,18 @@ func (f *lintFlags) run(cmd *cobra.Command, paths []string) error {
 	if err != nil {
 		return err
 	}
-	site := lint.Site{Offline: f.offline}
+	site := lint.Site{}
+	if f.cluster || f.dump != "" {
+		known, err := objectsOf(cmd.Context(), a, f.dump, f.cluster)
+		if err != nil {
+			return err
+		}
+		if len(paths) == 0 {
+			objects = known.Lint()
+		}
+		site = siteOf(known.Facts(), &conf)
+	}
+	site.Offline = f.offline
 	if f.bundle != "" {
 		if site.Bundle, err = manifests.BundleImages(f.bundle); err != nil {
 			return err
@@ -83,4 +105,13 @@ func (f *lintFlags) run(cmd *cobra.Command, paths []string) error {
 		return exit.Silent(exit.Blocked)
 	}
 	return nil
+}
+
+// siteOf is what a cluster knows; the schemes that its tracks declare come after
+// those of a person.
+func siteOf(facts read.Facts, conf *lint.Config) lint.Site {
+	for _, repository := range slices.Sorted(maps.Keys(facts.Schemes)) {
+		conf.Schemes = append(conf.Schemes, lint.Declared{Repository: repository, Scheme: facts.Schemes[repository]})
+	}
+	return lint.Site{Nodes: facts.Nodes, Published: facts.Published, AlwaysPull: facts.AlwaysPull == restart.AdmissionOn}
 }

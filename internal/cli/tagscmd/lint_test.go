@@ -115,3 +115,17 @@ func TestLintAgainstABundle(t *testing.T) {
 		t.Errorf("a file that is no bundle: exit code %d: %s", r.code, r.err)
 	}
 }
+
+// Of a cluster the facts are known that no manifest has: where an image is not.
+func TestLintOfACluster(t *testing.T) {
+	t.Parallel()
+	dump := write(t, "dump.json", clusterDump()+`{"kind":"DaemonSet","metadata":{"namespace":"kube-system","name":"agent"},"spec":{"template":{"spec":{"containers":[{"name":"main","image":"reg.example/net/agent:latest","imagePullPolicy":"Always"}]}}}}`)
+	r := refit(t, "", "tags", "lint", "--dump", dump, "--offline")
+	if r.code != 3 || !strings.Contains(r.out, "DaemonSet/kube-system/agent: error T02: ") {
+		t.Errorf("the cluster's objects: exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	set := write(t, "set.yaml", "kind: DaemonSet\nmetadata: {name: s, namespace: shop}\nspec: {template: {spec: {containers: [{name: a, image: 'reg.example/shop/new:1', imagePullPolicy: IfNotPresent}]}}}\n")
+	if r := refit(t, "", "tags", "lint", "--dump", dump, set); r.code != 0 || !strings.Contains(r.out, "warning T14: 2 nodes do not have this image (n1, n2)") {
+		t.Errorf("manifests against a cluster: exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+}

@@ -1,0 +1,132 @@
+package tagscmd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/registry"
+	"github.com/refit-dev/refit/internal/source/imagereport/read"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+const (
+	// asksAtOnce bounds the questions to registries under way.
+	asksAtOnce = 8
+	// askTime bounds one question.
+	askTime = 15 * time.Second
+)
+
+// asker asks registries what is behind the tags that a cluster runs.
+type asker struct {
+	access *cluster.Access
+	poller *registry.Poller
+	keys   *registry.Keys
+
+	mu    sync.Mutex
+	known map[string]model.Published
+	told  map[string]bool
+}
+
+// askRegistries adds the answers to what is published; what was told by a file
+// counts before them. A registry that does not answer leaves its tags unknown.
+func askRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *read.Objects) error {
+	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, told: map[string]bool{}}
+	if dockerConfig != "" {
+		text, err := os.ReadFile(dockerConfig)
+		if err == nil {
+			k.keys, err = registry.ParseKeys(text)
+		}
+		if err != nil {
+			return exit.Usage(err)
+		}
+	}
+	var g errgroup.Group
+	g.SetLimit(asksAtOnce)
+	for r, runs := range tagsOf(o) {
+		if _, said := o.Published[r.String()]; said {
+			continue
+		}
+		g.Go(func() error { k.ask(ctx, r, runs); return nil })
+	}
+	_ = g.Wait() // each question tells its own failure
+	for name, p := range o.Published {
+		k.known[name] = p
+	}
+	o.Published = k.known
+	return ctx.Err()
+}
+
+// tagsOf what pods run, with the imageIDs that they report.
+func tagsOf(o *read.Objects) map[tag.Ref][]string {
+	out := map[tag.Ref][]string{}
+	for i := range o.Pods {
+		p, ok := read.Pod(&o.Pods[i])
+		if !ok {
+			continue
+		}
+		for _, u := range p.Uses {
+			r, err := tag.ParseRef(u.Image)
+			if err != nil || r.Digest != "" && r.Tag == "" {
+				continue
+			}
+			if r.Tag == "" {
+				r.Tag = "latest"
+			}
+			r.Digest = ""
+			if !slices.Contains(out[r], u.Runs) {
+				out[r] = append(out[r], u.Runs)
+			}
+		}
+	}
+	return out
+}
+
+func (k *asker) ask(ctx context.Context, r tag.Ref, runs []string) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	at := registry.Place{Repository: r.Repository, Keys: k.keys}
+	d, err := k.poller.Digest(ctx, at, r.Tag, 0)
+	if err != nil {
+		k.failed(r, err)
+		return
+	}
+	p := model.Published{Digest: d, By: "registry"}
+	other := func(imageID string) bool { return imageID != "" && !strings.HasSuffix(imageID, "@"+d) }
+	if slices.ContainsFunc(runs, other) { // it may be the same image under another of its digests
+		if said, err := k.poller.Describe(ctx, at, d); err == nil {
+			p.Same, p.Version = said.Same, said.AppVersion
+		}
+	}
+	k.put(r, p)
+}
+
+func (k *asker) put(r tag.Ref, p model.Published) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known[r.String()] = p
+}
+
+// failed: a tag that is gone is an answer; anything else is told once a registry.
+func (k *asker) failed(r tag.Ref, err error) {
+	var f *registry.Failure
+	if errors.As(err, &f) && (f.Kind == registry.TagGone || f.Kind == registry.RepositoryGone) {
+		k.put(r, model.Published{Gone: true, By: "registry"})
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.told[r.Host()] {
+		k.told[r.Host()] = true
+		k.access.Note("not known: %v", err)
+	}
+}
