@@ -175,6 +175,11 @@ spec:
 // ready: before, its provider refuses changes.
 func (m *management) makeCluster() {
 	m.t.Helper()
+	m.makeClusterOf(clusterYAML)
+}
+
+func (m *management) makeClusterOf(objects string) {
+	m.t.Helper()
 	kubeconfig, err := os.ReadFile(m.workload)
 	must(m.t, err)
 	// Where refit's objects of the workload cluster are: this API server plays it.
@@ -183,7 +188,7 @@ func (m *management) makeCluster() {
 	m.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refit-kubeconfigs"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "refit-kubeconfigs"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}})
 	m.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c1-refit"}, Data: map[string][]byte{"value": kubeconfig}})
-	for doc := range strings.SplitSeq(clusterYAML, "\n---\n") {
+	for doc := range strings.SplitSeq(objects, "\n---\n") {
 		o := &unstructured.Unstructured{}
 		must(m.t, yaml.Unmarshal([]byte(doc), &o.Object))
 		m.apply(o)
