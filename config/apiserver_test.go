@@ -128,6 +128,21 @@ func testRules(t *testing.T, c client.Client) {
 			s.Follow = v1alpha1.TrackFollow{Tier: "Intermediate", Versions: "~2.6"}
 		}), ""},
 		"what a bundle has is not fetched":          {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s5"), Spec: v1alpha1.PinnedImageSetSpec{Bundle: digestA, FromRegistry: true}}, "leave out one of bundle and fromRegistry"},
+		"a stream has one source":                   {stream("bs1", v1alpha1.BootImageStreamSpec{}), "exactly one of inline, configMap and url"},
+		"a stream with two has none":                {stream("bs2", v1alpha1.BootImageStreamSpec{Inline: ptr("{}"), URL: &v1alpha1.StreamURL{URL: "https://a"}}), "exactly one of inline, configMap and url"},
+		"a stream is fetched over https":            {stream("bs3", v1alpha1.BootImageStreamSpec{URL: &v1alpha1.StreamURL{URL: "http://a"}}), "new machines start from what it names"},
+		"a stream in a ConfigMap":                   {stream("bs4", v1alpha1.BootImageStreamSpec{ConfigMap: &v1alpha1.StreamConfigMap{Namespace: "a", Name: "b"}}), ""},
+		"a rule limits something":                   {stream("bs5", v1alpha1.BootImageStreamSpec{Inline: ptr("{}"), Rules: []v1alpha1.SkewRule{{Name: "r"}}}), "a rule limits something"},
+		"a part of the managers has a selector":     {bootPolicy("bp1", v1alpha1.MachineSelection{Group: "g", Kind: "K", Select: "Partial"}), "selector is for select: Partial"},
+		"all of the managers have none":             {bootPolicy("bp2", v1alpha1.MachineSelection{Group: "g", Kind: "K", Select: "All", Selector: &metav1.LabelSelector{}}), "selector is for select: Partial"},
+		"there is no part of one (R1.10)":           {bootPolicy("bp3", v1alpha1.MachineSelection{Group: "g", Kind: "ControlPlaneMachineSet", Select: "Partial", Selector: &metav1.LabelSelector{}}), "select All or None"},
+		"windows are for rolling":                   {bootPolicy("bp4", v1alpha1.MachineSelection{Group: "g", Kind: "K", Windows: []v1alpha1.Window{{Start: "22:00", DurationMinutes: 60}}}), "windows are for mode Roll"},
+		"nobody says Automatic (R1.62)":             {&v1alpha1.BootImagePolicy{ObjectMeta: meta("bp5"), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Skew: v1alpha1.BootImageSkew{Mode: "Automatic"}}}, "Unsupported value"},
+		"a waiver has a reason":                     {&v1alpha1.BootImagePolicy{ObjectMeta: meta("bp6"), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Skew: v1alpha1.BootImageSkew{Waivers: []v1alpha1.SkewWaiver{{Source: "*", Reason: " ", Until: soon}}}}}, "a waiver without a reason is none"},
+		"a policy with defaults":                    {bootPolicy("bp7", v1alpha1.MachineSelection{Group: "g", Kind: "K"}), ""},
+		"a source says what it is":                  {&v1alpha1.MachineSource{ObjectMeta: meta("ms1")}, "set declared"},
+		"a declaration says something":              {&v1alpha1.MachineSource{ObjectMeta: meta("ms2"), Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{}}}, "declare the release, the OS version, or both"},
+		"a source that is declared":                 {&v1alpha1.MachineSource{ObjectMeta: meta("ms3"), Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{OS: "9.6.20251023-0"}}}, ""},
 		"images of a group with digests are pinned": {set("s4", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), ""},
 	}
 	for name, tc := range cases {
@@ -145,6 +160,16 @@ func testRules(t *testing.T, c client.Client) {
 	if err := c.Get(context.Background(), client.ObjectKey{Name: "p3"}, &p); err != nil || p.Spec.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("the default budget is one node, got %v %v", p.Spec.MaxUnavailable, err)
 	}
+}
+
+func ptr(s string) *string { return &s }
+
+func stream(name string, spec v1alpha1.BootImageStreamSpec) *v1alpha1.BootImageStream {
+	return &v1alpha1.BootImageStream{ObjectMeta: meta(name), Spec: spec}
+}
+
+func bootPolicy(name string, m v1alpha1.MachineSelection) *v1alpha1.BootImagePolicy {
+	return &v1alpha1.BootImagePolicy{ObjectMeta: meta(name), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Managers: []v1alpha1.MachineSelection{m}}}
 }
 
 func nodeConfig(name string, files ...v1alpha1.NodeFile) *v1alpha1.NodeConfig {

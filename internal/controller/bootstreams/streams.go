@@ -68,7 +68,7 @@ type Loader struct {
 // Load reads all streams and says on each what came of it. running is the newest
 // Kubernetes version of a control-plane node that is Ready, empty if none is.
 func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, running string) (map[string]*Stream, error) {
-	out := map[string]*Stream{}
+	out, named := map[string]*Stream{}, map[string]bool{}
 	var errs []error
 	for i := range list {
 		o := &list[i]
@@ -86,11 +86,33 @@ func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, runn
 			c.Status, c.Reason, c.Message = stamp(s, running)
 		}
 		meta.SetStatusCondition(&st.Conditions, c)
+		named[st.Content] = true
 		if !equality.Semantic.DeepEqual(o.Status, st) {
 			errs = append(errs, client.IgnoreNotFound(ssa.Status(ctx, l.Client, ssa.Object{Kind: "BootImageStream", Name: o.Name, UID: string(o.UID)}, &st)))
 		}
 	}
-	return out, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return out, err
+	}
+	return out, l.sweep(ctx, named)
+}
+
+// contentRest is how long data that was fetched stays when no stream names it.
+const contentRest = 10 * time.Minute
+
+func (l *Loader) sweep(ctx context.Context, named map[string]bool) error {
+	var contents v1alpha1.ContentList
+	if err := l.Client.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range contents.Items {
+		c := &contents.Items[i]
+		if c.Type == v1alpha1.ContentStream && !named[c.Name] && l.Now().Sub(c.CreationTimestamp.Time) > contentRest {
+			errs = append(errs, client.IgnoreNotFound(l.Client.Delete(ctx, c)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func clip(s string) string {
