@@ -129,6 +129,22 @@ type Blocker struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
+// ExternalCall is how far an external updater is with a node.
+type ExternalCall struct {
+	Node string `json:"node"`
+	// Updater is its name, Attempt the node's attempt that it was asked in.
+	Updater string `json:"updater"`
+	Attempt int32  `json:"attempt"`
+	// Since when it is asked.
+	Since metav1.Time `json:"since"`
+	// Failed: it said so, or missed its deadline. It is not asked again in this attempt.
+	// +optional
+	Failed bool `json:"failed,omitempty"`
+	// Message is what it said last, or why there is no answer.
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
+}
+
 // PhaseTime is when a phase began.
 type PhaseTime struct {
 	Phase string      `json:"phase"`
@@ -238,6 +254,12 @@ type ClusterUpdateStatus struct {
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=10
 	Drains []NodeDrain `json:"drains,omitempty"`
+	// External says how far external updaters are with the nodes that wait for them.
+	// +optional
+	// +listType=map
+	// +listMapKey=node
+	// +kubebuilder:validation:MaxItems=100
+	External []ExternalCall `json:"external,omitempty"`
 	// Phases says when each phase began, oldest first; the last 20.
 	// +optional
 	// +listType=atomic

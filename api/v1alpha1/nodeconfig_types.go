@@ -157,6 +157,24 @@ type NodeCertificate struct {
 	DaysLeft int32 `json:"daysLeft,omitempty"`
 }
 
+// NodeField is a part of a node that none of refit's own updaters changes, such as
+// a firmware: an external updater does. The agent observes it in a file.
+type NodeField struct {
+	// Path names it, for example firmware/bios.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9-]*(/[A-Za-z0-9_.-]+)+$') && !self.matches('^(kubernetes|program|cni|runtime|kubelet|file|unit|certificate)/')",message="must be a path such as firmware/bios, and none that refit's own updaters know (kubernetes/, program/, cni/, runtime/, kubelet/, file/, unit/, certificate/)"
+	Path string `json:"path"`
+	// Value that is wanted.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:+-]*$')",message="must be a version or a word: letters, digits and . _ : + -"
+	Value string `json:"value"`
+	// File on the node that holds the value as it is, for example
+	// /sys/class/dmi/id/bios_version; blanks around it do not count.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') && !self.endsWith('/') && !self.contains('//') && !self.contains('/../') && !self.contains('/./') && !self.endsWith('/..')",message="must be an absolute, clean path of a file"
+	File string `json:"file"`
+}
+
 // NodeConfigSpec is what the matching nodes' own configuration is to be. It
 // moves no node: the next ClusterUpdate does, and one without a bundle does nothing
 // else.
@@ -202,6 +220,12 @@ type NodeConfigSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	SandboxImage string `json:"sandboxImage,omitempty"`
+	// Fields that external updaters change (kind Updater with nodes: true).
+	// +optional
+	// +listType=map
+	// +listMapKey=path
+	// +kubebuilder:validation:MaxItems=32
+	Fields []NodeField `json:"fields,omitempty"`
 }
 
 // NodeConfigStatus says for which nodes it counts, and why not for others.

@@ -5,6 +5,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // UpdaterSpec registers an external updater that speaks Cluster API's in-place
 // update hooks.
 type UpdaterSpec struct {
+	// Nodes: it is asked about fields of plain nodes that none of refit's own
+	// updaters covers, instead of Cluster API's machines. The machine of the hooks is
+	// then an object of kind Node with spec.fields.
+	// +optional
+	Nodes bool `json:"nodes,omitempty"`
 	// URL of the updater, https. The hooks' paths are added to it.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="must begin with https://: what is sent carries secrets"
@@ -41,6 +46,7 @@ type UpdaterSpec struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rupd
 // +kubebuilder:validation:XValidation:rule="!(self.metadata.name in ['kubernetes', 'new-machines'])",message="this is the name of one of refit's own updaters: take another"
+// +kubebuilder:printcolumn:name="Nodes",type=boolean,JSONPath=`.spec.nodes`
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`
 // +kubebuilder:printcolumn:name="Order",type=integer,JSONPath=`.spec.order`
 // +kubebuilder:printcolumn:name="Paths",type=string,JSONPath=`.spec.paths`

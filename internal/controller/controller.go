@@ -325,7 +325,7 @@ func probe(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}} {
+	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}, &v1alpha1.UpdaterList{}} {
 		if err := c.List(ctx, l, client.Limit(1)); err != nil {
 			return err
 		}

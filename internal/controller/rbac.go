@@ -9,6 +9,9 @@ package controller
 // +kubebuilder:rbac:groups=refit.dev,resources=bundles;trustpolicies;updatepools;clusterupdates;pinnedimagesets;nodeconfigs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=refit.dev,resources=bundles/status;trustpolicies/status;updatepools/status;clusterupdates/status;pinnedimagesets/status;nodeconfigs/status,verbs=get;update;patch
 //
+// External updaters of plain nodes, which administrators register.
+// +kubebuilder:rbac:groups=refit.dev,resources=updaters,verbs=get;list;watch
+//
 // A found bundle gets an object with an empty spec (an admission policy sees to
 // the emptiness).
 // +kubebuilder:rbac:groups=refit.dev,resources=bundles,verbs=create

@@ -55,6 +55,8 @@ type simAgent struct {
 	mute bool
 	// runs counts how often a run was begun.
 	runs int
+	// firmware are the fields that an external updater has changed.
+	firmware map[string]string
 	// fields are those of the configurations that were applied.
 	fields map[string]string
 }
@@ -154,7 +156,7 @@ func (a *simAgent) step(ctx context.Context) {
 	a.media(st, nu.Spec)
 	a.hold(ctx, st, nu.Spec)
 	a.run(ctx, st, nu.Spec, &n)
-	st.Observed = &v1alpha1.Observed{KubeletVersion: n.Status.NodeInfo.KubeletVersion, ControlPlane: n.Annotations["test/control-plane"], Architecture: "amd64", Config: nu.Spec.Config, Fields: maps.Clone(a.fields)}
+	st.Observed = &v1alpha1.Observed{KubeletVersion: n.Status.NodeInfo.KubeletVersion, ControlPlane: n.Annotations["test/control-plane"], Architecture: "amd64", Config: nu.Spec.Config, Fields: a.sees()}
 	want, _ := json.Marshal(st)
 	have, _ := json.Marshal(nu.Status)
 	if string(want) == string(have) {
@@ -245,6 +247,15 @@ func (a *simAgent) run(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec 
 	}
 }
 
+func (a *simAgent) sees() map[string]string {
+	out := maps.Clone(a.firmware)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, a.fields)
+	return out
+}
+
 // configure applies the configurations that the steps name, as the updaters would.
 func (a *simAgent) configure(ctx context.Context, steps []v1alpha1.UpdateStep) error {
 	for _, s := range steps {
@@ -264,6 +275,9 @@ func (a *simAgent) configure(ctx context.Context, steps []v1alpha1.UpdateStep) e
 			a.fields = map[string]string{}
 		}
 		maps.Copy(a.fields, conf.Fields())
+		for _, f := range conf.External {
+			delete(a.fields, f.Path) // the updater changes the node, not the agent
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,8 @@ type site struct {
 	admin  client.Client
 	agents map[string]*simAgent
 	stop   func()
+	// ahead is how far the controller's clock is ahead, in nanoseconds.
+	ahead atomic.Int64
 }
 
 // newSite starts an API server, nodes n1 (control plane), n2, n3, their agents
@@ -151,7 +154,8 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	}
 	go func() {
 		defer wg.Done()
-		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry()})
+		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(),
+			Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }})
 		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)
 		}

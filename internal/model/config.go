@@ -27,6 +27,16 @@ type NodeConfig struct {
 	Certificates []ConfigCertificate `json:"certificates,omitempty"`
 	// SandboxImage of the container runtime, empty if nobody wants one.
 	SandboxImage string `json:"sandboxImage,omitempty"`
+	// External are fields that external updaters change, by path.
+	External []ConfigField `json:"external,omitempty"`
+}
+
+// ConfigField is a part of a node that this node's agent only observes.
+type ConfigField struct {
+	Path  string `json:"path"`
+	Value string `json:"value"`
+	// File holds the value as it is.
+	File string `json:"file"`
 }
 
 // ConfigFile is one file of a node, or one that must not be there.
@@ -149,6 +159,9 @@ func (c NodeConfig) Fields() map[string]string {
 	if c.SandboxImage != "" {
 		out[FieldSandboxImage] = c.SandboxImage
 	}
+	for _, f := range c.External {
+		out[f.Path] = f.Value
+	}
 	return out
 }
 
@@ -173,7 +186,7 @@ func (c NodeConfig) Disrupts(field string) Disruption {
 
 // Empty reports whether nothing is wanted.
 func (c NodeConfig) Empty() bool {
-	return len(c.Files)+len(c.Units)+len(c.Certificates) == 0 && c.Kubelet == "" && c.SandboxImage == ""
+	return len(c.Files)+len(c.Units)+len(c.Certificates)+len(c.External) == 0 && c.Kubelet == "" && c.SandboxImage == ""
 }
 
 // JSON is the canonical text.
@@ -229,6 +242,20 @@ func KeptPath(p string) string {
 		return "refit's own unit is not changed by a configuration"
 	}
 	return ""
+}
+
+// seenBelow are directories of the kernel that may be looked at, if not written.
+var seenBelow = []string{"/sys/", "/proc/", "/run/"}
+
+// UnseenPath says why a file may not be looked at for a field, "" if it may: what
+// it holds is published in the node's status.
+func UnseenPath(p string) string {
+	for _, d := range seenBelow {
+		if strings.HasPrefix(p, d) && path.Clean(p) == p && !strings.HasPrefix(p, "/run/refit") {
+			return ""
+		}
+	}
+	return KeptPath(p)
 }
 
 // keptUnits may not be disabled or masked: the node would be lost.

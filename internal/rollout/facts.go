@@ -85,6 +85,9 @@ type Node struct {
 	// SaysOld: long after its run succeeded the node's own agent does not see the
 	// target.
 	SaysOld bool
+	// Outside is an external updater that the node waits for after its run, or that
+	// has failed on it; nil if there is none.
+	Outside *Outside
 	// Run is what was permitted to the node in this update, nil if nothing was.
 	Run *Run
 	// Drain of a node that has started and does not run yet.
@@ -94,6 +97,15 @@ type Node struct {
 	// Unsettled says which static pod of a node whose attempt failed is on its way
 	// from one version to another; empty if none is.
 	Unsettled string
+}
+
+// Outside is how far an external updater is with a node.
+type Outside struct {
+	// Step of the plan.
+	Step string
+	// Says what it said last, or why it gave no answer.
+	Says   string
+	Failed bool
 }
 
 // last is the attempt that was begun last, zero if none was.

@@ -83,7 +83,7 @@ func stageOfRun(in *Input, np model.NodePlan, n Node) string {
 		return StageUpdating
 	case n.AtTarget && n.Ready:
 		return StageFinishing
-	case n.SaysOld:
+	case n.SaysOld, n.Outside != nil && n.Outside.Failed:
 		return afterFailure(in, np, n)
 	}
 	return StageSettling
@@ -148,10 +148,13 @@ func irreversible(np model.NodePlan, n Node) *model.Step {
 	}
 	for i := range np.Steps {
 		s := &np.Steps[i]
+		if n.Outside != nil && s.ID == n.Outside.Step {
+			return s
+		}
 		if s.By == model.ByAgent && s.NotReversible != "" {
 			return s
 		}
-		if s.ID == n.Run.Step {
+		if n.Outside == nil && s.ID == n.Run.Step {
 			return nil
 		}
 	}
@@ -232,6 +235,8 @@ func settling(n Node) model.Verdict {
 	switch {
 	case !n.Ready:
 		v.Message += "; it is not Ready yet"
+	case n.Outside != nil:
+		v.Message += "; " + n.Outside.Says
 	case n.NotYet != "":
 		v.Message += "; " + n.NotYet
 	}
@@ -258,6 +263,8 @@ func whatFailed(in *Input, np model.NodePlan, n Node) string {
 		return "it was updated and came back at its old version: " + n.NotYet
 	case n.Run != nil && n.Run.Undo:
 		return n.Run.Because
+	case n.Outside != nil && n.Outside.Failed:
+		return "step " + n.Outside.Step + " failed: " + n.Outside.Says
 	case n.Run != nil && n.Run.Attempt.Number >= n.Attempt.Number:
 		if n.Run.Step == "" {
 			return n.Run.Message
@@ -287,6 +294,8 @@ func failure(in *Input, np model.NodePlan, n Node) model.Verdict {
 	case n.Run.Undo:
 		v.Reason = reasonUndoFailed
 		v.Message += fmt.Sprintf("; it could not be taken back: step %s: %s", n.Run.Step, n.Run.Message)
+	case n.Outside != nil:
+		// the step's word stands
 	case n.Run.Reason != "":
 		v.Reason = n.Run.Reason
 	}

@@ -91,7 +91,7 @@ func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
 		reboot.New(h),
 		settle.New(h),
 	}
-	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields),
+	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(externalFields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 			return p.Fields(ctx, asked.Payloads, asked.Find)
 		})}

@@ -17,6 +17,9 @@ func (s *Server) externals(ctx context.Context) ([]external, error) {
 	list, err := s.registry.List(ctx, s.Live)
 	out := make([]external, 0, len(list))
 	for _, r := range list {
+		if r.Spec.Nodes {
+			continue // it is asked about plain nodes, in other words
+		}
 		out = append(out, external{r})
 	}
 	return out, err

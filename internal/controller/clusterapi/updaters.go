@@ -2,8 +2,8 @@ package clusterapi
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/inplace"
 	"github.com/refit-dev/refit/internal/pipeline/update"
@@ -62,12 +62,4 @@ func newMachinesUpdater(paths []string) update.Updater {
 	}}
 }
 
-// below reports whether a path is one of the list, or part of one of them.
-func below(path string, list []string) bool {
-	for _, p := range list {
-		if rest, ok := strings.CutPrefix(path, p); ok && (rest == "" || rest[0] == '/' || rest[0] == '[') {
-			return true
-		}
-	}
-	return false
-}
+func below(path string, list []string) bool { return hooks.Below(path, list) }

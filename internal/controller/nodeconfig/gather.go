@@ -115,6 +115,9 @@ func (m *configMaps) source(ctx context.Context, c *v1alpha1.NodeConfig) (config
 		}
 		s.Units = append(s.Units, cu)
 	}
+	for _, f := range c.Spec.Fields {
+		s.Fields = append(s.Fields, model.ConfigField(f))
+	}
 	for _, k := range c.Spec.Certificates {
 		s.Certificates = append(s.Certificates, model.ConfigCertificate{Name: k.Name, NotBefore: k.NotBefore, DaysLeft: int(k.DaysLeft)})
 	}

@@ -177,9 +177,9 @@ func (w *world) held() []update.Payload {
 	return out
 }
 
-// planNodes are all nodes as the planner sees them; one that did not change is
-// the same pointer as before.
-func (r *Reconciler) planNodes(ctx context.Context, w *world) ([]*update.Node, error) {
+// planNodes are all nodes as the planner sees them, with what external updaters offer;
+// one that did not change is the same pointer as before.
+func (r *Reconciler) planNodes(ctx context.Context, w *world, in *update.Input) ([]*update.Node, error) {
 	r.planNode.Under(poolsSeen(w.pools))
 	r.planNode.Keep(len(w.nodes), func(name string) bool { return w.byName[name] != nil })
 	configs := nodeconfig.Reader{Client: r.Client, Live: r.Live}
@@ -198,7 +198,7 @@ func (r *Reconciler) planNodes(ctx context.Context, w *world) ([]*update.Node, e
 		}
 		out = append(out, pn)
 	}
-	return out, nil
+	return r.Outside.Offers(ctx, in, out, r.offered)
 }
 
 // planNode is a node as the planner sees it.

@@ -46,7 +46,7 @@ func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	if err := r.refresh(ctx, w, u); err != nil {
 		return 0, err
 	}
-	in, drains, err := r.rolloutInput(ctx, w, u, kept.Plan)
+	in, drains, err := r.rolloutInput(ctx, w, st, kept.Plan)
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +155,8 @@ func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
 	return nil
 }
 
-func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
+func (r *Reconciler) rolloutInput(ctx context.Context, w *world, st *status, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
+	u := st.u
 	in := r.outlook(w, plan)
 	in.Pools = evict.Timeouts(in.Pools, u)
 	in.Paused, in.Retry, in.RetryNodes = u.Spec.Paused, u.Spec.Retry, map[string]int32{}
@@ -169,7 +170,10 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, u *v1alpha1.Clu
 	if err != nil {
 		return in, nil, err
 	}
-	err = parallel.Each(ctx, started, func(c *closer) error { return r.lookCloser(ctx, c, u.Spec.Drain, w.now) })
+	err = parallel.Each(ctx, started, func(c *closer) error {
+		return errors.Join(r.lookCloser(ctx, c, u.Spec.Drain, w.now), r.lookOutside(ctx, w, u, c))
+	})
+	st.out.External = outsideOf(started)
 	drains := map[string]drain.Decision{}
 	for _, c := range started {
 		r.track.set(c.i, c.rn)
@@ -237,6 +241,8 @@ type closer struct {
 	np    *model.NodePlan
 	rn    rollout.Node
 	drain *drain.Decision
+	// outside is the external updater that it waits for.
+	outside *v1alpha1.ExternalCall
 }
 
 // looksOld: this update gave the node back at its target, and it is not there.

@@ -39,7 +39,7 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	if err != nil {
 		return false, err
 	}
-	nodes, err := r.planNodes(ctx, w)
+	nodes, err := r.planNodes(ctx, w, &in)
 	if err != nil {
 		return false, err
 	}

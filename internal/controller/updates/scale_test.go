@@ -63,7 +63,7 @@ func largeWorld(r *Reconciler, nodes, budget int) (*world, *v1alpha1.ClusterUpda
 
 // decideLarge is all that a look at a running update decides, without its writes.
 func decideLarge(t testing.TB, r *Reconciler, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) rollout.Decision {
-	in, drains, err := r.rolloutInput(context.Background(), w, u, plan)
+	in, drains, err := r.rolloutInput(context.Background(), w, &status{u: u}, plan)
 	if err != nil || len(drains) > 0 {
 		t.Fatalf("%d drains, %v", len(drains), err)
 	}

@@ -69,7 +69,7 @@ func (s *status) phase(p string) {
 func (s *status) finish(reason string) {
 	s.phase(v1alpha1.PhaseDone)
 	s.doneReason = reason
-	s.verdicts, s.out.Estimate = nil, nil
+	s.verdicts, s.out.Estimate, s.out.External = nil, nil, nil
 	if s.out.FinishedAt == nil {
 		s.out.FinishedAt = metaNow(s.now)
 	}

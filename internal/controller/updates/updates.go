@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -23,6 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/outside"
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/pulse"
@@ -60,6 +62,8 @@ type Reconciler struct {
 	Gate     *gatefacts.Gatherer
 	Events   events.EventRecorder
 	Metrics  *Metrics
+	// Outside speaks with external updaters; made by Setup.
+	Outside *outside.Caller
 	// Away measures how long the API server does not answer; nil measures nothing.
 	Away *apiaway.Meter
 	Now  func() time.Time
@@ -78,6 +82,8 @@ type Reconciler struct {
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
 	planNode roster.Memo[*update.Node]
+	// offered are nodes with what external updaters would do for them.
+	offered map[string]*update.Node
 	// track has what the rollout needs of every node, learned what it took them,
 	// and slow says when what costs much and changes little is due again.
 	track     track
@@ -96,12 +102,21 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 	r.Roster = roster.New()
 	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
 	r.Cordoner = &cordon.Cordoner{Client: r.Client, Live: r.Live, Roster: r.Roster, Now: r.Now}
+	answered := make(chan event.GenericEvent, 1)
+	r.offered = map[string]*update.Node{}
+	r.Outside = &outside.Caller{Client: r.Client, Now: r.Now, Called: func() {
+		select {
+		case answered <- event.GenericEvent{}:
+		default: // one is waiting already
+		}
+	}}
 	if err := r.Roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: fleet.NodeUpdateChanged}); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
-		WatchesRawSource(source.Channel(r.Roster.Called(), fleet.Whole("updates", settle)))
-	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}, &v1alpha1.NodeConfig{}} {
+		WatchesRawSource(source.Channel(r.Roster.Called(), fleet.Whole("updates", settle))).
+		WatchesRawSource(source.Channel(answered, fleet.Whole("updates", settle)))
+	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}, &v1alpha1.NodeConfig{}, &v1alpha1.Updater{}} {
 		b = b.Watches(o, fleet.Whole("updates", settle))
 	}
 	return b.Complete(times.Of("updates", r))

@@ -21,6 +21,8 @@ type Source struct {
 	Kubelet      map[string]any
 	Certificates []model.ConfigCertificate
 	SandboxImage string
+	// Fields that external updaters change.
+	Fields []model.ConfigField
 	// Problems that were found when it was read: a ConfigMap that is not there.
 	Problems []string
 }
@@ -102,6 +104,9 @@ func (m *merger) add(s Source) {
 			m.c.Certificates = append(m.c.Certificates, c)
 		}
 	}
+	for _, f := range s.Fields {
+		m.external(s.Name, f)
+	}
 	m.fields(s.Name, "", s.Kubelet, m.kubelet)
 	if s.SandboxImage != "" && m.take("the sandbox image", s.Name) {
 		m.c.SandboxImage = s.SandboxImage
@@ -123,6 +128,16 @@ func (m *merger) file(source string, f model.ConfigFile) {
 		return
 	}
 	m.c.Files = append(m.c.Files, withDefaults(f))
+}
+
+func (m *merger) external(source string, f model.ConfigField) {
+	if why := model.UnseenPath(f.File); why != "" {
+		m.refuse(source, "field "+f.Path+" cannot be seen in "+f.File+": "+why)
+		return
+	}
+	if m.take("field "+f.Path, source) {
+		m.c.External = append(m.c.External, f)
+	}
 }
 
 // readers are services that read a directory when they start.
@@ -235,6 +250,7 @@ func (m *merger) end() (model.NodeConfig, []model.Verdict) {
 	c := &m.c
 	sort.Slice(c.Files, func(i, j int) bool { return c.Files[i].Path < c.Files[j].Path })
 	sort.Slice(c.Units, func(i, j int) bool { return c.Units[i].Name < c.Units[j].Name })
+	sort.Slice(c.External, func(i, j int) bool { return c.External[i].Path < c.External[j].Path })
 	sort.Slice(c.Certificates, func(i, j int) bool { return c.Certificates[i].Name < c.Certificates[j].Name })
 	m.nested()
 	if len(m.kubelet) > 0 {

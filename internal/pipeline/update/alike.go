@@ -14,7 +14,7 @@ type likeness struct {
 // likeness of a worker that only built-in updaters are asked about: an external
 // one may look at the name. ok is false for any other node.
 func (p *planner) likeness(n Node) (l likeness, ok bool) {
-	if n.Unseen || n.ControlPlane || n.ControlPlaneVersion != "" || len(p.in.Updaters) > 0 {
+	if n.Unseen || len(n.Offers) > 0 || n.ControlPlane || n.ControlPlaneVersion != "" || len(p.in.Updaters) > 0 {
 		return l, false
 	}
 	return likeness{strings.Join(n.Pools, "\n"), n.Kubelet, n.Platform, n.ConfigName, n.Current.text(), n.Desired.text()}, true

@@ -163,7 +163,10 @@ func (c *cover) wrong(s model.Step) string {
 }
 
 func (c *cover) take(u Updater, s model.Step) {
-	s.Updater, s.By = u.Name, model.ByAgent
+	s.Updater = u.Name
+	if s.By == "" {
+		s.By = model.ByAgent
+	}
 	if s.ID == "" {
 		s.ID = u.Name
 	}
@@ -188,6 +191,7 @@ func uncovered(n Node, d model.Change, why []refused) model.Verdict {
 		Message: fmt.Sprintf("no updater covers %s of node %s (%s -> %s)", d.Path, n.Name, value(d.From), value(d.To)),
 		Fix:     "change what is wanted of " + d.Path + ", or register an updater that covers it",
 		Object:  "Node/" + n.Name,
+		Waiting: waitsForOffer(n, d.Path),
 	}
 	said := make([]string, 0, len(why))
 	for _, w := range why {

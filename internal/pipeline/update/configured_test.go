@@ -42,6 +42,21 @@ func init() {
 		only(in)
 		in.Held = []Payload{{Name: "file.motd", Digest: "sha256:m", Size: model.MaxFile + 1}}
 	}, cp("n1", old), configuredNode(worker("n2", old), motd, nil))
+	bios := model.NodeConfig{External: []model.ConfigField{{Path: "bios/main", Value: "1.2", File: "/sys/b"}, {Path: "nic/eth0", Value: "8", File: "/run/n"}},
+		Files: []model.ConfigFile{{Path: "/etc/motd", Mode: 0o644, Owner: "root", Group: "root", Disruption: model.DisruptionNone}}}
+	offers := func(os ...Offer) Node {
+		n := configuredNode(worker("n2", old), bios, Fields{"bios/main": "1.0", "nic/eth0": "7"})
+		n.Offers = os
+		return n
+	}
+	both := []string{"bios/main", "nic/eth0"}
+	stories["two external updaters share what is left, after the node's own steps"] = input(only, cp("n1", old),
+		offers(Offer{Updater: "bios", Asked: both, Moves: []string{"bios/main"}, Harmless: true}, Offer{Updater: "nic", Asked: []string{"nic/eth0"}, Moves: []string{"nic/eth0"}}))
+	stories["two external updaters want the same field, and the first has it"] = input(only, cp("n1", old),
+		offers(Offer{Updater: "a", Asked: both, Moves: both, Harmless: true}, Offer{Updater: "b", Asked: both, Moves: both, Harmless: true}))
+	stories["an external updater that refuses, and one that is silent"] = input(only, cp("n1", old),
+		offers(Offer{Updater: "a", Asked: both, Refused: "not this board"}, Offer{Updater: "b", Asked: []string{"nic/eth0"}, Silent: "it does not answer in time"}))
+	stories["an external updater that has not answered yet"] = input(only, cp("n1", old), offers(Offer{Updater: "a", Asked: both, Pending: true}))
 	unseen := configuredNode(worker("n2", old), edge(model.DisruptionNone), nil)
 	unseen.Unseen = true
 	stories["a node that was not looked at yet for its configuration"] = input(only, cp("n1", old), unseen)

@@ -17,6 +17,9 @@
 // Callers: the controller (which stores, approves and runs that very value), the
 // extension for Cluster API (Cover, for one machine).
 //
+// Size: the claims of all updaters are read together, since who owns a path is decided
+// by their order.
+//
 // An updater's claim is one Updater in the list in claim.go. Example:
 //
 //	out := update.Make(update.Input{Nodes: nodes, Target: target, Payloads: payloads})

@@ -27,6 +27,22 @@ type Node struct {
 	// Unseen: the node was not looked at for that configuration yet, so that what
 	// it changes is not known.
 	Unseen bool
+	// Offers are what external updaters answered about what the built-in ones leave,
+	// in the order in which they are asked.
+	Offers []Offer
+}
+
+// Offer is what an external updater answered about one node. It is asked before the
+// plan is made: a plan is a function of what is known.
+type Offer struct {
+	Updater string
+	// Asked are the paths that it was asked about, Moves those of them that it brings
+	// to what is desired. Harmless: the pods may stay meanwhile.
+	Asked, Moves []string
+	Harmless     bool
+	// Refused or Silent say why it moves nothing; Pending: it has not answered yet.
+	Refused, Silent string
+	Pending         bool
 }
 
 // Pool is what the plan needs of an UpdatePool.

@@ -130,7 +130,7 @@ func (p *planner) one(n Node) *model.NodePlan {
 	}
 	q.First = n.ControlPlane && !p.firstTaken && p.needsApply() && movesConfig(ds)
 	p.firstTaken = p.firstTaken || q.First
-	c := Cover(append(Builtin(), p.in.Updaters...), q)
+	c := Cover(slices.Concat(Builtin(), p.in.Updaters, offered(n)), q)
 	p.out.Verdicts = append(p.out.Verdicts, c.Verdicts...)
 	p.out.Verdicts = append(p.out.Verdicts, skew(p.in, n)...)
 	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(pool, c.Steps)}
@@ -216,22 +216,37 @@ func (p *planner) frame(pool string, steps []model.Step) []model.Step {
 	if rank[worst] >= rank[model.DisruptionDrain] && len(p.in.Nodes) > 1 {
 		out = append(out, model.Step{ID: "drain", Updater: "drain", Verb: "evict", By: model.ByController, Disruption: model.DisruptionDrain})
 	}
-	out = append(out, steps...)
+	mine, others := split(steps)
+	out = append(out, mine...)
 	if rebootsFor(steps) {
 		out = append(out, model.Step{ID: "reboot", Updater: "reboot", Verb: "reboot", By: model.ByAgent, Disruption: model.DisruptionReboot, DeadlineSeconds: deadlineReboot})
 	}
 	out = append(out, model.Step{ID: "settle", Updater: "settle", Verb: "observe", By: model.ByAgent, To: p.in.Target.Kubernetes, Disruption: model.DisruptionNone, DeadlineSeconds: deadlineSettle})
+	out = append(out, others...)
 	if cordon {
 		out = append(out, model.Step{ID: "uncordon", Updater: "uncordon", Verb: "uncordon", By: model.ByController, Disruption: model.DisruptionNone})
 	}
 	if d := p.deadlines[pool]; d > 0 {
 		for i := range out {
-			if out[i].By == model.ByAgent {
+			if _, external := OfExternal(out[i]); external || out[i].By == model.ByAgent {
 				out[i].DeadlineSeconds = d
 			}
 		}
 	}
 	return out
+}
+
+// split takes the steps of external updaters apart: the controller calls these when
+// the node has run its own.
+func split(steps []model.Step) (own, external []model.Step) {
+	for _, s := range steps {
+		if _, ok := OfExternal(s); ok {
+			external = append(external, s)
+		} else {
+			own = append(own, s)
+		}
+	}
+	return own, external
 }
 
 func role(n Node) string {

@@ -2,8 +2,10 @@ package hooks
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +71,19 @@ func (g *Registry) List(ctx context.Context, c client.Reader) ([]*Registered, er
 	}
 	g.kept = now
 	return out, nil
+}
+
+// ID names the registration: another one after every edit of the Updater.
+func (r *Registered) ID() string { return fmt.Sprintf("%s %s %d", r.Name, r.key.uid, r.key.generation) }
+
+// Below reports whether a path is one of the list, or part of one of them.
+func Below(path string, list []string) bool {
+	for _, p := range list {
+		if rest, ok := strings.CutPrefix(path, p); ok && (rest == "" || rest[0] == '/' || rest[0] == '[') {
+			return true
+		}
+	}
+	return false
 }
 
 // defaultTimeout of a call, where the API server's default is missing.
