@@ -131,6 +131,7 @@ type kept struct {
 func (w *registrySite) play(t *testing.T, c situation) {
 	w.up(t)
 	f := &foreseen{registrySite: w, c: c, digests: map[string]string{}}
+	defer f.clean(t) // also when it fails: the next situation wants the nodes as they were
 	f.push(t, "a")
 	f.prepare(t)
 	f.before = f.pod(t, c.app)
@@ -154,7 +155,6 @@ func (w *registrySite) play(t *testing.T, c situation) {
 	if !k.Matched {
 		t.Errorf("foretold %s %s (%s), and %s %s came", k.Foretold, k.To, k.Why, k.Came, k.Ran)
 	}
-	f.clean(t)
 }
 
 // foreseen is a situation while it is played.
