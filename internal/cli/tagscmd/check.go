@@ -123,7 +123,7 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 		return f.forecast(cmd, facts)
 	}
 	oracle := restart.New(facts.Site())
-	r := imagereport.Make(imagereport.Facts{Offline: f.offline, Nodes: facts.Nodes, Pods: f.picked(facts.Pods), Published: facts.Published, Same: facts.Same,
+	r := imagereport.Make(imagereport.Facts{Offline: f.offline, Nodes: facts.Nodes, Pods: f.picked(facts.Pods), Published: facts.Published, Same: facts.Same, Previous: facts.Previous,
 		Scheme: schemesOf(conf, facts.Schemes, declared),
 		Restart: func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
 			return []model.RestartAnswer{oracle.Ask(p, u, restart.Crash, f.registry), oracle.Ask(p, u, restart.Reboot, f.registry)}

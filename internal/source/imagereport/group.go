@@ -144,6 +144,7 @@ func (m *maker) line(g *group) Line {
 	all = append(all, m.behind(&l, g, r.ref)...)
 	all = append(all, m.restarts(g)...)
 	all = append(all, m.pinned(g, r.ref)...)
+	all = append(all, m.wayBack(g, r.ref)...)
 	settle(&l, all)
 	return l
 }
@@ -302,4 +303,26 @@ func (m *maker) pinned(g *group, r tag.Ref) []said {
 
 func pinnedOn(n *model.ImageNode, name string) bool {
 	return slices.ContainsFunc(n.Images, func(c model.CachedImage) bool { return c.Pinned && slices.Contains(c.Names, name) })
+}
+
+// wayBack: without a registry the image that ran before is on the nodes, or lost.
+func (m *maker) wayBack(g *group, r tag.Ref) []said {
+	previous := m.Previous[r.Repository]
+	if previous == "" || !m.Offline {
+		return nil
+	}
+	var on []string
+	for _, x := range g.members {
+		n := m.nodes[x.pod.Node]
+		if n == nil || !n.Complete || slices.Contains(on, n.Name) {
+			continue
+		}
+		if !slices.ContainsFunc(n.Images, func(c model.CachedImage) bool { return slices.Contains(c.Names, r.Repository+"@"+previous) }) {
+			on = append(on, n.Name)
+		}
+	}
+	if len(on) == 0 {
+		return nil
+	}
+	return []said{{RollbackLost, fmt.Sprintf("%s, which ran before, is not on %s any more", nameOr(m.long[r.Repository+"@"+previous], previous), few(on))}}
 }

@@ -19,6 +19,8 @@ type Facts struct {
 	// Published by repository:tag.
 	Published map[string]model.Published
 	Same      *model.SameImages
+	// Previous is the digest that ran before, by repository, where a track knows.
+	Previous map[string]string
 	// Restart says what a crash and a reboot would do with a container, with the
 	// registry as it is on this site; nil if nobody was asked.
 	Restart func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer

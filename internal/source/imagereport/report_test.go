@@ -109,6 +109,14 @@ var stories = map[string]func() Facts{
 		}
 		return f
 	},
+	"the-image-before-is-gone": func() Facts {
+		f := site()
+		f.Offline = true
+		f.Previous = map[string]string{repo: d("e")}
+		f.deploy("web", repo+":2.6.2", d("a"), d("a"))
+		f.Nodes[1].Images = append(f.Nodes[1].Images, model.CachedImage{Names: []string{repo + "@" + d("e")}, Pinned: true})
+		return f
+	},
 	"nodes-that-differ": func() Facts {
 		f := site()
 		for i := range f.Nodes {

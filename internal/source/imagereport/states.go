@@ -10,6 +10,7 @@ const (
 	Skewed        = "skewed"
 	Latent        = "latent"
 	Unpinned      = "unpinned"
+	RollbackLost  = "rollback-lost"
 	MirrorBehind  = "mirror-behind"
 	Stale         = "stale-same-tag"
 	Differs       = "different"
@@ -33,6 +34,7 @@ var states = []struct {
 	{Skewed, "skewed between replicas", true, "name one digest in the template and roll it out"},
 	{Latent, "changing at the next restart", true, "name the running digest in the template, and move it when you decide"},
 	{Unpinned, "not pinned on a site without a registry", true, "pin them: a bundle, or a PinnedImageSet"},
+	{RollbackLost, "without a way back", true, "bring the image before this one in a bundle, and pin it, until the next update is done"},
 	{MirrorBehind, "waiting for the mirror", true, "synchronise the mirror"},
 	{Stale, "with a rebuild", false, "roll out the new digest"},
 	{Differs, "different from what the tag means now", false, "look at what changed, then roll out the digest that is meant"},

@@ -22,15 +22,21 @@ type Facts struct {
 	Same      *model.SameImages
 	// Schemes are those that tracks declare, by repository.
 	Schemes map[string]string
+	// Previous is the digest that tracks ran before, by repository.
+	Previous map[string]string
 	// AlwaysPull says whether the API server forces policy Always.
 	AlwaysPull restart.Admission
 }
 
 // Facts of all objects.
 func (o *Objects) Facts() Facts {
-	f := Facts{Published: o.published(), Same: &model.SameImages{}, Schemes: map[string]string{}}
+	f := Facts{Published: o.published(), Same: &model.SameImages{}, Schemes: map[string]string{}, Previous: map[string]string{}}
 	for i := range o.Tracks {
-		f.Schemes[o.Tracks[i].Spec.Repository] = o.Tracks[i].Spec.Scheme
+		t := &o.Tracks[i]
+		f.Schemes[t.Spec.Repository] = t.Spec.Scheme
+		if len(t.Status.History) > 0 {
+			f.Previous[t.Spec.Repository] = t.Status.History[0].Digest
+		}
 	}
 	byNode := map[string][]*model.ImagePod{}
 	for i := range o.Pods {

@@ -193,7 +193,7 @@ func TestDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := o.Facts()
-	if len(f.Nodes) != 1 || len(f.Pods) != 1 || len(f.Templates) != 2 || f.AlwaysPull != restart.AdmissionOff || f.Schemes["docker.io/library/a"] != "semver" {
+	if len(f.Nodes) != 1 || len(f.Pods) != 1 || len(f.Templates) != 2 || f.AlwaysPull != restart.AdmissionOff || f.Schemes["docker.io/library/a"] != "semver" || f.Previous["docker.io/library/a"] != "sha256:y" {
 		t.Errorf("%+v", f)
 	}
 	if p := f.Published["docker.io/library/a:1"]; p.Digest != "sha256:x" || p.Long != "1.2.3" || f.Published["docker.io/library/a:1.2.2"].Digest != "sha256:y" {
