@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images
+//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -62,6 +62,10 @@ func ClusterAPI() (management, registration, workload []*unstructured.Unstructur
 	}
 	return management, registration, workload, nil
 }
+
+// Joins returns what the server for machines that join needs. Manifests includes
+// none of it.
+func Joins() ([]*unstructured.Unstructured, error) { return load("", "joins") }
 
 // BootImages returns the rights on machine managers and templates of Cluster API,
 // OpenShift and Karpenter. Manifests includes none of them.

@@ -33,6 +33,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/joins"
 	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/controller/resources"
@@ -74,6 +75,9 @@ type Options struct {
 	// ClusterAPI says where Cluster API's hooks are answered; without an address
 	// they are not.
 	ClusterAPI clusterapi.Options
+	// Joins says where machines fetch their first-boot configuration; without an
+	// address they do not.
+	Joins joins.Options
 	// Registries is how image registries are reached; nil is the usual way.
 	Registries http.RoundTripper
 	// Now is the clock; nil is the machine's.
@@ -135,6 +139,12 @@ func Run(ctx context.Context, o Options) error {
 	if o.ClusterAPI.Address != "" {
 		o.ClusterAPI.Registry, o.ClusterAPI.Now = o.Registry, o.Now
 		if err := clusterapi.Setup(mgr, direct, o.ClusterAPI); err != nil {
+			return err
+		}
+	}
+	if o.Joins.Address != "" {
+		o.Joins.Now = o.Now
+		if err := joins.Setup(mgr, direct, o.Joins); err != nil {
 			return err
 		}
 	}

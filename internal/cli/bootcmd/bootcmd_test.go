@@ -2,12 +2,22 @@ package bootcmd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/source/joining/record"
 )
 
 func run(t *testing.T, args ...string) (string, int) {
@@ -97,5 +107,44 @@ func TestDiff(t *testing.T) {
 	}
 	if out, code = run(t, "diff", "nobody", "--from", dump); code != exit.UsageCode || !strings.Contains(out, "refit bootimage status lists them") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// A token stands in what is printed and nowhere else.
+func TestPointer(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := fake.NewClientBuilder().Build()
+	u, _ := url.Parse("https://10.0.0.1:7950")
+	if _, err := pointer(ctx, c, "worker", u, time.Now()); err == nil || !strings.Contains(err.Error(), "-join-address") {
+		t.Error(err)
+	}
+	secret := func(ns, name string, data map[string][]byte) {
+		if err := c.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret("refit-system", record.Server, map[string][]byte{"ca.crt": []byte("CA")})
+	if _, err := pointer(ctx, c, "worker", u, time.Now()); exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "first-boot-worker") {
+		t.Error(err)
+	}
+	secret(record.Namespace, "first-boot-worker", nil)
+	out, err := pointer(ctx, c, "worker", u, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(out), "https://10.0.0.1:7950/join/")
+	token, _, _ := strings.Cut(rest, `"`)
+	var made corev1.Secret
+	if err := c.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.Name(token)}, &made); !ok || err != nil || made.Labels[record.LabelPool] != "worker" {
+		t.Errorf("%v %s", err, out)
+	}
+	if held := fmt.Sprint(made); strings.Contains(held, token) {
+		t.Error("the record holds the token")
+	}
+	for _, args := range [][]string{{"token", "worker", "--url", "http://a"}, {"token", "worker", "--url", "https://a", "--for", "0s"}, {"token", "worker", "--url", "https://a/b"}, {"token", "--url", "https://a"}} {
+		if _, code := run(t, args...); code == exit.OK {
+			t.Errorf("%v is accepted", args)
+		}
 	}
 }

@@ -87,7 +87,7 @@ func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootI
 			continue
 		}
 		for _, o := range l.Items {
-			c := &candidate{policy: p, choice: choice, table: table, row: row, object: o, listing: l, name: sourceName(row.Group, row.Kind, o.GetNamespace(), o.GetName())}
+			c := &candidate{policy: p, choice: choice, table: table, row: row, object: o, listing: l, name: machines.SourceName(row.Group, row.Kind, o.GetNamespace(), o.GetName())}
 			if c.facts = table.Facts(row, o.Object); c.facts.PartOf == "" && w.claim(c) {
 				out = append(out, c)
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -223,20 +222,4 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 // untouched: refit made the record, and no person has said anything in it.
 func untouched(s *v1alpha1.MachineSource) bool {
 	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController && s.Spec.Declared == nil && s.Spec.NodeSelector == nil && len(s.Spec.Facts) == 0 && s.Spec.Skew == ""
-}
-
-// sourceName of a machine manager: kind, the first word of its group if it is not
-// Cluster API's, namespace, name.
-func sourceName(group, kind, namespace, name string) string {
-	parts := []string{strings.ToLower(kind)}
-	if !strings.HasSuffix(group, "cluster.x-k8s.io") {
-		first, _, _ := strings.Cut(group, ".")
-		parts = append(parts, first)
-	}
-	for _, p := range []string{namespace, name} {
-		if p != "" {
-			parts = append(parts, p)
-		}
-	}
-	return strings.Join(parts, ".")
 }

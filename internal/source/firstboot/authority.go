@@ -33,7 +33,7 @@ func ReplaceAuthority(data []byte, pem string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("its certificate authority cannot be read")
 	}
-	source := "data:text/plain;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(pem))
+	source := authority(pem)
 	if ca["source"] == source {
 		return data, nil
 	}
@@ -41,6 +41,19 @@ func ReplaceAuthority(data []byte, pem string) ([]byte, error) {
 	delete(ca, "verification") // of the one before
 	delete(ca, "compression")
 	return json.Marshal(c)
+}
+
+// Pointer is the configuration that a machine is started with: it says where the
+// real one is fetched, and whose certificate that server has. There is no secret
+// in it but the address.
+func Pointer(address, pem string) ([]byte, error) {
+	return json.Marshal(map[string]any{"ignition": map[string]any{"version": Target,
+		"config":   map[string]any{"merge": []any{map[string]any{"source": address}}},
+		"security": map[string]any{"tls": map[string]any{"certificateAuthorities": []any{map[string]any{"source": authority(pem)}}}}}})
+}
+
+func authority(pem string) string {
+	return "data:text/plain;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(pem))
 }
 
 // Message is a configuration that writes a text where people look at a machine

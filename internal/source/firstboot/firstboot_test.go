@@ -148,6 +148,19 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
+func TestPointer(t *testing.T) {
+	t.Parallel()
+	const pem = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
+	out, err := firstboot.Pointer("https://10.0.0.1:7950/join/abc", pem)
+	if err != nil || !strings.Contains(string(out), `"merge":[{"source":"https://10.0.0.1:7950/join/abc"}]`) {
+		t.Fatal(err, string(out))
+	}
+	validate(t, out)
+	if same, err := firstboot.ReplaceAuthority(out, pem); err != nil || !bytes.Equal(same, out) {
+		t.Error("the authority is where it is looked for:", err)
+	}
+}
+
 // R1.82: what stands on the console.
 func TestMessage(t *testing.T) {
 	t.Parallel()

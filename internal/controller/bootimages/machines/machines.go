@@ -10,6 +10,7 @@ package machines
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -84,4 +85,20 @@ func (l *Listing) Put(o *unstructured.Unstructured) {
 		return
 	}
 	l.Items, l.ByName[key] = append(l.Items, o), o
+}
+
+// SourceName of a machine manager: kind, the first word of its group if it is not
+// Cluster API's, namespace, name.
+func SourceName(group, kind, namespace, name string) string {
+	parts := []string{strings.ToLower(kind)}
+	if !strings.HasSuffix(group, "cluster.x-k8s.io") {
+		first, _, _ := strings.Cut(group, ".")
+		parts = append(parts, first)
+	}
+	for _, p := range []string{namespace, name} {
+		if p != "" {
+			parts = append(parts, p)
+		}
+	}
+	return strings.Join(parts, ".")
 }

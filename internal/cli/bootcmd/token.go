@@ -1,0 +1,89 @@
+package bootcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/source/firstboot"
+	"github.com/refit-dev/refit/internal/source/joining/record"
+)
+
+// longestLife of a token.
+const longestLife = 7 * 24 * time.Hour
+
+func newToken(a *cluster.Access) *cobra.Command {
+	var address string
+	var life time.Duration
+	c := &cobra.Command{
+		Use: "token POOL --url URL", Short: "Make the first-boot configuration for one machine: a pointer with a token that is used once", Args: cobra.ExactArgs(1),
+		Long: `Make the Ignition configuration with which one machine of a pool is started. It
+holds no secret but a token, with which that machine, and no other, fetches the
+pool's configuration from refit's controller (-join-address). The token is
+stored nowhere: if it is lost, make another.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			u, err := url.Parse(address)
+			if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
+				return exit.Usage(fmt.Errorf("--url %q: must be https://HOST:PORT, under which machines reach the controller's -join-address", address))
+			}
+			if life <= 0 || life > longestLife {
+				return exit.Usage(fmt.Errorf("--for %s: must be more than nothing and at most %s", life, longestLife))
+			}
+			cl, err := a.Client()
+			if err != nil {
+				return err
+			}
+			out, err := pointer(cmd.Context(), cl, args[0], u, time.Now().Add(life))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(a.Out, string(out))
+			a.Note("for one machine of pool %s, within %s", args[0], life)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&address, "url", "", "https://HOST:PORT under which machines reach the controller's -join-address")
+	c.Flags().DurationVar(&life, "for", time.Hour, "how long the token may be used")
+	_ = c.MarkFlagRequired("url")
+	return c
+}
+
+// pointer makes the token's record, after what could be missing was seen.
+func pointer(ctx context.Context, cl client.Client, pool string, u *url.URL, until time.Time) ([]byte, error) {
+	var held corev1.Secret
+	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: record.Server}, &held); err != nil {
+		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller makes it when -join-address is set): %w", v1alpha1.SystemNamespace, record.Server, err)
+	}
+	if len(held.Data["ca.crt"]) == 0 {
+		return nil, fmt.Errorf("secret %s/%s has no ca.crt yet: try again in a moment", v1alpha1.SystemNamespace, record.Server)
+	}
+	err := cl.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: "first-boot-" + pool}, &corev1.Secret{})
+	if apierrors.IsNotFound(err) {
+		return nil, exit.With(exit.Blocked, fmt.Errorf("there is no configuration for pool %s: make Secret %s/first-boot-%s with the key %s", pool, record.Namespace, pool, record.KeyConfig))
+	}
+	if err != nil {
+		return nil, err
+	}
+	token, made, err := record.New(pool, until)
+	if err != nil {
+		return nil, err
+	}
+	out, err := firstboot.Pointer("https://"+u.Host+record.Path+token, string(held.Data["ca.crt"]))
+	if err != nil {
+		return nil, err
+	}
+	if err := cl.Create(ctx, made); err != nil {
+		return nil, errors.Join(errors.New("make the token's record"), err)
+	}
+	return out, nil
+}

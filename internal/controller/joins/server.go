@@ -1,0 +1,188 @@
+package joins
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/certs"
+	"github.com/refit-dev/refit/internal/source/firstboot"
+	"github.com/refit-dev/refit/internal/source/joining"
+	"github.com/refit-dev/refit/internal/source/joining/record"
+)
+
+// Options of the server.
+type Options struct {
+	// Address as host:port; empty for none.
+	Address string
+	// Names under which machines reach it: DNS names or addresses.
+	Names []string
+	Now   func() time.Time
+}
+
+// Server gives configurations. Every replica has one.
+type Server struct {
+	// Client reads and writes past any cache.
+	Client client.Client
+	Events events.EventRecorder
+	Log    logr.Logger
+	Now    func() time.Time
+
+	address string
+	certs   *certs.Keeper
+}
+
+// Setup adds the server and its certificates to a manager.
+func Setup(mgr ctrl.Manager, direct client.Client, o Options) error {
+	s := New(direct, mgr.GetEventRecorder("refit-joins"), mgr.GetLogger().WithName("joins"), o)
+	return errors.Join(mgr.Add(s.certs), mgr.Add(s))
+}
+
+// New makes a server that is not listening yet.
+func New(direct client.Client, recorder events.EventRecorder, l logr.Logger, o Options) *Server {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Server{Client: direct, Events: recorder, Log: l, Now: o.Now, address: o.Address,
+		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: record.Server}, Names: o.Names, Now: o.Now}}
+}
+
+// Listen sets the address, and returns who keeps the certificate.
+func (s *Server) Listen(address string) *certs.Keeper {
+	s.address = address
+	return s.certs
+}
+
+// NeedLeaderElection is false: any replica serves.
+func (s *Server) NeedLeaderElection() bool { return false }
+
+// Limits of a connection, and how often old records are looked for.
+const (
+	within     = 20 * time.Second
+	stopWithin = 10 * time.Second
+	sweepEvery = 10 * time.Minute
+	mostHeader = 16 << 10
+)
+
+// Start listens until the context ends.
+func (s *Server) Start(ctx context.Context) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
+	if err != nil {
+		return fmt.Errorf("server for machines that join: %w", err)
+	}
+	srv := &http.Server{Handler: s.Handler(), TLSConfig: &tls.Config{GetCertificate: s.certs.Certificate, MinVersion: tls.VersionTLS12}, ReadTimeout: within, WriteTimeout: within,
+		IdleTimeout: within, MaxHeaderBytes: mostHeader, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.ServeTLS(l, "", "") }()
+	every := time.NewTicker(sweepEvery)
+	defer every.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("server for machines that join: %w", err)
+		case <-every.C:
+			if err := s.sweep(ctx); err != nil {
+				s.Log.Error(err, "old records of tokens stay")
+			}
+		case <-ctx.Done():
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+			defer cancel()
+			return srv.Shutdown(stop)
+		}
+	}
+}
+
+// Handler answers machines.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		token, ok := strings.CutPrefix(r.URL.Path, record.Path)
+		if !ok || r.Method != http.MethodGet {
+			http.Error(w, "machines ask GET "+record.Path+"TOKEN", http.StatusNotFound)
+			return
+		}
+		from, _, err := net.SplitHostPort(r.RemoteAddr)
+		if err != nil {
+			from = r.RemoteAddr
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), within)
+		defer cancel()
+		s.answer(ctx, w, token, from, joining.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
+	})
+}
+
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, token, from string, c joining.Client) {
+	used, err := s.record(ctx, token, from)
+	if err != nil {
+		s.no(w, err)
+		return
+	}
+	pool, config, held, err := s.pool(ctx, used.Labels[record.LabelPool])
+	if err != nil {
+		s.no(w, err)
+		return
+	}
+	d := joining.Decide(c, pool)
+	switch d.Action {
+	case joining.Refuse:
+		http.Error(w, d.Text, http.StatusBadRequest)
+		return
+	case joining.Message: // holds no secret, so it uses nothing up
+		s.Events.Eventf(held, nil, corev1.EventTypeWarning, v1alpha1.ReasonBootImageTooOld, "Join", "a machine at %s: %s", from, d.Text)
+		if config, err = firstboot.Message(d.Spec, d.Text); err != nil {
+			s.no(w, err)
+			return
+		}
+	default:
+		if err := s.claim(ctx, used, from); err != nil {
+			s.no(w, err)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/vnd.coreos.ignition+json")
+	_, _ = w.Write(config) // who does not hear it asks again
+}
+
+// no answers without a word about what is inside.
+func (s *Server) no(w http.ResponseWriter, err error) {
+	if errors.Is(err, errToken) {
+		http.Error(w, errToken.Error()+": make another with refit bootimage token", http.StatusForbidden)
+		return
+	}
+	s.Log.Error(err, "a machine that joins could not be served")
+	http.Error(w, "it cannot be served now; ask again", http.StatusServiceUnavailable)
+}
+
+// pool reads a pool's configuration and what it asks of boot images.
+func (s *Server) pool(ctx context.Context, name string) (joining.Pool, []byte, *corev1.Secret, error) {
+	held := &corev1.Secret{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: "first-boot-" + name}, held); err != nil {
+		if apierrors.IsNotFound(err) {
+			err = fmt.Errorf("there is no Secret %s/first-boot-%s", record.Namespace, name)
+		}
+		return joining.Pool{}, nil, nil, err
+	}
+	version, err := firstboot.Version(held.Data[record.KeyConfig])
+	if err != nil {
+		return joining.Pool{}, nil, nil, fmt.Errorf("Secret %s/%s, key %s: %w", record.Namespace, held.Name, record.KeyConfig, err)
+	}
+	p := joining.Pool{Name: name, MinimumIgnition: held.Annotations[record.AnnotationMinimum], Fix: held.Annotations[record.AnnotationFix]}
+	if version[0] == '2' || version[0] == '3' {
+		p.Spec = int(version[0] - '0')
+	}
+	return p, held.Data[record.KeyConfig], held, nil
+}
