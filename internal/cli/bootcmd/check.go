@@ -65,7 +65,7 @@ Exit codes: 0 new machines can join, 3 at least one source is too old or unknown
 			if format == render.JSON || format == render.YAML {
 				err = render.Value(a.Out, format, v)
 			} else {
-				err = v.text(a.Out)
+				v.text(a.Out)
 			}
 			if err == nil && !v.OK {
 				return exit.Silent(exit.Blocked)
@@ -129,7 +129,7 @@ func (s *site) check(target string, now time.Time) Check {
 	return v
 }
 
-func (v Check) text(w io.Writer) error {
+func (v Check) text(w io.Writer) {
 	switch {
 	case v.Sources == 0:
 		fmt.Fprintln(w, "No source of machines is known, so nothing is promised: make a BootImagePolicy, or a MachineSource.")
@@ -145,5 +145,4 @@ func (v Check) text(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "\n%s: %s [%s]\n  %s\n", f.Source, f.Message, f.Rule, f.Fix)
 	}
-	return nil
 }

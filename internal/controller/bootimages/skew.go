@@ -134,11 +134,16 @@ func (c *candidate) blocked(w *world, version string) string {
 	if fs := read.Judge(s, c.policy, w.rules(c.policy), w.targetOf(c.policy, s, version, true), w.now); skew.Blocks(fs) {
 		return "version " + version + " is refused: " + first(fs).Message
 	}
-	if !c.row.ControlPlane && c.row.Version != "spec.topology.version" {
-		return ""
+	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
+		return w.others(c.name, version)
 	}
+	return ""
+}
+
+// others are the sources that keep a control plane from a version.
+func (w *world) others(than, version string) string {
 	for _, o := range w.sorted() {
-		if o.Name == c.name || o.Status.Policy == "" {
+		if o.Name == than || o.Status.Policy == "" {
 			continue
 		}
 		for _, f := range o.Status.Skew {

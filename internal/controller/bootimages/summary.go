@@ -1,9 +1,7 @@
 package bootimages
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bootimages/tally"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
@@ -30,13 +29,13 @@ func (w *world) sorted() []*v1alpha1.MachineSource {
 
 // summary writes a policy's status: every source counted once.
 func (r *Reconciler) summary(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) error {
-	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: effective(p)}
+	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: tally.Effective(p)}
 	if s := bootstreams.Newest(w.streams, p.Spec.Streams, w.running); s != nil {
 		st.Stream, st.Release = s.Name, s.Release
 	}
 	for _, s := range w.sources {
 		if s.Status.Policy == p.Name {
-			count(&st, s)
+			tally.Count(&st, s)
 		}
 	}
 	st.Blocked = w.blocks(p)
@@ -53,44 +52,10 @@ func (r *Reconciler) summary(ctx context.Context, w *world, p *v1alpha1.BootImag
 	return client.IgnoreNotFound(err)
 }
 
-// effective says in words what counts: the defaults are filled in.
-func effective(p *v1alpha1.BootImagePolicy) []string {
-	var out []string
-	for _, m := range p.Spec.Managers {
-		word := cmp.Or(m.Select, "All")
-		if word == "Partial" {
-			word = "Partial " + metav1.FormatLabelSelector(m.Selector)
-		}
-		out = append(out, fmt.Sprintf("%s.%s: %s, %s", m.Kind, m.Group, word, cmp.Or(m.Mode, v1alpha1.BootImageObserve)))
-	}
-	return out
-}
-
-func count(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
-	st.Sources++
-	switch s.Status.State {
-	case v1alpha1.SourceCurrent, v1alpha1.SourceDeclared:
-		st.Current++
-	case v1alpha1.SourceOutdated:
-		st.Outdated++
-	case v1alpha1.SourceSkipped:
-		st.Skipped++
-	case v1alpha1.SourceExcluded:
-		st.Excluded++
-	case v1alpha1.SourceContested:
-		st.Contested++
-	default:
-		st.Unknown++
-	}
-	if c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionNewEnough); c != nil && c.Status == metav1.ConditionFalse {
-		st.TooOld++
-	}
-}
-
 // conditions: nothing is ever said of all sources unless it is true of all of
 // them, those that are excluded on purpose among them (A14).
 func (w *world) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
-	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: numbers(st)}
+	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: tally.Words(st)}
 	stalled = metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "every kind can be read"}
 	switch {
 	case st.TooOld > 0:
@@ -111,24 +76,4 @@ func (w *world) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePo
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageUnknown, clip("not all could be looked at: "+strings.Join(problems, "; "))
 	}
 	return ready, stalled
-}
-
-func numbers(st *v1alpha1.BootImagePolicyStatus) string {
-	if st.Sources == 0 {
-		return "no source of machines is selected"
-	}
-	if st.Current == st.Sources {
-		return fmt.Sprintf("all %d sources are current", st.Sources)
-	}
-	text := fmt.Sprintf("%d of %d sources are current", st.Current, st.Sources)
-	for _, part := range []struct {
-		n    int32
-		text string
-	}{{st.Outdated, "%d outdated"}, {st.Skipped, "%d left alone, of others, custom or newer"}, {st.Contested, "%d undone by others"}, {st.Unknown, "%d cannot be judged"},
-		{st.Excluded, "%d excluded on purpose: their images are not known"}, {st.TooOld, "%d not known to be new enough for what runs"}} {
-		if part.n > 0 {
-			text += ", " + fmt.Sprintf(part.text, part.n)
-		}
-	}
-	return text
 }

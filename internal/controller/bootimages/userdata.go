@@ -50,3 +50,16 @@ func (c *candidate) userData(ctx context.Context, w *world) string {
 	c.stub = s
 	return ""
 }
+
+// writeUserData writes the converted configuration, before the image: with the
+// old one the new image does not come up.
+func (r *Reconciler) writeUserData(ctx context.Context, w *world, c *candidate) error {
+	if c.stub == nil || c.decision.Action != bootimage.Write {
+		return nil
+	}
+	if err := r.Objects.Update(ctx, c.stub, client.FieldOwner(FieldOwner)); err != nil {
+		w.again = w.again || conflict(err)
+		return fmt.Errorf("write the converted first-boot configuration for %s, Secret %s/%s: %w", c.name, c.stub.Namespace, c.stub.Name, err)
+	}
+	return nil
+}

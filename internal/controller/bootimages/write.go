@@ -31,11 +31,8 @@ func (r *Reconciler) act(ctx context.Context, w *world, c *candidate) error {
 		}
 	}
 	before := c.in.Current
-	if c.stub != nil && c.decision.Action == bootimage.Write { // first: with the old one the new image does not come up
-		if err := r.Objects.Update(ctx, c.stub, client.FieldOwner(FieldOwner)); err != nil {
-			w.again = w.again || conflict(err)
-			return fmt.Errorf("write the converted first-boot configuration for %s, Secret %s/%s: %w", c.name, c.stub.Namespace, c.stub.Name, err)
-		}
+	if err := r.writeUserData(ctx, w, c); err != nil {
+		return err
 	}
 	object, err := r.template(ctx, w, c)
 	if err != nil || c.decision.Action == bootimage.Stage {

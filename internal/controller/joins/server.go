@@ -178,7 +178,7 @@ func (s *Server) pool(ctx context.Context, name string) (joining.Pool, []byte, *
 	}
 	version, err := firstboot.Version(held.Data[record.KeyConfig])
 	if err != nil {
-		return joining.Pool{}, nil, nil, fmt.Errorf("Secret %s/%s, key %s: %w", record.Namespace, held.Name, record.KeyConfig, err)
+		return joining.Pool{}, nil, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", record.Namespace, held.Name, record.KeyConfig, err)
 	}
 	p := joining.Pool{Name: name, MinimumIgnition: held.Annotations[record.AnnotationMinimum], Fix: held.Annotations[record.AnnotationFix]}
 	if version[0] == '2' || version[0] == '3' {

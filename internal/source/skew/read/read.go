@@ -106,28 +106,36 @@ type Release struct{ Release, Kubernetes, OS string }
 // what comes next only.
 func Target(version string, releases []Release, p *v1alpha1.BootImagePolicy, s *v1alpha1.MachineSource, next bool) skew.Target {
 	t := skew.Target{Kubernetes: version}
-	want, err := osversion.Parse(version)
-	if err != nil {
+	want := minor(version)
+	if want == "" {
 		return t
 	}
 	for _, r := range releases {
-		k, errK := osversion.Parse(r.Kubernetes)
-		v, errV := osversion.Parse(r.Release)
-		if (errK == nil && k.MajorMinor() == want.MajorMinor()) || (errV == nil && v.MajorMinor() == want.MajorMinor()) {
-			t.Release, t.Kubernetes = r.Release, cmp.Or(r.Kubernetes, version)
-			if errK == nil && k.MajorMinor() == want.MajorMinor() {
-				t.Kubernetes = version
-			}
-			t.OS = r.OS
-			if t.OS == "" && s.Status.Wanted != nil {
-				t.OS = s.Status.Wanted.OS // a stream of several majors: the pool's own
-			}
+		switch want {
+		case minor(r.Kubernetes): // the version is Kubernetes' own
+			t = skew.Target{Kubernetes: version, Release: r.Release, OS: r.OS}
+		case minor(r.Release): // or the platform's
+			t = skew.Target{Kubernetes: cmp.Or(r.Kubernetes, version), Release: r.Release, OS: r.OS}
+		default:
+			continue
+		}
+		if t.OS == "" && s.Status.Wanted != nil {
+			t.OS = s.Status.Wanted.OS // a stream of several majors: the pool's own
 		}
 	}
 	if next && p != nil {
 		t.OS = cmp.Or(p.Spec.Skew.TargetOS, t.OS)
 	}
 	return t
+}
+
+// minor of a version, empty if it cannot be read.
+func minor(version string) string {
+	v, err := osversion.Parse(version)
+	if err != nil {
+		return ""
+	}
+	return v.MajorMinor()
 }
 
 // Fix is what brings a source to a state that is new enough.
