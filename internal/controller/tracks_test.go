@@ -15,6 +15,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/tracks"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
@@ -77,5 +79,56 @@ func TestATrackFromTheRegistryToTheWorkload(t *testing.T) {
 	})
 	if st := status(); st.Preloaded != "2/2" {
 		t.Fatalf("%+v", st)
+	}
+}
+
+// Without a registry applying a bundle is the only thing that moves a tag: a
+// track of bundles sees it, and the nodes have the image already.
+func TestATrackOfBundles(t *testing.T) {
+	s := newSite(t, "v1.35.4")
+	release := func(version, words string) []byte {
+		return bundletest.Make(t, bundletest.Spec{Name: "apps", Version: version, Images: []bundletest.Image{
+			{Name: "registry.example/app:1.2.3-rev1", Group: bundle.GroupWorkload, Layers: [][]byte{[]byte(words)}},
+			{Name: "registry.example/app:1.2.3-rev1-b" + version[:1] + ".1", Group: bundle.GroupWorkload, Layers: [][]byte{[]byte(words)}}}}).Header(t)
+	}
+	digestOf := func(raw []byte) (image, top string) {
+		h, err := bundle.ParseHeader(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.ImageByName("registry.example/app:1.2.3-rev1").Digest, h.Digest
+	}
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	labels := map[string]string{"app": "app"}
+	one := int32(1)
+	s.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "app"}, Spec: appsv1.DeploymentSpec{Replicas: &one,
+		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/app:1.2.3-rev1"}}}}}})
+	p := pod("shop", "app-1", "n2", "registry.example/app:1.2.3-rev1")
+	p.Labels = labels
+	s.create(p)
+	s.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: v1alpha1.ImageTrackSpec{Repository: "registry.example/app",
+		Source: v1alpha1.SourceBundles, Follow: v1alpha1.TrackFollow{Tag: "1.2.3-rev1"}, IntervalSeconds: 10, Automatic: []string{v1alpha1.ClassRebuild},
+		Targets: []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop", Name: "app"}}}})
+	for _, version := range []string{"1.0.0", "2.0.0"} {
+		raw := release(version, "build "+version)
+		image, top := digestOf(raw)
+		s.plugIn("n2", raw)
+		s.approve("b"+version[:1], top)
+		s.wait("the track takes what bundle "+version+" brings", func() string {
+			var o v1alpha1.ImageTrack
+			if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "app"}, &o); err != nil {
+				return err.Error()
+			}
+			st := o.Status
+			if st.Approved == nil || st.Approved.Digest != image || st.Endpoint != "bundle "+top || st.Preloaded != "1/1" || st.Approved.LongTag != "1.2.3-rev1-b"+version[:1]+".1" {
+				return fmt.Sprintf("%+v", st)
+			}
+			return ""
+		})
+		var set v1alpha1.PinnedImageSet
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "track-app"}, &set); err != nil || set.Spec.Bundle != top || set.Spec.FromRegistry {
+			t.Fatalf("%v %+v", err, set.Spec)
+		}
 	}
 }
