@@ -180,6 +180,13 @@ type Holding struct {
 	ImagesTotal  int32 `json:"imagesTotal"`
 	ImagesHeld   int32 `json:"imagesHeld"`
 	ImagesPinned int32 `json:"imagesPinned"`
+	// FetchedTotal and FetchedHeld are images that may come from registries, and
+	// how many of them are held and pinned. They are not among those above: no
+	// update waits for a registry.
+	// +optional
+	FetchedTotal int32 `json:"fetchedTotal,omitempty"`
+	// +optional
+	FetchedHeld int32 `json:"fetchedHeld,omitempty"`
 	// PayloadsTotal and PayloadsHeld count node payloads in the agent's store.
 	PayloadsTotal int32 `json:"payloadsTotal"`
 	PayloadsHeld  int32 `json:"payloadsHeld"`

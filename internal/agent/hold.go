@@ -63,7 +63,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
 		a.update(func(s *state) {
 			if a.want.Spec.Hold == w.Spec.Hold {
-				s.countHeld(r.Total, r.Held, r.Pinned)
+				s.countHeld(r)
 			}
 		})
 	})
@@ -88,7 +88,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		if a.want.Spec.Hold != w.Spec.Hold {
 			return // it moved on meanwhile, and these counts are not about it
 		}
-		s.countHeld(r.Total, r.Held, r.Pinned)
+		s.countHeld(r)
 		payloads(&s.holding)
 		s.holding.Content, s.holding.Lacking = w.Spec.Hold, lacks.images
 		if !lacks.known || s.observedHold != w.Spec.Hold {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // state is what the loops know; guarded by Agent.mu. The status is made of it.
@@ -43,8 +44,9 @@ func (a *Agent) update(f func(*state)) {
 }
 
 // countHeld takes over what a pass over the images found.
-func (s *state) countHeld(total, held, pinned int) {
-	s.holding.ImagesTotal, s.holding.ImagesHeld, s.holding.ImagesPinned = int32(total), int32(held), int32(pinned)
+func (s *state) countHeld(r pinagent.Result) {
+	s.holding.ImagesTotal, s.holding.ImagesHeld, s.holding.ImagesPinned = int32(r.Total), int32(r.Held), int32(r.Pinned)
+	s.holding.FetchedTotal, s.holding.FetchedHeld = int32(r.FetchedTotal), int32(r.Fetched)
 }
 
 // status makes the NodeUpdate's status of the state.

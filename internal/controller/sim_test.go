@@ -201,11 +201,12 @@ func (a *simAgent) hold(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec
 	if a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: spec.Hold}, &c) != nil || json.Unmarshal([]byte(c.Data), &l) != nil {
 		return
 	}
-	n, p := int32(len(l.Images)), int32(len(l.Payloads))
-	st.Holding = &v1alpha1.Holding{Content: spec.Hold, ImagesTotal: n, ImagesHeld: n, ImagesPinned: n, PayloadsTotal: p, PayloadsHeld: p}
+	bundled, fetched := l.Counts()
+	n, f, p := int32(bundled), int32(fetched), int32(len(l.Payloads))
+	st.Holding = &v1alpha1.Holding{Content: spec.Hold, ImagesTotal: n, ImagesHeld: n, ImagesPinned: n, FetchedTotal: f, FetchedHeld: f, PayloadsTotal: p, PayloadsHeld: p}
 	st.FileSystems = []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 1000, TotalBytes: 2000}}
 	if a.full {
-		st.Holding.ImagesHeld, st.Holding.ImagesPinned = 0, 0
+		st.Holding.ImagesHeld, st.Holding.ImagesPinned, st.Holding.FetchedHeld = 0, 0, 0
 		st.Holding.NeededBytes = map[string]int64{"state": 1234}
 	}
 }

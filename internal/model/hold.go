@@ -7,6 +7,18 @@ type HoldList struct {
 	Payloads []HeldPayload `json:"payloads,omitempty"`
 }
 
+// Counts are how many images the list wants of bundles, and how many a node may
+// fetch from registries. They are counted apart: what an update needs comes in
+// bundles, and no update waits for a registry.
+func (l *HoldList) Counts() (bundled, fetched int) {
+	for _, i := range l.Images {
+		if i.Registry {
+			fetched++
+		}
+	}
+	return len(l.Images) - fetched, fetched
+}
+
 // HeldImage is one image name to hold and pin.
 type HeldImage struct {
 	// Name with tag, as pods say it.

@@ -131,11 +131,14 @@ type listFacts struct {
 type need struct {
 	there            bool
 	images, payloads int32
+	// fetched from registries; only sets of such wait for them.
+	fetched int32
 }
 
 func (w *world) needOf(hold string) need {
 	list := w.hold(hold)
-	return need{w.contents[hold] != nil, int32(len(list.Images)), int32(len(list.Payloads))}
+	bundled, fetched := list.Counts()
+	return need{w.contents[hold] != nil, int32(bundled), int32(len(list.Payloads)), int32(fetched)}
 }
 
 // met reports whether a node holds and pins all that its hold list says.
@@ -406,7 +409,7 @@ func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetSta
 			all = w.needOf(nu.Spec.Hold)
 			needs[nu.Spec.Hold] = all
 		}
-		if all.met(nu) {
+		if all.met(nu) && (!s.Spec.FromRegistry || nu.Status.Holding.FetchedHeld >= all.fetched) {
 			done++
 		}
 	}

@@ -176,8 +176,18 @@ func (r *Reconciler) held(ctx context.Context, nodes []string, digest string, p 
 // holds reports whether a node holds all of a list that has a digest in it.
 func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
 	h := nu.Status.Holding
-	return list != nil && slices.ContainsFunc(list.Images, func(i model.HeldImage) bool { return i.Digest == digest }) &&
-		h != nil && h.Content == nu.Spec.Hold && int(h.ImagesHeld) >= len(list.Images) && int(h.ImagesPinned) >= len(list.Images)
+	if list == nil || h == nil || h.Content != nu.Spec.Hold {
+		return false
+	}
+	i := slices.IndexFunc(list.Images, func(i model.HeldImage) bool { return i.Digest == digest })
+	bundled, fetched := list.Counts()
+	switch {
+	case i < 0:
+		return false
+	case list.Images[i].Registry:
+		return int(h.FetchedHeld) >= fetched
+	}
+	return int(h.ImagesHeld) >= bundled && int(h.ImagesPinned) >= bundled
 }
 
 // complaint is what a node's agent says stops it, "" if nothing.

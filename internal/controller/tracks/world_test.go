@@ -196,9 +196,9 @@ func (w *world) agents(name string, held bool) {
 		_, err := ssa.NodeSpec(ctx, w.ctl, v1alpha1.FieldOwnerController, node, &v1alpha1.NodeUpdateSpec{Hold: c.Name})
 		w.must(err)
 		n := int32(len(l.Images))
-		h := &v1alpha1.Holding{Content: c.Name, ImagesTotal: n, ImagesHeld: n, ImagesPinned: n}
+		h := &v1alpha1.Holding{Content: c.Name, FetchedTotal: n, FetchedHeld: n}
 		if !held {
-			h.ImagesHeld, h.ImagesPinned = n-1, n-1
+			h.FetchedHeld = n - 1
 		}
 		w.must(ssa.Status(ctx, w.admin, ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: node},
 			&v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Version: "test"}, Holding: h}))

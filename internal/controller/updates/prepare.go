@@ -228,7 +228,8 @@ func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *
 		if err != nil {
 			return g, err
 		}
-		lists[key] = &heldList{gate.Covers(list, h, platform(n)), len(list.Images), len(list.Payloads)}
+		bundled, _ := list.Counts() // no update waits for what comes from a registry
+		lists[key] = &heldList{gate.Covers(list, h, platform(n)), bundled, len(list.Payloads)}
 	}
 	g.HoldsBundle, g.WantImages, g.WantPayloads = lists[key].covers, lists[key].images, lists[key].payloads
 	if x := nu.Status.Holding; x != nil {

@@ -33,8 +33,9 @@ type Decision struct {
 	Release []string
 	// Unpin: names in the runtime whose pin refit made and nobody needs now.
 	Unpin []string
-	// Held and Pinned count the wanted images.
-	Held, Pinned int
+	// Held and Pinned count the wanted images of bundles, Fetched those of
+	// registries that are held and pinned.
+	Held, Pinned, Fetched int
 }
 
 // Done reports that nothing is left to do.
@@ -67,16 +68,26 @@ func Decide(want []model.HeldImage, have []Present, own Own) Decision {
 			d.Load = append(d.Load, img)
 			continue
 		}
-		d.Held++
-		if p.Pinned {
-			d.Pinned++
-		}
+		d.count(img, p)
 		if !p.Pinned || len(own[Key(img)]) == 0 {
 			d.Pin = append(d.Pin, img)
 		}
 	}
 	d.release(own, wanted, needed)
 	return d
+}
+
+func (d *Decision) count(img model.HeldImage, p Present) {
+	switch {
+	case img.Registry && p.Pinned:
+		d.Fetched++
+	case img.Registry:
+	default:
+		d.Held++
+		if p.Pinned {
+			d.Pinned++
+		}
+	}
 }
 
 func index(have []Present) map[string]Present {

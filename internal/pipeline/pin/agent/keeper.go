@@ -45,14 +45,17 @@ type Source interface {
 
 // Result is what the node holds now.
 type Result struct {
-	Total, Held, Pinned int
+	// Total of bundles, held and pinned; of registries FetchedTotal, and Fetched
+	// that are held and pinned.
+	Total, Held, Pinned   int
+	FetchedTotal, Fetched int
 	// Waiting counts images whose blobs are not all here.
 	Waiting int
 	// Failed says which image could not be loaded or pinned, and why.
 	Failed map[string]error
 }
 
-// Complete reports that everything is held and pinned.
+// Complete reports that everything of bundles is held and pinned.
 func (r Result) Complete() bool { return r.Pinned == r.Total && r.Held == r.Total }
 
 // Keeper keeps one node's images. One Sync at a time.
@@ -86,12 +89,14 @@ func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, p
 		return Result{}, err
 	}
 	d := pin.Decide(want, have, k.own)
-	r := Result{Total: len(want), Held: d.Held, Pinned: d.Pinned, Failed: map[string]error{}}
+	l := model.HoldList{Images: want}
+	r := Result{Held: d.Held, Pinned: d.Pinned, Fetched: d.Fetched, Failed: map[string]error{}}
+	r.Total, r.FetchedTotal = l.Counts()
 	if d.Done() {
 		return r, nil
 	}
 	for _, img := range d.Load {
-		if k.one(ctx, img, src, &r) {
+		if k.one(ctx, img, src, &r) && !img.Registry {
 			// On the way only: whether all are held is for the runtime to say.
 			r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total-1)
 		}
@@ -200,8 +205,8 @@ func (k *Keeper) readBack(ctx context.Context, want []model.HeldImage, r Result)
 			return r, err
 		}
 		d := pin.Decide(want, have, k.own)
-		r.Held, r.Pinned = d.Held, d.Pinned
-		if len(d.Load)-r.Waiting-len(r.Failed) <= 0 && d.Pinned == d.Held || try == readBackTries-1 {
+		r.Held, r.Pinned, r.Fetched = d.Held, d.Pinned, d.Fetched
+		if len(d.Load)-r.Waiting-len(r.Failed) <= 0 && len(d.Pin) == 0 || try == readBackTries-1 {
 			break
 		}
 		select {

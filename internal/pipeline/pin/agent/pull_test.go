@@ -48,14 +48,14 @@ func TestPullsWhatMayComeFromARegistry(t *testing.T) {
 	t.Run("it is fetched and pinned; what a bundle brings is waited for", func(t *testing.T) {
 		rt := &registries{memory: newMemory()}
 		r := sync(t, rt, online{})
-		if len(rt.pulls) != 1 || rt.pulls[0] != fetched.Name || r.Held != 1 || r.Pinned != 1 || r.Waiting != 1 {
+		if len(rt.pulls) != 1 || rt.pulls[0] != fetched.Name || r.Fetched != 1 || r.FetchedTotal != 1 || r.Total != 1 || r.Held != 0 || r.Waiting != 1 {
 			t.Fatalf("%v %+v", rt.pulls, r)
 		}
 	})
 	t.Run("R3.69: a registry that is away is said, with the image", func(t *testing.T) {
 		rt := &registries{memory: newMemory(), away: errors.New("connection refused")}
-		if r := sync(t, rt, online{}); !errors.Is(r.Failed[fetched.Name], rt.away) || r.Held != 0 {
-			t.Fatalf("%+v", r)
+		if r := sync(t, rt, online{shelf{of.Name}}); !errors.Is(r.Failed[fetched.Name], rt.away) || r.Fetched != 0 || !r.Complete() {
+			t.Fatalf("what bundles bring must be complete without it: %+v", r)
 		}
 	})
 	t.Run("where it may not be fetched it waits", func(t *testing.T) {

@@ -120,8 +120,9 @@ func (n *nodeFacts) agent(nu *v1alpha1.NodeUpdate, lists map[string]model.HoldLi
 		n.Verification = h.PullVerification
 	}
 	if h := nu.Status.Holding; h != nil && h.Content == nu.Spec.Hold {
-		if list, ok := lists[h.Content]; ok && int(h.ImagesHeld) >= len(list.Images) {
-			n.hold(list, int(h.ImagesPinned) >= len(list.Images))
+		list, ok := lists[h.Content]
+		if bundled, fetched := list.Counts(); ok && int(h.ImagesHeld) >= bundled && int(h.FetchedHeld) >= fetched {
+			n.hold(list, int(h.ImagesPinned) >= bundled)
 		}
 	}
 }
