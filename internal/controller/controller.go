@@ -185,6 +185,15 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	if err := u.Setup(ctx, mgr, times); err != nil {
 		return err
 	}
+	if err := registerBeside(mgr, hs, id, o); err != nil {
+		return err
+	}
+	n := &neighbours.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
+	return n.Setup(ctx, mgr, times)
+}
+
+// registerBeside adds what moves no node: boot images, cluster resources, tags.
+func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, o Options) error {
 	objects, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
@@ -200,11 +209,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		return err
 	}
 	tr := &tracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: registry.NewPoller(o.Registries, o.Now), Now: o.Now}
-	if err := tr.Setup(mgr); err != nil {
-		return err
-	}
-	n := &neighbours.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
-	return n.Setup(ctx, mgr, times)
+	return tr.Setup(mgr)
 }
 
 // leaderOnly fetches headers while this process leads.

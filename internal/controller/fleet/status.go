@@ -147,6 +147,11 @@ func (n need) met(nu *v1alpha1.NodeUpdate) bool {
 	return n.there && h != nil && h.Content == nu.Spec.Hold && h.ImagesHeld >= n.images && h.ImagesPinned >= n.images && h.PayloadsHeld >= n.payloads
 }
 
+// metFor counts what comes from registries as well, if the set is of such.
+func (n need) metFor(nu *v1alpha1.NodeUpdate, s *v1alpha1.PinnedImageSet) bool {
+	return n.met(nu) && (!s.Spec.FromRegistry || nu.Status.Holding.FetchedHeld >= n.fetched)
+}
+
 func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[string]approval, media map[string]*found) error {
 	var errs []error
 	for i := range w.bundles {
@@ -409,7 +414,7 @@ func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetSta
 			all = w.needOf(nu.Spec.Hold)
 			needs[nu.Spec.Hold] = all
 		}
-		if all.met(nu) && (!s.Spec.FromRegistry || nu.Status.Holding.FetchedHeld >= all.fetched) {
+		if all.metFor(nu, s) {
 			done++
 		}
 	}
