@@ -8,6 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/imagefacts"
 	"github.com/refit-dev/refit/internal/cli/manifests"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
@@ -102,16 +103,16 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 	if err != nil {
 		return err
 	}
-	objects, err := objectsOf(cmd.Context(), a, f.dump, f.kubelets)
+	objects, err := imagefacts.Gather(cmd.Context(), a, f.dump, f.kubelets)
 	if err != nil {
 		return err
 	}
-	declared, err := readPublished(f.published, &objects)
+	declared, err := imagefacts.AddPublished(f.published, &objects)
 	if err != nil {
 		return err
 	}
 	if f.ask {
-		if err := askRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
+		if err := imagefacts.AskRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
 			return err
 		}
 	}

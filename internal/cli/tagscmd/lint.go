@@ -8,6 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/imagefacts"
 	"github.com/refit-dev/refit/internal/cli/manifests"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/source/imagereport/read"
@@ -80,22 +81,9 @@ func (f *lintFlags) run(cmd *cobra.Command, a *cluster.Access, paths []string) e
 	if err != nil {
 		return err
 	}
-	site := lint.Site{}
-	if f.cluster || f.dump != "" {
-		known, err := objectsOf(cmd.Context(), a, f.dump, f.cluster)
-		if err != nil {
-			return err
-		}
-		if len(paths) == 0 {
-			objects = known.Lint()
-		}
-		site = siteOf(known.Facts(), &conf)
-	}
-	site.Offline = f.offline
-	if f.bundle != "" {
-		if site.Bundle, err = manifests.BundleImages(f.bundle); err != nil {
-			return err
-		}
+	site, err := f.site(cmd, a, &conf, &objects, len(paths) == 0)
+	if err != nil {
+		return err
 	}
 	r := lint.Check(objects, site, conf)
 	if err := render.Lint(cmd.OutOrStdout(), *f.output, r); err != nil {
@@ -105,6 +93,26 @@ func (f *lintFlags) run(cmd *cobra.Command, a *cluster.Access, paths []string) e
 		return exit.Silent(exit.Blocked)
 	}
 	return nil
+}
+
+// site is what is known of where the objects are to run; those of the cluster
+// itself are the objects if no others are given.
+func (f *lintFlags) site(cmd *cobra.Command, a *cluster.Access, conf *lint.Config, objects *[]lint.Object, own bool) (site lint.Site, err error) {
+	if f.cluster || f.dump != "" {
+		known, err := imagefacts.Gather(cmd.Context(), a, f.dump, f.cluster)
+		if err != nil {
+			return site, err
+		}
+		if own {
+			*objects = known.Lint()
+		}
+		site = siteOf(known.Facts(), conf)
+	}
+	site.Offline = f.offline
+	if f.bundle != "" {
+		site.Bundle, err = manifests.BundleImages(f.bundle)
+	}
+	return site, err
 }
 
 // siteOf is what a cluster knows; the schemes that its tracks declare come after

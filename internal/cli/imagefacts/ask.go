@@ -1,4 +1,4 @@
-package tagscmd
+package imagefacts
 
 import (
 	"context"
@@ -37,9 +37,9 @@ type asker struct {
 	told  map[string]bool
 }
 
-// askRegistries adds the answers to what is published; what was told by a file
+// AskRegistries adds the answers to what is published; what was told by a file
 // counts before them. A registry that does not answer leaves its tags unknown.
-func askRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *read.Objects) error {
+func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *read.Objects) error {
 	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, told: map[string]bool{}}
 	if dockerConfig != "" {
 		text, err := os.ReadFile(dockerConfig)

@@ -1,4 +1,4 @@
-package tagscmd
+package imagefacts
 
 import (
 	"bufio"
@@ -29,8 +29,9 @@ import (
 // pageSize is how many objects are asked for at once.
 const pageSize = 500
 
-// objectsOf the cluster, or of a dump of it.
-func objectsOf(ctx context.Context, a *cluster.Access, dump string, kubelets bool) (read.Objects, error) {
+// Gather the objects of the cluster, or of a dump of it (- is standard input);
+// kubelets asks every kubelet for its configuration, too.
+func Gather(ctx context.Context, a *cluster.Access, dump string, kubelets bool) (read.Objects, error) {
 	if dump != "" {
 		return readDump(dump)
 	}
@@ -167,9 +168,9 @@ func askKubelets(ctx context.Context, a *cluster.Access, o *read.Objects) {
 	}
 }
 
-// readPublished adds what registries answered, as `refit tags plan` reads it: one
+// AddPublished adds what registries answered, as `refit tags plan` reads it: one
 // document a repository. It returns the schemes that the documents declare.
-func readPublished(file string, o *read.Objects) (map[string]string, error) {
+func AddPublished(file string, o *read.Objects) (map[string]string, error) {
 	schemes := map[string]string{}
 	if file == "" {
 		return schemes, nil
