@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -46,7 +45,7 @@ func (a *Agent) judge(ctx context.Context, w *told.Want, complete bool) lack {
 	case len(images) == 0:
 		return lack{known: true}
 	}
-	return lack{images: images[:min(len(images), 16)], known: true, verdicts: []model.Verdict{lackingVerdict(a.conf.Node, images)}}
+	return lack{images: images[:min(len(images), 16)], known: true, verdicts: []model.Verdict{model.LacksImages(a.conf.Node, images)}}
 }
 
 func (a *Agent) lacking(ctx context.Context, w *told.Want) ([]string, error) {
@@ -104,11 +103,4 @@ const judgeAgain = 5 * time.Second
 func unjudged(node string, err error) model.Verdict {
 	return model.Verdict{Reason: v1alpha1.ReasonLoading, Waiting: true, Object: "Node/" + node,
 		Message: fmt.Sprintf("which images kubeadm needs on node %s is not known yet: %v", node, err)}
-}
-
-// lackingVerdict says which images a control-plane node lacks.
-func lackingVerdict(node string, images []string) model.Verdict {
-	return model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Object: "Node/" + node,
-		Message: fmt.Sprintf("kubeadm needs %s on node %s: the bundle does not bring it and the node does not have it", strings.Join(images, ", "), node),
-		Fix:     "make a bundle with every image of the release (`kubeadm config images list` names them), or load the image on the node"}
 }

@@ -180,7 +180,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	}
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics},
+		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics, APIAt: look.MetricsAt(mgr.GetConfig())},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
 		return err

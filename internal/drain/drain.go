@@ -37,6 +37,9 @@ type Pod struct {
 	EvictAnyway bool
 	// StaysByRun is true if this run's skip selector picks the pod.
 	StaysByRun bool
+	// Nowhere: no other node that takes pods fits it by its nodeSelector and taints.
+	// It may be false for a pod that fits nowhere for another reason.
+	Nowhere bool
 	// Budgets that protect the pod.
 	Budgets []Budget
 }

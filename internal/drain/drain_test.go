@@ -121,3 +121,35 @@ func TestBlocked(t *testing.T) {
 		})
 	}
 }
+
+// A budget that lets fewer pods go than are on a node, none of which fits another: the
+// drain would wait for ever, and it is said before.
+func TestPodsWithNowhereToGo(t *testing.T) {
+	t.Parallel()
+	pods := func(n int, nowhere bool, allowed int32) (out []Pod) {
+		for i := range n {
+			out = append(out, Pod{Namespace: "shop", Name: fmt.Sprint("app-", i), Node: "n2", OwnerKind: "ReplicaSet", OwnerName: "app", Ready: true, Nowhere: nowhere,
+				Budgets: []Budget{{Namespace: "shop", Name: "app", Allowed: allowed, Healthy: 3, Wanted: 2, Expected: 3}}})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		pods []Pod
+		says string
+	}{
+		"three pods, one may go, and no other node takes it": {pods(3, true, 1), "lets 1 of its 3 pods on node n2 go, and no other schedulable node takes them"},
+		"another node takes them":                            {pods(3, false, 1), ""},
+		"the only pod may go":                                {pods(1, true, 1), ""},
+	} {
+		var kept []Pod
+		for _, p := range c.pods {
+			if Hinders(p, Options{}) {
+				kept = append(kept, p)
+			}
+		}
+		got := Preflight(kept, Options{})
+		if len(got) != min(1, len(c.says)) || len(got) == 1 && !strings.Contains(got[0].Message, c.says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -22,6 +22,7 @@ func Preflight(pods []Pod, o Options) []model.Verdict {
 	for _, p := range d.Evict {
 		obstruct(hopeless, p)
 	}
+	strand(hopeless, d.Evict)
 	byKey := map[string]Pod{}
 	for _, p := range pods {
 		byKey[p.Object()] = p
@@ -48,7 +49,33 @@ func Hinders(p Pod, o Options) bool {
 	for _, p := range d.Evict {
 		obstruct(found, p)
 	}
-	return len(d.Refused)+len(found) > 0
+	return len(d.Refused)+len(found) > 0 || p.Nowhere && len(d.Evict) == 1 && len(p.Budgets) == 1
+}
+
+// strand adds the budgets that let fewer of a node's pods go than must, while no other
+// node takes those that went: the rest would wait for them for ever.
+func strand(to map[string]*obstacle, evict []Pod) {
+	byPlace := map[string][]Pod{}
+	for _, p := range evict {
+		if len(p.Budgets) != 1 || !p.Nowhere || !p.Ready && p.Budgets[0].UnhealthyMayGo {
+			continue
+		}
+		if why, _ := p.Budgets[0].hopeless(); why == "" {
+			key := "3 " + p.Budgets[0].Key() + " " + p.Node
+			byPlace[key] = append(byPlace[key], p)
+		}
+	}
+	for key, pods := range byPlace {
+		b := pods[0].Budgets[0]
+		if len(pods) <= int(b.Allowed) {
+			continue
+		}
+		for _, p := range pods {
+			add(to, key, p, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
+				Message: fmt.Sprintf("PodDisruptionBudget %s lets %d of its %d pods on node %s go, and no other schedulable node takes them (nodeSelector, taints)", b.Key(), b.Allowed, len(pods), p.Node),
+				Fix:     "give them another node, or loosen " + b.Key() + " while node " + p.Node + " is updated"})
+		}
+	}
 }
 
 // obstruct adds what could never let a pod go.

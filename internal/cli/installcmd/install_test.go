@@ -35,3 +35,26 @@ func TestFirstContactIsAHostWithADeviceByNameOrAddress(t *testing.T) {
 		}
 	}
 }
+
+// All that may have been installed goes: the registration with Cluster API before what
+// it calls, refit's kinds at the end.
+func TestUninstallTakesWhatWasAddedToo(t *testing.T) {
+	t.Parallel()
+	objects, err := installed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]int{}
+	for i, o := range objects {
+		at[o.GetKind()+"/"+o.GetName()] = i + 1
+	}
+	if at["ExtensionConfig/refit"] != 1 {
+		t.Errorf("the registration goes as number %d", at["ExtensionConfig/refit"])
+	}
+	for _, name := range []string{"Service/refit-cluster-api", "ClusterRole/refit-cluster-api", "ClusterRoleBinding/refit-cluster-api", "Role/refit-cluster-api",
+		"ClusterRole/refit-cluster-api-kubeconfigs", "ServiceAccount/refit-management", "ClusterRole/refit-management", "Deployment/refit-controller"} {
+		if at[name] == 0 || at[name] > at["CustomResourceDefinition/clusterupdates.refit.dev"] {
+			t.Errorf("%s goes as number %d", name, at[name])
+		}
+	}
+}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
@@ -23,7 +25,7 @@ func NewUninstall(a *cluster.Access) *cobra.Command {
 		Use:   "uninstall --yes",
 		Short: "Remove refit's objects from the cluster; images and agents stay on the nodes",
 		Long: `Remove refit's objects from the cluster, its kinds last, so that every refit
-object goes with them. Images and their pins stay on the nodes; refit-agent
+object goes with them, and what was added for Cluster API and boot images. Images and their pins stay on the nodes; refit-agent
 uninstall on a node removes the host service.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,16 +55,33 @@ func (o installer) uninstall(ctx context.Context) error {
 			}
 		}
 	}
-	objects, err := config.Manifests("unused")
+	objects, err := installed()
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
-	for i := len(objects) - 1; i >= 0; i-- {
-		obj := objects[i]
+	for _, obj := range objects {
 		if err := c.Delete(ctx, obj, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
 	fmt.Fprintln(o.Out, "removed; on each node refit-agent uninstall removes the host service")
 	return nil
+}
+
+// installed is everything that may have been installed, in the order in which it goes:
+// first the registration with Cluster API, or its controllers would call nobody, and
+// what was added to an installation; the kinds last.
+func installed() ([]*unstructured.Unstructured, error) {
+	objects, err := config.Manifests("unused")
+	if err != nil {
+		return nil, err
+	}
+	boot, err := config.BootImages()
+	if err != nil {
+		return nil, err
+	}
+	management, registration, workload, err := config.ClusterAPI()
+	objects = slices.Concat(objects, boot, workload, management, registration)
+	slices.Reverse(objects)
+	return objects, err
 }

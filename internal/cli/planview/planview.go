@@ -3,6 +3,7 @@ package planview
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,7 +39,7 @@ func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render
 	if got := p.Digest(); got != u.Status.PlanDigest {
 		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update says %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
-	v.Plan = &p
+	v.Plan, v.Warnings = &p, notInNotes(v.Warnings, p)
 	if v.Estimates, err = estimates(ctx, c, p); err != nil {
 		return v, err
 	}
@@ -47,6 +48,18 @@ func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render
 	}
 	v.Rollout, err = outline(ctx, c, u, p)
 	return v, err
+}
+
+// notInNotes leaves out what the plan itself says of a control-plane node's move: the
+// status says it for people who do not look at the plan.
+func notInNotes(warnings []explain.Blocker, p model.Plan) []explain.Blocker {
+	said := map[string]bool{}
+	for _, np := range p.Nodes {
+		said["Node/"+np.Node] = len(np.Notes) > 0
+	}
+	return slices.DeleteFunc(warnings, func(b explain.Blocker) bool {
+		return said[b.Object] && (b.Reason == v1alpha1.ReasonAPIServerAway || b.Reason == v1alpha1.ReasonEtcdQuorum)
+	})
 }
 
 // loadPlan reads a plan, which may be in parts. What it is worth is told by its

@@ -62,6 +62,9 @@ type Gatherer struct {
 	Live client.Reader
 	// APIMetrics opens the API server's metrics; nil: they are not looked at.
 	APIMetrics look.Metrics
+	// APIAt opens those of the API server at an address: each counts only what it was
+	// asked itself. nil: only APIMetrics is looked at.
+	APIAt func(address string) look.Metrics
 
 	mu    sync.Mutex
 	looks looks
@@ -74,7 +77,7 @@ type looks struct {
 	// pods by update.
 	pods  map[types.UID]*memo[survey]
 	hooks memo[[]gate.Webhook]
-	apis  memo[[]gate.RemovedAPI]
+	apis  memo[look.InUse]
 }
 
 // maxSurveys are kept: updates that wait at the gate are few.
@@ -105,7 +108,7 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	}
 	drained := w.nodeFacts(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
-	rules := look.RulesOf(u.Spec.Drain)
+	rules := look.RulesOf(u.Spec.Drain).Among(w.Nodes)
 	key := fmt.Sprintf("%d %s", u.Generation, in.PlanDigest)
 	all, err := g.looks.of(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (survey, error) {
 		return surveyOf(ctx, g.Live, drained, rules)
@@ -121,10 +124,13 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
 		return
 	}
-	in.RemovedAPIs, err = g.looks.apis.get(ctx, w.Now, max(readEvery, stretch), "", func(ctx context.Context) ([]gate.RemovedAPI, error) {
-		return look.DeprecatedAPIs(ctx, g.APIMetrics)
+	use, err := g.looks.apis.get(ctx, w.Now, max(readEvery, stretch), "", func(ctx context.Context) (look.InUse, error) {
+		return look.InUseOnAll(ctx, g.Live, g.APIMetrics, g.APIAt)
 	})
 	missing(in, err, "removed-apis")
+	if in.RemovedAPIs = use.APIs; use.Missing != "" {
+		in.Unknown["removed-apis"] = use.Missing
+	}
 }
 
 // missing says which checks have to do without a fact: those wait that will have
@@ -162,7 +168,7 @@ func (w World) lasts() time.Duration {
 // nodeFacts fills in what nodes and agents say of their health, and returns the
 // nodes that will be drained.
 func (w World) nodeFacts(in *gate.Input) map[string]bool {
-	drained := w.drained()
+	drained, moves := w.drained(), w.kubeadmMoves()
 	var mute []string
 	for i := range in.Nodes {
 		g := &in.Nodes[i]
@@ -182,13 +188,27 @@ func (w World) nodeFacts(in *gate.Input) map[string]bool {
 			w.heartbeatSkew(g)
 			continue
 		}
-		healthFacts(g, nu.Status.Health)
+		healthFacts(g, nu.Status.Health, moves[g.Name])
 	}
 	if len(mute) > 0 {
 		sort.Strings(mute)
 		in.Unknown["quorum"] = "the agents of " + strings.Join(mute, ", ") + " report no health (an older refit?)"
 	}
 	return drained
+}
+
+// kubeadmMoves are the control-plane nodes that kubeadm moves: a snapshot of their
+// etcd is taken first.
+func (w World) kubeadmMoves() map[string]bool {
+	out := map[string]bool{}
+	for _, np := range w.Plan.Nodes {
+		for _, s := range np.Steps {
+			if s.Updater == "kubeadm" && np.Role == model.RoleControlPlane {
+				out[np.Node] = true
+			}
+		}
+	}
+	return out
 }
 
 // drained are the nodes that the plan empties.
@@ -228,12 +248,15 @@ func (w World) heartbeatSkew(g *gate.Node) {
 	}
 }
 
-func healthFacts(g *gate.Node, h *v1alpha1.NodeHealth) {
+func healthFacts(g *gate.Node, h *v1alpha1.NodeHealth, snapshot bool) {
 	for _, c := range h.Certificates {
 		g.Certificates = append(g.Certificates, gate.Certificate{Name: c.Name, NotAfter: c.NotAfter.Time})
 	}
 	if e := h.Etcd; e != nil {
 		g.Etcd = &gate.Etcd{Healthy: e.Healthy, Message: e.Message, Size: e.SizeBytes, InUse: e.InUseBytes, Quota: e.QuotaBytes}
+		if snapshot && e.SizeBytes > 0 {
+			g.Snapshot = model.SnapshotRoom(e.SizeBytes)
+		}
 	}
 	if s := h.ClockSkewSeconds; s != nil {
 		g.Skew, g.SkewKnown = time.Duration(*s)*time.Second, true

@@ -3,7 +3,6 @@ package gate
 import (
 	"fmt"
 	"sort"
-	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -159,9 +158,8 @@ func lacks(n Node) *model.Verdict {
 	if n.Holding == nil || len(n.Holding.Lacking) == 0 {
 		return nil
 	}
-	return &model.Verdict{Reason: reasonImagesMissing,
-		Message: fmt.Sprintf("node %s lacks %s, which kubeadm needs for this release and the bundle does not bring", n.Name, strings.Join(n.Holding.Lacking, ", ")),
-		Fix:     "make a bundle with every image of the release (`kubeadm config images list` names them), or load the image on the node"}
+	v := model.LacksImages(n.Name, n.Holding.Lacking)
+	return &v
 }
 
 func holdsAll(n Node) bool {
@@ -205,13 +203,16 @@ func space(in *Input) (verdicts, verdicts) {
 	return no, warn
 }
 
+// stateFS is refit's own directory on a node, which takes snapshots of etcd.
+const stateFS = "state"
+
 func nodeSpace(n Node) verdicts {
 	if n.Holding == nil || n.Holding.Content != n.WantHold {
 		return nil
 	}
 	type room struct {
-		names        string
-		free, needed int64
+		names, snapshot string
+		free, needed    int64
 	}
 	rooms := map[string]*room{}
 	var ids []string
@@ -227,13 +228,17 @@ func nodeSpace(n Node) verdicts {
 		}
 		r.names += fs.Name
 		r.needed += n.Holding.Needed[fs.Name]
+		if fs.Name == stateFS && n.Snapshot > 0 {
+			r.needed += n.Snapshot
+			r.snapshot = fmt.Sprintf(", %d of them for a snapshot of etcd", n.Snapshot)
+		}
 	}
 	sort.Strings(ids)
 	var out verdicts
 	for _, id := range ids {
 		if r := rooms[id]; r.needed > r.free {
 			out = append(out, model.Verdict{Reason: reasonInsufficientSpace, Object: "Node/" + n.Name,
-				Message: fmt.Sprintf("node %s needs %d bytes, %d are free (file system of %s)", n.Name, r.needed, r.free, r.names),
+				Message: fmt.Sprintf("node %s needs %d bytes%s, %d are free (file system of %s)", n.Name, r.needed, r.snapshot, r.free, r.names),
 				Fix:     fmt.Sprintf("free %d bytes on that file system, or make it larger", r.needed-r.free)})
 		}
 	}

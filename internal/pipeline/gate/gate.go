@@ -65,7 +65,7 @@ func Checks() []Check {
 		{"plan", "is every change covered, at a supported distance of versions?", "what no updater can do is not done by accepting it", planned},
 		{"plan-unchanged", "is the plan the one that was approved?", "what was shown is what runs: look at the new plan and approve that", planUnchanged},
 		{"no-other-update", "does no other update move nodes?", "two updates at once would spend each other's budgets", noOtherUpdate},
-		{"space", "is there room for the images on every node?", "a full disk stops the node that it is on, and its pins with it", space},
+		{"space", "is there room for the images, and for snapshots of etcd?", "a full disk stops the node that it is on, and its pins with it", space},
 		{"agents", "is every node's agent heard?", "without its agent a node can be neither moved nor watched", agents},
 		{"nodes-ready", "is every node of the plan Ready?", "", nodesReady},
 		{"control-plane", "is every control-plane node Ready?", "a control plane that is lost is not mended by this update", controlPlane},

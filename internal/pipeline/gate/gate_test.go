@@ -54,6 +54,9 @@ func TestChecks(t *testing.T) {
 				in.Nodes[i].WantHold, in.Nodes[i].Holding = "", nil
 			}
 		}},
+		"room for a snapshot of etcd, and not a byte more": {change: func(in *Input) { in.Nodes[0].Snapshot = 1000 }},
+		"no room for a snapshot of etcd": {change: func(in *Input) { in.Nodes[0].Snapshot = 1001 }, closed: "space",
+			message: "node n1 needs 1001 bytes, 1001 of them for a snapshot of etcd, 1000 are free (file system of state and images)"},
 		"a node reports on an older list":    {change: func(in *Input) { in.Nodes[1].Holding.Content = "hold-0" }, closed: "images-held", message: "has not begun to load", waiting: true},
 		"an image is held but not pinned":    {change: func(in *Input) { in.Nodes[1].Holding.ImagesPinned = 8 }, closed: "images-held", message: "node n2 does not hold and pin all of its 9 images", waiting: true},
 		"an image is missing":                {change: func(in *Input) { in.Nodes[1].Holding.ImagesHeld = 8 }, closed: "images-held", message: "does not hold", waiting: true},

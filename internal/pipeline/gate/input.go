@@ -70,8 +70,10 @@ type Node struct {
 	Stalled *model.Verdict
 	// Certificates of the node, those that end first.
 	Certificates []Certificate
-	// Etcd is nil on a node without a member.
-	Etcd *Etcd
+	// Etcd is nil on a node without a member. Snapshot is how many bytes a snapshot of
+	// it takes before the node moves, 0 if the plan takes none.
+	Etcd     *Etcd
+	Snapshot int64
 	// Skew is how far the node's clock is ahead of the API server's; SkewKnown
 	// is false if nobody measured it.
 	Skew      time.Duration

@@ -32,7 +32,7 @@ func input(cps, workers int, change func(*rollout.Pool)) rollout.Input {
 	add := func(name, role string, wave int, zone string) {
 		in.Nodes[name] = rollout.Node{Name: name, Ready: true, Zone: zone, NotYet: "old"}
 		in.Plan.Nodes = append(in.Plan.Nodes, model.NodePlan{Node: name, Role: role, Pool: "edge", Wave: wave, From: "v1.35.4", To: "v1.36.3",
-			Steps: []model.Step{{ID: "kubeadm", By: model.ByAgent}, {ID: "kubelet", By: model.ByAgent}}})
+			Steps: []model.Step{{ID: "kubeadm", Updater: "kubeadm", By: model.ByAgent}, {ID: "kubelet", Updater: "kubelet", By: model.ByAgent}}})
 	}
 	for i := range cps {
 		name := fmt.Sprintf("c%d", i+1)

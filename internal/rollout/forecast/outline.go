@@ -53,7 +53,10 @@ func controlPlaneLines(in rollout.Input) []string {
 	if len(names) > 1 {
 		s += "; one at a time, each only while all others are healthy"
 	}
-	return []string{s + "; " + rollout.AwayClause(in.ControlPlane.Etcd, in.ControlPlanes())}
+	if len(in.ControlPlane.Etcd) > 2 { // who is away meanwhile is said in the nodes' notes
+		s += "; " + rollout.AwayClause(in.ControlPlane.Etcd, in.ControlPlanes())
+	}
+	return []string{s}
 }
 
 // workers of one pool.
@@ -171,7 +174,7 @@ func Foresee(in rollout.Input) []model.Verdict {
 	var out []model.Verdict
 	cps := in.ControlPlanes()
 	for _, np := range in.Plan.Nodes {
-		if np.Role == model.RoleControlPlane {
+		if np.Role == model.RoleControlPlane && movedByKubeadm(np) {
 			out = append(out, foreseeControlPlane(in.ControlPlane.Etcd, cps, np)...)
 		}
 		if in.Pools[np.Pool].Undo && np.PointOfNoReturn != "" {
@@ -180,6 +183,11 @@ func Foresee(in rollout.Input) []model.Verdict {
 		}
 	}
 	return out
+}
+
+// movedByKubeadm: any other step leaves the API server where it is.
+func movedByKubeadm(np model.NodePlan) bool {
+	return slices.ContainsFunc(np.Steps, func(s model.Step) bool { return s.Updater == "kubeadm" })
 }
 
 func reasonOf(np model.NodePlan) string {

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sort"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
@@ -53,6 +57,75 @@ func MetricsOf(cfg *rest.Config) (Metrics, error) {
 		}
 		return resp.Body, nil
 	}, nil
+}
+
+// MetricsAt opens the metrics of the API server at an address, with the credentials of
+// a configuration.
+func MetricsAt(cfg *rest.Config) func(address string) Metrics {
+	return func(address string) Metrics {
+		one := rest.CopyConfig(cfg)
+		one.Host, one.APIPath = "https://"+address, ""
+		return func(ctx context.Context) (io.ReadCloser, error) {
+			open, err := MetricsOf(one)
+			if err != nil {
+				return nil, err
+			}
+			return open(ctx)
+		}
+	}
+}
+
+// advertised is where a static pod of kubeadm says that its API server answers.
+const advertised = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
+
+// InUse are the APIs in use that some later version does not serve, as all API
+// servers of the cluster say: each counts only what it was asked itself.
+type InUse struct {
+	APIs []gate.RemovedAPI
+	// Missing names the servers that did not tell, with what came back.
+	Missing string
+}
+
+// InUseOnAll asks every API server that runs as a static pod, at the address that it
+// advertises; where fewer than two are known, the one that any leads to.
+func InUseOnAll(ctx context.Context, c client.Reader, anyone Metrics, at func(address string) Metrics) (InUse, error) {
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "kube-apiserver"}); err != nil {
+		return InUse{}, fmt.Errorf("list the API servers: %w", err)
+	}
+	var addresses []string
+	for i := range pods.Items {
+		if a := pods.Items[i].Annotations[advertised]; a != "" && !slices.Contains(addresses, a) {
+			addresses = append(addresses, a)
+		}
+	}
+	if len(addresses) < 2 || at == nil {
+		apis, err := DeprecatedAPIs(ctx, anyone)
+		return InUse{APIs: apis}, err
+	}
+	slices.Sort(addresses)
+	return askAll(ctx, addresses, at), nil
+}
+
+func askAll(ctx context.Context, addresses []string, at func(address string) Metrics) InUse {
+	var out InUse
+	var missing []string
+	for _, a := range addresses {
+		apis, err := DeprecatedAPIs(ctx, at(a))
+		if err != nil {
+			missing = append(missing, a+": "+err.Error())
+			continue
+		}
+		for _, x := range apis {
+			if !slices.Contains(out.APIs, x) {
+				out.APIs = append(out.APIs, x)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		out.Missing = "not every API server told: " + strings.Join(missing, "; ")
+	}
+	return out
 }
 
 // DeprecatedAPIs are the APIs in use that some later version does not serve.

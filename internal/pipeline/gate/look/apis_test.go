@@ -3,11 +3,15 @@ package look
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
@@ -80,4 +84,52 @@ func TestWhatAWebhookIsAskedAbout(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+}
+
+// Each API server is asked for itself, at the address that its pod says; one that does
+// not answer is named, and what the others say counts.
+func TestEveryAPIServerIsAsked(t *testing.T) {
+	pods := func(addresses ...string) client.Reader {
+		b := fakeReader{}
+		for _, a := range addresses {
+			b.pods = append(b.pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Annotations: map[string]string{advertised: a}}})
+		}
+		return b
+	}
+	says := func(resource string) Metrics {
+		return func(context.Context) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(deprecatedMetric + `group="g",removed_release="1.37",resource="` + resource + `",subresource="",version="v1"} 1` + "\n")), nil
+		}
+	}
+	at := func(address string) Metrics {
+		if address == "10.0.0.3:6443" {
+			return func(context.Context) (io.ReadCloser, error) { return nil, errors.New("connection refused") }
+		}
+		return says("of-" + address)
+	}
+	names := func(u InUse) (out []string) {
+		for _, a := range u.APIs {
+			out = append(out, a.Resource)
+		}
+		return out
+	}
+	one, err := InUseOnAll(t.Context(), pods("10.0.0.1:6443"), says("of-anyone"), at)
+	if err != nil || fmt.Sprint(names(one)) != "[of-anyone]" {
+		t.Errorf("one server: %v, %v", one, err)
+	}
+	all, err := InUseOnAll(t.Context(), pods("10.0.0.2:6443", "10.0.0.1:6443", "10.0.0.3:6443"), says("of-anyone"), at)
+	if err != nil || fmt.Sprint(names(all)) != "[of-10.0.0.1:6443 of-10.0.0.2:6443]" || !strings.Contains(all.Missing, "10.0.0.3:6443: connection refused") {
+		t.Errorf("three servers: %+v, %v", all, err)
+	}
+}
+
+// fakeReader lists pods.
+type fakeReader struct {
+	client.Reader
+	pods []corev1.Pod
+}
+
+func (f fakeReader) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
+	l.(*corev1.PodList).Items = f.pods
+	return nil
 }

@@ -34,7 +34,9 @@ func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules
 	var always []string
 	err = eachPod(ctx, c, func(p *corev1.Pod) {
 		if drained[p.Spec.NodeName] {
-			if d := r.pod(p, bs.Of(p)); drain.Hinders(d, r.Options()) {
+			d := r.pod(p, bs.Of(p))
+			d.Nowhere = len(d.Budgets) > 0 && r.nowhere(p)
+			if drain.Hinders(d, r.Options()) {
 				s.Pods = append(s.Pods, d)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -66,7 +67,7 @@ func (u *Updater) ready(ctx context.Context, t updaters.Task) (r updaters.Result
 	if err != nil {
 		return r, false, err
 	}
-	if need := size + size/4 + 16<<20; room.Free < need { // it may grow meanwhile
+	if need := model.SnapshotRoom(size); room.Free < need {
 		return updaters.Fail(v1alpha1.ReasonInsufficientSpace, "a snapshot of etcd needs %d bytes in %s, %d are free; nothing was changed", need, filepath.Dir(t.Rollback), room.Free), false, nil
 	}
 	return r, true, snapshot(ctx, t, e)

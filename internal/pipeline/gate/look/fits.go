@@ -1,0 +1,53 @@
+package look
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Among lets the rules know the cluster's nodes, so that a pod is told from one that
+// has nowhere to go.
+func (r Rules) Among(nodes map[string]*corev1.Node) Rules {
+	r.nodes = nodes
+	return r
+}
+
+// nowhere reports whether no other node can take a pod, as far as nodeSelector, taints
+// and cordons tell: the scheduler asks more, so this is never said of a pod that fits.
+func (r Rules) nowhere(p *corev1.Pod) bool {
+	if len(r.nodes) == 0 {
+		return false
+	}
+	for name, n := range r.nodes {
+		if name != p.Spec.NodeName && fits(p, n) {
+			return false
+		}
+	}
+	return true
+}
+
+func fits(p *corev1.Pod, n *corev1.Node) bool {
+	if n.Spec.Unschedulable {
+		return false
+	}
+	for k, v := range p.Spec.NodeSelector {
+		if have, ok := n.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return tolerates(o, t) })
+	})
+}
+
+// tolerates: an operator that is not known here is taken to.
+func tolerates(o corev1.Toleration, t corev1.Taint) bool {
+	switch {
+	case o.Effect != "" && o.Effect != t.Effect, o.Key != "" && o.Key != t.Key:
+		return false
+	case o.Operator == "" || o.Operator == corev1.TolerationOpEqual:
+		return o.Key != "" && o.Value == t.Value
+	}
+	return true
+}
