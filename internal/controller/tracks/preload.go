@@ -152,7 +152,8 @@ func (r *Reconciler) held(ctx context.Context, nodes []string, digest string, p 
 	lists := map[string]*model.HoldList{}
 	for _, node := range nodes {
 		var nu v1alpha1.NodeUpdate
-		err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, &nu)
+		// The cache will do: an older report is about an older list, and says so.
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, &nu)
 		if client.IgnoreNotFound(err) != nil {
 			return p, fmt.Errorf("read NodeUpdate %s: %w", node, err)
 		}
@@ -206,7 +207,7 @@ func (r *Reconciler) holdList(ctx context.Context, name string, known map[string
 		return l, nil
 	}
 	var c v1alpha1.Content
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c)
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c)
 	if apierrors.IsNotFound(err) {
 		known[name] = nil
 		return nil, nil
