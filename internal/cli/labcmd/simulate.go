@@ -32,7 +32,8 @@ func newSimulate() *cobra.Command {
 and simulated nodes that speak through the real API; plugs in a bundle, approves it,
 updates every node within the budget, kills the controller in the middle, and prints
 what was measured: API writes per node, the controller's memory, the time of its
-decisions, the wall time against the bound (nodes / budget * mean). Needs no root.
+decisions, the wall time against the bound (nodes / budget * mean). Decisions are
+judged by their processor time; by the clock on the wall they are shown. Needs no root.
 
 Exit codes: 0 every limit was kept, 5 one was missed (the result says which).`,
 		Args: cobra.NoArgs,

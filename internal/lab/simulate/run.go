@@ -80,6 +80,7 @@ func (r *run) describe() {
 			"real: etcd (without fsync; both servers with GOGC=" + serversGC + " up to " + serversMemory + "), kube-apiserver with the Node authorizer, NodeRestriction and refit's policies, the controller in its own process",
 			"simulated: the nodes, in the process that measures: one watch and one connection for all, every write as its own node (impersonation), one key for all agents",
 			"a node holds and pins at once, has no pods, no heartbeat and no image list in its Node; its steps take a seeded time, even within a third of the mean; its kubelet writes twice",
+			"decisions are judged by processorP99Seconds, the processor time of a look; p99Seconds and meanSeconds are by the clock on the wall without the time in which a request was under way: on cores that others fill they show the wait for a core",
 		}}
 	r.result.Writes.Method = "apiserver_request_total of the API server, successful writes by verb and resource, differences between the marks; max of a node: its versions as the watches show them"
 }
