@@ -146,12 +146,13 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 			}
 		}
 	}
+	for _, g := range w.tally().groups {
+		named[g.hold], named[g.trust] = true, true
+	}
 	var errs []error
-	for name, nu := range w.updates {
+	for _, nu := range w.orphans() {
 		named[nu.Spec.Hold], named[nu.Spec.Trust] = true, true
-		if w.byName[name] == nil {
-			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
-		}
+		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
 	}
 	for name, c := range w.contents {
 		if c.Type == v1alpha1.ContentConfig || c.Type == v1alpha1.ContentStream {
@@ -162,4 +163,19 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// orphans are the NodeUpdates of nodes that left. If every one belongs to a node,
+// nobody looks for them by name.
+func (w *world) orphans() []*v1alpha1.NodeUpdate {
+	if w.tally().reports == len(w.updates) {
+		return nil
+	}
+	var out []*v1alpha1.NodeUpdate
+	for name, nu := range w.updates {
+		if w.byName[name] == nil {
+			out = append(out, nu)
+		}
+	}
+	return out
 }

@@ -47,12 +47,9 @@ type found struct {
 // foundBundles lists what is plugged in, by digest.
 func (w *world) foundBundles() map[string]*found {
 	out := map[string]*found{}
-	for _, n := range w.nodes {
-		nu := w.updates[n.Name]
-		if nu == nil {
-			continue
-		}
-		for _, m := range nu.Status.Media {
+	for _, i := range w.tally().media {
+		n := w.nodes[i]
+		for _, m := range w.reports[i].Status.Media {
 			if !bundle.ValidDigest(m.Digest) {
 				continue
 			}
@@ -73,12 +70,10 @@ func (w *world) foundBundles() map[string]*found {
 // unreadable lists media that could not be read, in words.
 func (w *world) unreadable() []string {
 	var out []string
-	for _, n := range w.nodes {
-		if nu := w.updates[n.Name]; nu != nil {
-			for _, m := range nu.Status.Media {
-				if m.Digest == "" && m.State != v1alpha1.MediumFound {
-					out = append(out, fmt.Sprintf("%s %s: %s", n.Name, m.Device, m.Message))
-				}
+	for _, i := range w.tally().media {
+		for _, m := range w.reports[i].Status.Media {
+			if m.Digest == "" && m.State != v1alpha1.MediumFound {
+				out = append(out, fmt.Sprintf("%s %s: %s", w.nodes[i].Name, m.Device, m.Message))
 			}
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/roster"
 )
 
@@ -51,8 +52,9 @@ type Reconciler struct {
 	// more: there was too much to write for one look.
 	more bool
 	// settled nodes were found to say what they should; peers knows neighbours.
-	settled roster.Memo[bool]
+	settled roster.Row[bool]
 	peers   peers
+	ledger  ledger
 }
 
 // Setup registers the reconciler with a manager.
@@ -62,7 +64,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: Backoff()}).
-		WatchesRawSource(source.Channel(r.roster.Called(), Whole("fleet", settle))).
+		WatchesRawSource(source.Channel(r.roster.Called(), Paced("fleet", func() time.Duration { return pace.Settle(r.roster.Size()) }))).
 		WatchesRawSource(again)
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
 		b = b.Watches(o, Whole("fleet", settle))
@@ -79,9 +81,14 @@ func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 // Whole maps every event to the one request of a controller, a moment later so
 // that many events make one look.
 func Whole(name string, later time.Duration) handler.EventHandler {
+	return Paced(name, func() time.Duration { return later })
+}
+
+// Paced is Whole with a moment that may grow with the cluster.
+func Paced(name string, later func() time.Duration) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(q queue) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, later)
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, later())
 	}
 	return handler.Funcs{
 		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { add(q) },

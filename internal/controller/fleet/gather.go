@@ -19,10 +19,16 @@ import (
 
 // world is everything that is looked at, sorted by name.
 type world struct {
-	now      time.Time
-	nodes    []*corev1.Node // shared with the cache, as are the updates
-	byName   map[string]*corev1.Node
-	updates  map[string]*v1alpha1.NodeUpdate // by node
+	now     time.Time
+	nodes   []*corev1.Node // shared with the cache, as are the updates
+	byName  map[string]*corev1.Node
+	updates map[string]*v1alpha1.NodeUpdate // by node
+	// reports are the same in the order of the nodes; edition names that order.
+	reports []*v1alpha1.NodeUpdate
+	edition int
+	// ledger counts the nodes, counted is its answer of this look.
+	ledger   *ledger
+	counted  *tally
 	bundles  []v1alpha1.Bundle
 	policies []v1alpha1.TrustPolicy
 	sets     []v1alpha1.PinnedImageSet
@@ -39,7 +45,7 @@ type world struct {
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	now := r.Now()
 	v := r.roster.Look(now)
-	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
+	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, ledger: &r.ledger, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
 	var bundles v1alpha1.BundleList
 	var policies v1alpha1.TrustPolicyList
 	var sets v1alpha1.PinnedImageSetList
@@ -58,10 +64,28 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	for i := range contents.Items {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]
 	}
-	w.header = func(digest string) (*bundle.Header, error) {
+	w.header = once(func(digest string) (*bundle.Header, error) {
 		return r.Headers.Get(digest, func() []exchange.Peer { return Sources(w.updates, digest) })
-	}
+	})
 	return w, nil
+}
+
+// once asks for each header once in a look: while one is not here yet, that goes
+// through all nodes. One that comes meanwhile calls for another look.
+func once(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header, error) {
+	type answer struct {
+		h   *bundle.Header
+		err error
+	}
+	known := map[string]answer{}
+	return func(digest string) (*bundle.Header, error) {
+		a, ok := known[digest]
+		if !ok {
+			a.h, a.err = get(digest)
+			known[digest] = a
+		}
+		return a.h, a.err
+	}
 }
 
 // Sources are the agents that serve a bundle's header.

@@ -52,11 +52,12 @@ func (w *world) selects(sel *metav1.LabelSelector, nodeLabels map[string]string)
 	return s.Matches(labels.Set(nodeLabels))
 }
 
-// of returns the name of the node's hold list, empty if it holds nothing.
-func (h *holding) of(n *corev1.Node) string {
+// of returns the name of the node's hold list, empty if it holds nothing. nu may
+// be nil.
+func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	var sets []*v1alpha1.PinnedImageSet
 	old := ""
-	if nu := h.w.updates[n.Name]; nu != nil {
+	if nu != nil {
 		old = nu.Spec.Hold
 	}
 	key := platform(n) + " " + old

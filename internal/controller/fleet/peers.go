@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/pipeline/distribute"
 )
 
@@ -15,6 +16,7 @@ type agentAt struct{ node, address, key string }
 
 // peers remembers who is whose neighbour while no agent comes, goes or moves.
 type peers struct {
+	seen   roster.Row[agentAt]
 	agents []agentAt
 	// edition grows with every change.
 	edition    int
@@ -25,13 +27,16 @@ type peers struct {
 
 // look takes in the agents as they are now.
 func (p *peers) look(w *world, publicKey string) *peers {
+	p.controller = v1alpha1.Peer{Node: controllerPeer, PublicKey: publicKey}
+	if !p.moved(w) && p.byNode != nil {
+		return p
+	}
 	now := make([]agentAt, 0, len(w.nodes))
-	for _, n := range w.nodes {
-		if nu := w.updates[n.Name]; nu != nil && nu.Status.Agent != nil && nu.Status.Agent.PublicKey != "" {
-			now = append(now, agentAt{n.Name, nu.Status.Agent.Address, nu.Status.Agent.PublicKey})
+	for i, n := range w.nodes {
+		if a, _ := p.seen.At(i, n, w.reports[i]); a.node != "" {
+			now = append(now, *a)
 		}
 	}
-	p.controller = v1alpha1.Peer{Node: controllerPeer, PublicKey: publicKey}
 	if p.byNode != nil && slices.Equal(p.agents, now) {
 		return p
 	}
@@ -48,6 +53,25 @@ func (p *peers) look(w *world, publicKey string) *peers {
 	}
 	p.edition++
 	return p
+}
+
+// moved takes in what changed, and reports whether that may be an agent's coming,
+// going or moving.
+func (p *peers) moved(w *world) bool {
+	moved := p.seen.Under(nil, w.edition, w.nodes)
+	for i, n := range w.nodes {
+		nu := w.reports[i]
+		a, same := p.seen.At(i, n, nu)
+		if same {
+			continue
+		}
+		now := agentAt{}
+		if nu != nil && nu.Status.Agent != nil && nu.Status.Agent.PublicKey != "" {
+			now = agentAt{n.Name, nu.Status.Agent.Address, nu.Status.Agent.PublicKey}
+		}
+		moved, *a = moved || *a != now, now
+	}
+	return moved
 }
 
 // of gives a node its neighbours and the controller.

@@ -39,7 +39,7 @@ type wanted struct {
 
 // of makes the spec of a node's NodeUpdate, but for what others write.
 func (want *wanted) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) v1alpha1.NodeUpdateSpec {
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n), Peers: want.peers.of(n.Name), HeartbeatSeconds: heartbeat(len(want.w.nodes))}
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(n.Name), HeartbeatSeconds: heartbeat(len(want.w.nodes))}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
@@ -126,12 +126,15 @@ type staleNode struct {
 
 // stale lists the nodes to write to, the most urgent first.
 func (r *Reconciler) stale(w *world, want *wanted) []staleNode {
-	r.settled.Under(want.stamp())
-	r.settled.Keep(len(w.nodes), func(name string) bool { return w.byName[name] != nil })
+	r.settled.Under(want.stamp(), w.edition, w.nodes)
 	var out []staleNode
-	for _, n := range w.nodes {
-		nu := w.updates[n.Name]
-		if r.settled.Of(n, nu, func() bool { return nu != nil && sameSpec(nu.Spec, want.of(n, nu)) }) {
+	for i, n := range w.nodes {
+		nu := w.reports[i]
+		ok, same := r.settled.At(i, n, nu)
+		if !same {
+			*ok = nu != nil && sameSpec(nu.Spec, want.of(n, nu))
+		}
+		if *ok {
 			continue
 		}
 		s := staleNode{name: n.Name, spec: want.of(n, nu)}

@@ -12,7 +12,7 @@ func newWanted(f *fake, p *peers, order ...string) *wanted {
 	for _, d := range order {
 		approvals[d] = approval{ok: true}
 	}
-	return &wanted{w: f.world, order: order, approvals: approvals, names: map[string]string{}, holds: f.newHolding(order), trust: "trust-1", peers: p.look(f.world, "key")}
+	return &wanted{w: f.world, order: order, approvals: approvals, names: map[string]string{}, holds: f.newHolding(order), trust: "trust-1", peers: p.look(f.see(), "key")}
 }
 
 func many(n int) *fake {
@@ -104,12 +104,13 @@ func TestStaleNodesInOrder(t *testing.T) {
 func TestNeighboursStayWhileNoAgentMoves(t *testing.T) {
 	t.Parallel()
 	f, p := many(10), &peers{}
-	first := p.look(f.world, "key").edition
-	if p.look(f.world, "key").edition != first {
+	first := p.look(f.see(), "key").edition
+	if p.look(f.see(), "key").edition != first {
 		t.Error("nothing changed, and the neighbours are new")
 	}
-	f.updates["n0001"].Status.Agent = &v1alpha1.AgentInfo{PublicKey: "key of n0001", Address: "elsewhere:2"}
-	if p.look(f.world, "key").edition == first {
+	f.updates["n0001"] = f.updates["n0001"].DeepCopy()
+	f.updates["n0001"].Status.Agent.Address = "elsewhere:2"
+	if p.look(f.see(), "key").edition == first {
 		t.Error("an agent moved, and its neighbours keep its old address")
 	}
 	found := false

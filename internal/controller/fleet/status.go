@@ -53,30 +53,28 @@ func (w *world) progress(digest string) progress {
 	var p progress
 	h, headerErr := w.header(digest)
 	lists := map[listKey]*listFacts{}
-	var last listKey
-	var list *listFacts
-	for _, n := range w.nodes {
-		if !w.wants(n.Labels, digest) {
+	t := w.tally()
+	for i := range t.groups {
+		g := &t.groups[i]
+		if !w.wants(g.kind, digest) {
 			continue
 		}
-		p.want++
-		nu := w.updates[n.Name]
-		if nu == nil || headerErr != nil {
+		p.want += g.nodes
+		if !g.reports || headerErr != nil {
 			continue
 		}
-		if key := (listKey{nu.Spec.Hold, n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture}); list == nil || key != last {
-			last, list = key, lists[key]
-			if list == nil {
-				list = &listFacts{gate.Covers(w.hold(nu.Spec.Hold), h, platform(n)), w.needOf(nu.Spec.Hold)}
-				lists[key] = list
-				p.conflict = w.conflict(nu.Spec.Hold, h)
-			}
+		key := listKey{g.hold, g.os, g.arch}
+		list := lists[key]
+		if list == nil {
+			list = &listFacts{gate.Covers(w.hold(g.hold), h, g.os+"/"+g.arch), w.needOf(g.hold)}
+			lists[key] = list
+			p.conflict = w.conflict(g.hold, h)
 		}
-		if list.covers && list.need.met(nu) {
-			p.loaded++
+		if list.covers && list.need.met(g.kind) {
+			p.loaded += g.nodes
 			continue
 		}
-		p.note(nu)
+		p.note(g, w.reports[g.first])
 	}
 	return p
 }
@@ -91,30 +89,19 @@ func (w *world) conflict(hold string, h *bundle.Header) string {
 	return ""
 }
 
-func (p *progress) note(nu *v1alpha1.NodeUpdate) {
-	if hd := nu.Status.Holding; hd != nil && hd.BytesDone < hd.BytesTotal {
-		p.copying = true
-	}
-	c := meta.FindStatusCondition(nu.Status.Conditions, v1alpha1.ConditionStalled)
-	if c == nil || c.Status != metav1.ConditionTrue {
+// note takes down what keeps the nodes of a group; first is the report of the
+// first of them.
+func (p *progress) note(g *group, first *v1alpha1.NodeUpdate) {
+	p.copying = p.copying || g.copying
+	if !g.stalled {
 		return
 	}
 	if p.reason != "" {
-		p.more++
+		p.more += g.nodes
 		return
 	}
-	p.reason, p.message = c.Reason, "node "+nu.Name+": "+c.Message
-}
-
-// wants reports whether a set asks a node for all of a bundle.
-func (w *world) wants(nodeLabels map[string]string, digest string) bool {
-	for i := range w.sets {
-		s := &w.sets[i]
-		if s.Spec.Bundle == digest && s.Spec.AllOfBundle && w.selects(s.Spec.NodeSelector, nodeLabels) {
-			return true
-		}
-	}
-	return false
+	c := stalledOf(first)
+	p.reason, p.message, p.more = c.Reason, "node "+first.Name+": "+c.Message, g.nodes-1
 }
 
 // listKey names a hold list on a platform: nodes with the same share the facts.
@@ -139,17 +126,6 @@ func (w *world) needOf(hold string) need {
 	list := w.hold(hold)
 	bundled, fetched := list.Counts()
 	return need{w.contents[hold] != nil, int32(bundled), int32(len(list.Payloads)), int32(fetched)}
-}
-
-// met reports whether a node holds and pins all that its hold list says.
-func (n need) met(nu *v1alpha1.NodeUpdate) bool {
-	h := nu.Status.Holding
-	return n.there && h != nil && h.Content == nu.Spec.Hold && h.ImagesHeld >= n.images && h.ImagesPinned >= n.images && h.PayloadsHeld >= n.payloads
-}
-
-// metFor counts what comes from registries as well, if the set is of such.
-func (n need) metFor(nu *v1alpha1.NodeUpdate, s *v1alpha1.PinnedImageSet) bool {
-	return n.met(nu) && (!s.Spec.FromRegistry || nu.Status.Holding.FetchedHeld >= n.fetched)
 }
 
 func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[string]approval, media map[string]*found) error {
@@ -334,14 +310,10 @@ func (w *world) served(digest string) bool {
 func (w *world) strangers(expected string) []string {
 	people := w.peopleApproved()
 	var out []string
-	for _, n := range w.nodes {
-		nu := w.updates[n.Name]
-		if nu == nil {
-			continue
-		}
-		for _, m := range nu.Status.Media {
+	for _, i := range w.tally().media {
+		for _, m := range w.reports[i].Status.Media {
 			if m.Digest != "" && m.Digest != expected && !contains(people, m.Digest) {
-				out = append(out, fmt.Sprintf("%s on %s %s", m.Digest, n.Name, m.Device))
+				out = append(out, fmt.Sprintf("%s on %s %s", m.Digest, w.nodes[i].Name, m.Device))
 			}
 		}
 	}
@@ -386,7 +358,7 @@ func (r *Reconciler) writeSets(ctx context.Context, w *world) error {
 	var errs []error
 	for i := range w.sets {
 		s := &w.sets[i]
-		st := w.setStatus(s)
+		st := w.setStatus(i)
 		if !equality.Semantic.DeepEqual(s.Status, st) {
 			errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "PinnedImageSet", Name: s.Name, UID: string(s.UID)}, &st))
 		}
@@ -394,28 +366,30 @@ func (r *Reconciler) writeSets(ctx context.Context, w *world) error {
 	return errors.Join(errs...)
 }
 
-func (w *world) setStatus(s *v1alpha1.PinnedImageSet) v1alpha1.PinnedImageSetStatus {
+func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
+	s := &w.sets[set]
 	st := v1alpha1.PinnedImageSetStatus{ObservedGeneration: s.Generation, Conditions: append([]metav1.Condition(nil), s.Status.Conditions...)}
 	var known bool
 	st.Images, known = w.imagesOf(s)
 	want, done := 0, 0
 	needs := map[string]need{}
-	for _, n := range w.nodes {
-		if !w.selects(s.Spec.NodeSelector, n.Labels) {
+	t := w.tally()
+	for i := range t.groups {
+		g := &t.groups[i]
+		if !g.in(set) {
 			continue
 		}
-		want++
-		nu := w.updates[n.Name]
-		if nu == nil || !known || nu.Spec.Hold == "" {
+		want += g.nodes
+		if !known || g.hold == "" {
 			continue
 		}
-		all, ok := needs[nu.Spec.Hold]
+		all, ok := needs[g.hold]
 		if !ok {
-			all = w.needOf(nu.Spec.Hold)
-			needs[nu.Spec.Hold] = all
+			all = w.needOf(g.hold)
+			needs[g.hold] = all
 		}
-		if all.metFor(nu, s) {
-			done++
+		if all.metFor(g.kind, s) {
+			done += g.nodes
 		}
 	}
 	st.Nodes = fmt.Sprintf("%d/%d", done, want)

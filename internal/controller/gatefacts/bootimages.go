@@ -41,8 +41,14 @@ func bootImages(ctx context.Context, c client.Reader, target string, lowest osve
 // lowest version of a kubelet; without a Text if none can be read.
 func (w World) lowest() osversion.Version {
 	var low osversion.Version
+	seen, last := map[string]bool{}, ""
 	for _, n := range w.Nodes {
-		v, err := osversion.Parse(n.Status.NodeInfo.KubeletVersion)
+		text := n.Status.NodeInfo.KubeletVersion
+		if text == last || seen[text] {
+			continue // most nodes run the same
+		}
+		seen[text], last = true, text
+		v, err := osversion.Parse(text)
 		if err != nil {
 			continue
 		}

@@ -25,9 +25,9 @@ func TestBootImagesOfATarget(t *testing.T) {
 		{Major: 1, Minor: 36, Source: "a", Message: "m36"}, {Major: 1, Minor: 37, Source: "a", Message: "m37"}, {Major: 4, Minor: 37, Source: "b", Message: "other"}}}}
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(p).Build()
 	world := func(versions ...string) World {
-		w := World{Nodes: map[string]*corev1.Node{}}
+		w := World{}
 		for _, v := range versions {
-			w.Nodes[v] = &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: v}}}
+			w.Nodes = append(w.Nodes, &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: v}}})
 		}
 		return w
 	}

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -48,10 +49,9 @@ const (
 
 // World is what was gathered already.
 type World struct {
-	Now     time.Time
-	Nodes   map[string]*corev1.Node
-	Updates map[string]*v1alpha1.NodeUpdate
-	Plan    model.Plan
+	Now   time.Time
+	Nodes []*corev1.Node
+	Moves *Moves
 	// Budgets is how many nodes of a pool may be away at once, by its name.
 	Budgets map[string]int
 }
@@ -100,18 +100,18 @@ func (l *looks) of(uid types.UID) *memo[survey] {
 func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate, in *gate.Input) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	in.TargetKubernetes = w.Plan.Target.Kubernetes
+	in.TargetKubernetes = w.Moves.target
 	in.Unknown, in.Pending = map[string]string{}, map[string]bool{}
 	in.Lasts = w.lasts()
 	for _, a := range u.Spec.AcceptedRisks {
 		in.Accepted = append(in.Accepted, gate.Risk{Check: a.Check, Reason: a.Reason, Until: a.Until.Time})
 	}
-	drained := w.nodeFacts(in)
+	mute(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
-	rules := look.RulesOf(u.Spec.Drain).Among(w.Nodes)
+	rules := look.RulesOf(u.Spec.Drain).Among(slices.Clone(w.Nodes)) // it is asked beside: the next look changes the nodes in their places
 	key := fmt.Sprintf("%d %s", u.Generation, in.PlanDigest)
 	all, err := g.looks.of(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (survey, error) {
-		return surveyOf(ctx, g.Live, drained, rules)
+		return surveyOf(ctx, g.Live, w.Moves.drained, rules)
 	})
 	in.Pulls, in.Images, in.DrainVerdicts = all.Pulls, all.images, drain.Preflight(all.Pods, rules.Options())
 	missing(in, err, "budgets", "image-pulls", "image-references")
@@ -149,80 +149,79 @@ func missing(in *gate.Input, err error, checks ...string) {
 // lasts is a careful guess of how long a plan takes: control planes one by one,
 // then each pool as wide as its budget.
 func (w World) lasts() time.Duration {
-	count := map[string]int{}
-	total := time.Duration(0)
-	for _, np := range w.Plan.Nodes {
-		if np.Role == model.RoleControlPlane {
-			total += perNode
-			continue
-		}
-		count[np.Pool]++
-	}
-	for pool, n := range count {
+	total := time.Duration(w.Moves.controlPlanes) * perNode
+	for pool, n := range w.Moves.workers {
 		width := max(1, w.Budgets[pool])
 		total += time.Duration((n+width-1)/width) * perNode
 	}
 	return max(atLeast, total)
 }
 
-// nodeFacts fills in what nodes and agents say of their health, and returns the
-// nodes that will be drained.
-func (w World) nodeFacts(in *gate.Input) map[string]bool {
-	drained, moves := w.drained(), w.kubeadmMoves()
-	var mute []string
-	for i := range in.Nodes {
-		g := &in.Nodes[i]
-		n := w.Nodes[g.Name]
-		if n == nil {
-			continue
-		}
-		g.Drained = drained[g.Name]
-		g.Pressure = pressures(n)
-		_, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]
-		g.ForeignCordon = n.Spec.Unschedulable && !ours
-		nu := w.Updates[g.Name]
-		if nu == nil || nu.Status.Health == nil {
-			if g.ControlPlane && g.AgentKnown {
-				mute = append(mute, g.Name)
-			}
-			w.heartbeatSkew(g)
-			continue
-		}
-		healthFacts(g, nu.Status.Health, moves[g.Name])
+// Node fills in what a node and its agent say of the node's health; nu may be nil.
+// passing is true if that is so at this moment alone, and must be asked again.
+func (m *Moves) Node(g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, now time.Time) (passing bool) {
+	g.Drained = m.drained[n.Name]
+	g.Pressure = pressures(n)
+	_, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]
+	g.ForeignCordon = n.Spec.Unschedulable && !ours
+	if nu == nil || nu.Status.Health == nil {
+		g.Mute = g.AgentKnown
+		return heartbeatSkew(g, nu, now)
 	}
-	if len(mute) > 0 {
-		sort.Strings(mute)
-		in.Unknown["quorum"] = "the agents of " + strings.Join(mute, ", ") + " report no health (an older refit?)"
-	}
-	return drained
+	healthFacts(g, nu.Status.Health, m.snapshots[n.Name])
+	return false
 }
 
-// kubeadmMoves are the control-plane nodes that kubeadm moves: a snapshot of their
-// etcd is taken first.
-func (w World) kubeadmMoves() map[string]bool {
-	out := map[string]bool{}
-	for _, np := range w.Plan.Nodes {
-		for _, s := range np.Steps {
-			if s.Updater == "kubeadm" && np.Role == model.RoleControlPlane {
-				out[np.Node] = true
-			}
+// mute names the control-plane nodes of whose health nobody speaks.
+func mute(in *gate.Input) {
+	var names []string
+	for _, g := range in.Nodes {
+		if g.ControlPlane && g.Mute {
+			names = append(names, g.Name)
 		}
 	}
-	return out
+	if len(names) > 0 {
+		sort.Strings(names)
+		in.Unknown["quorum"] = "the agents of " + strings.Join(names, ", ") + " report no health (an older refit?)"
+	}
 }
 
-// drained are the nodes that the plan empties.
-func (w World) drained() map[string]bool {
-	out := map[string]bool{}
-	for _, np := range w.Plan.Nodes {
-		for _, s := range np.Steps {
-			if s.ID == rollout.Drained {
-				out[np.Node] = true
+// Moves is what the gate asks of a plan. It is made once for a plan.
+type Moves struct {
+	target        string
+	drained       map[string]bool
+	controlPlanes int
+	// workers of each pool.
+	workers map[string]int
+	// snapshots are the control-plane nodes that kubeadm moves: a snapshot of their
+	// etcd is taken first.
+	snapshots map[string]bool
+}
+
+// MovesOf a plan.
+func MovesOf(p model.Plan) *Moves {
+	m := &Moves{target: p.Target.Kubernetes, drained: map[string]bool{}, snapshots: map[string]bool{}, workers: map[string]int{}}
+	for i := range p.Nodes {
+		np := &p.Nodes[i]
+		if np.Role == model.RoleControlPlane {
+			m.controlPlanes++
+		} else {
+			m.workers[np.Pool]++
+		}
+		for j := range np.Steps {
+			if np.Steps[j].Updater == "kubeadm" && np.Role == model.RoleControlPlane {
+				m.snapshots[np.Node] = true
+			}
+			if np.Steps[j].ID == rollout.Drained {
+				m.drained[np.Node] = true
 			}
 		}
 	}
-	return out
+	return m
 }
+
+// Drains reports whether the plan empties a node.
+func (m *Moves) Drains(node string) bool { return m.drained[node] }
 
 func pressures(n *corev1.Node) []string {
 	var out []string
@@ -238,14 +237,14 @@ func pressures(n *corev1.Node) []string {
 
 // heartbeatSkew: a heartbeat from the future comes from a clock that is ahead.
 // One from the past says nothing: it may only be old.
-func (w World) heartbeatSkew(g *gate.Node) {
-	nu := w.Updates[g.Name]
+func heartbeatSkew(g *gate.Node, nu *v1alpha1.NodeUpdate, now time.Time) (ahead bool) {
 	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.Heartbeat == nil {
-		return
+		return false
 	}
-	if ahead := nu.Status.Agent.Heartbeat.Sub(w.Now); ahead > 0 {
-		g.Skew, g.SkewKnown = ahead, true
+	if d := nu.Status.Agent.Heartbeat.Sub(now); d > 0 {
+		g.Skew, g.SkewKnown = d, true
 	}
+	return g.SkewKnown
 }
 
 func healthFacts(g *gate.Node, h *v1alpha1.NodeHealth, snapshot bool) {

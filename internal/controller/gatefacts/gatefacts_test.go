@@ -99,7 +99,14 @@ func TestFactsOfACluster(t *testing.T) {
 	g := &gatefacts.Gatherer{Live: newClient(t, own), APIMetrics: metrics}
 	in := base()
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: "1"}}
-	g.Fill(t.Context(), world(), u, &in)
+	fill := func() {
+		w := world()
+		for i, n := range in.Nodes {
+			w.Moves.Node(n, w.Nodes[i], nil, w.Now)
+		}
+		g.Fill(t.Context(), w, u, &in)
+	}
+	fill()
 	if diff := cmp.Diff(map[string]string{}, in.Unknown); diff != "" {
 		t.Errorf("with the controller's rights everything can be read:\n%s", diff)
 	}
@@ -120,7 +127,7 @@ func TestFactsOfACluster(t *testing.T) {
 	u.Generation = 2
 	u.Spec.Drain = &v1alpha1.DrainOptions{SkipSelector: &metav1.LabelSelector{MatchLabels: web}}
 	in = base()
-	g.Fill(t.Context(), world(), u, &in)
+	fill()
 	if said(gate.Decide(in), "default/web allows no eviction") {
 		t.Error("a pod that stays is no obstacle")
 	}
@@ -167,18 +174,19 @@ func webhook(t *testing.T, admin client.Client) {
 func base() gate.Input {
 	in := gate.Input{Now: time.Now(), Approved: true}
 	for _, n := range []string{"n1", "n2", "n3"} {
-		in.Nodes = append(in.Nodes, gate.Node{Name: n, InPlan: true, Ready: true, ControlPlane: n == "n1"})
+		in.Nodes = append(in.Nodes, &gate.Node{Name: n, InPlan: true, Ready: true, ControlPlane: n == "n1"})
 	}
 	return in
 }
 
 func world() gatefacts.World {
-	w := gatefacts.World{Now: time.Now(), Nodes: map[string]*corev1.Node{}, Updates: map[string]*v1alpha1.NodeUpdate{},
-		Plan: model.Plan{Target: model.Target{Kubernetes: "v1.36.3"}}}
+	w := gatefacts.World{Now: time.Now()}
+	plan := model.Plan{Target: model.Target{Kubernetes: "v1.36.3"}}
 	for _, n := range []string{"n1", "n2", "n3"} {
-		w.Nodes[n] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}}
-		w.Plan.Nodes = append(w.Plan.Nodes, model.NodePlan{Node: n, Pool: "default", Steps: []model.Step{{ID: rollout.Drained}}})
+		w.Nodes = append(w.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}})
+		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: n, Pool: "default", Steps: []model.Step{{ID: rollout.Drained}}})
 	}
+	w.Moves = gatefacts.MovesOf(plan)
 	return w
 }
 
@@ -197,18 +205,24 @@ func TestFactsOfNodes(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	w := world()
 	w.Now = now
-	w.Nodes["n2"].Spec.Unschedulable = true
-	w.Nodes["n3"].Spec.Unschedulable = true
-	w.Nodes["n3"].Annotations = map[string]string{v1alpha1.AnnotationCordonedBy: "refit-controller: ClusterUpdate u"}
-	w.Nodes["n2"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue}, {Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse}}
+	w.Nodes[1].Spec.Unschedulable = true
+	w.Nodes[2].Spec.Unschedulable = true
+	w.Nodes[2].Annotations = map[string]string{v1alpha1.AnnotationCordonedBy: "refit-controller: ClusterUpdate u"}
+	w.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue}, {Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse}}
 	skew := int32(-200)
-	w.Updates["n1"] = &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Health: &v1alpha1.NodeHealth{ClockSkewSeconds: &skew, PullVerification: "AlwaysVerify",
+	updates := make([]*v1alpha1.NodeUpdate, len(w.Nodes))
+	updates[0] = &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Health: &v1alpha1.NodeHealth{ClockSkewSeconds: &skew, PullVerification: "AlwaysVerify",
 		Certificates: []v1alpha1.CertificateExpiry{{Name: "apiserver.crt", NotAfter: metav1.NewTime(now.Add(time.Minute))}},
 		Etcd:         &v1alpha1.EtcdHealth{Message: "NOSPACE", SizeBytes: 10, QuotaBytes: 10}}}}
 	ahead := metav1.NewTime(now.Add(time.Hour))
-	w.Updates["n2"] = &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Heartbeat: &ahead}}}
+	updates[1] = &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Heartbeat: &ahead}}}
 	in := base()
 	in.Now = now
+	for i, g := range in.Nodes {
+		if passing := w.Moves.Node(g, w.Nodes[i], updates[i], now); passing != (i == 1) {
+			t.Errorf("node %s is to be asked again: %v", g.Name, passing)
+		}
+	}
 	(&gatefacts.Gatherer{Live: failing{}}).Fill(t.Context(), w, &v1alpha1.ClusterUpdate{}, &in)
 	r := gate.Decide(in)
 	for _, want := range []string{"node n2 reports DiskPressure", "node n2 was cordoned by somebody else", "certificate apiserver.crt of node n1", "etcd on node n1 is not healthy: NOSPACE",

@@ -148,6 +148,9 @@ func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node
 	}
 	var out []Node
 	for _, node := range seen {
+		if node.Annotations[v1alpha1.AnnotationUpdating] == "" && node.Annotations[v1alpha1.AnnotationHeld] == "" {
+			continue // as most of tens of thousands
+		}
 		n := nodeOf(node)
 		if n.MarkedBy == "" && n.Annotations[v1alpha1.AnnotationHeld] == "" {
 			continue

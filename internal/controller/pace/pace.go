@@ -2,7 +2,8 @@
 // progress, estimates.
 //
 // Promise: in a small cluster everything is due at every look; in a large one at
-// most every few seconds. What changes a state never asks here.
+// most every few seconds. What changes a state never asks whether it is Due; it
+// waits for Settle at most, a second.
 //
 // Input: a name, the number of nodes, the time. Callers: the controller's
 // reconcilers.
@@ -22,6 +23,15 @@ func Every(nodes int) time.Duration {
 		return 0
 	}
 	return min(atMost, max(time.Second, time.Duration(nodes)*time.Millisecond))
+}
+
+// atOnce is how long events are collected in a small cluster.
+const atOnce = 200 * time.Millisecond
+
+// Settle is how long events of single nodes are collected before all of so many
+// nodes are looked at: up to a second.
+func Settle(nodes int) time.Duration {
+	return min(time.Second, max(atOnce, time.Duration(nodes)*time.Second/30000))
 }
 
 // Pace remembers when what was due last. For one goroutine; the zero value is

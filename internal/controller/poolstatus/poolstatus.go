@@ -25,8 +25,8 @@ type Look struct {
 	Now   time.Time
 	Pools []v1alpha1.UpdatePool
 	Nodes []*corev1.Node
-	// PoolsOf names the pools whose selector matches a node.
-	PoolsOf func(*corev1.Node) []string
+	// PoolsOf names the pools whose selector matches the i-th of them.
+	PoolsOf func(i int) []string
 	// Target is the Kubernetes version that updated nodes have, empty if none is known.
 	Target string
 }
@@ -66,8 +66,8 @@ func (l *Look) of(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
 
 // count counts a pool's nodes and names those that are in another pool too.
 func (l *Look) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice []string) {
-	for _, n := range l.Nodes {
-		in := l.PoolsOf(n)
+	for i, n := range l.Nodes {
+		in := l.PoolsOf(i)
 		if !slices.Contains(in, pool) {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,7 @@ type Roster struct {
 
 	view View
 	at   map[string]int
+	size atomic.Int64
 }
 
 // New makes an empty roster.
@@ -120,9 +122,13 @@ func (r *Roster) Look(now time.Time) *View {
 	})
 	if moved {
 		r.sort()
+		r.size.Store(int64(len(r.view.Nodes)))
 	}
 	return &r.view
 }
+
+// Size is how many nodes the last Look showed.
+func (r *Roster) Size() int { return int(r.size.Load()) }
 
 func (r *Roster) sort() {
 	r.view.Nodes = make([]*corev1.Node, 0, len(r.view.ByName))

@@ -150,32 +150,49 @@ func TestReportsStandBesideTheirNodes(t *testing.T) {
 	}
 }
 
-func TestMemo(t *testing.T) {
+// What is remembered of a node is given while its two objects are the same, also
+// when its place changes; never for another object.
+func TestRow(t *testing.T) {
 	t.Parallel()
-	var m Memo[int]
+	var m Row[int]
 	made := 0
-	ask := func(n *corev1.Node) int { return m.Of(n, nil, func() int { made++; return made }) }
-	a := node("a", "1", "1")
-	ask(a)
-	if ask(a) != 1 {
+	ask := func(i int, n *corev1.Node) int {
+		v, same := m.At(i, n, nil)
+		if !same {
+			made++
+			*v = made
+		}
+		return *v
+	}
+	a, b, c := node("a", "1", "1"), node("b", "1", "1"), node("c", "1", "1")
+	if !m.Under("x", 1, []*corev1.Node{a, c}) || m.Under("x", 1, []*corev1.Node{a, c}) {
+		t.Error("the first order is another than none, the second the same")
+	}
+	ask(0, a)
+	ask(1, c)
+	if ask(0, a) != 1 || ask(1, c) != 2 {
 		t.Error("what did not change is derived again")
 	}
-	if ask(node("a", "1", "2")) != 2 {
+	if !m.Under("x", 2, []*corev1.Node{a, b, c}) || ask(2, c) != 2 || ask(0, a) != 1 || ask(1, b) != 3 {
+		t.Error("a node that came made others forget, or takes their value")
+	}
+	if m.Under("x", 3, []*corev1.Node{b, c}); ask(0, b) != 3 || ask(1, c) != 2 {
+		t.Error("a node that went made others forget")
+	}
+	if ask(0, node("b", "1", "2")) != 4 {
 		t.Error("what changed is not derived again")
 	}
-	m.Under("other pools")
-	if ask(a) != 3 {
+	if _, same := m.At(1, c, &v1alpha1.NodeUpdate{}); same {
+		t.Error("another report, and the old value is given")
+	}
+	if ask(1, c); ask(1, c) != 5 {
+		t.Error("the report that left is not seen to leave")
+	}
+	m.Forget(1)
+	if ask(1, c) != 6 {
+		t.Error("what could not be derived is given")
+	}
+	if m.Under("other pools", 3, []*corev1.Node{b, c}); ask(1, c) != 7 {
 		t.Error("what it was derived under changed, and the old value is given")
-	}
-	m.Under("other pools")
-	if ask(a) != 3 {
-		t.Error("the same name forgets")
-	}
-	for i := range 100 {
-		ask(node(fmt.Sprint("n", i), "1", "1"))
-	}
-	m.Keep(1, func(name string) bool { return name == a.Name })
-	if len(m.got) != 1 {
-		t.Errorf("%d values are kept for one node", len(m.got))
 	}
 }

@@ -136,16 +136,20 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
 		alive[string(w.moves[i].UID)] = true
 	}
 	var errs []error
-	for _, n := range w.nodes {
-		if err := r.releaseOrphan(ctx, w, n, alive); err != nil {
+	for i, n := range w.nodes {
+		nu := w.reports[i]
+		if (nu == nil || nu.Spec.Run == nil && nu.Status.Run == nil) && n.Annotations[v1alpha1.AnnotationUpdating] == "" {
+			continue // nothing runs, nothing was permitted, nothing is marked
+		}
+		if err := r.releaseOrphan(ctx, w, n, nu, alive); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) releaseOrphan(ctx context.Context, w *world, n *corev1.Node, alive map[string]bool) error {
-	nu, m := w.updates[n.Name], read.MarkOf(n)
+func (r *Reconciler) releaseOrphan(ctx context.Context, w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate, alive map[string]bool) error {
+	m := read.MarkOf(n)
 	switch {
 	case nu != nil && runs(nu, alive):
 	case nu != nil && nu.Spec.Run != nil && !alive[nu.Spec.Run.UID]:

@@ -67,10 +67,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		return a.Name < b.Name
 	})
 	r.large = pace.Every(len(w.nodes)) > 0
-	match := matcher(w.pools)
-	r.pooled.Under(poolsSeen(w.pools))
-	r.pooled.Keep(len(v.Nodes), func(name string) bool { return v.ByName[name] != nil })
-	w.poolsOf = func(n *corev1.Node) []string { return r.pooled.Of(n, nil, func() []string { return match(n) }) }
+	w.poolsOf = matcher(w.pools)
 	w.header = func(d string) (*bundle.Header, error) {
 		if d == "" {
 			return noBundle, nil
@@ -124,14 +121,6 @@ func platform(n *corev1.Node) string {
 	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
 }
 
-// observed is what a node's agent sees, never nil.
-func (w *world) observed(node string) v1alpha1.Observed {
-	if nu := w.updates[node]; nu != nil && nu.Status.Observed != nil {
-		return *nu.Status.Observed
-	}
-	return v1alpha1.Observed{}
-}
-
 // planInput gathers what the planner looks at besides the nodes.
 func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (update.Input, error) {
 	m := h.Metadata
@@ -180,30 +169,31 @@ func (w *world) held() []update.Payload {
 // planNodes are all nodes as the planner sees them, with what external updaters offer;
 // one that did not change is the same pointer as before.
 func (r *Reconciler) planNodes(ctx context.Context, w *world, in *update.Input) ([]*update.Node, error) {
-	r.planNode.Under(poolsSeen(w.pools))
-	r.planNode.Keep(len(w.nodes), func(name string) bool { return w.byName[name] != nil })
+	r.planNode.Under(poolsSeen(w.pools), w.edition, w.nodes)
 	configs := nodeconfig.Reader{Client: r.Client, Live: r.Live}
 	out := make([]*update.Node, 0, len(w.nodes))
-	for _, n := range w.nodes {
-		nu := w.updates[n.Name]
-		pn, err := r.planNode.Again(n, nu, func(before *update.Node) (*update.Node, error) {
-			now := w.planNode(n)
+	for i, n := range w.nodes {
+		nu := w.reports[i]
+		pn, same := r.planNode.At(i, n, nu)
+		if !same {
+			now := w.planNode(n, nu)
 			if err := configs.Want(ctx, nu, &now); err != nil {
+				r.planNode.Forget(i)
 				return nil, err
 			}
-			return plans.Same(before, now), nil
-		})
-		if err != nil {
-			return nil, err
+			*pn = plans.Same(*pn, now)
 		}
-		out = append(out, pn)
+		out = append(out, *pn)
 	}
 	return r.Outside.Offers(ctx, in, out, r.offered)
 }
 
 // planNode is a node as the planner sees it.
-func (w *world) planNode(n *corev1.Node) update.Node {
-	o := w.observed(n.Name)
+func (w *world) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) update.Node {
+	var o v1alpha1.Observed
+	if nu != nil && nu.Status.Observed != nil {
+		o = *nu.Status.Observed
+	}
 	return update.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf(n),
 		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
 }

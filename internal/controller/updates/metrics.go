@@ -38,9 +38,9 @@ func (m *Metrics) observe(w *world) {
 		m.update(&w.moves[i], w.now)
 	}
 	phases := map[string]int{}
-	for _, n := range w.nodes {
+	for _, nu := range w.reports {
 		phase := "NoAgent"
-		if nu := w.updates[n.Name]; nu != nil && nu.Status.Phase != "" {
+		if nu != nil && nu.Status.Phase != "" {
 			phase = nu.Status.Phase
 		}
 		phases[phase]++

@@ -281,7 +281,7 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollo
 // readNode gathers what is seen of a node without asking the API server.
 func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node, nu *v1alpha1.NodeUpdate) rollout.Node {
 	rn := read.Node(n, string(u.UID))
-	rn.NotYet = w.notYet(*np, n)
+	rn.NotYet = notYet(*np, w.planNode(n, nu))
 	rn.AtTarget = rn.NotYet == ""
 	if nu != nil {
 		rn.Run = read.Run(nu, string(u.UID), u.Status.PlanDigest)
@@ -296,9 +296,7 @@ func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev
 const settled = 5 * time.Minute
 
 // notYet says what of the target was not observed on a node, empty if all was.
-func (w *world) notYet(np model.NodePlan, n *corev1.Node) string {
-	return update.NotYet(np, w.planNode(n))
-}
+func notYet(np model.NodePlan, n update.Node) string { return update.NotYet(np, n) }
 
 // lookCloser asks the API server about pods, for nodes that have started only:
 // those that must leave before the run, and the static pods after it.
@@ -354,11 +352,6 @@ func onNode(node string, vs []model.Verdict) []model.Verdict {
 		out = append(out, v)
 	}
 	return out
-}
-
-// rolloutPools reads the pools, and who is unavailable in each.
-func (w *world) rolloutPools() map[string]rollout.Pool {
-	return read.Pools(w.pools, w.nodes, w.poolsOf, update.DefaultPool)
 }
 
 func metaNow(t time.Time) *metav1.Time {

@@ -24,7 +24,7 @@ func (r *Reconciler) lookOutside(ctx context.Context, w *world, u *v1alpha1.Clus
 	if n == nil || !ranOwn(&c.rn) {
 		return nil
 	}
-	step, missing, own := update.NotYetExternal(*c.np, w.planNode(n))
+	step, missing, own := update.NotYetExternal(*c.np, w.planNode(n, w.updates[n.Name]))
 	if step == nil || own {
 		return nil
 	}

@@ -3,15 +3,12 @@ package updates
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
@@ -22,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/rollout"
 	"github.com/refit-dev/refit/internal/rollout/forecast"
 )
 
@@ -47,14 +45,15 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	if err := r.notePlan(ctx, st, h, made); err != nil {
 		return false, err
 	}
-	gin, err := r.gateInput(ctx, w, u, h, made, other)
+	look := r.outlook(w, made.Plan)
+	gin, err := r.gateInput(ctx, w, u, h, made, other, look.Pools)
 	if err != nil {
 		return false, err
 	}
 	res := gate.Decide(gin)
 	st.verdicts, st.warnings, st.gate = res.Verdicts, res.Warnings, &res
 	gatefacts.Answers(u, res, &st.out)
-	foreseen, err := r.foresee(ctx, w, made.Plan)
+	foreseen, err := r.foresee(ctx, w, look)
 	if err != nil {
 		return false, err
 	}
@@ -94,8 +93,7 @@ func (r *Reconciler) beside(ctx context.Context, st *status, h *bundle.Header, m
 }
 
 // foresee says what will not be smooth about a plan, before it starts.
-func (r *Reconciler) foresee(ctx context.Context, w *world, plan model.Plan) ([]model.Verdict, error) {
-	in := r.outlook(w, plan)
+func (r *Reconciler) foresee(ctx context.Context, w *world, in rollout.Input) ([]model.Verdict, error) {
 	if err := r.lookAtControlPlane(ctx, w, &in); err != nil {
 		return nil, err
 	}
@@ -189,7 +187,7 @@ func notApproved(b *v1alpha1.Bundle) *model.Verdict {
 }
 
 // gateInput gathers what the gate looks at.
-func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Made, other string) (gate.Input, error) {
+func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Made, other string, pools map[string]rollout.Pool) (gate.Input, error) {
 	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanVerdicts: out.Verdicts, PlanWarnings: out.Warnings,
 		PlanDigest: out.Digest, ApprovedPlan: u.Spec.PlanDigest, Running: other}
 	if in.Approved = u.Spec.Bundle == ""; in.Approved {
@@ -200,79 +198,15 @@ func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 			in.Approval = notApproved(b)
 		}
 	}
-	lists := map[string]*heldList{}
-	for _, n := range w.nodes {
-		g, err := r.gateNode(ctx, w, n, h, lists)
-		if err != nil {
-			return in, err
-		}
-		g.InPlan = out.Planned[n.Name] || out.NothingToDo()
-		in.Nodes = append(in.Nodes, g)
+	a := r.askingFor(u.UID)
+	var err error
+	if in.Nodes, err = r.gateNodes(ctx, w, h, out, a); err != nil {
+		return in, err
 	}
-	r.Gate.Fill(ctx, w.forGate(out.Plan), u, &in)
-	return in, nil
-}
-
-func (r *Reconciler) gateNode(ctx context.Context, w *world, n *corev1.Node, h *bundle.Header, lists map[string]*heldList) (gate.Node, error) {
-	g := gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n)}
-	nu := w.updates[n.Name]
-	if nu == nil {
-		return g, nil
-	}
-	g.AgentKnown = nu.Status.Agent != nil
-	g.Heartbeat, g.HeartbeatSeconds = r.pulse.Heard(nu, w.now), nu.Spec.HeartbeatSeconds
-	g.WantHold = nu.Spec.Hold
-	key := nu.Spec.Hold + " " + platform(n)
-	if lists[key] == nil {
-		list, err := r.holdList(ctx, nu.Spec.Hold)
-		if err != nil {
-			return g, err
-		}
-		bundled, _ := list.Counts() // no update waits for what comes from a registry
-		lists[key] = &heldList{gate.Covers(list, h, platform(n)), bundled, len(list.Payloads)}
-	}
-	g.HoldsBundle, g.WantImages, g.WantPayloads = lists[key].covers, lists[key].images, lists[key].payloads
-	if x := nu.Status.Holding; x != nil {
-		g.Holding = &gate.Holding{Content: x.Content, Lacking: x.Lacking, ImagesTotal: x.ImagesTotal, ImagesHeld: x.ImagesHeld, ImagesPinned: x.ImagesPinned,
-			PayloadsTotal: x.PayloadsTotal, PayloadsHeld: x.PayloadsHeld, Needed: x.NeededBytes}
-	}
-	for _, fs := range nu.Status.FileSystems {
-		g.FileSystems = append(g.FileSystems, gate.FileSystem{Name: fs.Name, ID: fs.ID, Free: fs.FreeBytes})
-	}
-	if c := meta.FindStatusCondition(nu.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
-		g.Stalled = &model.Verdict{Reason: c.Reason, Message: "node " + n.Name + ": " + c.Message}
-	}
-	return g, nil
-}
-
-// heldList is what the gate needs of a hold list.
-type heldList struct {
-	covers           bool
-	images, payloads int
-}
-
-// holdList reads a hold list; one that is not there is empty.
-func (r *Reconciler) holdList(ctx context.Context, name string) (model.HoldList, error) {
-	var l model.HoldList
-	if name == "" {
-		return l, nil
-	}
-	var c v1alpha1.Content
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c)
-	if client.IgnoreNotFound(err) != nil {
-		return l, err
-	}
-	if v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) == name {
-		_ = json.Unmarshal([]byte(c.Data), &l) // the name is its hash: it is what was written
-	}
-	return l, nil
-}
-
-// forGate is what the gate's other facts are gathered from.
-func (w *world) forGate(p model.Plan) gatefacts.World {
 	budgets := map[string]int{}
-	for name, pool := range w.rolloutPools() {
+	for name, pool := range pools {
 		budgets[name] = pool.Budget
 	}
-	return gatefacts.World{Now: w.now, Nodes: w.byName, Updates: w.updates, Plan: p, Budgets: budgets}
+	r.Gate.Fill(ctx, gatefacts.World{Now: w.now, Nodes: w.nodes, Moves: a.moves, Budgets: budgets}, u, &in)
+	return in, nil
 }

@@ -21,7 +21,7 @@ import (
 
 // largeWorld is a large update in its middle: half of the nodes are done, as
 // many as the budget allows run their steps, the rest waits.
-func largeWorld(r *Reconciler, nodes, budget int) (*world, *v1alpha1.ClusterUpdate, model.Plan) {
+func largeWorld(nodes, budget int) (*world, *v1alpha1.ClusterUpdate, model.Plan) {
 	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 	b := intstr.FromInt32(int32(budget))
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: types.UID("0f0c2a3e-5a5b-4a66-9d0e-1f2d3c4b5a69")}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:1"},
@@ -56,8 +56,7 @@ func largeWorld(r *Reconciler, nodes, budget int) (*world, *v1alpha1.ClusterUpda
 		w.reports = append(w.reports, nu)
 		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: name, Pool: "workers", Role: model.RoleWorker, From: "v1.35.4", To: "v1.36.3", Steps: steps})
 	}
-	match := matcher(w.pools)
-	w.poolsOf = func(n *corev1.Node) []string { return r.pooled.Of(n, nil, func() []string { return match(n) }) }
+	w.poolsOf = matcher(w.pools)
 	return w, u, plan
 }
 
@@ -82,7 +81,7 @@ func decideLarge(t testing.TB, r *Reconciler, w *world, u *v1alpha1.ClusterUpdat
 // which a few have changed since the last look.
 func BenchmarkDecide30000(b *testing.B) {
 	r := &Reconciler{}
-	w, u, plan := largeWorld(r, 30000, 1500)
+	w, u, plan := largeWorld(30000, 1500)
 	i := 0
 	for b.Loop() {
 		for range 20 {
@@ -102,7 +101,7 @@ func BenchmarkDecide30000(b *testing.B) {
 func TestDecisionFromMemoryIsTheDecision(t *testing.T) {
 	t.Parallel()
 	r := &Reconciler{}
-	w, u, plan := largeWorld(r, 300, 20)
+	w, u, plan := largeWorld(300, 20)
 	first := decideLarge(t, r, w, u, plan)
 	if len(first.Actions) != 0 || first.Done != 150 {
 		t.Fatalf("%d actions, %d done", len(first.Actions), first.Done)
@@ -126,7 +125,7 @@ func TestDecisionFromMemoryIsTheDecision(t *testing.T) {
 func TestCensusCountsAsReadDoes(t *testing.T) {
 	t.Parallel()
 	r := &Reconciler{}
-	w, _, _ := largeWorld(r, 40, 5)
+	w, _, _ := largeWorld(40, 5)
 	for round := range 4 {
 		n := w.nodes[round*7].DeepCopy()
 		n.Spec.Unschedulable = !n.Spec.Unschedulable

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -113,10 +112,8 @@ func rank(v model.Verdict) int {
 // blockers turns verdicts into the first of the list, keeping since when each
 // has been there.
 func blockers(vs []model.Verdict, before []v1alpha1.Blocker, now time.Time) []v1alpha1.Blocker {
-	vs = append([]model.Verdict(nil), vs...)
-	sort.SliceStable(vs, func(i, j int) bool { return rank(vs[i]) < rank(vs[j]) })
 	var out []v1alpha1.Blocker
-	for _, v := range vs[:min(len(vs), maxBlockers)] {
+	for _, v := range first(vs, maxBlockers) {
 		b := v1alpha1.Blocker{Reason: v.Reason, Message: short(v.Message), Fix: short(v.Fix), Object: v.Object, Since: metaNow(now)}
 		for _, old := range before {
 			if old.Reason == b.Reason && old.Object == b.Object && old.Since != nil {
@@ -126,6 +123,19 @@ func blockers(vs []model.Verdict, before []v1alpha1.Blocker, now time.Time) []v1
 		out = append(out, b)
 	}
 	return out
+}
+
+// first are the first of verdicts by their rank, in their order: of tens of
+// thousands nobody sorts all.
+func first(vs []model.Verdict, n int) []model.Verdict {
+	var ranks [3][]model.Verdict
+	for i := range vs {
+		if k := rank(vs[i]); len(ranks[k]) < n {
+			ranks[k] = append(ranks[k], vs[i])
+		}
+	}
+	all := slices.Concat(ranks[:]...)
+	return all[:min(len(all), n)]
 }
 
 func short(s string) string {
@@ -233,7 +243,7 @@ func (r *Reconciler) writePools(ctx context.Context, w *world) error {
 	if !r.slow.Due("pools", len(w.nodes), w.now) {
 		return nil
 	}
-	return poolstatus.Write(ctx, r.Client, poolstatus.Look{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: w.poolsOf, Target: w.target()})
+	return poolstatus.Write(ctx, r.Client, poolstatus.Look{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.census.of(w), Target: w.target()})
 }
 
 // target is the Kubernetes version of the update that moves nodes, else of the

@@ -105,6 +105,12 @@ func (c *census) take(w *world) {
 	}
 }
 
+// of names the pools of the i-th node.
+func (c *census) of(w *world) func(i int) []string {
+	c.take(w)
+	return func(i int) []string { return c.rows[i].pools }
+}
+
 // pools are the pools with their nodes counted, as read.Pools counts them.
 func (c *census) pools(w *world) map[string]rollout.Pool {
 	size, away := map[string]int{}, map[string][]string{}

@@ -81,7 +81,7 @@ type Reconciler struct {
 	pulse pulse.Pulse
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
-	planNode roster.Memo[*update.Node]
+	planNode roster.Row[*update.Node]
 	// offered are nodes with what external updaters would do for them.
 	offered map[string]*update.Node
 	// track has what the rollout needs of every node, learned what it took them,
@@ -93,8 +93,9 @@ type Reconciler struct {
 	slow      pace.Pace
 	// large clusters have one event for a node's move, not two.
 	large bool
-	// pooled are the pools of every node.
-	pooled roster.Memo[[]string]
+	// asked has the gate's facts for every update that is being prepared, asks
+	// those of this look.
+	asked, asks map[types.UID]*asking
 }
 
 // Setup registers the reconciler with a manager.
@@ -149,6 +150,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		errs = append(errs, err)
 		again = sooner(again, next)
 	}
+	r.forgetAsked()
 	errs = append(errs, r.releaseOrphans(ctx, w), r.writePools(ctx, w))
 	if r.slow.Due("metrics", len(w.nodes), w.now) {
 		r.Metrics.observe(w)

@@ -64,64 +64,35 @@ func noOtherUpdate(in *Input) (verdicts, verdicts) {
 	}}, nil
 }
 
-// perNode asks about every node; what is said of a node outside the plan is a warning.
-func perNode(in *Input, ask func(Node) *model.Verdict) (verdicts, verdicts) {
-	nodes := append([]Node(nil), in.Nodes...)
-	sort.Slice(nodes, func(i, j int) bool { return nodes[i].Name < nodes[j].Name })
-	var no, warn verdicts
-	for _, n := range nodes {
-		v := ask(n)
-		switch {
-		case v == nil:
-		case n.InPlan:
-			no = append(no, about(*v, n))
-		default:
-			warn = append(warn, about(*v, n))
-		}
-	}
-	return no, warn
-}
-
-func about(v model.Verdict, n Node) model.Verdict {
+func about(v model.Verdict, n *Node) model.Verdict {
 	v.Object = "Node/" + n.Name
 	return v
 }
 
-func agents(in *Input) (verdicts, verdicts) {
-	return perNode(in, func(n Node) *model.Verdict {
-		switch {
-		case !n.AgentKnown:
-			return &model.Verdict{Reason: reasonAgentMissing, Message: "node " + n.Name + " has no refit agent",
-				Fix: "on the node: refit-agent install --from FILE|DEVICE, or `refit install --ssh`"}
-		case in.Now.Sub(n.Heartbeat) > SilentAfter(n.HeartbeatSeconds):
-			return &model.Verdict{Reason: reasonAgentSilent, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
-				Fix: "on the node: systemctl status refit-agent"}
-		}
-		return nil
-	})
+func agents(m *moment, n *Node) *model.Verdict {
+	m.next(n.Heartbeat.Add(SilentAfter(n.HeartbeatSeconds)))
+	switch {
+	case !n.AgentKnown:
+		return &model.Verdict{Reason: reasonAgentMissing, Message: "node " + n.Name + " has no refit agent",
+			Fix: "on the node: refit-agent install --from FILE|DEVICE, or `refit install --ssh`"}
+	case m.now.Sub(n.Heartbeat) > SilentAfter(n.HeartbeatSeconds):
+		return &model.Verdict{Reason: reasonAgentSilent, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
+			Fix: "on the node: systemctl status refit-agent"}
+	}
+	return nil
 }
 
-func nodesReady(in *Input) (verdicts, verdicts) {
-	return perNode(in, func(n Node) *model.Verdict {
-		if n.Ready {
-			return nil
-		}
-		return &model.Verdict{Reason: reasonNodeNotReady, Message: "node " + n.Name + " is not Ready", Fix: "repair the node, or remove it from the cluster"}
-	})
+func nodesReady(_ *moment, n *Node) *model.Verdict {
+	if n.Ready {
+		return nil
+	}
+	return &model.Verdict{Reason: reasonNodeNotReady, Message: "node " + n.Name + " is not Ready", Fix: "repair the node, or remove it from the cluster"}
 }
 
 // controlPlane asks for every control-plane node, in the plan or not: an etcd
 // that has lost a member may not lose another.
 func controlPlane(in *Input) (verdicts, verdicts) {
-	var all, ready int
-	for _, n := range in.Nodes {
-		if n.ControlPlane {
-			all++
-			if n.Ready {
-				ready++
-			}
-		}
-	}
+	all, ready := in.answers.controlPlanes, in.answers.ready
 	if ready == all {
 		return nil, nil
 	}
@@ -132,29 +103,27 @@ func controlPlane(in *Input) (verdicts, verdicts) {
 	}}, nil
 }
 
-func imagesHeld(in *Input) (verdicts, verdicts) {
-	return perNode(in, func(n Node) *model.Verdict {
-		switch {
-		case !n.AgentKnown:
-			return nil // said by agents
-		case n.HoldsBundle && holdsAll(n):
-			return lacks(n)
-		case !n.HoldsBundle:
-			return loading("node " + n.Name + " was not told yet which images of the bundle to hold")
-		case n.Stalled != nil && n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0:
-			return nil // said by space, in bytes
-		case n.Stalled != nil:
-			return n.Stalled
-		case n.Holding == nil || n.Holding.Content != n.WantHold:
-			return loading("node " + n.Name + " has not begun to load the images")
-		}
-		return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
-			Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.WantImages)}
-	})
+func imagesHeld(_ *moment, n *Node) *model.Verdict {
+	switch {
+	case !n.AgentKnown:
+		return nil // said by agents
+	case n.HoldsBundle && holdsAll(n):
+		return lacks(n)
+	case !n.HoldsBundle:
+		return loading("node " + n.Name + " was not told yet which images of the bundle to hold")
+	case n.Stalled != nil && n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0:
+		return nil // said by space, in bytes
+	case n.Stalled != nil:
+		return n.Stalled
+	case n.Holding == nil || n.Holding.Content != n.WantHold:
+		return loading("node " + n.Name + " has not begun to load the images")
+	}
+	return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
+		Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.WantImages)}
 }
 
 // lacks: the bundle is complete on the node, and is not all that the release needs.
-func lacks(n Node) *model.Verdict {
+func lacks(n *Node) *model.Verdict {
 	if n.Holding == nil || len(n.Holding.Lacking) == 0 {
 		return nil
 	}
@@ -162,7 +131,7 @@ func lacks(n Node) *model.Verdict {
 	return &v
 }
 
-func holdsAll(n Node) bool {
+func holdsAll(n *Node) bool {
 	h := n.Holding
 	if n.WantHold == "" {
 		return true // nobody wants it to hold anything
@@ -174,39 +143,28 @@ func loading(message string) *model.Verdict {
 	return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: message}
 }
 
-func payloadsHeld(in *Input) (verdicts, verdicts) {
-	return perNode(in, func(n Node) *model.Verdict {
-		h := n.Holding
-		if !n.AgentKnown || !n.HoldsBundle || h == nil || h.Content != n.WantHold || int(h.PayloadsHeld) >= n.WantPayloads {
-			return nil
-		}
-		return &model.Verdict{Reason: reasonPayloadMissing, Waiting: true,
-			Message: fmt.Sprintf("node %s does not have all of its %d payloads yet", n.Name, n.WantPayloads)}
-	})
+func payloadsHeld(_ *moment, n *Node) *model.Verdict {
+	h := n.Holding
+	if !n.AgentKnown || !n.HoldsBundle || h == nil || h.Content != n.WantHold || int(h.PayloadsHeld) >= n.WantPayloads {
+		return nil
+	}
+	return &model.Verdict{Reason: reasonPayloadMissing, Waiting: true,
+		Message: fmt.Sprintf("node %s does not have all of its %d payloads yet", n.Name, n.WantPayloads)}
 }
 
 // space adds up what is needed on each file system: two places on one file
 // system share its room.
-func space(in *Input) (verdicts, verdicts) {
-	var no, warn verdicts
-	nodes := append([]Node(nil), in.Nodes...)
-	sort.Slice(nodes, func(i, j int) bool { return nodes[i].Name < nodes[j].Name })
-	for _, n := range nodes {
-		for _, v := range nodeSpace(n) {
-			if n.InPlan {
-				no = append(no, v)
-			} else {
-				warn = append(warn, v)
-			}
-		}
+func space(_ *moment, n *Node) (no, warn verdicts) {
+	if n.InPlan {
+		return nodeSpace(n), nil
 	}
-	return no, warn
+	return nil, nodeSpace(n)
 }
 
 // stateFS is refit's own directory on a node, which takes snapshots of etcd.
 const stateFS = "state"
 
-func nodeSpace(n Node) verdicts {
+func nodeSpace(n *Node) verdicts {
 	if n.Holding == nil || n.Holding.Content != n.WantHold {
 		return nil
 	}

@@ -40,50 +40,27 @@ const (
 	etcdWarn, etcdClose = 70, 90
 )
 
-func byName(nodes []Node) []Node {
-	out := append([]Node(nil), nodes...)
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
-	return out
-}
-
-func pressure(in *Input) (verdicts, verdicts) {
-	return perNode(in, func(n Node) *model.Verdict {
-		if len(n.Pressure) == 0 {
-			return nil
-		}
-		return &model.Verdict{Reason: reasonNodePressure, Message: "node " + n.Name + " reports " + strings.Join(n.Pressure, ", "),
-			Fix: "free room on node " + n.Name + ": it evicts pods and collects unused images by itself now"}
-	})
-}
-
-func cordons(in *Input) (verdicts, verdicts) {
-	var warn verdicts
-	for _, n := range byName(in.Nodes) {
-		if n.InPlan && n.ForeignCordon {
-			warn = append(warn, about(model.Verdict{Reason: reasonForeignCordon,
-				Message: "node " + n.Name + " was cordoned by somebody else; it counts as unavailable, is updated, and stays cordoned",
-				Fix:     "kubectl uncordon " + n.Name + ", if nobody needs that any more"}, n))
-		}
+func pressure(_ *moment, n *Node) *model.Verdict {
+	if len(n.Pressure) == 0 {
+		return nil
 	}
-	return nil, warn
+	return &model.Verdict{Reason: reasonNodePressure, Message: "node " + n.Name + " reports " + strings.Join(n.Pressure, ", "),
+		Fix: "free room on node " + n.Name + ": it evicts pods and collects unused images by itself now"}
+}
+
+func cordons(_ *moment, n *Node) (no, warn verdicts) {
+	if !n.InPlan || !n.ForeignCordon {
+		return nil, nil
+	}
+	return nil, verdicts{about(model.Verdict{Reason: reasonForeignCordon,
+		Message: "node " + n.Name + " was cordoned by somebody else; it counts as unavailable, is updated, and stays cordoned",
+		Fix:     "kubectl uncordon " + n.Name + ", if nobody needs that any more"}, n)}
 }
 
 // quorum asks every member, in the plan or not.
 func quorum(in *Input) (verdicts, verdicts) {
-	var no, warn verdicts
-	members, moving := 0, false
-	for _, n := range byName(in.Nodes) {
-		if n.Etcd == nil {
-			continue
-		}
-		members++
-		moving = moving || n.InPlan
-		if !n.Etcd.Healthy {
-			no = append(no, about(model.Verdict{Reason: reasonEtcdUnhealthy, Message: "etcd on node " + n.Name + " is not healthy: " + n.Etcd.Message,
-				Fix: "mend the member first: etcdctl endpoint health --cluster"}, n))
-		}
-	}
-	if members == 2 && moving {
+	no, warn := in.answers.no["quorum"], in.answers.warn["quorum"]
+	if in.answers.members == 2 && in.answers.moving {
 		warn = append(warn, model.Verdict{Reason: reasonQuorumAtRisk,
 			Message: "etcd has two members: while one of them restarts the whole API is away, about a minute for each control-plane node",
 			Fix:     "nothing, if that is fine; three members bear the restart of one"})
@@ -91,45 +68,53 @@ func quorum(in *Input) (verdicts, verdicts) {
 	return no, warn
 }
 
-func etcdSpace(in *Input) (verdicts, verdicts) {
-	var no, warn verdicts
-	for _, n := range byName(in.Nodes) {
-		if n.Etcd == nil || n.Etcd.Quota <= 0 {
+// member asks the member of etcd on a node.
+func member(_ *moment, n *Node) (no, warn verdicts) {
+	if n.Etcd == nil || n.Etcd.Healthy {
+		return nil, nil
+	}
+	return verdicts{about(model.Verdict{Reason: reasonEtcdUnhealthy, Message: "etcd on node " + n.Name + " is not healthy: " + n.Etcd.Message,
+		Fix: "mend the member first: etcdctl endpoint health --cluster"}, n)}, nil
+}
+
+func etcdSpace(_ *moment, n *Node) (no, warn verdicts) {
+	if n.Etcd == nil || n.Etcd.Quota <= 0 {
+		return nil, nil
+	}
+	v := about(model.Verdict{Reason: reasonEtcdSpace, Fix: "on node " + n.Name + ": etcdctl defrag, or raise --quota-backend-bytes"}, n)
+	switch percent := n.Etcd.Size * 100 / n.Etcd.Quota; {
+	case percent >= etcdClose:
+		v.Message = fmt.Sprintf("the database of etcd on node %s has reached %d percent of its quota of %d bytes", n.Name, etcdClose, n.Etcd.Quota)
+		no = append(no, v)
+	case percent >= etcdWarn:
+		v.Message = fmt.Sprintf("the database of etcd on node %s has reached %d percent of its quota of %d bytes", n.Name, etcdWarn, n.Etcd.Quota)
+		warn = append(warn, v)
+	}
+	return no, warn
+}
+
+func certificates(m *moment, n *Node) (no, warn verdicts) {
+	for _, c := range n.Certificates {
+		m.next(c.NotAfter.Add(-m.lasts))
+		m.next(c.NotAfter.Add(-certificateWarn))
+		left := c.NotAfter.Sub(m.now)
+		if left > m.lasts && left >= certificateWarn {
 			continue
 		}
-		v := about(model.Verdict{Reason: reasonEtcdSpace, Fix: "on node " + n.Name + ": etcdctl defrag, or raise --quota-backend-bytes"}, n)
-		switch percent := n.Etcd.Size * 100 / n.Etcd.Quota; {
-		case percent >= etcdClose:
-			v.Message = fmt.Sprintf("the database of etcd on node %s has reached %d percent of its quota of %d bytes", n.Name, etcdClose, n.Etcd.Quota)
-			no = append(no, v)
-		case percent >= etcdWarn:
-			v.Message = fmt.Sprintf("the database of etcd on node %s has reached %d percent of its quota of %d bytes", n.Name, etcdWarn, n.Etcd.Quota)
+		v := about(model.Verdict{Reason: reasonCertificateExpires,
+			Message: fmt.Sprintf("certificate %s of node %s ends on %s", c.Name, n.Name, c.NotAfter.UTC().Format("2006-01-02 15:04Z")),
+			Fix:     renewal(n, c.Name)}, n)
+		if left > m.lasts {
 			warn = append(warn, v)
+			continue
 		}
+		v.Message += ", before the update would"
+		no = append(no, v)
 	}
 	return no, warn
 }
 
-func certificates(in *Input) (verdicts, verdicts) {
-	var no, warn verdicts
-	for _, n := range byName(in.Nodes) {
-		for _, c := range n.Certificates {
-			v := about(model.Verdict{Reason: reasonCertificateExpires,
-				Message: fmt.Sprintf("certificate %s of node %s ends on %s", c.Name, n.Name, c.NotAfter.UTC().Format("2006-01-02 15:04Z")),
-				Fix:     renewal(n, c.Name)}, n)
-			switch left := c.NotAfter.Sub(in.Now); {
-			case left <= in.Lasts:
-				v.Message += ", before the update would"
-				no = append(no, v)
-			case left < certificateWarn:
-				warn = append(warn, v)
-			}
-		}
-	}
-	return no, warn
-}
-
-func renewal(n Node, name string) string {
+func renewal(n *Node, name string) string {
 	switch {
 	case strings.HasPrefix(name, "kubelet"):
 		return "on node " + n.Name + ": the kubelet renews it by itself (rotateCertificates); systemctl status kubelet says why it has not"
@@ -139,26 +124,21 @@ func renewal(n Node, name string) string {
 	return "on node " + n.Name + ": kubeadm certs renew all, then restart its static pods"
 }
 
-func clock(in *Input) (verdicts, verdicts) {
-	var no, warn verdicts
-	for _, n := range byName(in.Nodes) {
-		if !n.SkewKnown || n.Skew.Abs() < skewWarn {
-			continue
-		}
-		way := "ahead of"
-		if n.Skew < 0 {
-			way = "behind"
-		}
-		v := about(model.Verdict{Reason: reasonClockSkew, Fix: "set the clock of node " + n.Name + " and keep it right: chronyc makestep, or timedatectl"}, n)
-		if n.Skew.Abs() >= skewClose && n.InPlan {
-			v.Message = fmt.Sprintf("the clock of node %s is more than %s %s the API server's", n.Name, skewClose, way)
-			no = append(no, v)
-			continue
-		}
-		v.Message = fmt.Sprintf("the clock of node %s is more than %s %s the API server's", n.Name, skewWarn, way)
-		warn = append(warn, v)
+func clock(_ *moment, n *Node) (no, warn verdicts) {
+	if !n.SkewKnown || n.Skew.Abs() < skewWarn {
+		return nil, nil
 	}
-	return no, warn
+	way := "ahead of"
+	if n.Skew < 0 {
+		way = "behind"
+	}
+	v := about(model.Verdict{Reason: reasonClockSkew, Fix: "set the clock of node " + n.Name + " and keep it right: chronyc makestep, or timedatectl"}, n)
+	if n.Skew.Abs() >= skewClose && n.InPlan {
+		v.Message = fmt.Sprintf("the clock of node %s is more than %s %s the API server's", n.Name, skewClose, way)
+		return verdicts{v}, nil
+	}
+	v.Message = fmt.Sprintf("the clock of node %s is more than %s %s the API server's", n.Name, skewWarn, way)
+	return nil, verdicts{v}
 }
 
 // budgets passes on what the drain's look ahead found, before the first node is
@@ -169,6 +149,9 @@ func budgets(in *Input) (verdicts, verdicts) { return nil, in.DrainVerdicts }
 // webhooks: one that fails closed and whose backends all go with one drain
 // refuses what it is asked about until a backend is back.
 func webhooks(in *Input) (verdicts, verdicts) {
+	if len(in.Webhooks) == 0 {
+		return nil, nil
+	}
 	drained := map[string]bool{}
 	for _, n := range in.Nodes {
 		drained[n.Name] = n.Drained
@@ -257,17 +240,21 @@ func imagePulls(in *Input) (verdicts, verdicts) {
 			Message: "API server " + s + " has the admission plugin AlwaysPullImages: every start of a pod asks a registry, also for images that the node holds",
 			Fix:     "take AlwaysPullImages out of --enable-admission-plugins; if a registry is always there, accept `image-pulls`"})
 	}
-	for _, n := range byName(in.Nodes) {
-		if verifyPreloaded[n.PullVerification] {
-			no = append(no, about(model.Verdict{Reason: reasonImagePullAlways,
-				Message: fmt.Sprintf("the kubelet of node %s has imagePullCredentialsVerificationPolicy %s: it asks a registry, also for images that the node holds", n.Name, n.PullVerification),
-				Fix:     "set NeverVerifyPreloadedImages in the kubelet's configuration of node " + n.Name}, n))
-		}
-	}
+	no = append(no, in.answers.no["image-pulls"]...)
 	if n := in.Pulls.AlwaysPods; n > 0 {
 		warn = append(warn, model.Verdict{Reason: reasonImagePullAlways,
 			Message: fmt.Sprintf("%d pods have imagePullPolicy Always and do not start again without a registry: %s", n, strings.Join(in.Pulls.Always, ", ")),
 			Fix:     "set imagePullPolicy IfNotPresent and name images by digest, or be sure that their registry is there"})
 	}
 	return no, warn
+}
+
+// verification asks after the policy of a node's kubelet.
+func verification(_ *moment, n *Node) (no, warn verdicts) {
+	if !verifyPreloaded[n.PullVerification] {
+		return nil, nil
+	}
+	return verdicts{about(model.Verdict{Reason: reasonImagePullAlways,
+		Message: fmt.Sprintf("the kubelet of node %s has imagePullCredentialsVerificationPolicy %s: it asks a registry, also for images that the node holds", n.Name, n.PullVerification),
+		Fix:     "set NeverVerifyPreloadedImages in the kubelet's configuration of node " + n.Name}, n)}, nil
 }

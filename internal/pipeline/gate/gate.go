@@ -65,18 +65,18 @@ func Checks() []Check {
 		{"plan", "is every change covered, at a supported distance of versions?", "what no updater can do is not done by accepting it", planned},
 		{"plan-unchanged", "is the plan the one that was approved?", "what was shown is what runs: look at the new plan and approve that", planUnchanged},
 		{"no-other-update", "does no other update move nodes?", "two updates at once would spend each other's budgets", noOtherUpdate},
-		{"space", "is there room for the images, and for snapshots of etcd?", "a full disk stops the node that it is on, and its pins with it", space},
-		{"agents", "is every node's agent heard?", "without its agent a node can be neither moved nor watched", agents},
-		{"nodes-ready", "is every node of the plan Ready?", "", nodesReady},
+		{"space", "is there room for the images, and for snapshots of etcd?", "a full disk stops the node that it is on, and its pins with it", ofNodes("space")},
+		{"agents", "is every node's agent heard?", "without its agent a node can be neither moved nor watched", ofNodes("agents")},
+		{"nodes-ready", "is every node of the plan Ready?", "", ofNodes("nodes-ready")},
 		{"control-plane", "is every control-plane node Ready?", "a control plane that is lost is not mended by this update", controlPlane},
 		{"quorum", "is every etcd member healthy?", "a quorum that is lost cannot be given back by this update", quorum},
-		{"etcd-space", "has etcd room left?", "", etcdSpace},
-		{"images-held", "does every node hold and pin every image?", "nothing is changed before every node holds what it needs to come back", imagesHeld},
-		{"payloads-held", "does every node hold the files its updaters need?", "nothing is changed before every node holds what it needs to come back", payloadsHeld},
-		{"pressure", "is no node of the plan short of disk, memory or processes?", "", pressure},
-		{"certificates", "do all certificates outlast the update?", "", certificates},
-		{"clock", "are the clocks of the nodes right?", "", clock},
-		{"cordons", "has nobody else cordoned a node of the plan?", "", cordons},
+		{"etcd-space", "has etcd room left?", "", ofNodes("etcd-space")},
+		{"images-held", "does every node hold and pin every image?", "nothing is changed before every node holds what it needs to come back", ofNodes("images-held")},
+		{"payloads-held", "does every node hold the files its updaters need?", "nothing is changed before every node holds what it needs to come back", ofNodes("payloads-held")},
+		{"pressure", "is no node of the plan short of disk, memory or processes?", "", ofNodes("pressure")},
+		{"certificates", "do all certificates outlast the update?", "", ofNodes("certificates")},
+		{"clock", "are the clocks of the nodes right?", "", ofNodes("clock")},
+		{"cordons", "has nobody else cordoned a node of the plan?", "", ofNodes("cordons")},
 		{"budgets", "can the nodes be drained?", "", budgets},
 		{"webhooks", "do webhooks that fail closed outlive the drains?", "", webhooks},
 		{"removed-apis", "does nobody use an API that the target removes?", "", removedAPIs},
@@ -96,9 +96,11 @@ func Find(name string) (Check, bool) {
 	return Check{}, false
 }
 
-// Decide asks every check.
+// Decide asks every check. What it found of a node is remembered with the node's
+// facts: who changes a fact makes another Node.
 func Decide(in Input) Result {
 	var r Result
+	in.answers = askNodes(&in)
 	risks := newRisks(in.Accepted, in.Now)
 	for _, c := range Checks() {
 		verdicts, warnings := c.Ask(&in)

@@ -14,15 +14,15 @@ import (
 
 var now = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 
-func ready(name string, cp bool) Node {
-	return Node{Name: name, ControlPlane: cp, InPlan: true, Ready: true, AgentKnown: true, Heartbeat: now.Add(-time.Minute),
+func ready(name string, cp bool) *Node {
+	return &Node{Name: name, ControlPlane: cp, InPlan: true, Ready: true, AgentKnown: true, Heartbeat: now.Add(-time.Minute),
 		WantHold: "hold-1", HoldsBundle: true, WantImages: 9, WantPayloads: 2,
 		Holding:     &Holding{Content: "hold-1", ImagesTotal: 9, ImagesHeld: 9, ImagesPinned: 9, PayloadsTotal: 2, PayloadsHeld: 2},
 		FileSystems: []FileSystem{{Name: "state", ID: "a", Free: 1000}, {Name: "images", ID: "a", Free: 1000}}}
 }
 
 func open() Input {
-	return Input{Now: now, Bundle: "sha256:1", Approved: true, PlanDigest: "sha256:p", Nodes: []Node{ready("n1", true), ready("n2", false)}}
+	return Input{Now: now, Bundle: "sha256:1", Approved: true, PlanDigest: "sha256:p", Nodes: []*Node{ready("n1", true), ready("n2", false)}}
 }
 
 // Every check, alone: what closes it and what it says.
@@ -40,7 +40,7 @@ func TestChecks(t *testing.T) {
 		"another plan was approved":          {change: func(in *Input) { in.ApprovedPlan = "sha256:q" }, closed: "plan-unchanged", message: "plan sha256:q was approved, but the plan is now sha256:p"},
 		"this plan was approved":             {change: func(in *Input) { in.ApprovedPlan = "sha256:p" }},
 		"another update moves nodes":         {change: func(in *Input) { in.Running = "u" }, closed: "no-other-update", message: "ClusterUpdate u has started", waiting: true},
-		"a node without agent":               {change: func(in *Input) { in.Nodes[1] = Node{Name: "n2", Ready: true, InPlan: true} }, closed: "agents", message: "node n2 has no refit agent"},
+		"a node without agent":               {change: func(in *Input) { in.Nodes[1] = &Node{Name: "n2", Ready: true, InPlan: true} }, closed: "agents", message: "node n2 has no refit agent"},
 		"an agent that was just heard":       {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0)) }},
 		"an agent that speaks seldom, as told": {change: func(in *Input) {
 			in.Nodes[1].Heartbeat, in.Nodes[1].HeartbeatSeconds = now.Add(-SilentAfter(960)), 960
@@ -77,7 +77,7 @@ func TestChecks(t *testing.T) {
 			in.Nodes[1].Holding.Needed = map[string]int64{"state": 600, "images": 600}
 			in.Nodes[1].FileSystems[1].ID = "b"
 		}},
-		"a node outside the plan warns": {change: func(in *Input) { in.Nodes[1] = Node{Name: "n2", Ready: true} }, message: "node n2 has no refit agent", warning: true},
+		"a node outside the plan warns": {change: func(in *Input) { in.Nodes[1] = &Node{Name: "n2", Ready: true} }, message: "node n2 has no refit agent", warning: true},
 		"the drain's look ahead warns": {change: func(in *Input) {
 			in.DrainVerdicts = []model.Verdict{{Reason: "DisruptionBudget", Message: "default/web wants 2 of 2 pods"}}
 		}, message: "default/web wants 2 of 2 pods", warning: true},

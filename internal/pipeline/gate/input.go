@@ -38,7 +38,8 @@ type Etcd struct {
 	Size, InUse, Quota int64
 }
 
-// Node is what the gate needs of a node.
+// Node is what the gate needs of a node. Once it was decided over, it is not
+// changed: another fact is another Node.
 type Node struct {
 	Name         string
 	ControlPlane bool
@@ -80,6 +81,11 @@ type Node struct {
 	SkewKnown bool
 	// PullVerification is the kubelet's policy for images that are on the node.
 	PullVerification string
+	// Mute is true if its agent is known and says nothing of the node's health.
+	Mute bool
+
+	// asked is what was said of these facts last.
+	asked *asked
 }
 
 // RemovedAPI is an API that somebody asked for since the API server started.
@@ -148,7 +154,7 @@ type Input struct {
 	ApprovedPlan string
 	// Running is the name of another update that has started, empty if none.
 	Running string
-	Nodes   []Node
+	Nodes   []*Node
 	// DrainVerdicts are what the drain's own look ahead found (package drain):
 	// budgets that can never be met, pods that nothing would make again.
 	DrainVerdicts []model.Verdict
@@ -167,4 +173,7 @@ type Input struct {
 	Pending map[string]bool
 	// Accepted risks.
 	Accepted []Risk
+
+	// answers of the nodes, once they were asked.
+	answers *answers
 }

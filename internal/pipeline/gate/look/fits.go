@@ -8,7 +8,7 @@ import (
 
 // Among lets the rules know the cluster's nodes, so that a pod is told from one that
 // has nowhere to go.
-func (r Rules) Among(nodes map[string]*corev1.Node) Rules {
+func (r Rules) Among(nodes []*corev1.Node) Rules {
 	r.nodes = nodes
 	return r
 }
@@ -19,8 +19,8 @@ func (r Rules) nowhere(p *corev1.Pod) bool {
 	if len(r.nodes) == 0 {
 		return false
 	}
-	for name, n := range r.nodes {
-		if name != p.Spec.NodeName && fits(p, n) {
+	for _, n := range r.nodes {
+		if n.Name != p.Spec.NodeName && fits(p, n) {
 			return false
 		}
 	}

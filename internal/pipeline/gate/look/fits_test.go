@@ -34,12 +34,8 @@ func TestNowhereToGo(t *testing.T) {
 		"another worker that somebody cordoned": {[]*corev1.Node{node("n2", nil), node("n3", func(n *corev1.Node) { n.Spec.Unschedulable = true })}, corev1.PodSpec{}, true},
 		"nothing is known of the nodes":         {nil, corev1.PodSpec{}, false},
 	} {
-		nodes := map[string]*corev1.Node{}
-		for _, n := range c.nodes {
-			nodes[n.Name] = n
-		}
 		c.pod.NodeName = "n2"
-		if got := (Rules{}).Among(nodes).nowhere(&corev1.Pod{Spec: c.pod}); got != c.nowhere {
+		if got := (Rules{}).Among(c.nodes).nowhere(&corev1.Pod{Spec: c.pod}); got != c.nowhere {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -26,7 +26,7 @@ const defaultGrace = 30 * time.Second
 type Rules struct {
 	skip, unowned labels.Selector
 	keepData      bool
-	nodes         map[string]*corev1.Node
+	nodes         []*corev1.Node
 }
 
 // RulesOf reads the drain options of an update. A selector that cannot be read
