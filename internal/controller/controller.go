@@ -136,19 +136,25 @@ func Run(ctx context.Context, o Options) error {
 	if err := register(ctx, mgr, id, o); err != nil {
 		return err
 	}
+	if err := serve(mgr, direct, o); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// serve adds the servers that were asked for. Every replica has them.
+func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 	if o.ClusterAPI.Address != "" {
 		o.ClusterAPI.Registry, o.ClusterAPI.Now = o.Registry, o.Now
 		if err := clusterapi.Setup(mgr, direct, o.ClusterAPI); err != nil {
 			return err
 		}
 	}
-	if o.Joins.Address != "" {
-		o.Joins.Now = o.Now
-		if err := joins.Setup(mgr, direct, o.Joins); err != nil {
-			return err
-		}
+	if o.Joins.Address == "" {
+		return nil
 	}
-	return mgr.Start(ctx)
+	o.Joins.Now = o.Now
+	return joins.Setup(mgr, direct, o.Joins)
 }
 
 // register adds what does the work.
@@ -199,9 +205,7 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 		return fmt.Errorf("reach the API server: %w", err)
 	}
 	brought := &resources.Fetcher{Client: mgr.GetClient(), Headers: hs, Identity: id}
-	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry),
-		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}}
-	if err := b.Setup(mgr); err != nil {
+	if err := keepBootImages(mgr, objects, o); err != nil {
 		return err
 	}
 	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: brought.Payload}
@@ -210,6 +214,14 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 	}
 	tr := &tracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: registry.NewPoller(o.Registries, o.Now), Now: o.Now}
 	return tr.Setup(mgr)
+}
+
+// keepBootImages adds what keeps boot images fresh; objects reads machine kinds
+// past the cache.
+func keepBootImages(mgr ctrl.Manager, objects client.Client, o Options) error {
+	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry),
+		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}}
+	return b.Setup(mgr)
 }
 
 // leaderOnly fetches headers while this process leads.
