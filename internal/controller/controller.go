@@ -204,10 +204,10 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	brought := &resources.Fetcher{Client: mgr.GetClient(), Headers: hs, Identity: id}
 	if err := keepBootImages(mgr, objects, o); err != nil {
 		return err
 	}
+	brought := &resources.Fetcher{Client: mgr.GetClient(), Headers: hs, Identity: id}
 	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: brought.Payload}
 	if err := rs.Setup(mgr); err != nil {
 		return err
@@ -352,7 +352,7 @@ func probe(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}, &v1alpha1.UpdaterList{}} {
+	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}, &v1alpha1.UpdaterList{}, &v1alpha1.BootImageStreamList{}, &v1alpha1.BootImagePolicyList{}, &v1alpha1.MachineSourceList{}} {
 		if err := c.List(ctx, l, client.Limit(1)); err != nil {
 			return err
 		}
