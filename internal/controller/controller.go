@@ -112,12 +112,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	cfg := rest.CopyConfig(o.Config)
-	if cfg.QPS == 0 {
-		cfg.QPS, cfg.Burst = 500, 1000 // thirty thousand nodes in a quarter of an hour; the API server shares itself out fairly
-	}
-	cfg.Wrap(decision.Transport)
-	cfg.UserAgent = "refit-controller/" + version.Version()
+	cfg := access(o.Config)
 	if err := waitForAPI(ctx, cfg, o.Log); err != nil {
 		return err
 	}
@@ -140,6 +135,17 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// access is how the controller reaches the API server.
+func access(of *rest.Config) *rest.Config {
+	cfg := rest.CopyConfig(of)
+	if cfg.QPS == 0 {
+		cfg.QPS, cfg.Burst = 500, 1000 // thirty thousand nodes in a quarter of an hour; the API server shares itself out fairly
+	}
+	cfg.Wrap(decision.Transport)
+	cfg.UserAgent = "refit-controller/" + version.Version()
+	return cfg
 }
 
 // serve adds the servers that were asked for. Every replica has them.

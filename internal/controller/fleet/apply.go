@@ -134,6 +134,26 @@ func MakeContent(ctx context.Context, c client.Client, kind, data string) (*v1al
 // sweep deletes the NodeUpdates of nodes that left, and Contents that nobody
 // names any more.
 func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]content) error {
+	named := w.named(contents)
+	var errs []error
+	for _, nu := range w.orphans() {
+		named[nu.Spec.Hold], named[nu.Spec.Trust] = true, true
+		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
+	}
+	for name, c := range w.contents {
+		if c.Type == v1alpha1.ContentConfig || c.Type == v1alpha1.ContentStream {
+			continue // the part that renders them knows who needs them
+		}
+		if !named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
+			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// named are the Contents that something needs: what is written now, plans and
+// their parts, and what nodes were told.
+func (w *world) named(contents map[string]content) map[string]bool {
 	named := map[string]bool{}
 	for name := range contents {
 		named[name] = true
@@ -149,20 +169,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 	for _, g := range w.tally().groups {
 		named[g.hold], named[g.trust] = true, true
 	}
-	var errs []error
-	for _, nu := range w.orphans() {
-		named[nu.Spec.Hold], named[nu.Spec.Trust] = true, true
-		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
-	}
-	for name, c := range w.contents {
-		if c.Type == v1alpha1.ContentConfig || c.Type == v1alpha1.ContentStream {
-			continue // the part that renders them knows who needs them
-		}
-		if !named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
-			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
-		}
-	}
-	return errors.Join(errs...)
+	return named
 }
 
 // orphans are the NodeUpdates of nodes that left. If every one belongs to a node,

@@ -202,12 +202,7 @@ var rank = map[model.Disruption]int{model.DisruptionNone: 0, model.DisruptionRel
 // A cluster of one node is not drained: its pods have nowhere to go, and evicting
 // them would only stop them.
 func (p *planner) frame(pool string, steps []model.Step) []model.Step {
-	worst := model.DisruptionNone
-	for _, s := range steps {
-		if rank[s.Disruption] > rank[worst] {
-			worst = s.Disruption
-		}
-	}
+	worst := worstOf(steps)
 	var out []model.Step
 	cordon := rank[worst] >= rank[model.DisruptionRestart]
 	if cordon {
@@ -234,6 +229,16 @@ func (p *planner) frame(pool string, steps []model.Step) []model.Step {
 		}
 	}
 	return out
+}
+
+func worstOf(steps []model.Step) model.Disruption {
+	worst := model.DisruptionNone
+	for _, s := range steps {
+		if rank[s.Disruption] > rank[worst] {
+			worst = s.Disruption
+		}
+	}
+	return worst
 }
 
 // split takes the steps of external updaters apart: the controller calls these when
