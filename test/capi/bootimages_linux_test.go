@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,7 +66,8 @@ func TestBootImagesOfClusterAPI(t *testing.T) {
 	access, err := config.BootImages()
 	must(t, err)
 	m.apply(access...)
-	m.makeClusterOf(strings.Replace(clusterYAML, "  template:\n    spec:\n      backend:", "  template:\n    metadata: {annotations: {"+imageMark+": old}}\n    spec:\n      backend:", 1))
+	// Created, not applied: who applies owns the image, and would be asked to write it.
+	m.makeClusterOf(strings.Replace(clusterYAML, "  template:\n    spec:\n      backend:", "  template:\n    metadata: {annotations: {"+imageMark+": old}}\n    spec:\n      backend:", 1), m.make)
 	before := m.identities()
 	for doc := range strings.SplitSeq(strings.TrimSpace(bootImages), "\n---\n") {
 		o := &unstructured.Unstructured{}
@@ -75,6 +77,18 @@ func TestBootImagesOfClusterAPI(t *testing.T) {
 	m.a1RollingReplacesNothing(before)
 	m.a2ScaleUpStartsFromTheNewImage(before)
 	m.a3ControlPlaneRollsOnce()
+}
+
+// make creates an object as kubectl create does, and waits for webhooks that are
+// not up yet.
+func (m *management) make(o *unstructured.Unstructured) {
+	m.t.Helper()
+	m.wait("make "+o.GetKind()+" "+o.GetName(), func() string {
+		if err := m.admin.Create(m.t.Context(), o.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // waitSource waits until a MachineSource says something.

@@ -175,10 +175,10 @@ spec:
 // ready: before, its provider refuses changes.
 func (m *management) makeCluster() {
 	m.t.Helper()
-	m.makeClusterOf(clusterYAML)
+	m.makeClusterOf(clusterYAML, func(o *unstructured.Unstructured) { m.apply(o) })
 }
 
-func (m *management) makeClusterOf(objects string) {
+func (m *management) makeClusterOf(objects string, put func(*unstructured.Unstructured)) {
 	m.t.Helper()
 	kubeconfig, err := os.ReadFile(m.workload)
 	must(m.t, err)
@@ -191,7 +191,7 @@ func (m *management) makeClusterOf(objects string) {
 	for doc := range strings.SplitSeq(objects, "\n---\n") {
 		o := &unstructured.Unstructured{}
 		must(m.t, yaml.Unmarshal([]byte(doc), &o.Object))
-		m.apply(o)
+		put(o)
 	}
 	m.wait("six machines that run, and a control plane that is ready", func() string {
 		machines, err := m.list(m.t.Context(), "Machine")
