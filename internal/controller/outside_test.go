@@ -198,8 +198,13 @@ func TestExternalUpdatersOfPlainNodes(t *testing.T) {
 			t.Errorf("an updater is shown what it does not own: %s", bodies[0])
 		}
 	}
-	for i := 0; i+1 < len(order); i += 2 {
-		if !strings.HasSuffix(order[i], "bios/") || !strings.HasSuffix(order[i+1], "nic/") {
+	// One that is asked once more, because its "done" was not seen yet, says so again.
+	once := slices.Compact(slices.Clone(order))
+	if len(once) != 6 {
+		t.Errorf("in the order %v", order)
+	}
+	for i := 0; i+1 < len(once); i += 2 {
+		if node, ok := strings.CutSuffix(once[i], " bios/"); !ok || once[i+1] != node+" nic/" {
 			t.Errorf("in the order %v", order)
 		}
 	}
