@@ -38,10 +38,10 @@ func TestMainJob(t *testing.T) {
 			m, said := medium(t, s, s.Stick, right)
 			return m.State == v1alpha1.MediumFound && m.Digest == b.Digest, said
 		})
-		v, _ := status(t, s)
-		if !strings.Contains(v.Headline, "waits for approval") {
-			t.Errorf("status says %q", v.Headline)
-		}
+		eventually(t, 10*time.Second, "status asks for an approval", func() (bool, string) { // a moment after the node's own word
+			v, _ := status(t, s)
+			return strings.Contains(v.Headline, "waits for approval"), v.Headline
+		})
 		noBundleImages(t, s, b)
 	})
 	must(t, s.Eject(ctx, s.Stick, right))
