@@ -241,11 +241,11 @@ func TestExternalUpdatersThatCannotBeTrusted(t *testing.T) {
 	})
 	s.ahead.Add(int64(time.Minute))
 	s.waitUpdate("u", "a hang fails at its deadline", halted("external-vendor", "did not end within 1m0s", "does not answer in time"))
-	close(hang)
 
 	f.mu.Lock()
 	f.hang, f.refuses = nil, true
 	f.mu.Unlock()
+	close(hang) // whoever still hangs there refuses, too
 	s.change("u", func(u *v1alpha1.ClusterUpdateSpec) { u.Retry = 2 })
 	s.waitUpdate("u", "a refusal fails at once, in its own words", halted("external-vendor", "the flash is write protected"))
 	if v := s.node("n2"); v.Annotations[v1alpha1.AnnotationUpdating] != "" {
