@@ -14,7 +14,6 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
-	"github.com/refit-dev/refit/internal/render"
 )
 
 // New is `refit bundle`; a cluster is only asked for its tracks.
@@ -27,27 +26,6 @@ func New(a *cluster.Access) *cobra.Command {
 	c.AddCommand(newCreate(a), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite())
 	return c
 }
-
-// args is cobra's check of arguments with the exit code of usage errors.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, a []string) error { return exit.Usage(check(c, a)) }
-}
-
-// outputFlag adds -o and returns where its value will be.
-func outputFlag(c *cobra.Command) *string {
-	o := c.Flags().StringP("output", "o", render.Table, "table, wide, json or yaml")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{render.Table, render.Wide, render.JSON, render.YAML}, cobra.ShellCompDirectiveNoFileComp))
-	return o
-}
-
-func checkOutput(format string) error {
-	if !render.Known(format) {
-		return exit.Usagef("-o %s is not known: use table, wide, json or yaml", format)
-	}
-	return nil
-}
-
-func isTable(format string) bool { return format == render.Table || format == render.Wide }
 
 // openBundle opens a bundle whose path a person typed.
 func openBundle(path string) (*read.File, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
@@ -112,7 +113,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %d images, %d payloads, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
 		len(h.Metadata.Images), len(h.Metadata.Payloads), explain.Bytes(h.FileSize()))
-	if isTable(f.format) {
+	if usage.IsTable(f.format) {
 		return printf(c, "%s\n", h.Digest)
 	}
 	return render.Value(c.OutOrStdout(), f.format, viewOf(h))
@@ -129,7 +130,7 @@ func (f *createFlags) check() error {
 	case f.key != "" && f.unsigned:
 		return exit.Usagef("--key and --unsigned exclude each other")
 	}
-	if err := checkOutput(f.format); err != nil {
+	if err := usage.CheckOutput(f.format); err != nil {
 		return err
 	}
 	return f.read()

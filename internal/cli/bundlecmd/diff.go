@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -36,12 +37,12 @@ func newDiff() *cobra.Command {
 a mended definition, a new version, something older) as its tags say under a scheme. Of B the manifests and configurations of
 changed images are read, for the label ` + track.SecurityLabel + `=security; else only headers are.`,
 		Example: "  refit bundle diff site-1.bundle site-2.bundle",
-		Args:    args(cobra.ExactArgs(2)),
+		Args:    usage.Args(cobra.ExactArgs(2)),
 	}
-	format := outputFlag(c)
+	format := usage.OutputFlag(c)
 	scheme := c.Flags().String("scheme", "rev", "how the images' tags are written (refit tags compare --help)")
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := checkOutput(*format); err != nil {
+		if err := usage.CheckOutput(*format); err != nil {
 			return err
 		}
 		s, err := tag.ByName(*scheme)
@@ -59,7 +60,7 @@ changed images are read, for the label ` + track.SecurityLabel + `=security; els
 		v := diffView{APIVersion: "refit.dev/bundlediff/v1", Kind: "BundleDiff", From: x.Digest, To: y.Digest, Difference: bundle.Diff(x.Metadata, y.Metadata)}
 		v.Images = track.Compare(s, named(x), named(y), func(digest string) bool { return saysSecurity(f[1], digest) })
 		v.Summary = v.Images.Sentence()
-		if !isTable(*format) {
+		if !usage.IsTable(*format) {
 			return render.Value(c.OutOrStdout(), *format, v)
 		}
 		return v.table(c, *format == render.Wide)

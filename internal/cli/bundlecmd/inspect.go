@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -19,11 +20,11 @@ func newInspect() *cobra.Command {
 	c := &cobra.Command{
 		Use: "inspect FILE", Short: "Show what a bundle holds, reading its header only",
 		Long: "Shows what a bundle in a file or on a device holds. Only the header is read and checked: the answer says nothing about the blobs (refit bundle verify does), and signatures are listed, not trusted.",
-		Args: args(cobra.ExactArgs(1)),
+		Args: usage.Args(cobra.ExactArgs(1)),
 	}
-	format := outputFlag(c)
+	format := usage.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := checkOutput(*format); err != nil {
+		if err := usage.CheckOutput(*format); err != nil {
 			return err
 		}
 		f, err := openBundle(a[0])
@@ -32,7 +33,7 @@ func newInspect() *cobra.Command {
 		}
 		defer f.Close()
 		v := viewOf(f.Header())
-		if isTable(*format) {
+		if usage.IsTable(*format) {
 			return v.table(c.OutOrStdout(), *format == render.Wide)
 		}
 		return render.Value(c.OutOrStdout(), *format, v)
@@ -63,18 +64,18 @@ type listEntry struct {
 func newList() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list DIR", Short: "List the bundles in a folder, reading their headers only",
-		Args: args(cobra.ExactArgs(1)),
+		Args: usage.Args(cobra.ExactArgs(1)),
 	}
-	format := outputFlag(c)
+	format := usage.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := checkOutput(*format); err != nil {
+		if err := usage.CheckOutput(*format); err != nil {
 			return err
 		}
 		v, err := list(a[0])
 		if err != nil {
 			return coded(err)
 		}
-		if !isTable(*format) {
+		if !usage.IsTable(*format) {
 			return render.Value(c.OutOrStdout(), *format, v)
 		}
 		tw := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)

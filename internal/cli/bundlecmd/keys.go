@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -33,7 +34,7 @@ func newGenerate() *cobra.Command {
 	c := &cobra.Command{
 		Use: "generate --out DIR", Short: "Make a pair of ed25519 keys: DIR/refit.key (secret) and DIR/refit.pub",
 		Long: "Makes refit.key (PKCS #8 PEM, only its owner may read it) and refit.pub (PKIX PEM) in DIR and prints the key's identifier.\nExisting keys are never replaced.",
-		Args: args(cobra.NoArgs),
+		Args: usage.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dir == "" {
 				return exit.Usagef("--out DIR is missing: where shall the keys go?")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
@@ -22,7 +23,7 @@ func newVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify FILE (--pub KEY | --digest D)", Short: "Check the digest or signature of a bundle, and then every byte of it",
 		Long: "Checks that the bundle in a file or on a device is the one with digest D, or is signed by one of the keys, and then reads it once and checks every byte.\nExit code 6 if not; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, bytes after the bundle's end are none of its business.",
-		Args: args(cobra.ExactArgs(1)),
+		Args: usage.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if digest == "" && len(pubs) == 0 {
 				return exit.Usagef("give --digest D or --pub KEY: a bundle can only be verified against something that is trusted already")
@@ -86,7 +87,7 @@ func newSign() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sign FILE --key KEY", Short: "Add a signature to a bundle, in place",
 		Long: "Adds a signature to a bundle in a file or on a device and prints the identifiers of all keys that signed it. Nothing but the signature slot changes, so the digest stays.",
-		Args: args(cobra.ExactArgs(1)),
+		Args: usage.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if key == "" {
 				return exit.Usagef("--key KEY is missing")
@@ -110,7 +111,7 @@ func newWrite() *cobra.Command {
 	return &cobra.Command{
 		Use: "write FILE DEVICE", Short: "Write a bundle raw to a USB device (or a file) and read it back",
 		Long: "Writes a bundle raw to a block device and verifies what the device then holds. WHATEVER IS ON THE DEVICE IS LOST. A device that is in use (mounted, swap, part of a volume) or too small is refused before anything is written.",
-		Args: args(cobra.ExactArgs(2)),
+		Args: usage.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			bar := newProgress(c.ErrOrStderr(), "writing and reading back")
 			h, err := media.Write(c.Context(), a[0], a[1], bar.set)

@@ -10,6 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/imagefacts"
 	"github.com/refit-dev/refit/internal/cli/manifests"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/source/imagereport"
@@ -52,7 +53,7 @@ Exit codes: 0 nothing wants a person (with --event: everything starts the image
 that runs now), 1 the cluster cannot be reached, 2 a file cannot be read,
 3 something does.`,
 		Example: "  refit tags check\n  refit tags check --event reboot --node n2 --registry down\n  refit tags check --dump dump.json --offline -o json",
-		Args:    args(cobra.NoArgs),
+		Args:    usage.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -60,7 +61,7 @@ that runs now), 1 the cluster cannot be reached, 2 a file cannot be read,
 			return f.run(cmd, a)
 		},
 	}
-	f.output = outputFlag(c)
+	f.output = usage.OutputFlag(c)
 	fl := c.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "only what is in this namespace")
 	fl.StringVar(&f.dump, "dump", "", "ask a dump of a cluster, not the cluster; - is standard input")
@@ -95,7 +96,7 @@ func (f *checkFlags) check() error {
 	if len(f.files) > 0 && f.event == "" {
 		f.event = restart.ScaleUp
 	}
-	return checkOutput(*f.output)
+	return usage.CheckOutput(*f.output)
 }
 
 func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/tag"
 )
@@ -36,9 +37,9 @@ repository. All four are answers, with exit code 0; only points (long tags, or t
 tags of a scheme that never moves them) have an order, and only within one scheme,
 repository, build project and variant.`,
 		Example: "  refit tags compare 2.6.2-rev10-b1.1 2.6.2-rev9-b1.1\n  refit tags compare v1.31.2 v1.31.10 --scheme semver",
-		Args:    args(cobra.ExactArgs(2)),
+		Args:    usage.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := checkOutput(*output); err != nil {
+			if err := usage.CheckOutput(*output); err != nil {
 				return err
 			}
 			s, err := schemeOf(*scheme)
@@ -52,7 +53,7 @@ repository, build project and variant.`,
 			if err != nil {
 				return err
 			}
-			if !isTable(*output) {
+			if !usage.IsTable(*output) {
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", v.Order, v.Why)
@@ -62,7 +63,7 @@ repository, build project and variant.`,
 			return nil
 		},
 	}
-	scheme, output = schemeFlag(c), outputFlag(c)
+	scheme, output = schemeFlag(c), usage.OutputFlag(c)
 	c.Flags().StringSliceVar(&projects, "project", nil, "build projects of A and B: builds are counted in each by itself")
 	return c
 }

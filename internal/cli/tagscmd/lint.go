@@ -10,6 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/imagefacts"
 	"github.com/refit-dev/refit/internal/cli/manifests"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/source/imagereport/read"
 	"github.com/refit-dev/refit/internal/source/lint"
@@ -48,7 +49,7 @@ read, 3 errors.`,
 		Example: "  refit tags lint deploy/\n  refit tags lint --offline --bundle k8s.bundle deploy/ -o json\n  refit tags lint --rules",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			if err := checkOutput(*f.output); err != nil {
+			if err := usage.CheckOutput(*f.output); err != nil {
 				return err
 			}
 			if f.rules {
@@ -60,7 +61,7 @@ read, 3 errors.`,
 			return f.run(cmd, a, paths)
 		},
 	}
-	f.output = outputFlag(c)
+	f.output = usage.OutputFlag(c)
 	fl := c.Flags()
 	fl.StringVar(&f.config, "config", "", "what is switched off and declared (default "+manifests.ConfigName+" if it is there)")
 	fl.StringVar(&f.bundle, "bundle", "", "bundle that the images are to come from")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/source/publish"
 	"github.com/refit-dev/refit/internal/tag"
@@ -52,10 +53,10 @@ The image is read from its registry (--image), with the labels org.opencontainer
 org.opencontainers.image.base.digest, dev.refit.definition, dev.refit.rev and
 dev.refit.package-release, and the tag it lies under; or all is given in a file (--event).`,
 		Example: "  refit tags plan --repo registry.example/app --image registry.example/candidates/app:2.6.2-rev1-b5.1\n  refit tags plan --published tags.json --event event.json -o json",
-		Args:    args(cobra.NoArgs),
+		Args:    usage.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
-	p.source, p.output = sourceFlags(c), outputFlag(c)
+	p.source, p.output = sourceFlags(c), usage.OutputFlag(c)
 	f := c.Flags()
 	f.StringVar(&p.image, "image", "", "the new image, by tag or digest")
 	f.StringVar(&p.eventFile, "event", "", "file with the new image and what is said of it, in JSON, instead of --image")
@@ -79,7 +80,7 @@ dev.refit.package-release, and the tag it lies under; or all is given in a file 
 }
 
 func (p *planCall) run(cmd *cobra.Command) error {
-	if err := checkOutput(*p.output); err != nil {
+	if err := usage.CheckOutput(*p.output); err != nil {
 		return err
 	}
 	if p.image == "" && p.eventFile == "" {
@@ -89,7 +90,7 @@ func (p *planCall) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if isTable(*p.output) {
+	if usage.IsTable(*p.output) {
 		printPlan(cmd.OutOrStdout(), plan, *p.output == render.Wide)
 	} else if err := render.Value(cmd.OutOrStdout(), *p.output, planView{"refit.dev/tagplan/v1", "TagPlan", plan}); err != nil {
 		return err

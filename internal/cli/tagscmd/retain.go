@@ -16,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/source/publish"
@@ -50,10 +51,10 @@ from there takes; first releases (--first), for the product's life; what a bundl
 the last builds of each version (--builds); a build that was replaced too short a time ago (--for),
 or nobody knows when; every tag that the scheme cannot read.`,
 		Example: "  refit tags retain --repo registry.example/app --for 180d --first 2.6.0-rev1-b1.1 --bundle edge.refit",
-		Args:    args(cobra.NoArgs),
+		Args:    usage.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
-	r.source, r.output = sourceFlags(c), outputFlag(c)
+	r.source, r.output = sourceFlags(c), usage.OutputFlag(c)
 	f := c.Flags()
 	f.StringVar(&r.period, "for", "", "how long a build stays after a newer one replaced it: 180d, 4320h (needed)")
 	f.IntVar(&r.keep.Builds, "builds", 5, "how many of the newest builds of each version stay, however old")
@@ -65,7 +66,7 @@ or nobody knows when; every tag that the scheme cannot read.`,
 }
 
 func (r *retainCall) run(cmd *cobra.Command) error {
-	if err := checkOutput(*r.output); err != nil {
+	if err := usage.CheckOutput(*r.output); err != nil {
 		return err
 	}
 	if err := r.settings(); err != nil {
@@ -85,7 +86,7 @@ func (r *retainCall) run(cmd *cobra.Command) error {
 	if plan.Delete == nil {
 		plan.Delete = []publish.Fate{}
 	}
-	if isTable(*r.output) {
+	if usage.IsTable(*r.output) {
 		printRetention(cmd.OutOrStdout(), plan, *r.output == render.Wide)
 	} else if err := render.Value(cmd.OutOrStdout(), *r.output, retainView{"refit.dev/tagretention/v1", "TagRetention", plan}); err != nil {
 		return err

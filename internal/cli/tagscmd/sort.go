@@ -10,6 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/tag"
 )
@@ -31,7 +32,7 @@ have no order with each other stand in different lines; an empty line parts them
 Pointers and what the scheme cannot read are told on standard error, not guessed at.`,
 		Example: "  refit tags sort 2.6.2-rev10-b1 2.6.2-rev9-b1\n  crane ls registry.example/app | refit tags sort",
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := checkOutput(*output); err != nil {
+			if err := usage.CheckOutput(*output); err != nil {
 				return err
 			}
 			s, err := schemeOf(*scheme)
@@ -45,7 +46,7 @@ Pointers and what the scheme cannot read are told on standard error, not guessed
 				}
 			}
 			v := sortView{APIVersion: "refit.dev/tagsort/v1", Kind: "TagSort", Scheme: s.Name(), Sorted: s.Sort(tags)}
-			if !isTable(*output) {
+			if !usage.IsTable(*output) {
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			printSorted(cmd.OutOrStdout(), a, v.Sorted)
@@ -55,7 +56,7 @@ Pointers and what the scheme cannot read are told on standard error, not guessed
 			return nil
 		},
 	}
-	scheme, output = schemeFlag(c), outputFlag(c)
+	scheme, output = schemeFlag(c), usage.OutputFlag(c)
 	return c
 }
 

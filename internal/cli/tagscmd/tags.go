@@ -5,7 +5,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/tag"
 )
 
@@ -20,27 +19,6 @@ func New(a *cluster.Access) *cobra.Command {
 	c.AddCommand(newCompare(a), newSort(a), newPlan(a), newRetain(a), newLint(a), newCheck(a))
 	return c
 }
-
-// args is cobra's check of arguments with the exit code of usage errors.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, a []string) error { return exit.Usage(check(c, a)) }
-}
-
-// outputFlag adds -o and returns where its value will be.
-func outputFlag(c *cobra.Command) *string {
-	o := c.Flags().StringP("output", "o", render.Table, "table, wide, json or yaml")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{render.Table, render.Wide, render.JSON, render.YAML}, cobra.ShellCompDirectiveNoFileComp))
-	return o
-}
-
-func checkOutput(format string) error {
-	if !render.Known(format) {
-		return exit.Usagef("-o %s is not known: use table, wide, json or yaml", format)
-	}
-	return nil
-}
-
-func isTable(format string) bool { return format == render.Table || format == render.Wide }
 
 // schemeFlag adds --scheme and returns where its value will be.
 func schemeFlag(c *cobra.Command) *string {

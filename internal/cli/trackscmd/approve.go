@@ -16,6 +16,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 )
 
 // decision is what a person says about a digest of a track.
@@ -32,7 +33,7 @@ func newApprove(a *cluster.Access) *cobra.Command {
 the approval is dead. A long tag may be named for it; the digest is printed. Approving what was refused, or rolled back from,
 takes that back.`,
 		Example: "  refit tags approve shop-app 2.6.2-rev1-b5.2",
-		Args:    args(cobra.ExactArgs(2)),
+		Args:    usage.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return approve(o, argv[1], d) })
 		},
@@ -47,7 +48,7 @@ func newReject(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "reject TRACK DIGEST|LONGTAG", Short: "Refuse an image: the track never takes it, until it is approved",
 		Long: `Refuses a candidate of a track, by its digest. It stays refused wherever the tag moves; what is newer is judged anew.`,
-		Args: args(cobra.ExactArgs(2)),
+		Args: usage.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return reject(o, argv[1], d) })
 		},
@@ -62,7 +63,7 @@ func newRollback(a *cluster.Access) *cobra.Command {
 		Use: "rollback TRACK", Short: "Go back to what a track ran before, and stay there until something newer comes",
 		Long: `Refuses the digest that a track's workloads are to run now: they go back to the one before it, which the nodes still
 hold. No look at the registry undoes that; a newer image does, or refit tags approve.`,
-		Args: args(cobra.ExactArgs(1)),
+		Args: usage.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return rollback(o, d) })
 		},

@@ -16,6 +16,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -47,9 +48,9 @@ func newStatus(a *cluster.Access) *cobra.Command {
 who decides. With a name it shows all of that track: digests and the nodes that run them, candidates and why, workloads. --patch
 prints the patches that a track proposes for workloads that refit does not change.`,
 		Example: "  refit tags status\n  refit tags status shop-app --patch",
-		Args:    args(cobra.MaximumNArgs(1)),
+		Args:    usage.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := checkOutput(*output); err != nil {
+			if err := usage.CheckOutput(*output); err != nil {
 				return err
 			}
 			api, err := a.Client()
@@ -67,13 +68,13 @@ prints the patches that a track proposes for workloads that refit does not chang
 			for i := range tracks {
 				v.Tracks = append(v.Tracks, viewOf(&tracks[i]))
 			}
-			if !isTable(*output) {
+			if !usage.IsTable(*output) {
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			return v.print(cmd.OutOrStdout(), len(argv) > 0, *output == render.Wide)
 		},
 	}
-	output = outputFlag(c)
+	output = usage.OutputFlag(c)
 	c.Flags().BoolVar(&patch, "patch", false, "print the patches that tracks propose")
 	return c
 }
