@@ -41,9 +41,12 @@ func TestLive(t *testing.T) {
 	}
 	hold := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName("hold", string(data))}, Type: "hold", Data: string(data)}
 	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, Spec: v1alpha1.NodeUpdateSpec{Hold: hold.Name}}
-	objects := []client.Object{hold, nu, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "a:1"}}}},
-		&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "t"}}}
+	// Each cluster has objects of its own: the fake one writes into those it is given.
+	objects := func() []client.Object {
+		return []client.Object{hold.DeepCopy(), nu.DeepCopy(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "a:1"}}}},
+			&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "t"}}}
+	}
 	kindOf := func(l client.ObjectList) string { gvk, _ := clientKind(l, s); return gvk }
 	for sentence, c := range map[string]struct {
 		fails map[string]error
@@ -60,7 +63,7 @@ func TestLive(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			cl := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+			cl := fake.NewClientBuilder().WithScheme(s).WithObjects(objects()...).WithInterceptorFuncs(interceptor.Funcs{
 				List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
 					if err := c.fails[kindOf(l)]; err != nil {
 						return err

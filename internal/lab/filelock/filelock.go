@@ -1,7 +1,8 @@
 // Package filelock makes processes wait for each other by a lock on a file.
 //
 // Promise: at most one holder at a time on this machine; the kernel gives the
-// lock back when its holder ends, however it ends. The holder may remove the file.
+// lock back when its holder ends, however it ends. The holder may remove the file
+// as its last act: the lock is given away with it.
 //
 // Called by the other packages of the lab.
 //
