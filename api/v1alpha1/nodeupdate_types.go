@@ -108,6 +108,7 @@ type NodeUpdateSpec struct {
 	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
 	// Run permits the node to run its steps; the node is drained by then.
 	// +optional
+	// +structType=atomic
 	Run *NodeRun `json:"run,omitempty"`
 }
 
@@ -345,7 +346,10 @@ type NodeUpdate struct {
 
 	// +optional
 	Spec NodeUpdateSpec `json:"spec,omitempty"`
+	// Status has one writer, who always writes all of it: to say of each field who
+	// owns it would make a third of every object.
 	// +optional
+	// +structType=atomic
 	Status NodeUpdateStatus `json:"status,omitempty"`
 }
 

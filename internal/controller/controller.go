@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unique"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -143,6 +142,9 @@ func access(of *rest.Config) *rest.Config {
 	if cfg.QPS == 0 {
 		cfg.QPS, cfg.Burst = 500, 1000 // thirty thousand nodes in a quarter of an hour; the API server shares itself out fairly
 	}
+	// It runs beside its API server: thirty thousand objects are there sooner than
+	// they are compressed.
+	cfg.DisableCompression = true
 	cfg.Wrap(decision.Transport)
 	cfg.UserAgent = "refit-controller/" + version.Version()
 	return cfg
@@ -281,49 +283,6 @@ func orNone(address string) string {
 		return "0"
 	}
 	return address
-}
-
-// slimNode drops what is large and never looked at.
-func slimNode(o any) (any, error) {
-	if n, ok := o.(*corev1.Node); ok {
-		n.ManagedFields = nil
-		n.Status.Images = nil
-	}
-	return o, nil
-}
-
-// slimUpdate lets NodeUpdates share the texts that they have in common: the key
-// of a node stands in those of its neighbours, a hold list's name in thousands.
-func slimUpdate(o any) (any, error) {
-	nu, ok := o.(*v1alpha1.NodeUpdate)
-	if !ok {
-		return o, nil
-	}
-	nu.ManagedFields = nil
-	texts := []*string{&nu.Spec.Trust, &nu.Spec.Hold, &nu.Spec.Config, &nu.Status.Message, &nu.Status.Phase}
-	for i := range nu.Spec.Bundles {
-		texts = append(texts, &nu.Spec.Bundles[i].Digest, &nu.Spec.Bundles[i].Name)
-	}
-	for i := range nu.Spec.Peers {
-		texts = append(texts, &nu.Spec.Peers[i].Node, &nu.Spec.Peers[i].Address, &nu.Spec.Peers[i].PublicKey)
-	}
-	for i := range nu.Status.Conditions {
-		c := &nu.Status.Conditions[i]
-		texts = append(texts, &c.Type, &c.Reason, &c.Message)
-	}
-	for i := range nu.Status.Bundles {
-		texts = append(texts, &nu.Status.Bundles[i])
-	}
-	if a := nu.Status.Agent; a != nil {
-		texts = append(texts, &a.Address, &a.PublicKey, &a.Version)
-	}
-	if h := nu.Status.Holding; h != nil {
-		texts = append(texts, &h.Content)
-	}
-	for _, t := range texts {
-		*t = unique.Make(*t).Value()
-	}
-	return nu, nil
 }
 
 // waitForAPI waits until the API server serves refit's kinds: the controller

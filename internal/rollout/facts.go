@@ -55,45 +55,47 @@ type Drain struct {
 	Verdicts []model.Verdict
 }
 
-// Node is what is seen of one node.
+// Node is what is seen of one node. What every decision reads of every node stands
+// first, together: of thirty thousand almost all are idle.
 type Node struct {
 	Name string
 	// Gone nodes have left the cluster.
 	Gone bool
-	// Ready as the kubelet reports it, and since when; zero if not known.
-	Ready      bool
-	ReadySince time.Time
-	// Unschedulable nodes are cordoned, by whomever.
-	Unschedulable bool
-	// Zone of the node, empty if it has none.
-	Zone string
-	// Held: a person keeps updates from starting here, and said why.
-	Held        bool
-	HeldBecause string
 	// Started is true while the node carries this update's mark; StartedAt and
 	// Attempt are in the mark.
-	Started   bool
-	StartedAt time.Time
-	Attempt   Attempt
-	// FinishedAt is when this update gave the node back at its target, zero if it
-	// did not yet.
-	FinishedAt time.Time
+	Started bool
 	// AtTarget is true if everything the plan wants was observed; NotYet says
 	// what was not.
 	AtTarget bool
-	NotYet   string
+	// Ready as the kubelet reports it, and since when; zero if not known.
+	Ready bool
+	// Unschedulable nodes are cordoned, by whomever.
+	Unschedulable bool
+	// Held: a person keeps updates from starting here, and said why.
+	Held bool
 	// SaysOld: long after its run succeeded the node's own agent does not see the
 	// target.
 	SaysOld bool
+	// AgentSilent is true if the agent has not been heard for too long.
+	AgentSilent bool
+	// Run is what was permitted to the node in this update, nil if nothing was.
+	Run *Run
+	// FinishedAt is when this update gave the node back at its target, zero if it
+	// did not yet.
+	FinishedAt time.Time
+
+	ReadySince  time.Time
+	StartedAt   time.Time
+	Attempt     Attempt
+	HeldBecause string
+	NotYet      string
+	// Zone of the node, empty if it has none.
+	Zone string
 	// Outside is an external updater that the node waits for after its run, or that
 	// has failed on it; nil if there is none.
 	Outside *Outside
-	// Run is what was permitted to the node in this update, nil if nothing was.
-	Run *Run
 	// Drain of a node that has started and does not run yet.
 	Drain *Drain
-	// AgentSilent is true if the agent has not been heard for too long.
-	AgentSilent bool
 	// Unsettled says which static pod of a node whose attempt failed is on its way
 	// from one version to another; empty if none is.
 	Unsettled string

@@ -36,6 +36,11 @@ type line struct {
 	said map[string]bool
 }
 
+// idle reports whether a stage is one of nodes that have not started, or are done.
+func idle(stage string) bool {
+	return stage == StageWaiting || stage == StageDone || stage == StageGone
+}
+
 // queue puts every node of the plan into its pool's line.
 func queue(in *Input, row []string) map[string]*line {
 	lines := map[string]*line{}
@@ -48,7 +53,7 @@ func queue(in *Input, row []string) map[string]*line {
 				lines[np.Pool] = l
 			}
 		}
-		if in.row[i].Started {
+		if !idle(row[i]) && in.row[i].Started {
 			l.moving++
 		}
 		if l.ranks() && np.Role == model.RoleWorker && row[i] != StageGone {

@@ -136,12 +136,9 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
 		alive[string(w.moves[i].UID)] = true
 	}
 	var errs []error
-	for i, n := range w.nodes {
-		nu := w.reports[i]
-		if (nu == nil || nu.Spec.Run == nil && nu.Status.Run == nil) && n.Annotations[v1alpha1.AnnotationUpdating] == "" {
-			continue // nothing runs, nothing was permitted, nothing is marked
-		}
-		if err := r.releaseOrphan(ctx, w, n, nu, alive); err != nil {
+	r.census.take(w)
+	for _, i := range r.census.orphans(alive) {
+		if err := r.releaseOrphan(ctx, w, w.nodes[i], w.reports[i], alive); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -111,19 +111,8 @@ const maxLive = 16
 // reads the control-plane nodes only: the others would but learn a little earlier
 // what the watches bring.
 func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) error {
-	var all, first []int
-	for i, n := range w.nodes {
-		if n.Annotations[v1alpha1.AnnotationUpdating] == "" {
-			continue
-		}
-		if m := read.MarkOf(n); m == nil || m.UID != string(u.UID) {
-			continue
-		}
-		all = append(all, i)
-		if controlPlane(n) {
-			first = append(first, i)
-		}
-	}
+	r.census.take(w)
+	all, first := r.census.marked(string(u.UID))
 	if len(all) > maxLive {
 		all = first
 	}
@@ -181,7 +170,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, st *status, pla
 			drains[c.np.Node] = *c.drain
 		}
 	}
-	return in, drains, errors.Join(err, r.lookAtControlPlane(ctx, w, &in))
+	return in, drains, errors.Join(err, r.lookAtControlPlane(ctx, w, &in, r.track.cps))
 }
 
 // takeIn takes in what changed of the plan's nodes, and lists those that are to be
@@ -193,7 +182,7 @@ func (r *Reconciler) takeIn(ctx context.Context, w *world, u *v1alpha1.ClusterUp
 		if x.at < 0 || !x.live && x.node == w.nodes[x.at] && x.report == w.reports[x.at] {
 			continue // it has left the cluster, or is as it was
 		}
-		rn, err := r.judge(ctx, w, u, &plan.Nodes[i], x, &doubts)
+		rn, err := r.judge(ctx, w, u, &plan.Nodes[i], i, &doubts)
 		if err != nil {
 			return nil, err
 		}
@@ -207,19 +196,20 @@ func (r *Reconciler) takeIn(ctx context.Context, w *world, u *v1alpha1.ClusterUp
 
 // judge says what is known of a node. One that looks as if it had come back at
 // its old version is read from the API server first, some of them in each look.
-func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan, x *tracked, doubts *int) (rollout.Node, error) {
-	x.read(w, u, np)
-	old := looksOld(&x.seen)
+func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan, i int, doubts *int) (rollout.Node, error) {
+	x := &r.track.rows[i]
+	seen := r.track.read(i, w, u, np)
+	old := looksOld(seen)
 	if old {
 		*doubts++
 		if *doubts <= maxLive {
 			if err := r.reread(ctx, w, x.at); err != nil {
-				return x.seen, err
+				return *seen, err
 			}
-			x.read(w, u, np)
+			seen = r.track.read(i, w, u, np)
 		}
 	}
-	rn := x.seen
+	rn := *seen
 	runs := running(&rn)
 	if x.live = rn.Started || runs || old; rn.Started || runs {
 		rn.AgentSilent = r.pulse.Silent(x.report, w.now)
@@ -261,13 +251,10 @@ func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
 }
 
 // lookAtControlPlane asks after the static pods and counts etcd's members, while a
-// control-plane node has still to move.
-func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollout.Input) error {
-	for i := range in.Plan.Nodes {
+// control-plane node has still to move; cps are their places in the plan.
+func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollout.Input, cps []int) error {
+	for _, i := range cps {
 		np := &in.Plan.Nodes[i]
-		if np.Role != model.RoleControlPlane {
-			continue
-		}
 		if n, known := in.Nodes[np.Node]; known && n.AtTarget && !n.Started {
 			continue
 		}

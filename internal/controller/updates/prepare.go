@@ -94,7 +94,7 @@ func (r *Reconciler) beside(ctx context.Context, st *status, h *bundle.Header, m
 
 // foresee says what will not be smooth about a plan, before it starts.
 func (r *Reconciler) foresee(ctx context.Context, w *world, in rollout.Input) ([]model.Verdict, error) {
-	if err := r.lookAtControlPlane(ctx, w, &in); err != nil {
+	if err := r.lookAtControlPlane(ctx, w, &in, controlPlanesOf(in.Plan)); err != nil {
 		return nil, err
 	}
 	return forecast.Foresee(in), nil

@@ -5,9 +5,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // track keeps the facts of a running update's nodes in the order of its plan,
@@ -17,9 +15,14 @@ type track struct {
 	under   string
 	edition int
 	plan    *model.NodePlan // the first: another plan is another slice
-	rows    []tracked
-	row     []*rollout.Node
-	byName  map[string]rollout.Node
+	// rows are what every look goes through; beside them, in the same order, seen is
+	// what the objects say, facts what was found by a closer look, too.
+	rows        []tracked
+	seen, facts []rollout.Node
+	row         []*rollout.Node
+	byName      map[string]rollout.Node
+	// cps are the places of the plan's control-plane nodes.
+	cps []int
 }
 
 // tracked is one node of the plan.
@@ -28,8 +31,6 @@ type tracked struct {
 	at     int
 	node   *corev1.Node
 	report *v1alpha1.NodeUpdate
-	// seen is what the objects say, facts what was found by a closer look, too.
-	seen, facts rollout.Node
 	// live nodes have started, or are in doubt: they are looked at every time.
 	live bool
 }
@@ -47,101 +48,44 @@ func (t *track) begin(under string, w *world, plan model.Plan) {
 	for i, n := range w.nodes {
 		places[n.Name] = i
 	}
-	*t = track{under: under, edition: w.edition, plan: first, rows: make([]tracked, len(plan.Nodes)), row: make([]*rollout.Node, len(plan.Nodes)),
-		byName: make(map[string]rollout.Node, len(plan.Nodes))}
+	n := len(plan.Nodes)
+	*t = track{under: under, edition: w.edition, plan: first, rows: make([]tracked, n), seen: make([]rollout.Node, n), facts: make([]rollout.Node, n),
+		row: make([]*rollout.Node, n), byName: make(map[string]rollout.Node, n)}
 	for i := range plan.Nodes {
 		x := &t.rows[i]
 		x.at = -1
 		if at, here := places[plan.Nodes[i].Node]; here {
 			x.at = at
 		}
-		x.facts = rollout.Node{Name: plan.Nodes[i].Node, Gone: x.at < 0}
-		t.row[i] = &x.facts
+		t.facts[i] = rollout.Node{Name: plan.Nodes[i].Node, Gone: x.at < 0}
+		t.row[i] = &t.facts[i]
 	}
+	t.cps = controlPlanesOf(plan)
 }
 
-// read reads the node's objects, if they are not those that were read before.
-func (x *tracked) read(w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan) {
+// controlPlanesOf are the places of a plan's control-plane nodes.
+func controlPlanesOf(plan model.Plan) []int {
+	var out []int
+	for i := range plan.Nodes {
+		if plan.Nodes[i].Role == model.RoleControlPlane {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// read reads the i-th node's objects, if they are not those that were read before.
+func (t *track) read(i int, w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan) *rollout.Node {
+	x := &t.rows[i]
 	n, report := w.nodes[x.at], w.reports[x.at]
 	if x.node != n || x.report != report {
-		x.node, x.report, x.seen = n, report, w.readNode(u, np, n, report)
+		x.node, x.report, t.seen[i] = n, report, w.readNode(u, np, n, report)
 	}
+	return &t.seen[i]
 }
 
 // set keeps the facts of a node.
 func (t *track) set(i int, n rollout.Node) {
-	t.rows[i].facts = n
+	t.facts[i] = n
 	t.byName[n.Name] = n
-}
-
-// census keeps who is in which pool, who is unavailable and who is of the control
-// plane, in the order of the nodes.
-type census struct {
-	under   string
-	edition int
-	rows    []resident
-}
-
-// resident is one node of a census.
-type resident struct {
-	node    *corev1.Node
-	pools   []string
-	out, cp bool
-}
-
-// take counts the nodes that changed.
-func (c *census) take(w *world) {
-	under := poolsSeen(w.pools)
-	if c.under != under || c.edition != w.edition || len(c.rows) != len(w.nodes) {
-		*c = census{under: under, edition: w.edition, rows: make([]resident, len(w.nodes))}
-	}
-	for i, n := range w.nodes {
-		if x := &c.rows[i]; x.node != n {
-			*x = resident{node: n, pools: []string{update.DefaultPool}, out: read.Unavailable(n), cp: controlPlane(n)}
-			if len(w.pools) > 0 {
-				x.pools = w.poolsOf(n)
-			}
-		}
-	}
-}
-
-// of names the pools of the i-th node.
-func (c *census) of(w *world) func(i int) []string {
-	c.take(w)
-	return func(i int) []string { return c.rows[i].pools }
-}
-
-// pools are the pools with their nodes counted, as read.Pools counts them.
-func (c *census) pools(w *world) map[string]rollout.Pool {
-	size, away := map[string]int{}, map[string][]string{}
-	for i := range c.rows {
-		x := &c.rows[i]
-		for _, name := range x.pools {
-			size[name]++
-			if x.out {
-				away[name] = append(away[name], x.node.Name)
-			}
-		}
-	}
-	out := map[string]rollout.Pool{}
-	if len(w.pools) == 0 {
-		out[update.DefaultPool] = rollout.Pool{Name: update.DefaultPool, Budget: 1, Unavailable: away[update.DefaultPool]}
-	}
-	for i := range w.pools {
-		p := read.Pool(&w.pools[i], size[w.pools[i].Name])
-		p.Unavailable = away[p.Name]
-		out[p.Name] = p
-	}
-	return out
-}
-
-// controlPlanes are the nodes of the control plane.
-func (c *census) controlPlanes() []*corev1.Node {
-	var out []*corev1.Node
-	for i := range c.rows {
-		if c.rows[i].cp {
-			out = append(out, c.rows[i].node)
-		}
-	}
-	return out
 }

@@ -1,0 +1,85 @@
+package controller
+
+import (
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// slimNode drops what is large and never looked at, and lets Nodes share the
+// texts that they have in common.
+func slimNode(o any) (any, error) {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	n.ManagedFields = nil
+	st := &n.Status
+	*st = corev1.NodeStatus{Conditions: st.Conditions, NodeInfo: st.NodeInfo}
+	for i := range st.Conditions {
+		c := &st.Conditions[i]
+		share((*string)(&c.Type), (*string)(&c.Status), &c.Reason, &c.Message)
+	}
+	i := &st.NodeInfo
+	share(&i.KernelVersion, &i.OSImage, &i.ContainerRuntimeVersion, &i.KubeletVersion, &i.KubeProxyVersion, &i.OperatingSystem, &i.Architecture)
+	n.Labels, n.Annotations = shared(n.Labels), shared(n.Annotations)
+	return n, nil
+}
+
+// share makes equal texts one.
+func share(texts ...*string) {
+	for _, t := range texts {
+		*t = unique.Make(*t).Value()
+	}
+}
+
+// shared are labels or annotations whose keys are shared; of the values those
+// that are short, which are often the same.
+func shared(m map[string]string) map[string]string {
+	if m == nil {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		share(&k)
+		if len(v) < 32 {
+			share(&v)
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// slimUpdate lets NodeUpdates share the texts that they have in common: the key
+// of a node stands in those of its neighbours, a hold list's name in thousands.
+func slimUpdate(o any) (any, error) {
+	nu, ok := o.(*v1alpha1.NodeUpdate)
+	if !ok {
+		return o, nil
+	}
+	nu.ManagedFields = nil
+	texts := []*string{&nu.Spec.Trust, &nu.Spec.Hold, &nu.Spec.Config, &nu.Status.Message, &nu.Status.Phase}
+	for i := range nu.Spec.Bundles {
+		texts = append(texts, &nu.Spec.Bundles[i].Digest, &nu.Spec.Bundles[i].Name)
+	}
+	for i := range nu.Spec.Peers {
+		texts = append(texts, &nu.Spec.Peers[i].Node, &nu.Spec.Peers[i].Address, &nu.Spec.Peers[i].PublicKey)
+	}
+	for i := range nu.Status.Conditions {
+		c := &nu.Status.Conditions[i]
+		texts = append(texts, &c.Type, &c.Reason, &c.Message)
+	}
+	for i := range nu.Status.Bundles {
+		texts = append(texts, &nu.Status.Bundles[i])
+	}
+	if a := nu.Status.Agent; a != nil {
+		texts = append(texts, &a.Address, &a.PublicKey, &a.Version)
+	}
+	if h := nu.Status.Holding; h != nil {
+		texts = append(texts, &h.Content)
+	}
+	share(texts...)
+	return nu, nil
+}
