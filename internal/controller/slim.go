@@ -23,7 +23,7 @@ func slimNode(o any) (any, error) {
 		share((*string)(&c.Type), (*string)(&c.Status), &c.Reason, &c.Message)
 	}
 	i := &st.NodeInfo
-	share(&i.KernelVersion, &i.OSImage, &i.ContainerRuntimeVersion, &i.KubeletVersion, &i.KubeProxyVersion, &i.OperatingSystem, &i.Architecture)
+	share(&i.KernelVersion, &i.OSImage, &i.ContainerRuntimeVersion, &i.KubeletVersion, &i.OperatingSystem, &i.Architecture)
 	n.Labels, n.Annotations = shared(n.Labels), shared(n.Annotations)
 	return n, nil
 }
