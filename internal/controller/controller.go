@@ -178,7 +178,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 		return err
 	}
 	c := &nodeconfig.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
-	if err := c.Setup(ctx, mgr); err != nil {
+	if err := c.Setup(ctx, mgr, times); err != nil {
 		return err
 	}
 	apiMetrics, err := look.MetricsOf(mgr.GetConfig())

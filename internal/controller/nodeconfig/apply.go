@@ -22,11 +22,11 @@ const contentRest = 10 * time.Minute
 
 // writeNodes names every node's configuration in its NodeUpdate, after the
 // Content it names. A node with a problem keeps the configuration it had.
-func (r *Reconciler) writeNodes(ctx context.Context, w *world, d *decision) error {
+func (r *Reconciler) writeNodes(ctx context.Context, w *world, d *outcome) error {
 	var errs []error
-	for _, n := range w.nodes {
+	for i, n := range w.nodes {
 		name := n.Name
-		nu, want := w.updates[name], d.byNode[name]
+		nu, want := w.reports[i], d.byNode[i]
 		if nu == nil || len(want.verdicts) > 0 || nu.Spec.Config == want.name {
 			continue
 		}
@@ -51,7 +51,7 @@ func (r *Reconciler) content(ctx context.Context, w *world, want *rendered) erro
 	return err
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, w *world, d *decision) error {
+func (r *Reconciler) writeStatus(ctx context.Context, w *world, d *outcome) error {
 	var errs []error
 	for i := range w.configs {
 		c := &w.configs[i]
@@ -64,7 +64,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, d *decision) err
 	return errors.Join(errs...)
 }
 
-func (w *world) status(c *v1alpha1.NodeConfig, d *decision) v1alpha1.NodeConfigStatus {
+func (w *world) status(c *v1alpha1.NodeConfig, d *outcome) v1alpha1.NodeConfigStatus {
 	st := v1alpha1.NodeConfigStatus{ObservedGeneration: c.Generation, Nodes: d.matched[c.Name], Current: d.current[c.Name]}
 	st.Conditions = append(st.Conditions, c.Status.Conditions...)
 	set := func(kind string, is bool, reason, message string) {
@@ -91,7 +91,7 @@ func (w *world) status(c *v1alpha1.NodeConfig, d *decision) v1alpha1.NodeConfigS
 
 // sweep deletes rendered configurations that nobody names. While an update
 // runs none is deleted: its plan names them, and no node may lose its share.
-func (r *Reconciler) sweep(ctx context.Context, w *world, d *decision) error {
+func (r *Reconciler) sweep(ctx context.Context, w *world, d *outcome) error {
 	if w.moving {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, d *decision) error {
 	for _, v := range d.byNode {
 		named[v.name] = true
 	}
-	for _, nu := range w.updates {
+	for _, nu := range w.updates { // also of nodes that have left: they may come back
 		named[nu.Spec.Config] = true
 		if nu.Spec.Run == nil {
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
 )
@@ -23,8 +25,10 @@ import (
 // world is everything that is looked at, by name.
 type world struct {
 	now      time.Time
-	nodes    []*corev1.Node // shared with the cache, as are the updates
-	updates  map[string]*v1alpha1.NodeUpdate
+	nodes    []*corev1.Node // shared with the cache, as are the reports
+	reports  []*v1alpha1.NodeUpdate
+	updates  map[string]*v1alpha1.NodeUpdate // also of nodes that have left
+	edition  int
 	configs  []v1alpha1.NodeConfig
 	pools    []v1alpha1.UpdatePool
 	contents map[string]*v1alpha1.Content // of type config
@@ -46,7 +50,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	}
 	now := r.Now()
 	v := r.roster.Look(now)
-	w := &world{now: now, nodes: v.Nodes, updates: v.Updates, configs: configs.Items, pools: pools.Items,
+	w := &world{now: now, nodes: v.Nodes, reports: v.Reports, updates: v.Updates, edition: v.Edition, configs: configs.Items, pools: pools.Items,
 		contents: map[string]*v1alpha1.Content{}, sources: map[string]configure.Source{}}
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
 	for i := range contents.Items {
@@ -58,10 +62,10 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		m := &moves.Items[i]
 		w.moving = w.moving || m.Status.StartedAt != nil && m.Status.Phase != v1alpha1.PhaseDone
 	}
-	maps := &configMaps{live: r.Live, read: map[string]*corev1.ConfigMap{}}
+	files := &configMaps{live: r.Live, read: map[string]*corev1.ConfigMap{}}
 	for i := range w.configs {
 		if c := &w.configs[i]; c.DeletionTimestamp.IsZero() {
-			s, err := maps.source(ctx, c)
+			s, err := files.source(ctx, c)
 			if err != nil {
 				return nil, err
 			}
@@ -205,34 +209,104 @@ type rendered struct {
 	verdicts []model.Verdict
 }
 
-// verdict of a look: what every node is to be told.
-type decision struct {
-	byNode map[string]*rendered
+// outcome of a look: what every node is to be told.
+type outcome struct {
+	// byNode is in the order of the nodes.
+	byNode []*rendered
 	// of every NodeConfig: how many nodes it matches, how many are as it wants,
 	// the first problem.
 	matched, current map[string]int32
 	problem          map[string]*model.Verdict
 }
 
-func (w *world) decide() *decision {
-	d := &decision{byNode: map[string]*rendered{}, matched: map[string]int32{}, current: map[string]int32{}, problem: map[string]*model.Verdict{}}
-	memo := map[string]*rendered{}
-	for _, n := range w.nodes {
-		var names []string
-		for j := range w.configs {
-			if c := &w.configs[j]; c.DeletionTimestamp.IsZero() && w.matches(c, n) {
-				names = append(names, c.Name)
-			}
+// share is what is remembered of a node until it changes.
+type share struct {
+	// set of the NodeConfigs that match it.
+	set *set
+	// same reports whether it is as the rendered configuration of this name wants.
+	same bool
+	name string
+	// known is false before that was looked at.
+	known bool
+}
+
+// set of NodeConfigs, with what they come to in this look.
+type set struct {
+	names []string
+	nodes int32
+	same  int32
+	*rendered
+}
+
+func (w *world) decide(memory *memory) *outcome {
+	sets := memory.under(w)
+	d := &outcome{byNode: make([]*rendered, len(w.nodes)), matched: map[string]int32{}, current: map[string]int32{}, problem: map[string]*model.Verdict{}}
+	for _, s := range sets {
+		s.nodes, s.same, s.rendered = 0, 0, nil
+	}
+	for i, n := range w.nodes {
+		x, unchanged := memory.row.At(i, n, w.reports[i])
+		if !unchanged {
+			*x = share{set: memory.of(w, n)}
 		}
-		key := strings.Join(names, " ")
-		if memo[key] == nil {
-			memo[key] = w.render(names)
+		if x.set.rendered == nil {
+			x.set.rendered = w.render(x.set.names)
 		}
-		r := memo[key]
-		d.byNode[n.Name] = r
-		d.count(names, r, fieldsOf(w.updates[n.Name]))
+		r := x.set.rendered
+		if !x.known || x.name != r.name {
+			x.name, x.same, x.known = r.name, r.wants(fieldsOf(w.reports[i])), true
+		}
+		d.byNode[i] = r
+		x.set.nodes++
+		if x.same && len(r.verdicts) == 0 {
+			x.set.same++
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(sets)) {
+		if s := sets[key]; s.nodes > 0 {
+			d.count(s)
+		}
 	}
 	return d
+}
+
+// memory has what nodes come to, from one look to the next.
+type memory struct {
+	row  roster.Row[share]
+	seen string
+	sets map[string]*set
+}
+
+// under takes in the NodeConfigs and pools as they select now.
+func (m *memory) under(w *world) map[string]*set {
+	var b strings.Builder
+	for i := range w.configs {
+		c := &w.configs[i]
+		fmt.Fprintf(&b, "%s %d %t,", c.UID, c.Generation, c.DeletionTimestamp.IsZero())
+	}
+	for i := range w.pools {
+		fmt.Fprintf(&b, "%s %d,", w.pools[i].UID, w.pools[i].Generation)
+	}
+	if seen := b.String(); m.sets == nil || m.seen != seen {
+		m.seen, m.sets = seen, map[string]*set{}
+	}
+	m.row.Under(m.seen, w.edition, w.nodes)
+	return m.sets
+}
+
+// of is the set of the NodeConfigs that match a node.
+func (m *memory) of(w *world, n *corev1.Node) *set {
+	var names []string
+	for j := range w.configs {
+		if c := &w.configs[j]; c.DeletionTimestamp.IsZero() && w.matches(c, n) {
+			names = append(names, c.Name)
+		}
+	}
+	key := strings.Join(names, " ")
+	if m.sets[key] == nil {
+		m.sets[key] = &set{names: names}
+	}
+	return m.sets[key]
 }
 
 func (w *world) render(names []string) *rendered {
@@ -249,18 +323,22 @@ func (w *world) render(names []string) *rendered {
 	return r
 }
 
-func (d *decision) count(names []string, r *rendered, have map[string]string) {
-	same := len(r.verdicts) == 0
+// wants reports whether a node with these fields is as the configuration wants.
+func (r *rendered) wants(have map[string]string) bool {
 	for field, want := range r.config.Fields() {
-		same = same && have[field] == want
-	}
-	for _, name := range names {
-		d.matched[name]++
-		if same {
-			d.current[name]++
+		if have[field] != want {
+			return false
 		}
-		for i := range r.verdicts {
-			if v := &r.verdicts[i]; d.problem[name] == nil && concerns(v, name) {
+	}
+	return true
+}
+
+func (d *outcome) count(s *set) {
+	for _, name := range s.names {
+		d.matched[name] += s.nodes
+		d.current[name] += s.same
+		for i := range s.verdicts {
+			if v := &s.verdicts[i]; d.problem[name] == nil && concerns(v, name) {
 				d.problem[name] = v
 			}
 		}

@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/roster"
 )
 
@@ -39,20 +41,21 @@ type Reconciler struct {
 	Now func() time.Time
 
 	roster *roster.Roster
+	memory memory
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times) error {
 	r.roster = roster.New()
 	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
 		return err
 	}
-	all := fleet.Whole("nodeconfig", settle)
+	all := fleet.Paced("nodeconfig", func() time.Duration { return max(settle, pace.Settle(r.roster.Size())) })
 	return ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
 		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.UpdatePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(r.roster.Called(), all)).
-		Complete(r)
+		Complete(times.Of("nodeconfig", r))
 }
 
 func nodeChanged(a, b *corev1.Node) bool { return !maps.Equal(a.Labels, b.Labels) }
@@ -78,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	v := w.decide()
+	v := w.decide(&r.memory)
 	err = errors.Join(r.writeNodes(ctx, w, v), r.writeStatus(ctx, w, v), r.sweep(ctx, w, v))
 	if err != nil || len(w.configs) == 0 {
 		return ctrl.Result{}, err
