@@ -37,7 +37,8 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 	order := w.order(approvals)
 	holds := w.newHolding(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
-	stale := r.stale(w, &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey)})
+	var stale []staleNode
+	stale, r.more = r.stale(w, &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey)})
 
 	contents := map[string]content{trustName: {v1alpha1.ContentTrust, string(trustData)}}
 	for name, data := range holds.data {

@@ -51,10 +51,12 @@ type Reconciler struct {
 	roster     *roster.Roster
 	// more: there was too much to write for one look.
 	more bool
-	// settled nodes were found to say what they should; peers knows neighbours.
-	settled roster.Row[bool]
-	peers   peers
-	ledger  ledger
+	// settled has how urgent each node was; peers knows neighbours.
+	settled roster.Row[ranked]
+	// told is the edition of the neighbours that the nodes were last compared with.
+	told   int
+	peers  peers
+	ledger ledger
 }
 
 // Setup registers the reconciler with a manager.
@@ -112,7 +114,7 @@ func NodeUpdateChanged(a, b *v1alpha1.NodeUpdate) bool {
 // reportChanged drops what is about an update that runs: what a node must know
 // and hold does not depend on it.
 func reportChanged(a, b *v1alpha1.NodeUpdate) bool {
-	return a.Generation != b.Generation && !sameSpec(a.Spec, b.Spec) || !sameReport(&a.Status, &b.Status)
+	return a.Generation != b.Generation && !sameSpec(&a.Spec, &b.Spec) || !sameReport(&a.Status, &b.Status)
 }
 
 func sameReport(a, b *v1alpha1.NodeUpdateStatus) bool {

@@ -11,75 +11,92 @@ import (
 // controllerPeer is the name of the controller among the peers.
 const controllerPeer = "refit-controller"
 
-// agentAt is how an agent is reached.
-type agentAt struct{ node, address, key string }
-
 // peers remembers who is whose neighbour while no agent comes, goes or moves.
 type peers struct {
-	seen   roster.Row[agentAt]
-	agents []agentAt
-	// edition grows with every change.
+	row roster.Row[agentAt]
+	// edition grows with every change of an agent.
 	edition    int
 	controller v1alpha1.Peer
-	neighbours map[string][]string
-	byNode     map[string]agentAt
+}
+
+// agentAt is how a node's agent is reached, and by whom.
+type agentAt struct {
+	// self has no name while there is no agent.
+	self   v1alpha1.Peer
+	places distribute.Places
+	// neighbours as they are told to it, since that edition.
+	neighbours []v1alpha1.Peer
+	edition    int
 }
 
 // look takes in the agents as they are now.
 func (p *peers) look(w *world, publicKey string) *peers {
 	p.controller = v1alpha1.Peer{Node: controllerPeer, PublicKey: publicKey}
-	if !p.moved(w) && p.byNode != nil {
+	if !p.moved(w) && p.edition > 0 {
 		return p
-	}
-	now := make([]agentAt, 0, len(w.nodes))
-	for i, n := range w.nodes {
-		if a, _ := p.seen.At(i, n, w.reports[i]); a.node != "" {
-			now = append(now, *a)
-		}
-	}
-	if p.byNode != nil && slices.Equal(p.agents, now) {
-		return p
-	}
-	if p.byNode == nil || !slices.EqualFunc(p.agents, now, func(a, b agentAt) bool { return a.node == b.node }) {
-		names := make([]string, 0, len(now))
-		for _, a := range now {
-			names = append(names, a.node)
-		}
-		p.neighbours = distribute.Neighbours(names)
-	}
-	p.agents, p.byNode = now, make(map[string]agentAt, len(now))
-	for _, a := range now {
-		p.byNode[a.node] = a
 	}
 	p.edition++
+	var agents []*agentAt
+	var places []distribute.Places
+	for i, n := range w.nodes {
+		a, _ := p.row.At(i, n, w.reports[i])
+		if a.self.Node == "" {
+			p.tell(a, nil)
+			continue
+		}
+		agents, places = append(agents, a), append(places, a.places)
+	}
+	now := make([]v1alpha1.Peer, 0, distribute.MaxNeighbours)
+	for i, links := range distribute.Links(places) {
+		now = now[:0]
+		for _, j := range links {
+			now = append(now, agents[j].self)
+		}
+		p.tell(agents[i], now)
+	}
 	return p
+}
+
+// tell keeps what a node is told of its neighbours.
+func (p *peers) tell(a *agentAt, now []v1alpha1.Peer) {
+	if !slices.Equal(a.neighbours, now) {
+		a.neighbours, a.edition = slices.Clone(now), p.edition
+	}
 }
 
 // moved takes in what changed, and reports whether that may be an agent's coming,
 // going or moving.
 func (p *peers) moved(w *world) bool {
-	moved := p.seen.Under(nil, w.edition, w.nodes)
+	moved := p.row.Under(nil, w.edition, w.nodes)
 	for i, n := range w.nodes {
 		nu := w.reports[i]
-		a, same := p.seen.At(i, n, nu)
+		a, same := p.row.At(i, n, nu)
 		if same {
 			continue
 		}
-		now := agentAt{}
+		now := v1alpha1.Peer{}
 		if nu != nil && nu.Status.Agent != nil && nu.Status.Agent.PublicKey != "" {
-			now = agentAt{n.Name, nu.Status.Agent.Address, nu.Status.Agent.PublicKey}
+			now = v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}
 		}
-		moved, *a = moved || *a != now, now
+		if a.self == now {
+			continue
+		}
+		if moved = true; a.self.Node != now.Node && now.Node != "" {
+			a.places = distribute.PlacesOf(now.Node)
+		}
+		a.self = now
 	}
 	return moved
 }
 
-// of gives a node its neighbours and the controller.
-func (p *peers) of(node string) []v1alpha1.Peer {
-	out := []v1alpha1.Peer{p.controller}
-	for _, name := range p.neighbours[node] {
-		a := p.byNode[name]
-		out = append(out, v1alpha1.Peer{Node: name, Address: a.address, PublicKey: a.key})
-	}
-	return out
+// of gives the i-th node its neighbours and the controller.
+func (p *peers) of(w *world, i int) []v1alpha1.Peer {
+	a, _ := p.row.At(i, w.nodes[i], w.reports[i])
+	return append([]v1alpha1.Peer{p.controller}, a.neighbours...)
+}
+
+// since is the edition in which the i-th node's neighbours changed last.
+func (p *peers) since(w *world, i int) int {
+	a, _ := p.row.At(i, w.nodes[i], w.reports[i])
+	return a.edition
 }

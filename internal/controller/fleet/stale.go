@@ -7,9 +7,6 @@ import (
 	"sort"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/parallel"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -37,9 +34,10 @@ type wanted struct {
 	peers *peers
 }
 
-// of makes the spec of a node's NodeUpdate, but for what others write.
-func (want *wanted) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) v1alpha1.NodeUpdateSpec {
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(n.Name), HeartbeatSeconds: heartbeat(len(want.w.nodes))}
+// of makes the spec of the i-th node's NodeUpdate, but for what others write.
+func (want *wanted) of(i int) v1alpha1.NodeUpdateSpec {
+	n, nu := want.w.nodes[i], want.w.reports[i]
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes))}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
@@ -93,10 +91,10 @@ func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
 }
 
 // stamp names everything that the specs are made of besides the nodes
-// themselves: while it is the same, a node that did not change needs no look.
+// themselves and their neighbours: while it is the same, a node that did not change needs no look.
 func (want *wanted) stamp() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d %s %v %d", want.trust, want.peers.edition, want.peers.controller.PublicKey, len(want.w.nodes) > large, heartbeat(len(want.w.nodes)))
+	fmt.Fprintf(&b, "%s %s %v %d", want.trust, want.peers.controller.PublicKey, len(want.w.nodes) > large, heartbeat(len(want.w.nodes)))
 	for _, d := range want.order {
 		_, err := want.w.header(d)
 		fmt.Fprintf(&b, "|%s %s %v", d, want.names[d], err == nil)
@@ -120,52 +118,81 @@ func (want *wanted) stamp() string {
 type staleNode struct {
 	name string
 	spec v1alpha1.NodeUpdateSpec
-	// rank: what there is none of first, then what differs, then mere neighbours.
-	rank int
+	rank rank
 }
 
-// stale lists the nodes to write to, the most urgent first.
-func (r *Reconciler) stale(w *world, want *wanted) []staleNode {
+// rank says how urgent a node is.
+type rank uint8
+
+const (
+	missing    rank = iota // there is no NodeUpdate
+	different              // it says something else
+	neighbours             // only the neighbours are others
+	settled                // it says what it should
+)
+
+// ranked is the rank that a node had, and the edition of its neighbours by then.
+type ranked struct {
+	rank  rank
+	since int
+}
+
+// stale lists the nodes to write to in this look, the most urgent first; more
+// reports that there are others.
+func (r *Reconciler) stale(w *world, want *wanted) (out []staleNode, more bool) {
 	r.settled.Under(want.stamp(), w.edition, w.nodes)
-	var out []staleNode
+	var lines [settled][]int
+	count := 0
+	told := want.peers.edition != r.told // somebody's neighbours may be others
+	r.told = want.peers.edition
 	for i, n := range w.nodes {
-		nu := w.reports[i]
-		ok, same := r.settled.At(i, n, nu)
-		if !same {
-			*ok = nu != nil && sameSpec(nu.Spec, want.of(n, nu))
+		x, same := r.settled.At(i, n, w.reports[i])
+		if !same || told && x.since != want.peers.since(w, i) {
+			*x = ranked{want.rank(i), want.peers.since(w, i)}
 		}
-		if *ok {
+		if x.rank == settled {
 			continue
 		}
-		s := staleNode{name: n.Name, spec: want.of(n, nu)}
-		if nu != nil {
-			s.rank = 1
-			if have := nu.Spec; sameSpec(withoutPeers(have), withoutPeers(s.spec)) {
-				s.rank = 2
-			}
+		if count++; len(lines[x.rank]) < perLook {
+			lines[x.rank] = append(lines[x.rank], i)
 		}
-		out = append(out, s)
 	}
-	slices.SortStableFunc(out, func(a, b staleNode) int { return a.rank - b.rank })
-	return out
+	for k, line := range lines {
+		for _, i := range line[:min(len(line), perLook-len(out))] {
+			out = append(out, staleNode{name: w.nodes[i].Name, spec: want.of(i), rank: rank(k)})
+		}
+	}
+	return out, count > len(out)
 }
 
-func withoutPeers(s v1alpha1.NodeUpdateSpec) v1alpha1.NodeUpdateSpec {
-	s.Peers = nil
-	return s
+// rank compares what the i-th node is told with what it should be.
+func (want *wanted) rank(i int) rank {
+	nu := want.w.reports[i]
+	if nu == nil {
+		return missing
+	}
+	switch spec := want.of(i); {
+	case !sameButPeers(&nu.Spec, &spec):
+		return different
+	case !slices.Equal(nu.Spec.Peers, spec.Peers):
+		return neighbours
+	}
+	return settled
 }
 
 // sameSpec compares all but spec.run and spec.config, which are written elsewhere.
-func sameSpec(have, want v1alpha1.NodeUpdateSpec) bool {
-	have.Run, want.Run = nil, nil
-	have.Config, want.Config = "", ""
-	return equality.Semantic.DeepEqual(have, want)
+func sameSpec(have, want *v1alpha1.NodeUpdateSpec) bool {
+	return sameButPeers(have, want) && slices.Equal(have.Peers, want.Peers)
+}
+
+// sameButPeers is written out because it is asked of thirty thousand at once; a
+// test sees that no field is left out.
+func sameButPeers(have, want *v1alpha1.NodeUpdateSpec) bool {
+	return have.Trust == want.Trust && have.Hold == want.Hold && have.HeartbeatSeconds == want.HeartbeatSeconds && slices.Equal(have.Bundles, want.Bundles)
 }
 
 // writeSpecs writes what differs, after the Contents that it names.
 func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[string]content, stale []staleNode) error {
-	r.more = len(stale) > perLook
-	stale = stale[:min(len(stale), perLook)]
 	for _, s := range stale {
 		if err := r.makeContents(ctx, w, contents, s.spec.Trust, s.spec.Hold); err != nil {
 			return err

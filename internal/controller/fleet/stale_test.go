@@ -2,9 +2,14 @@ package fleet
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/distribute"
 )
 
 func newWanted(f *fake, p *peers, order ...string) *wanted {
@@ -69,7 +74,13 @@ func TestStaleNodesInOrder(t *testing.T) {
 	t.Parallel()
 	f, r := many(12), &Reconciler{}
 	f.byName = nil
-	look := func() []staleNode { return r.stale(f.world, newWanted(f, &r.peers)) }
+	look := func() []staleNode {
+		out, more := r.stale(f.world, newWanted(f, &r.peers))
+		if more {
+			t.Errorf("of 12 nodes %d are enough for a look", len(out))
+		}
+		return out
+	}
 	for _, s := range look() {
 		f.updates[s.name].Spec = s.spec
 	}
@@ -95,7 +106,7 @@ func TestStaleNodesInOrder(t *testing.T) {
 		t.Fatalf("order: %+v", s)
 	}
 	for _, x := range s[2:] {
-		if x.rank != 2 {
+		if x.rank != neighbours {
 			t.Errorf("%s is written for more than its neighbours", x.name)
 		}
 	}
@@ -113,16 +124,118 @@ func TestNeighboursStayWhileNoAgentMoves(t *testing.T) {
 	if p.look(f.see(), "key").edition == first {
 		t.Error("an agent moved, and its neighbours keep its old address")
 	}
-	found := false
-	for _, n := range f.nodes {
-		for _, x := range p.of(n.Name) {
-			found = found || x.Node == "n0001" && x.Address == "elsewhere:2"
+	told := 0
+	for i := range f.nodes {
+		now := false
+		for _, x := range p.of(f.world, i) {
+			now = now || x.Node == "n0001" && x.Address == "elsewhere:2"
+		}
+		if now {
+			told++
+		}
+		if since := p.since(f.world, i); now != (since == p.edition) {
+			t.Errorf("node %d has the new address: %v, its neighbours are of edition %d of %d", i, now, since, p.edition)
 		}
 	}
-	if !found {
+	if told == 0 {
 		t.Error("no neighbour has the new address")
 	}
-	if got := p.of("n0005"); got[0].Node != controllerPeer || len(got) < 3 {
+	if got := p.of(f.world, 5); got[0].Node != controllerPeer || len(got) < 3 {
 		t.Errorf("peers: %+v", got)
+	}
+}
+
+// Neighbours that are remembered are those that the nodes with an agent have by
+// their names, whoever came, went or moved since.
+func TestNeighboursAreThoseOfTheNames(t *testing.T) {
+	t.Parallel()
+	f, p := many(12), &peers{}
+	check := func(what string) {
+		t.Helper()
+		p.look(f.see(), "key")
+		var agents []string
+		for i, n := range f.nodes {
+			if nu := f.reports[i]; nu != nil && nu.Status.Agent != nil {
+				agents = append(agents, n.Name)
+			}
+		}
+		want := distribute.Neighbours(agents)
+		for i, n := range f.nodes {
+			var got []string
+			for _, x := range p.of(f.world, i)[1:] {
+				got = append(got, x.Node)
+				if a := f.updates[x.Node].Status.Agent; x.Address != a.Address || x.PublicKey != a.PublicKey {
+					t.Errorf("%s: %s is told to be at %s", what, x.Node, x.Address)
+				}
+			}
+			if !slices.Equal(got, want[n.Name]) {
+				t.Errorf("%s: %s has %v, want %v", what, n.Name, got, want[n.Name])
+			}
+		}
+	}
+	check("at first")
+	f.updates["n0004"] = f.updates["n0004"].DeepCopy()
+	f.updates["n0004"].Status.Agent = nil
+	check("an agent went")
+	delete(f.updates, "n0007")
+	check("a NodeUpdate went")
+	f.nodes = append(f.nodes[:2:2], f.nodes[3:]...)
+	delete(f.updates, "n0002")
+	check("a node went")
+	f.updates["n0004"] = f.updates["n0005"].DeepCopy()
+	f.updates["n0004"].Name = "n0004"
+	check("an agent came")
+	f.updates["n0009"] = f.updates["n0009"].DeepCopy()
+	f.updates["n0009"].Status.Agent.PublicKey = "another"
+	check("a key was rotated")
+}
+
+// Thousands that differ are written in several looks, those that have none first.
+func TestALookWritesToSomeOnly(t *testing.T) {
+	t.Parallel()
+	f, r := many(perLook+20), &Reconciler{}
+	delete(f.updates, fmt.Sprintf("n%04d", perLook+10))
+	out, more := r.stale(f.world, newWanted(f, &r.peers))
+	if len(out) != perLook || !more || out[0].rank != missing || out[1].rank != different {
+		t.Fatalf("%d nodes, more: %v, ranks %d, %d", len(out), more, out[0].rank, out[1].rank)
+	}
+	for _, s := range out {
+		f.updates[s.name] = &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: s.spec, Status: v1alpha1.NodeUpdateStatus{Agent: agentOf(f, s.name)}}
+	}
+	out, more = r.stale(f.world, newWanted(f, &r.peers))
+	if more || len(out) < 20 {
+		t.Errorf("then %d, more: %v", len(out), more)
+	}
+}
+
+func agentOf(f *fake, name string) *v1alpha1.AgentInfo {
+	if nu := f.updates[name]; nu != nil {
+		return nu.Status.Agent
+	}
+	return nil
+}
+
+// Every field of a spec is compared, but for those that others write.
+func TestEveryFieldOfASpecCounts(t *testing.T) {
+	t.Parallel()
+	others := []string{"Run", "Config"}
+	kind := reflect.TypeFor[v1alpha1.NodeUpdateSpec]()
+	for i := range kind.NumField() {
+		var spec v1alpha1.NodeUpdateSpec
+		switch f := reflect.ValueOf(&spec).Elem().Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Int32:
+			f.SetInt(1)
+		case reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+		default:
+			t.Fatalf("%s: a field of kind %s is not set by this test", kind.Field(i).Name, f.Kind())
+		}
+		if same := sameSpec(&v1alpha1.NodeUpdateSpec{}, &spec); same != slices.Contains(others, kind.Field(i).Name) {
+			t.Errorf("%s differs, and the specs are the same: %v", kind.Field(i).Name, same)
+		}
 	}
 }

@@ -1,9 +1,10 @@
 package distribute
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"sort"
+	"slices"
 )
 
 // rings is how many independent orders of the nodes are laid over each other.
@@ -14,51 +15,71 @@ const rings = 3
 // MaxNeighbours is the most neighbours a node has.
 const MaxNeighbours = 2 * rings
 
-// Neighbours says for every node with whom it exchanges chunks. The relation
-// goes both ways, every node is reachable from every other, and the names are
-// sorted. Names given twice count once.
-//
-// Every ring orders the nodes by a hash of their name, so a node that comes or
-// goes changes the neighbours of at most two others in each ring.
-func Neighbours(nodes []string) map[string][]string {
-	links := make(map[string]map[string]bool, len(nodes))
-	for _, n := range nodes {
-		links[n] = map[string]bool{}
-	}
-	names := make([]string, 0, len(links))
-	for n := range links {
-		names = append(names, n)
-	}
-	for r := range rings {
-		order(names, byte(r))
-		for i, n := range names {
-			if next := names[(i+1)%len(names)]; next != n {
-				links[n][next] = true
-				links[next][n] = true
-			}
-		}
-	}
-	out := make(map[string][]string, len(links))
-	for n, l := range links {
-		peers := make([]string, 0, len(l))
-		for p := range l {
-			peers = append(peers, p)
-		}
-		sort.Strings(peers)
-		out[n] = peers
+// Places are where a name stands in each ring.
+type Places [rings]uint64
+
+// PlacesOf a name: a hash, so that a node that comes or goes changes the neighbours
+// of at most two others in each ring.
+func PlacesOf(name string) Places {
+	var out Places
+	for r := range out {
+		sum := sha256.Sum256(append([]byte{byte(r)}, name...))
+		out[r] = binary.BigEndian.Uint64(sum[:])
 	}
 	return out
 }
 
-// order sorts names by their place in a ring.
-func order(names []string, ring byte) {
-	place := make(map[string]uint64, len(names))
-	for _, n := range names {
-		sum := sha256.Sum256(append([]byte{ring}, n...))
-		place[n] = binary.BigEndian.Uint64(sum[:])
+// Neighbours says for every node with whom it exchanges chunks. The relation
+// goes both ways, every node is reachable from every other, and the names are
+// sorted. Names given twice count once.
+func Neighbours(nodes []string) map[string][]string {
+	names := slices.Clone(nodes)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	places := make([]Places, len(names))
+	for i, n := range names {
+		places[i] = PlacesOf(n)
 	}
-	sort.Slice(names, func(i, j int) bool {
-		a, b := place[names[i]], place[names[j]]
-		return a < b || a == b && names[i] < names[j]
-	})
+	out := make(map[string][]string, len(names))
+	for i, links := range Links(places) {
+		peers := make([]string, 0, len(links))
+		for _, j := range links {
+			peers = append(peers, names[j])
+		}
+		out[names[i]] = peers
+	}
+	return out
+}
+
+// Links is Neighbours for who keeps the places of thirty thousand names: the
+// places of nodes sorted by name in, the indices of every node's neighbours out.
+func Links(places []Places) [][]int32 {
+	n := len(places)
+	store := make([]int32, n*MaxNeighbours)
+	out := make([][]int32, n)
+	for i := range out {
+		out[i] = store[i*MaxNeighbours : i*MaxNeighbours : (i+1)*MaxNeighbours]
+	}
+	link := func(a, b int32) {
+		if !slices.Contains(out[a], b) {
+			out[a] = append(out[a], b)
+		}
+	}
+	order := make([]int32, n)
+	for r := range rings {
+		for i := range order {
+			order[i] = int32(i)
+		}
+		slices.SortFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(places[a][r], places[b][r]), cmp.Compare(a, b)) })
+		for k, i := range order {
+			if next := order[(k+1)%n]; next != i {
+				link(i, next)
+				link(next, i)
+			}
+		}
+	}
+	for i := range out {
+		slices.Sort(out[i])
+	}
+	return out
 }
