@@ -206,6 +206,7 @@ type rendered struct {
 	name     string // of the Content, empty for nothing wanted
 	data     string
 	config   model.NodeConfig
+	fields   map[string]string // that config wants
 	verdicts []model.Verdict
 }
 
@@ -315,7 +316,7 @@ func (w *world) render(names []string) *rendered {
 		sources = append(sources, w.sources[name])
 	}
 	c, verdicts := configure.Merge(sources)
-	r := &rendered{config: c, verdicts: verdicts}
+	r := &rendered{config: c, fields: c.Fields(), verdicts: verdicts}
 	if len(verdicts) == 0 && !c.Empty() {
 		r.data = string(c.JSON())
 		r.name = v1alpha1.ContentName(v1alpha1.ContentConfig, r.data)
@@ -325,7 +326,7 @@ func (w *world) render(names []string) *rendered {
 
 // wants reports whether a node with these fields is as the configuration wants.
 func (r *rendered) wants(have map[string]string) bool {
-	for field, want := range r.config.Fields() {
+	for field, want := range r.fields {
 		if have[field] != want {
 			return false
 		}
