@@ -112,6 +112,12 @@ const (
 	ReasonMachineChanged     = "MachineChanged"
 	ReasonUpdaterSilent      = "UpdaterSilent"
 
+	// Of OS images.
+	ReasonOSImageInvalid   = "OSImageInvalid"
+	ReasonImageBuilding    = "ImageBuilding"
+	ReasonImageBuildFailed = "ImageBuildFailed"
+	ReasonBuildInterrupted = "BuildInterrupted"
+
 	// Of image tracks.
 	ReasonImageNeedsApproval = "ImageNeedsApproval"
 	ReasonImageBlocked       = "ImageBlocked"
@@ -196,6 +202,12 @@ const (
 	AnnotationEvict = "refit.dev/evict"
 	// AnnotationFoundDigest is the digest for which the controller made a Bundle.
 	AnnotationFoundDigest = "refit.dev/found-digest"
+	// AnnotationRebuild on an OSImage has a build that failed tried again, once for
+	// every new value.
+	AnnotationRebuild = "refit.dev/rebuild"
+	// LabelOSImage and LabelOSBuild on what a build makes name them.
+	LabelOSImage = "refit.dev/os-image"
+	LabelOSBuild = "refit.dev/os-build"
 	// LabelManagedBy with the value of FieldOwnerController marks objects that
 	// the controller made and may delete.
 	LabelManagedBy = "app.kubernetes.io/managed-by"

@@ -17,6 +17,8 @@ const (
 	ContentPlan = "plan"
 	// ContentConfig is a model.NodeConfig: a node's rendered configuration.
 	ContentConfig = "config"
+	// ContentOSConfig is a model.NodeConfig: what a pool's OS image is made of.
+	ContentOSConfig = "osconfig"
 	// ContentStream is the data of a BootImageStream that was fetched.
 	ContentStream = "stream"
 )
@@ -40,7 +42,7 @@ type Content struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Type of the data: hold, trust, plan, config or stream.
+	// Type of the data: hold, trust, plan, config, osconfig or stream.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	Type string `json:"type"`
 	// Data as JSON text.

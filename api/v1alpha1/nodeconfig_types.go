@@ -175,6 +175,30 @@ type NodeField struct {
 	File string `json:"file"`
 }
 
+// KernelArgument is one word of a kernel's command line.
+// +kubebuilder:validation:MaxLength=256
+// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_][A-Za-z0-9_.,:;=@%/+*#&|!?~^<>(){}$-]*$')",message="must be one word without blanks and quotes, for example console=ttyS0"
+type KernelArgument string
+
+// UserKeys are the ssh keys of one user. refit writes the whole file
+// authorized_keys in the user's home; keys that are not named here are gone then.
+type UserKeys struct {
+	// User of the node.
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z_][a-z0-9_-]*$')",message="must be the name of a user: lower-case letters, digits, dash and underscore"
+	User string `json:"user"`
+	// Keys as ssh-keygen writes the public ones.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=8192
+	Keys []string `json:"keys"`
+}
+
+// PackageName is a package of the distribution.
+// +kubebuilder:validation:MaxLength=128
+// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9+._-]*$')",message="must be the name of a package, for example chrony"
+type PackageName string
+
 // NodeConfigSpec is what the matching nodes' own configuration is to be. It
 // moves no node: the next ClusterUpdate does, and one without a bundle does nothing
 // else.
@@ -226,6 +250,26 @@ type NodeConfigSpec struct {
 	// +listMapKey=path
 	// +kubebuilder:validation:MaxItems=32
 	Fields []NodeField `json:"fields,omitempty"`
+	// KernelArguments of the nodes, in order. The same argument in two NodeConfigs
+	// is one; two values of it are refused, but for those that may be there more
+	// often, such as console.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	KernelArguments []KernelArgument `json:"kernelArguments,omitempty"`
+	// SSHAuthorizedKeys of users; keys of one user in several NodeConfigs are put
+	// together.
+	// +optional
+	// +listType=map
+	// +listMapKey=user
+	// +kubebuilder:validation:MaxItems=16
+	SSHAuthorizedKeys []UserKeys `json:"sshAuthorizedKeys,omitempty"`
+	// Packages that the pool's OS image is to have. Nothing installs them on nodes
+	// that run, so they are for pools with an OSImage.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Packages []PackageName `json:"packages,omitempty"`
 }
 
 // NodeConfigStatus says for which nodes it counts, and why not for others.

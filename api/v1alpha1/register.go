@@ -32,6 +32,8 @@ func addKinds(s *runtime.Scheme) error {
 		&NodeUpdate{}, &NodeUpdateList{},
 		&Content{}, &ContentList{},
 		&NodeConfig{}, &NodeConfigList{},
+		&OSImage{}, &OSImageList{},
+		&OSBuild{}, &OSBuildList{},
 		&InPlacePlan{}, &InPlacePlanList{},
 		&Updater{}, &UpdaterList{},
 		&ImageTrack{}, &ImageTrackList{},

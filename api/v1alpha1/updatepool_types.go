@@ -81,6 +81,59 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:default=Halt
 	OnFailure FailurePolicy `json:"onFailure,omitempty"`
+	// OSImage that the pool's nodes boot. While the pool is paused its images are
+	// built, and no node moves.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	OSImage string `json:"osImage,omitempty"`
+	// Disruption rules say what a change of files, units and ssh keys costs, if the
+	// NodeConfig does not say it itself. Of a pool with rules, or with an OSImage,
+	// what no rule speaks of reboots the node.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Disruption []DisruptionRule `json:"disruption,omitempty"`
+}
+
+// DisruptionRule says what changes of some things cost.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.files) || has(self.units) || has(self.sshKeys)",message="name files, units or sshKeys that the rule speaks of"
+// +kubebuilder:validation:XValidation:rule="self.actions.size() == 1 || !self.actions.exists(a, a.type == 'None' || a.type == 'Reboot')",message="None and Reboot stand alone"
+type DisruptionRule struct {
+	// Files are paths, directories (everything below), or patterns: * within a name,
+	// ** over any number of directories. The closest rule counts.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=1024
+	Files []string `json:"files,omitempty"`
+	// Units are names or patterns.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=200
+	Units []string `json:"units,omitempty"`
+	// SSHKeys: the keys of users.
+	// +optional
+	SSHKeys bool `json:"sshKeys,omitempty"`
+	// Actions that are taken, each once.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=10
+	Actions []DisruptionAction `json:"actions"`
+}
+
+// DisruptionAction is one thing that is done after a change.
+//
+// +kubebuilder:validation:XValidation:rule="(self.type in ['Reload', 'Restart']) == has(self.unit)",message="Reload and Restart take a unit, the others none"
+type DisruptionAction struct {
+	// Type: None, Reload, Restart, DaemonReload, Drain, Reboot.
+	// +kubebuilder:validation:Enum=None;Reload;Restart;DaemonReload;Drain;Reboot
+	Type string `json:"type"`
+	// Unit that is reloaded or restarted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=200
+	Unit string `json:"unit,omitempty"`
 }
 
 // FailurePolicy says what becomes of a node that has failed.

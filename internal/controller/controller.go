@@ -35,6 +35,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/joins"
 	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/osimages"
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
@@ -220,6 +221,10 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 	if err := rs.Setup(mgr); err != nil {
 		return err
 	}
+	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: registry.NewPoller(o.Registries, o.Now), Over: o.Registries, Now: o.Now}
+	if err := oi.Setup(mgr); err != nil {
+		return err
+	}
 	tr := &tracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: registry.NewPoller(o.Registries, o.Now), Now: o.Now}
 	return tr.Setup(mgr)
 }
@@ -317,7 +322,7 @@ func probe(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}, &v1alpha1.UpdaterList{}, &v1alpha1.BootImageStreamList{}, &v1alpha1.BootImagePolicyList{}, &v1alpha1.MachineSourceList{}} {
+	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}, &v1alpha1.UpdaterList{}, &v1alpha1.BootImageStreamList{}, &v1alpha1.BootImagePolicyList{}, &v1alpha1.MachineSourceList{}, &v1alpha1.OSImageList{}, &v1alpha1.OSBuildList{}} {
 		if err := c.List(ctx, l, client.Limit(1)); err != nil {
 			return err
 		}

@@ -27,6 +27,14 @@ package controller
 // +kubebuilder:rbac:groups=refit.dev,resources=bootimagestreams/status;bootimagepolicies/status;machinesources/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=refit.dev,resources=machinesources,verbs=create;patch;delete
 //
+// OS images: what people want, the builds of it, and the Jobs that build
+// Containerfiles, which are in refit's own namespace with the secrets they push with.
+// +kubebuilder:rbac:groups=refit.dev,resources=osimages;osbuilds,verbs=get;list;watch
+// +kubebuilder:rbac:groups=refit.dev,resources=osimages/status;osbuilds/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=refit.dev,resources=osbuilds,verbs=create;delete
+// +kubebuilder:rbac:groups=batch,namespace=refit-system,resources=jobs,verbs=get;create;delete
+// +kubebuilder:rbac:groups="",namespace=refit-system,resources=configmaps,verbs=get;create;delete
+//
 // Cordon and uncordon, with their mark.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 //

@@ -29,6 +29,37 @@ type NodeConfig struct {
 	SandboxImage string `json:"sandboxImage,omitempty"`
 	// External are fields that external updaters change, by path.
 	External []ConfigField `json:"external,omitempty"`
+	// Packages come with the OS image; nothing installs them on a node that runs.
+	Packages []string `json:"packages,omitempty"`
+	// OS is what the node is to boot; nil if nobody wants anything of it.
+	OS *ConfigOS `json:"os,omitempty"`
+}
+
+// ConfigOS is the operating system a node is to boot.
+type ConfigOS struct {
+	// Image is repository@sha256:..., the digest of a manifest or an index; empty
+	// leaves the OS as it is.
+	Image string `json:"image,omitempty"`
+	// KernelArguments that refit gives, in order. Others on the node's command line
+	// are not its business.
+	KernelArguments []string `json:"kernelArguments,omitempty"`
+}
+
+// Digest of the image, empty without one.
+func (o *ConfigOS) Digest() string {
+	if o == nil {
+		return ""
+	}
+	_, digest, _ := strings.Cut(o.Image, "@")
+	return digest
+}
+
+// ArgumentsValue is the value of the field os/kernel-arguments.
+func (o *ConfigOS) ArgumentsValue() string {
+	if o == nil || len(o.KernelArguments) == 0 {
+		return ValueNone
+	}
+	return strings.Join(o.KernelArguments, " ")
 }
 
 // ConfigField is a part of a node that this node's agent only observes.
@@ -55,6 +86,12 @@ type ConfigFile struct {
 	// Disruption of a change of this file; Units are reloaded or restarted then.
 	Disruption Disruption `json:"disruption"`
 	Units      []string   `json:"units,omitempty"`
+	// InImage: the file lies below /usr and comes with the OS image alone. A node
+	// verifies it and never writes it.
+	InImage bool `json:"inImage,omitempty"`
+	// Own: refit chose the path, from the name of a unit. It is known while a
+	// configuration is made and is not part of it.
+	Own bool `json:"-"`
 }
 
 // States of a unit.
@@ -105,7 +142,14 @@ const (
 	FieldKubelet      = "kubelet/config"
 	FieldCNI          = "cni/plugins"
 	FieldSandboxImage = "runtime/sandbox-image"
+	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
+	// refit's own arguments joined by blanks.
+	FieldOSImage         = "os/image"
+	FieldKernelArguments = "os/kernel-arguments"
 )
+
+// ValueNone is the value of kernel arguments if refit wants none.
+const ValueNone = "none"
 
 // ValueAbsent is the value of a file that must not be there and is not.
 const ValueAbsent = "absent"
@@ -162,6 +206,12 @@ func (c NodeConfig) Fields() map[string]string {
 	for _, f := range c.External {
 		out[f.Path] = f.Value
 	}
+	if c.OS != nil {
+		if d := c.OS.Digest(); d != "" {
+			out[FieldOSImage] = d
+		}
+		out[FieldKernelArguments] = c.OS.ArgumentsValue()
+	}
 	return out
 }
 
@@ -181,12 +231,15 @@ func (c NodeConfig) Disrupts(field string) Disruption {
 	if field == FieldKubelet || field == FieldSandboxImage || strings.HasPrefix(field, FieldCertificate) {
 		return DisruptionRestart
 	}
+	if field == FieldOSImage || field == FieldKernelArguments {
+		return DisruptionReboot
+	}
 	return DisruptionNone
 }
 
 // Empty reports whether nothing is wanted.
 func (c NodeConfig) Empty() bool {
-	return len(c.Files)+len(c.Units)+len(c.Certificates)+len(c.External) == 0 && c.Kubelet == "" && c.SandboxImage == ""
+	return len(c.Files)+len(c.Units)+len(c.Certificates)+len(c.External) == 0 && c.Kubelet == "" && c.SandboxImage == "" && c.OS == nil && len(c.Packages) == 0
 }
 
 // JSON is the canonical text.

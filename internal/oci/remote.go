@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -21,6 +22,20 @@ type Registries struct{ puller *remote.Puller }
 // NewRegistries prepares access; nothing is connected yet.
 func NewRegistries() (*Registries, error) {
 	p, err := remote.NewPuller(remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("refit"))
+	if err != nil {
+		return nil, fmt.Errorf("registry client: %w", err)
+	}
+	return &Registries{p}, nil
+}
+
+// NewRegistriesWith is NewRegistries with other credentials and another transport
+// (nil: the usual one).
+func NewRegistriesWith(keys authn.Keychain, over http.RoundTripper) (*Registries, error) {
+	options := []remote.Option{remote.WithAuthFromKeychain(keys), remote.WithUserAgent("refit")}
+	if over != nil {
+		options = append(options, remote.WithTransport(over))
+	}
+	p, err := remote.NewPuller(options...)
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}

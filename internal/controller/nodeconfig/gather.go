@@ -2,7 +2,6 @@ package nodeconfig
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
+	"github.com/refit-dev/refit/internal/pipeline/configure/read"
 )
 
 // world is everything that is looked at, by name.
@@ -36,6 +36,8 @@ type world struct {
 	moving bool
 	// sources of the NodeConfigs, with the contents of their files.
 	sources map[string]configure.Source
+	// images of pools that have an OSImage, by the pool's name.
+	images map[string]*poolImage
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
@@ -62,17 +64,28 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		m := &moves.Items[i]
 		w.moving = w.moving || m.Status.StartedAt != nil && m.Status.Phase != v1alpha1.PhaseDone
 	}
-	files := &configMaps{live: r.Live, read: map[string]*corev1.ConfigMap{}}
-	for i := range w.configs {
-		if c := &w.configs[i]; c.DeletionTimestamp.IsZero() {
-			s, err := files.source(ctx, c)
+	var err error
+	if w.sources, err = Sources(ctx, r.Live, w.configs); err != nil {
+		return nil, err
+	}
+	return w, r.gatherImages(ctx, w)
+}
+
+// Sources are the plain values of NodeConfigs by name, with the contents of their
+// files; live reads ConfigMaps past the cache.
+func Sources(ctx context.Context, live client.Reader, configs []v1alpha1.NodeConfig) (map[string]configure.Source, error) {
+	maps := &configMaps{live: live, read: map[string]*corev1.ConfigMap{}}
+	out := map[string]configure.Source{}
+	for i := range configs {
+		if c := &configs[i]; c.DeletionTimestamp.IsZero() {
+			s, err := read.Source(ctx, maps.get, c)
 			if err != nil {
 				return nil, err
 			}
-			w.sources[c.Name] = s
+			out[c.Name] = s
 		}
 	}
-	return w, nil
+	return out, nil
 }
 
 // configMaps are read once per look.
@@ -95,88 +108,6 @@ func (m *configMaps) get(ctx context.Context, name string) (*corev1.ConfigMap, e
 	}
 	m.read[name] = cm
 	return cm, nil
-}
-
-// source makes plain values of a NodeConfig.
-func (m *configMaps) source(ctx context.Context, c *v1alpha1.NodeConfig) (configure.Source, error) {
-	s := configure.Source{Name: c.Name, SandboxImage: c.Spec.SandboxImage}
-	for i := range c.Spec.Files {
-		f := &c.Spec.Files[i]
-		cf := fileOf(f)
-		problem, err := m.contents(ctx, f.Contents, &cf.Data)
-		if err != nil {
-			return s, err
-		}
-		if problem != "" {
-			s.Problems = append(s.Problems, "file "+f.Path+": "+problem)
-		}
-		s.Files = append(s.Files, cf)
-	}
-	for _, u := range c.Spec.Units {
-		cu := configure.Unit{Name: u.Name, State: u.State, Contents: u.Contents, Disruption: model.Disruption(u.Disruption)}
-		for _, d := range u.Dropins {
-			cu.Dropins = append(cu.Dropins, configure.Dropin{Name: d.Name, Contents: d.Contents})
-		}
-		s.Units = append(s.Units, cu)
-	}
-	for _, f := range c.Spec.Fields {
-		s.Fields = append(s.Fields, model.ConfigField(f))
-	}
-	for _, k := range c.Spec.Certificates {
-		s.Certificates = append(s.Certificates, model.ConfigCertificate{Name: k.Name, NotBefore: k.NotBefore, DaysLeft: int(k.DaysLeft)})
-	}
-	if c.Spec.Kubelet != nil && len(c.Spec.Kubelet.Raw) > 0 {
-		if err := json.Unmarshal(c.Spec.Kubelet.Raw, &s.Kubelet); err != nil {
-			s.Problems = append(s.Problems, "spec.kubelet is no object: "+err.Error())
-		}
-	}
-	return s, nil
-}
-
-// fileOf is a file without the bytes that come from here.
-func fileOf(f *v1alpha1.NodeFile) model.ConfigFile {
-	cf := model.ConfigFile{Path: f.Path, Mode: 0o644, Owner: or(f.Owner, "root"), Group: or(f.Group, "root"), Absent: f.Absent,
-		Disruption: model.Disruption(f.Disruption), Units: slices.Clone(f.Units)}
-	if f.Mode != nil {
-		cf.Mode = uint32(*f.Mode)
-	}
-	if f.Contents != nil && f.Contents.Payload != nil {
-		cf.Payload, cf.Digest = f.Contents.Payload.Name, f.Contents.Payload.Digest
-	}
-	return cf
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
-func (m *configMaps) contents(ctx context.Context, from *v1alpha1.FileContents, into *[]byte) (problem string, err error) {
-	switch {
-	case from == nil:
-	case from.Inline != nil:
-		*into = []byte(*from.Inline)
-	case from.Base64 != nil:
-		*into = from.Base64
-	case from.ConfigMap != nil:
-		cm, err := m.get(ctx, from.ConfigMap.Name)
-		if err != nil {
-			return "", err
-		}
-		if cm == nil {
-			return "there is no ConfigMap " + from.ConfigMap.Name + " in namespace " + v1alpha1.NodesNamespace, nil
-		}
-		text, ok := cm.Data[from.ConfigMap.Key]
-		*into = []byte(text)
-		if !ok {
-			if *into, ok = cm.BinaryData[from.ConfigMap.Key]; !ok {
-				return "ConfigMap " + from.ConfigMap.Name + " has no key " + from.ConfigMap.Key, nil
-			}
-		}
-	}
-	return "", nil
 }
 
 // matches reports whether a NodeConfig is for a node.
@@ -231,9 +162,10 @@ type share struct {
 	known bool
 }
 
-// set of NodeConfigs, with what they come to in this look.
+// set of NodeConfigs for nodes of one pool, with what they come to in this look.
 type set struct {
 	names []string
+	pool  string
 	nodes int32
 	same  int32
 	*rendered
@@ -251,7 +183,7 @@ func (w *world) decide(memory *memory) *outcome {
 			*x = share{set: memory.of(w, n)}
 		}
 		if x.set.rendered == nil {
-			x.set.rendered = w.render(x.set.names)
+			x.set.rendered = w.render(x.set.names, x.set.pool)
 		}
 		r := x.set.rendered
 		if !x.known || x.name != r.name {
@@ -295,7 +227,7 @@ func (m *memory) under(w *world) map[string]*set {
 	return m.sets
 }
 
-// of is the set of the NodeConfigs that match a node.
+// of is the set of the NodeConfigs that match a node, and of its pool.
 func (m *memory) of(w *world, n *corev1.Node) *set {
 	var names []string
 	for j := range w.configs {
@@ -303,19 +235,24 @@ func (m *memory) of(w *world, n *corev1.Node) *set {
 			names = append(names, c.Name)
 		}
 	}
-	key := strings.Join(names, " ")
+	pool := w.poolOf(n)
+	key := pool + "/" + strings.Join(names, " ")
 	if m.sets[key] == nil {
-		m.sets[key] = &set{names: names}
+		m.sets[key] = &set{names: names, pool: pool}
 	}
 	return m.sets[key]
 }
 
-func (w *world) render(names []string) *rendered {
+func (w *world) render(names []string, pool string) *rendered {
 	var sources []configure.Source
 	for _, name := range names {
 		sources = append(sources, w.sources[name])
 	}
-	c, verdicts := configure.Merge(sources)
+	p := w.pool(pool)
+	c, verdicts := configure.Merge(Assign(p, sources))
+	if len(verdicts) == 0 {
+		c, verdicts = w.withImage(p, names, c)
+	}
 	r := &rendered{config: c, fields: c.Fields(), verdicts: verdicts}
 	if len(verdicts) == 0 && !c.Empty() {
 		r.data = string(c.JSON())

@@ -23,6 +23,10 @@ type Source struct {
 	SandboxImage string
 	// Fields that external updaters change.
 	Fields []model.ConfigField
+	// KernelArguments, SSHKeys and Packages of the OS.
+	KernelArguments []string
+	SSHKeys         []SSHKeys
+	Packages        []string
 	// Problems that were found when it was read: a ConfigMap that is not there.
 	Problems []string
 }
@@ -50,7 +54,7 @@ const unitDir = "/etc/systemd/system/"
 
 // Merge makes one configuration of the sources that match a node.
 func Merge(sources []Source) (model.NodeConfig, []model.Verdict) {
-	m := merger{owner: map[string]string{}, kubelet: map[string]any{}}
+	m := merger{owner: map[string]string{}, kubelet: map[string]any{}, keys: map[string]map[string]string{}}
 	sources = append([]Source(nil), sources...)
 	sort.Slice(sources, func(i, j int) bool { return sources[i].Name < sources[j].Name })
 	for _, s := range sources {
@@ -65,6 +69,8 @@ type merger struct {
 	// owner of everything that may be said once, by name of the thing.
 	owner   map[string]string
 	kubelet map[string]any
+	// keys of every user: what makes the key, and the whole line.
+	keys map[string]map[string]string
 }
 
 func (m *merger) refuse(source, why string) {
@@ -111,6 +117,11 @@ func (m *merger) add(s Source) {
 	if s.SandboxImage != "" && m.take("the sandbox image", s.Name) {
 		m.c.SandboxImage = s.SandboxImage
 	}
+	m.arguments(s)
+	for _, k := range s.SSHKeys {
+		m.sshKeys(s.Name, k)
+	}
+	m.packages(s)
 }
 
 func (m *merger) file(source string, f model.ConfigFile) {
@@ -182,7 +193,7 @@ func (m *merger) unit(source string, u Unit) {
 		u.Disruption = model.DisruptionRestart
 	}
 	write := func(path, text string) {
-		m.file(source, model.ConfigFile{Path: path, Mode: 0o644, Owner: "root", Group: "root", Data: []byte(text), Disruption: u.Disruption, Units: []string{u.Name}})
+		m.file(source, model.ConfigFile{Path: path, Mode: 0o644, Owner: "root", Group: "root", Data: []byte(text), Disruption: u.Disruption, Units: []string{u.Name}, Own: true})
 	}
 	if u.Contents != "" {
 		write(unitDir+u.Name, u.Contents)
@@ -248,6 +259,8 @@ func (m *merger) deeper(source, field string, value any, into map[string]any, k 
 
 func (m *merger) end() (model.NodeConfig, []model.Verdict) {
 	c := &m.c
+	m.keyFiles()
+	sort.Strings(c.Packages)
 	sort.Slice(c.Files, func(i, j int) bool { return c.Files[i].Path < c.Files[j].Path })
 	sort.Slice(c.Units, func(i, j int) bool { return c.Units[i].Name < c.Units[j].Name })
 	sort.Slice(c.External, func(i, j int) bool { return c.External[i].Path < c.External[j].Path })

@@ -97,6 +97,9 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 	var out []model.ConfigFile
 	for _, f := range c.Files {
+		if f.InImage {
+			continue // the OS image brings it; it is not written here
+		}
 		s, err := u.fs.Look(f.Path)
 		if err != nil {
 			return nil, err
@@ -344,6 +347,9 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
 	out := map[string]string{}
 	for _, f := range c.Files {
+		if f.InImage {
+			continue // the OS image brings it; it is not written here
+		}
 		s, err := u.fs.Look(f.Path)
 		switch {
 		case err != nil:

@@ -1,0 +1,180 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// OSBase is the image that an OS image is made of.
+//
+// +kubebuilder:validation:XValidation:rule="self.image.contains('@') != has(self.track)",message="set image to repository@sha256:..., or to repository:tag with track: true to follow the tag"
+// +kubebuilder:validation:XValidation:rule="!has(self.track) || self.track",message="leave track out, or set it to true"
+type OSBase struct {
+	// Image of the base: repository@sha256:..., or repository:tag that is followed.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+(:[A-Za-z0-9_][A-Za-z0-9._-]*|@sha256:[0-9a-f]{64})$')",message="must be a registry, a path and a digest (registry.example/os/base@sha256:...), or a tag in its place"
+	Image string `json:"image"`
+	// Track follows the tag: when it moves, the pool's image is built again.
+	// +optional
+	Track *bool `json:"track,omitempty"`
+	// PullSecret for the base; default the one of spec.secret.
+	// +optional
+	PullSecret *PullSecret `json:"pullSecret,omitempty"`
+}
+
+// OSContainerfile says what is run on top of the base and the configuration.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.configMap)",message="set exactly one of inline and configMap"
+type OSContainerfile struct {
+	// Inline text. Its last stage comes from the stage configs, which has the base and
+	// the pool's configuration: FROM configs AS final.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	Inline string `json:"inline,omitempty"`
+	// ConfigMap key with the text.
+	// +optional
+	ConfigMap *ConfigMapKey `json:"configMap,omitempty"`
+}
+
+// OSBuildPlace says where Containerfile builds run.
+type OSBuildPlace struct {
+	// Image with buildah, by digest.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.contains('@sha256:')",message="must be named by digest: repository@sha256:..."
+	Image string `json:"image"`
+	// NodeSelector of the nodes that may build. A node that builds can put anything
+	// into the image, so let it be no less trusted than those that boot it.
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+}
+
+// OSImageSpec says how the OS image of a pool is made. Pools name it with
+// spec.osImage.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.image) != has(self.base)",message="set base to have images built, or image to a finished one"
+// +kubebuilder:validation:XValidation:rule="!has(self.base) || has(self.repository)",message="base needs repository: where built images are pushed"
+// +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || has(self.build)",message="containerfile needs build.image: the image with buildah that runs it"
+// +kubebuilder:validation:XValidation:rule="!has(self.secret) || !has(self.pushSecret)",message="set secret if one does for all, or pushSecret and pullSecret"
+// +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build))",message="image is a finished one: nothing is built, so leave out containerfile, repository and build"
+type OSImageSpec struct {
+	// Image is a finished one, repository@sha256:...: nothing is built, and who made it
+	// sees to what is in it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$')",message="must be repository@sha256:...: nodes are never pointed at a tag"
+	Image string `json:"image,omitempty"`
+	// Base of images that are built.
+	// +optional
+	Base *OSBase `json:"base,omitempty"`
+	// Containerfile, if something must be run; without it, and without packages, a
+	// layer is added without any builder.
+	// +optional
+	Containerfile *OSContainerfile `json:"containerfile,omitempty"`
+	// Repository that images are pushed to, without tag: builds have names of their
+	// own.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+$')",message="must be a registry and a path without tag or digest: every image is known by its digest"
+	Repository string `json:"repository,omitempty"`
+	// PullRepository is where nodes find the same images, if not in repository.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+$')",message="must be a registry and a path without tag or digest"
+	PullRepository string `json:"pullRepository,omitempty"`
+	// Secret of type kubernetes.io/dockerconfigjson in refit-system, if one does for
+	// pulling the base and pushing the image.
+	// +optional
+	Secret *PullSecret `json:"secret,omitempty"`
+	// PushSecret lets images be pushed; it is only where builds run.
+	// +optional
+	PushSecret *PullSecret `json:"pushSecret,omitempty"`
+	// Platforms that are built, for example linux/amd64; default all of the base.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=32
+	Platforms []string `json:"platforms,omitempty"`
+	// Build says where a Containerfile is built.
+	// +optional
+	Build *OSBuildPlace `json:"build,omitempty"`
+	// Keep is how many images are kept that no node has, wants or would go back to.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Keep *int32 `json:"keep,omitempty"`
+}
+
+// OSImagePool is what one pool has of an OSImage.
+type OSImagePool struct {
+	// Name of the UpdatePool.
+	Name string `json:"name"`
+	// Image of the pool's nodes, repository@sha256:...; it stays when a later build
+	// fails.
+	// +optional
+	Image string `json:"image,omitempty"`
+	// Build that made it; Wanted is the build of what is wanted now.
+	// +optional
+	Build string `json:"build,omitempty"`
+	// +optional
+	Wanted string `json:"wanted,omitempty"`
+	// Content with the configuration that is in Image.
+	// +optional
+	Content string `json:"content,omitempty"`
+	// State in a word: Use, Keep, Make, Wait, Stuck; and why in a sentence.
+	// +optional
+	State string `json:"state,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Placed counts where what is configured went: image /usr, image /etc, agent.
+	// +optional
+	Placed map[string]int32 `json:"placed,omitempty"`
+}
+
+// OSImageStatus says which image every pool has.
+type OSImageStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Base by digest, as it was last resolved.
+	// +optional
+	Base string `json:"base,omitempty"`
+	// Rebuilt is the value of the annotation refit.dev/rebuild that was last followed.
+	// +optional
+	Rebuilt string `json:"rebuilt,omitempty"`
+	// Pools that name this OSImage.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Pools []OSImagePool `json:"pools,omitempty"`
+	// Conditions: Ready, Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// OSImage is how an OS image is made, or a finished one.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rosi
+// +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.pools[*].name`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Base",type=string,priority=1,JSONPath=`.status.base`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type OSImage struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec OSImageSpec `json:"spec"`
+	// +optional
+	Status OSImageStatus `json:"status,omitempty"`
+}
+
+// OSImageList is a list of OSImages.
+//
+// +kubebuilder:object:root=true
+type OSImageList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []OSImage `json:"items"`
+}

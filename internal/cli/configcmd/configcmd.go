@@ -1,0 +1,144 @@
+// Package configcmd is the command refit config: it brings node configuration that
+// others wrote into the form of a NodeConfig.
+//
+// Promise: nothing is applied; standard output is the NodeConfig, and what could
+// not be carried over is told on standard error, each part with its reason, and by
+// the exit code. Input: a file. Caller: internal/cli.
+package configcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/source/ignition"
+)
+
+// New makes the command.
+func New(a *cluster.Access) *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Node configuration: import what others wrote"}
+	c.AddCommand(newImport(a))
+	return c
+}
+
+func newImport(a *cluster.Access) *cobra.Command {
+	var name string
+	var pools []string
+	var partial bool
+	c := &cobra.Command{
+		Use: "import FILE", Short: "Turn Ignition 3 or a MachineConfig into a NodeConfig", Args: usage.Args(cobra.ExactArgs(1)),
+		Long: `Turn Ignition of version 3 (JSON) or a MachineConfig (YAML or JSON; - is standard
+input) into a NodeConfig on standard output. Nothing is applied.
+
+Whatever is not carried over is named on standard error with the reason: secrets,
+disks, what is fetched from elsewhere, users. Then the exit code is 3, unless
+--partial says that the rest is wanted all the same.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data, err := readFile(args[0], cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			imported, err := ignition.Import(data)
+			if err != nil {
+				return exit.Usage(fmt.Errorf("%s: %w", args[0], err))
+			}
+			out, err := yaml.Marshal(written(imported, name, pools))
+			if err != nil {
+				return err
+			}
+			for _, l := range imported.Left {
+				fmt.Fprintf(a.Err, "not carried over: %s: %s\n", l.At, l.Why)
+			}
+			if len(imported.Left) > 0 && !partial {
+				return exit.With(exit.Blocked, fmt.Errorf("%d parts of %s are not carried over; with --partial the rest is written", len(imported.Left), args[0]))
+			}
+			_, err = a.Out.Write(out)
+			return err
+		},
+	}
+	c.Flags().StringVar(&name, "name", "", "name of the NodeConfig (default: the MachineConfig's, else imported)")
+	c.Flags().StringSliceVar(&pools, "pool", nil, "pools that it is for (default: the MachineConfig's role)")
+	c.Flags().BoolVar(&partial, "partial", false, "write what can be carried over although something cannot")
+	return c
+}
+
+func readFile(path string, in io.Reader) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(in)
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, exit.Usage(err)
+	}
+	return data, err
+}
+
+// file is what a person applies: without status and times.
+type file struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec v1alpha1.NodeConfigSpec `json:"spec"`
+}
+
+func written(c ignition.Config, name string, pools []string) file {
+	var f file
+	f.APIVersion, f.Kind = v1alpha1.GroupVersion.String(), "NodeConfig"
+	f.Metadata.Name = name
+	if name == "" {
+		f.Metadata.Name = c.Name
+	}
+	if f.Metadata.Name == "" {
+		f.Metadata.Name = "imported"
+	}
+	f.Spec.Pools = pools
+	if len(pools) == 0 && c.Role != "" {
+		f.Spec.Pools = []string{c.Role}
+	}
+	for _, x := range c.Files {
+		f.Spec.Files = append(f.Spec.Files, nodeFile(x))
+	}
+	for _, u := range c.Units {
+		n := v1alpha1.NodeUnit{Name: u.Name, State: u.State, Contents: u.Contents}
+		for _, d := range u.Dropins {
+			n.Dropins = append(n.Dropins, v1alpha1.UnitDropin{Name: d.Name, Contents: d.Contents})
+		}
+		f.Spec.Units = append(f.Spec.Units, n)
+	}
+	for _, a := range c.KernelArguments {
+		f.Spec.KernelArguments = append(f.Spec.KernelArguments, v1alpha1.KernelArgument(a))
+	}
+	for user, keys := range c.SSHKeys {
+		f.Spec.SSHAuthorizedKeys = append(f.Spec.SSHAuthorizedKeys, v1alpha1.UserKeys{User: user, Keys: keys})
+	}
+	sort.Slice(f.Spec.SSHAuthorizedKeys, func(i, j int) bool { return f.Spec.SSHAuthorizedKeys[i].User < f.Spec.SSHAuthorizedKeys[j].User })
+	for _, p := range c.Packages {
+		f.Spec.Packages = append(f.Spec.Packages, v1alpha1.PackageName(p))
+	}
+	return f
+}
+
+func nodeFile(x model.ConfigFile) v1alpha1.NodeFile {
+	mode := int32(x.Mode)
+	n := v1alpha1.NodeFile{Path: x.Path, Mode: &mode, Owner: x.Owner, Group: x.Group}
+	text := string(x.Data)
+	if strings.ToValidUTF8(text, "") == text && !strings.ContainsRune(text, 0) {
+		n.Contents = &v1alpha1.FileContents{Inline: &text}
+	} else {
+		n.Contents = &v1alpha1.FileContents{Base64: x.Data}
+	}
+	return n
+}

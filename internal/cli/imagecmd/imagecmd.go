@@ -1,0 +1,275 @@
+// Package imagecmd is the command refit image: OS images without a cluster.
+//
+// Promise: the same base, configuration and name give the same digest as on every
+// other machine; layers of the base are not read where they can be linked or
+// mounted. Standard output is the digest, or with -o json what was done. Inputs:
+// an image, files with NodeConfigs, Ignition or MachineConfigs. Output: an OCI
+// layout or an image in a registry. Caller: internal/cli.
+package imagecmd
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/pipeline/configure"
+	"github.com/refit-dev/refit/internal/pipeline/configure/read"
+	"github.com/refit-dev/refit/internal/registry"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/source/osimage"
+	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/source/placement"
+)
+
+// New makes the command.
+func New(a *cluster.Access) *cobra.Command {
+	c := &cobra.Command{Use: "image", Short: "OS images: a base and a configuration become an image"}
+	c.AddCommand(newBuild(a))
+	return c
+}
+
+// Built is the answer of refit image build.
+type Built struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Digest     string `json:"digest"`
+	Base       string `json:"base"`
+	// Platforms of the image.
+	Platforms []string `json:"platforms"`
+	// Copied bytes of the base; 0 if its layers could be linked or mounted.
+	Copied int64 `json:"copied"`
+	// Added bytes: the layer, configurations and manifests.
+	Added   int64   `json:"added"`
+	Seconds float64 `json:"seconds"`
+	// Placed says where everything went.
+	Placed []placement.Item `json:"placed"`
+}
+
+type buildOptions struct {
+	base, output string
+	configs      []string
+	platforms    []string
+}
+
+func newBuild(a *cluster.Access) *cobra.Command {
+	var o buildOptions
+	c := &cobra.Command{
+		Use: "build --base IMAGE --config FILE... --output TARGET", Short: "Append a configuration to a base image, without a builder", Args: usage.Args(cobra.NoArgs),
+		Long: `Append files, units and kernel arguments of NodeConfigs to a base image and print
+the digest. No builder and no privileges are needed, and the same inputs give the
+same digest.
+
+IMAGE is oci:DIR:TAG, oci-archive:FILE:TAG, or docker://REF; TARGET is oci:DIR:TAG or
+docker://REPOSITORY[:TAG]. Layers of the base are linked from one layout to the
+other, or mounted within a registry; they are not read. Packages and anything else
+that must be run need an OSImage with a Containerfile in a cluster.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			format := cmd.Flag("output-format").Value.String()
+			if err := usage.CheckOutput(format); err != nil {
+				return err
+			}
+			b, err := build(cmd.Context(), &o)
+			if err != nil {
+				return err
+			}
+			if usage.IsTable(format) {
+				for _, i := range b.Placed {
+					fmt.Fprintf(a.Err, "%s: %s %s (%s)\n", i.What, i.Where, i.At, i.Rule)
+				}
+				fmt.Fprintln(a.Out, b.Digest)
+				return nil
+			}
+			return render.Value(a.Out, format, b)
+		},
+	}
+	c.Flags().StringVar(&o.base, "base", "", "the base: oci:DIR:TAG, oci-archive:FILE:TAG or docker://REF")
+	c.Flags().StringArrayVar(&o.configs, "config", nil, "file with NodeConfigs; may be given more than once")
+	c.Flags().StringVar(&o.output, "output", "", "where the image goes: oci:DIR:TAG or docker://REPOSITORY[:TAG]")
+	c.Flags().StringSliceVar(&o.platforms, "platform", nil, "platforms that are taken of the base (default: all)")
+	c.Flags().StringP("output-format", "o", render.Table, "table, json or yaml")
+	return c
+}
+
+func build(ctx context.Context, o *buildOptions) (*Built, error) {
+	start := time.Now()
+	if o.base == "" || o.output == "" || len(o.configs) == 0 {
+		return nil, exit.Usage(errors.New("--base, --config and --output are needed"))
+	}
+	placed, err := configured(ctx, o.configs)
+	if err != nil {
+		return nil, err
+	}
+	root, done, err := openBase(ctx, o.base)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	hash := osimage.Hash(string(mustJSON(placed.Entries)))
+	img, err := appendlayer.Build(ctx, appendlayer.Request{Base: root, Entries: placed.Entries, Platforms: o.platforms, Labels: map[string]string{"dev.refit.config": hash}})
+	if err != nil {
+		return nil, err
+	}
+	b := &Built{APIVersion: "refit.dev/osbuilt/v1", Kind: "OSBuilt", Digest: img.Digest(), Base: root.Name + "@" + root.Desc.Digest.String(), Platforms: img.Platforms, Placed: placed.Items}
+	for _, x := range append(append([]registry.Blob(nil), img.Blobs...), img.Manifests...) {
+		b.Added += int64(len(x.Data))
+	}
+	if b.Copied, err = write(ctx, img, o.output); err != nil {
+		return nil, err
+	}
+	b.Seconds = time.Since(start).Seconds()
+	return b, nil
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings, numbers and bytes
+	}
+	return b
+}
+
+// openBase finds the base; done closes what was opened.
+func openBase(ctx context.Context, at string) (root oci.Root, done func(), err error) {
+	done = func() {}
+	kind, rest, _ := strings.Cut(at, ":")
+	var roots []oci.Root
+	switch kind {
+	case "oci":
+		dir, tag := split(rest)
+		roots, err = oci.OpenLayout(dir, tag)
+	case "oci-archive":
+		file, tag := split(rest)
+		var c io.Closer
+		if roots, c, err = oci.OpenArchive(file, tag); err == nil {
+			done = func() { _ = c.Close() }
+		}
+	case "docker":
+		var r *oci.Registries
+		if r, err = oci.NewRegistries(); err == nil {
+			root, err = r.Open(ctx, strings.TrimPrefix(rest, "//"))
+			return root, done, err
+		}
+	default:
+		return root, done, exit.Usage(fmt.Errorf("--base %s is not known: oci:DIR:TAG, oci-archive:FILE:TAG or docker://REF", at))
+	}
+	if err != nil {
+		return root, done, err
+	}
+	if len(roots) != 1 {
+		return root, done, exit.Usage(fmt.Errorf("%s has %d images: say which with a tag at the end", at, len(roots)))
+	}
+	return roots[0], done, nil
+}
+
+// split DIR:TAG at the first colon behind the last slash before a tag; a tag may be
+// a whole name.
+func split(s string) (dir, tag string) {
+	dir, tag, _ = strings.Cut(s, ":")
+	return dir, tag
+}
+
+func write(ctx context.Context, img *appendlayer.Image, to string) (int64, error) {
+	kind, rest, _ := strings.Cut(to, ":")
+	switch kind {
+	case "oci":
+		dir, tag := split(rest)
+		if tag == "" {
+			return 0, exit.Usage(errors.New("--output oci:DIR needs a tag: oci:DIR:TAG"))
+		}
+		return img.WriteLayout(ctx, dir, tag)
+	case "docker":
+		name := strings.TrimPrefix(rest, "//")
+		return img.Push(ctx, registry.NewWriter(nil, nil), oci.Repository(name), oci.Tag(name))
+	}
+	return 0, exit.Usage(fmt.Errorf("--output %s is not known: oci:DIR:TAG or docker://REPOSITORY[:TAG]", to))
+}
+
+// configured merges and places what the files hold.
+func configured(ctx context.Context, files []string) (placement.Placed, error) {
+	var configs []*v1alpha1.NodeConfig
+	maps := map[string]*corev1.ConfigMap{}
+	for _, f := range files {
+		if err := load(f, &configs, maps); err != nil {
+			return placement.Placed{}, err
+		}
+	}
+	var sources []configure.Source
+	for _, c := range configs {
+		s, err := read.Source(ctx, func(_ context.Context, name string) (*corev1.ConfigMap, error) { return maps[name], nil }, c)
+		if err != nil {
+			return placement.Placed{}, err
+		}
+		sources = append(sources, s)
+	}
+	merged, vs := configure.Merge(sources)
+	placed, more := placement.Place(merged)
+	if vs = append(vs, more...); len(vs) > 0 {
+		var says []string
+		for _, v := range vs {
+			says = append(says, v.Message+"; "+v.Fix)
+		}
+		return placement.Placed{}, exit.With(exit.Blocked, errors.New(strings.Join(says, "\n")))
+	}
+	if len(placed.Packages) > 0 {
+		return placement.Placed{}, exit.With(exit.Blocked, fmt.Errorf("packages (%s) are installed by running something, which this command does not: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
+	}
+	return placed, nil
+}
+
+// load reads the NodeConfigs and ConfigMaps of one file.
+func load(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return exit.Usage(err)
+	}
+	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return exit.Usage(fmt.Errorf("%s: %w", file, err))
+		}
+		if len(bytes.TrimSpace(doc)) == 0 {
+			continue
+		}
+		var head struct{ Kind string }
+		if err := sigsyaml.Unmarshal(doc, &head); err != nil {
+			return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
+		}
+		switch head.Kind {
+		case "NodeConfig":
+			c := &v1alpha1.NodeConfig{}
+			if err := sigsyaml.UnmarshalStrict(doc, c); err != nil {
+				return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
+			}
+			*configs = append(*configs, c)
+		case "ConfigMap":
+			m := &corev1.ConfigMap{}
+			if err := sigsyaml.Unmarshal(doc, m); err != nil {
+				return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
+			}
+			maps[m.Name] = m
+		default:
+			return exit.Usage(fmt.Errorf("%s, document %d: kind %q is neither NodeConfig nor ConfigMap; refit config import makes a NodeConfig of Ignition and MachineConfigs", file, n, head.Kind))
+		}
+	}
+}

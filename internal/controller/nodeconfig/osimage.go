@@ -1,0 +1,190 @@
+package nodeconfig
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/configure"
+	"github.com/refit-dev/refit/internal/source/disruption"
+	"github.com/refit-dev/refit/internal/source/placement"
+)
+
+// poolImage is the image that a pool's nodes are to boot.
+type poolImage struct {
+	// image is repository@sha256:..., empty while there is none.
+	image string
+	// arguments that the image was made with.
+	arguments []string
+	// finished: nobody builds it, so its kernel arguments are not ours.
+	finished bool
+}
+
+// gatherImages reads which image every pool has. An image is told with the kernel
+// arguments it was made with, so that the two change together.
+func (r *Reconciler) gatherImages(ctx context.Context, w *world) error {
+	w.images = map[string]*poolImage{}
+	if !slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool { return p.Spec.OSImage != "" }) {
+		return nil
+	}
+	var images v1alpha1.OSImageList
+	var contents v1alpha1.ContentList
+	if err := r.Client.List(ctx, &images); err != nil {
+		return err
+	}
+	if err := r.Client.List(ctx, &contents); err != nil {
+		return err
+	}
+	made := map[string]*v1alpha1.Content{}
+	for i := range contents.Items {
+		made[contents.Items[i].Name] = &contents.Items[i]
+	}
+	for i := range images.Items {
+		o := &images.Items[i]
+		for _, p := range o.Status.Pools {
+			if pool := w.pool(p.Name); pool == nil || pool.Spec.OSImage != o.Name {
+				continue
+			}
+			image := &poolImage{image: p.Image, finished: o.Spec.Image != ""}
+			if c := made[p.Content]; c != nil {
+				config, err := placement.Open([]byte(c.Data))
+				if err != nil {
+					return fmt.Errorf("Content %s: %w", c.Name, err)
+				}
+				if config.OS != nil {
+					image.arguments = config.OS.KernelArguments
+				}
+			}
+			w.images[p.Name] = image
+		}
+	}
+	return nil
+}
+
+// poolOf is the one pool that a node is in, empty if it is in none or in two.
+func (w *world) poolOf(n *corev1.Node) string {
+	found := ""
+	for i := range w.pools {
+		if !selects(&w.pools[i].Spec.NodeSelector, n.Labels) {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = w.pools[i].Name
+	}
+	return found
+}
+
+func (w *world) pool(name string) *v1alpha1.UpdatePool {
+	for i := range w.pools {
+		if w.pools[i].Name == name {
+			return &w.pools[i]
+		}
+	}
+	return nil
+}
+
+// Rules of a pool; nil has none.
+func Rules(p *v1alpha1.UpdatePool) []disruption.Rule {
+	if p == nil {
+		return nil
+	}
+	var out []disruption.Rule
+	for _, r := range p.Spec.Disruption {
+		rule := disruption.Rule{Files: r.Files, Units: r.Units, SSHKeys: r.SSHKeys}
+		for _, a := range r.Actions {
+			rule.Actions = append(rule.Actions, disruption.Action{Type: disruption.Type(a.Type), Unit: a.Unit})
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+// Assign says what changes cost by the rules of a pool, where the NodeConfigs do
+// not. Without rules and OSImage the sources are as they were.
+func Assign(p *v1alpha1.UpdatePool, sources []configure.Source) []configure.Source {
+	if p == nil || p.Spec.OSImage == "" && len(p.Spec.Disruption) == 0 {
+		return sources
+	}
+	rules := Rules(p)
+	out := slices.Clone(sources)
+	for i := range out {
+		files, units := slices.Clone(out[i].Files), slices.Clone(out[i].Units)
+		for j := range files {
+			files[j] = disruption.AssignFile(rules, files[j])
+		}
+		for j := range units {
+			units[j].Disruption = disruption.AssignUnit(rules, units[j].Name, units[j].Disruption)
+		}
+		out[i].Files, out[i].Units = files, units
+	}
+	return out
+}
+
+// ForPool reports whether a NodeConfig is for every node of a pool: what goes into
+// an image is.
+func ForPool(c *v1alpha1.NodeConfig, pool string) bool {
+	if !c.DeletionTimestamp.IsZero() || c.Spec.NodeSelector != nil {
+		return false
+	}
+	return len(c.Spec.Pools) == 0 || slices.Contains(c.Spec.Pools, pool)
+}
+
+// withImage adds the pool's OS image to a configuration, and takes out what only
+// the image brings.
+func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeConfig) (model.NodeConfig, []model.Verdict) {
+	if p == nil || p.Spec.OSImage == "" {
+		return c, noImage(c)
+	}
+	if vs := w.onlyOfPool(p, names); len(vs) > 0 {
+		return model.NodeConfig{}, vs
+	}
+	if vs := disruption.Check("UpdatePool/"+p.Name, Rules(p)); len(vs) > 0 {
+		return model.NodeConfig{}, vs
+	}
+	c.Packages = nil
+	c.Files = slices.DeleteFunc(slices.Clone(c.Files), func(f model.ConfigFile) bool {
+		return strings.HasPrefix(f.Path, "/usr/") && !strings.HasPrefix(f.Path, "/usr/local/")
+	})
+	image := w.images[p.Name]
+	if image == nil || image.image == "" {
+		c.OS = nil // its arguments come with the first image
+		return c, nil
+	}
+	os := &model.ConfigOS{Image: image.image, KernelArguments: image.arguments}
+	if image.finished && c.OS != nil {
+		os.KernelArguments = c.OS.KernelArguments
+	}
+	c.OS, c.Version = os, model.ConfigVersion
+	return c, nil
+}
+
+// noImage: packages have no other way to a node.
+func noImage(c model.NodeConfig) []model.Verdict {
+	if len(c.Packages) == 0 {
+		return nil
+	}
+	return []model.Verdict{{Reason: v1alpha1.ReasonConfigInvalid, Message: "packages " + strings.Join(c.Packages, ", ") + " are wanted on nodes whose pool has no OSImage, and nothing installs packages on a node that runs",
+		Fix: "name an OSImage in the UpdatePool, or install them another way"}}
+}
+
+// onlyOfPool: what comes with an image is the same on every node of the pool.
+func (w *world) onlyOfPool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
+	var out []model.Verdict
+	for i := range w.configs {
+		c := &w.configs[i]
+		if !slices.Contains(names, c.Name) || ForPool(c, p.Name) || len(c.Spec.KernelArguments)+len(c.Spec.Packages) == 0 {
+			continue
+		}
+		out = append(out, model.Verdict{Reason: v1alpha1.ReasonConfigInvalid, Object: "NodeConfig/" + c.Name,
+			Message: fmt.Sprintf("NodeConfig %s has kernel arguments or packages for some nodes of pool %s, whose nodes share the image of OSImage %s", c.Name, p.Name, p.Spec.OSImage),
+			Fix:     "select by spec.pools instead of spec.nodeSelector"})
+	}
+	return out
+}

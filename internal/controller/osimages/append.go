@@ -1,0 +1,93 @@
+package osimages
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/registry"
+	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/source/placement"
+)
+
+// materials of a build.
+type materials struct {
+	placed     placement.Placed
+	pull, push *registry.Keys
+}
+
+// materials reads what a build is made of. What is missing is a user's fault.
+func (r *Builds) materials(ctx context.Context, b *v1alpha1.OSBuild, o *v1alpha1.OSImage) (materials, result, error) {
+	var m materials
+	var c v1alpha1.Content
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: b.Spec.Content}, &c)
+	if apierrors.IsNotFound(err) || err == nil && v1alpha1.ContentName(v1alpha1.ContentOSConfig, c.Data) != c.Name {
+		return m, result{user: "the configuration " + b.Spec.Content + " is gone, or is not what its name says"}, nil
+	}
+	if err != nil {
+		return m, result{}, err
+	}
+	config, err := placement.Open([]byte(c.Data))
+	if err != nil {
+		return m, result{user: err.Error()}, nil
+	}
+	placed, vs := placement.Place(config)
+	if len(vs) > 0 {
+		return m, result{user: vs[0].Message}, nil
+	}
+	m.placed = placed
+	for _, k := range []struct {
+		of   *v1alpha1.PullSecret
+		into **registry.Keys
+	}{{pullSecret(&o.Spec), &m.pull}, {pushSecret(&o.Spec), &m.push}} {
+		keys, problem, err := keysOf(ctx, r.Live, k.of)
+		if err != nil || problem != "" {
+			return m, result{user: problem}, err
+		}
+		*k.into = keys
+	}
+	return m, result{}, nil
+}
+
+// nobody has no credentials: the controller has no files of a person's.
+type nobody struct{}
+
+func (nobody) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
+
+// append makes and pushes the base with the configuration.
+func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, repository, tag string) (result, error) {
+	var chain authn.Keychain = nobody{}
+	if m.pull != nil {
+		chain = m.pull
+	}
+	from, err := oci.NewRegistriesWith(chain, r.Over)
+	if err != nil {
+		return result{}, err
+	}
+	root, err := from.Open(ctx, b.Spec.Base)
+	if err != nil {
+		return fault("base", err), ctx.Err()
+	}
+	labels := map[string]string{"dev.refit.os-image": b.Spec.OSImage, "dev.refit.os-build": b.Name, "dev.refit.config": b.Spec.Config}
+	img, err := appendlayer.Build(ctx, appendlayer.Request{Base: root, Entries: m.placed.Entries, Labels: labels, Platforms: b.Spec.Platforms})
+	if err != nil {
+		return fault("append build", err), ctx.Err()
+	}
+	keys := m.push
+	if keys == nil {
+		keys = &registry.Keys{}
+	}
+	copied, err := img.Push(ctx, registry.NewWriter(keys, r.Over), repository, tag)
+	if err != nil {
+		return fault(fmt.Sprintf("push to %s", repository), err), ctx.Err()
+	}
+	platforms := slices.Clone(img.Platforms)
+	slices.Sort(platforms)
+	return result{digest: img.Digest(), platforms: platforms, copied: copied}, nil
+}

@@ -1,0 +1,245 @@
+package osimages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/configure"
+	"github.com/refit-dev/refit/internal/registry"
+	"github.com/refit-dev/refit/internal/source/disruption"
+	"github.com/refit-dev/refit/internal/source/osimage"
+	"github.com/refit-dev/refit/internal/source/placement"
+)
+
+// world is everything that is looked at.
+type world struct {
+	now      time.Time
+	images   []v1alpha1.OSImage
+	builds   []v1alpha1.OSBuild
+	pools    []v1alpha1.UpdatePool
+	configs  []v1alpha1.NodeConfig
+	sources  map[string]configure.Source
+	contents map[string]*v1alpha1.Content // of type osconfig
+}
+
+func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+	var images v1alpha1.OSImageList
+	var builds v1alpha1.OSBuildList
+	var pools v1alpha1.UpdatePoolList
+	var configs v1alpha1.NodeConfigList
+	var contents v1alpha1.ContentList
+	for _, l := range []client.ObjectList{&images, &builds, &pools, &configs} {
+		if err := r.Live.List(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.Live.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return nil, err
+	}
+	w := &world{now: r.Now(), images: images.Items, builds: builds.Items, pools: pools.Items, configs: configs.Items, contents: map[string]*v1alpha1.Content{}}
+	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
+	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
+	for i := range contents.Items {
+		if c := &contents.Items[i]; c.Type == v1alpha1.ContentOSConfig {
+			w.contents[c.Name] = c
+		}
+	}
+	if len(w.images) == 0 {
+		return w, nil
+	}
+	var err error
+	w.sources, err = nodeconfig.Sources(ctx, r.Live, w.configs)
+	return w, err
+}
+
+// wish is what one pool wants of its OSImage, and what is to be done.
+type wish struct {
+	image  *v1alpha1.OSImage
+	pool   *v1alpha1.UpdatePool
+	before v1alpha1.OSImagePool
+	config model.NodeConfig
+	placed placement.Placed
+	inputs osimage.Inputs
+	// data of the Content with the configuration.
+	data string
+	// refused says why no image can be made.
+	refused  string
+	decision osimage.Decision
+}
+
+// wishes of all pools that name an OSImage.
+func (w *world) wishes(o *v1alpha1.OSImage, about base, text containerfile) []*wish {
+	var out []*wish
+	for i := range w.pools {
+		p := &w.pools[i]
+		if p.Spec.OSImage != o.Name || !p.DeletionTimestamp.IsZero() {
+			continue
+		}
+		x := &wish{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name}}
+		for _, b := range o.Status.Pools {
+			if b.Name == p.Name {
+				x.before = b
+			}
+		}
+		w.fill(x, about, text)
+		out = append(out, x)
+	}
+	return out
+}
+
+// fill makes the inputs of a pool's build, or says why there can be none.
+func (w *world) fill(x *wish, about base, text containerfile) {
+	var sources []configure.Source
+	for i := range w.configs {
+		if c := &w.configs[i]; nodeconfig.ForPool(c, x.pool.Name) {
+			sources = append(sources, w.sources[c.Name])
+		}
+	}
+	vs := disruption.Check("UpdatePool/"+x.pool.Name, nodeconfig.Rules(x.pool))
+	if len(vs) == 0 {
+		x.config, vs = configure.Merge(nodeconfig.Assign(x.pool, sources))
+	}
+	if len(vs) == 0 {
+		x.placed, vs = placement.Place(x.config)
+	}
+	var problems []string
+	for _, v := range vs {
+		problems = append(problems, v.Message)
+	}
+	problems = append(problems, about.problem, text.problem)
+	x.refused = strings.Join(slices.DeleteFunc(problems, func(s string) bool { return s == "" }), "; ")
+	if x.refused != "" {
+		return
+	}
+	x.data = string(placement.Seal(x.config))
+	x.inputs = osimage.Inputs{OSImage: x.image.Name, Base: about.ref, Config: osimage.Hash(entriesText(x.placed.Entries)), Containerfile: text.text, Packages: x.placed.Packages,
+		Repository: x.image.Spec.Repository, Platforms: x.image.Spec.Platforms}
+	if b, _ := x.inputs.Choose(); b == osimage.Containerfile && x.image.Spec.Build == nil {
+		x.refused = "packages are wanted (" + strings.Join(x.placed.Packages, ", ") + "), and spec.build.image does not say with which image they are installed"
+	}
+}
+
+func entriesText(entries []placement.Entry) string {
+	b, err := json.Marshal(entries)
+	if err != nil {
+		panic(err) // strings, numbers and bytes
+	}
+	return string(b)
+}
+
+// buildsOf an OSImage, as values. A namesake's that was deleted do not count.
+func (w *world) buildsOf(o *v1alpha1.OSImage) []osimage.Build {
+	var out []osimage.Build
+	for i := range w.builds {
+		if b := &w.builds[i]; b.Spec.OSImageUID == string(o.UID) {
+			out = append(out, buildOf(b))
+		}
+	}
+	return out
+}
+
+func buildOf(b *v1alpha1.OSBuild) osimage.Build {
+	phase := osimage.Phase(b.Status.Phase)
+	if phase == "" {
+		phase = osimage.Prepared
+	}
+	return osimage.Build{Name: b.Name, Phase: phase, Digest: b.Status.Digest, Message: b.Status.Log, Made: b.CreationTimestamp.Time, Going: !b.DeletionTimestamp.IsZero(),
+		Inputs: osimage.Inputs{OSImage: b.Spec.OSImage, Base: b.Spec.Base, Config: b.Spec.Config, Containerfile: b.Spec.Containerfile, Packages: b.Spec.Packages, Repository: b.Spec.Repository, Platforms: b.Spec.Platforms}}
+}
+
+// live reports whether the pool's image differs from what is wanted only in what is
+// changed without a reboot, and in what.
+func (w *world) live(x *wish, builds []osimage.Build) (is bool, why string) {
+	i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.before.Build })
+	content := w.contents[x.before.Content]
+	if i < 0 || content == nil {
+		return false, ""
+	}
+	for _, d := range x.inputs.Differs(builds[i].Inputs) {
+		if d != "configuration" {
+			return false, ""
+		}
+	}
+	old, err := placement.Open([]byte(content.Data))
+	if err != nil {
+		return false, ""
+	}
+	a := disruption.Decide(nodeconfig.Rules(x.pool), disruption.Changes(old, x.config))
+	if a.Reboots() {
+		return false, ""
+	}
+	var says []string
+	for _, b := range a.Because {
+		var do []string
+		for _, y := range b.Actions {
+			do = append(do, y.String())
+		}
+		says = append(says, fmt.Sprintf("%s (%s)", b.Change, strings.Join(do, ", ")))
+	}
+	return true, "without a reboot nodes get " + strings.Join(says, "; ")
+}
+
+// base of an OSImage as it is now.
+type base struct {
+	ref, problem string
+	// away: it is not known now, which is no problem that a person mends.
+	away *registry.Failure
+}
+
+// containerfile of an OSImage.
+type containerfile struct{ text, problem string }
+
+// resolve finds the base's digest.
+func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage) (base, error) {
+	spec := o.Spec.Base
+	if spec.Track == nil {
+		return base{ref: spec.Image}, nil
+	}
+	keys, problem, err := r.keys(ctx, pullSecret(&o.Spec))
+	if err != nil || problem != "" {
+		return base{problem: problem}, err
+	}
+	i := strings.LastIndex(spec.Image, ":")
+	repository, tag := spec.Image[:i], spec.Image[i+1:]
+	digest, err := r.Poller.Digest(ctx, registry.Place{Repository: repository, Keys: keys}, tag, trackEvery)
+	var f *registry.Failure
+	switch {
+	case err == nil:
+		return base{ref: repository + "@" + digest}, nil
+	case errors.As(err, &f) && (f.Kind == registry.Away || f.Kind == registry.Limited):
+		return base{ref: o.Status.Base, away: f}, nil // the last one that is known
+	case errors.As(err, &f):
+		return base{problem: "base " + spec.Image + ": " + f.Error()}, nil
+	}
+	return base{}, err
+}
+
+// text of the Containerfile, checked.
+func (r *Reconciler) text(ctx context.Context, o *v1alpha1.OSImage) (containerfile, error) {
+	c := o.Spec.Containerfile
+	if c == nil {
+		return containerfile{}, nil
+	}
+	out := containerfile{text: c.Inline}
+	if c.ConfigMap != nil {
+		var err error
+		if out, err = r.fromConfigMap(ctx, c.ConfigMap); err != nil || out.problem != "" {
+			return out, err
+		}
+	}
+	if problems := osimage.Check(out.text).Problems; len(problems) > 0 {
+		out.problem = "Containerfile: " + strings.Join(problems, "; ")
+	}
+	return out, nil
+}

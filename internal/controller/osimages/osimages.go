@@ -1,0 +1,247 @@
+package osimages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/registry"
+	"github.com/refit-dev/refit/internal/source/osimage"
+)
+
+const (
+	// settle is how long events are collected before everything is looked at.
+	settle = 300 * time.Millisecond
+	// busyEvery is how often it is looked at while something builds.
+	busyEvery = 2 * time.Second
+	// recheck is how often it is looked at without an event: ConfigMaps and
+	// registries are not watched.
+	recheck = 30 * time.Second
+	// trackEvery is how old the digest of a base that is followed may be.
+	trackEvery = time.Minute
+	// hasEvery is how long the answer counts that an image is there.
+	hasEvery = 10 * time.Minute
+)
+
+// Reconciler looks at all OSImages at once.
+type Reconciler struct {
+	Client client.Client
+	// Live reads past the cache: a build that was just made must be seen.
+	Live   client.Reader
+	Poller *registry.Poller
+	// Over is how registries are reached; nil is the usual way.
+	Over http.RoundTripper
+	// Now is the clock.
+	Now func() time.Time
+
+	mu sync.Mutex
+	// has is what registries said of images. To lose it costs one question.
+	has map[string]answer
+}
+
+type answer struct {
+	what osimage.Answer
+	at   time.Time
+}
+
+// Setup registers the reconciler, and the one of builds, with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	all := fleet.Whole("osimages", settle)
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	err := ctrl.NewControllerManagedBy(mgr).Named("osimages").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
+		Watches(&v1alpha1.OSImage{}, all, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&v1alpha1.OSBuild{}, all).
+		Watches(&v1alpha1.UpdatePool{}, all, changed).
+		Watches(&v1alpha1.NodeConfig{}, all, changed).
+		Complete(r)
+	if err != nil {
+		return err
+	}
+	b := &Builds{Client: r.Client, Live: r.Live, Over: r.Over, Now: r.Now}
+	return b.Setup(mgr)
+}
+
+// Reconcile looks at everything and writes what differs.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	w, err := r.gather(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(w.images)+len(w.builds) == 0 {
+		return ctrl.Result{}, nil
+	}
+	var errs []error
+	busy := false
+	for i := range w.images {
+		again, err := r.image(ctx, w, &w.images[i])
+		busy = busy || again
+		errs = append(errs, err)
+	}
+	errs = append(errs, r.sweep(ctx, w))
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	if busy {
+		return ctrl.Result{RequeueAfter: busyEvery}, nil
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// image looks at one OSImage; again says that it is to be looked at soon.
+func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (again bool, err error) {
+	if !o.DeletionTimestamp.IsZero() {
+		return false, nil // its builds go with it
+	}
+	if o.Spec.Image != "" {
+		return false, r.finished(ctx, w, o)
+	}
+	about, err := r.resolve(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	text, err := r.text(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	if about.ref == "" && about.problem == "" {
+		return true, r.writeStatus(ctx, w, o, about, nil) // nothing is known of the base yet
+	}
+	builds := w.buildsOf(o)
+	wishes := w.wishes(o, about, text)
+	for _, x := range wishes {
+		if err := r.decide(ctx, w, x, builds); err != nil {
+			return false, err
+		}
+		again = again || !slices.Contains([]osimage.Verb{osimage.Use, osimage.Keep, osimage.Stuck}, x.decision.Verb)
+	}
+	if err := r.act(ctx, w, o, wishes, builds); err != nil {
+		return false, err
+	}
+	return again, r.writeStatus(ctx, w, o, about, wishes)
+}
+
+// decide asks the registry if the decision needs it.
+func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build) error {
+	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused}
+	asked := x.image.Annotations[v1alpha1.AnnotationRebuild]
+	s.Again = asked != "" && asked != x.image.Status.Rebuilt
+	if x.refused == "" {
+		s.Live, s.LiveWhy = w.live(x, builds)
+	}
+	x.decision = osimage.Decide(s)
+	if x.decision.Verb != osimage.Ask {
+		return nil
+	}
+	i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.decision.Build })
+	var err error
+	if s.Registry, err = r.ask(ctx, x.image, builds[i]); err != nil {
+		return err
+	}
+	x.decision = osimage.Decide(s)
+	return nil
+}
+
+// ask the registry whether a build's image is still there.
+func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Build) (osimage.Answer, error) {
+	ref := b.Inputs.Repository + "@" + b.Digest
+	r.mu.Lock()
+	known, ok := r.has[ref]
+	r.mu.Unlock()
+	if ok && known.what == osimage.Present && r.Now().Sub(known.at) < hasEvery {
+		return known.what, nil
+	}
+	keys, problem, err := r.keys(ctx, pushSecret(&o.Spec))
+	if err != nil {
+		return "", err
+	}
+	if problem != "" {
+		return osimage.Denied, nil
+	}
+	there, err := registry.NewWriter(keys, r.Over).Has(ctx, b.Inputs.Repository, b.Digest)
+	what := osimage.Absent
+	var f *registry.Failure
+	switch {
+	case errors.As(err, &f) && f.Kind == registry.Denied:
+		what = osimage.Denied
+	case err != nil:
+		what = osimage.Away
+	case there:
+		what = osimage.Present
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.has == nil {
+		r.has = map[string]answer{}
+	}
+	r.has[ref] = answer{what, r.Now()}
+	return what, nil
+}
+
+func pullSecret(s *v1alpha1.OSImageSpec) *v1alpha1.PullSecret {
+	if s.Base != nil && s.Base.PullSecret != nil {
+		return s.Base.PullSecret
+	}
+	return s.Secret
+}
+
+func pushSecret(s *v1alpha1.OSImageSpec) *v1alpha1.PullSecret {
+	if s.PushSecret != nil {
+		return s.PushSecret
+	}
+	return s.Secret
+}
+
+func (r *Reconciler) keys(ctx context.Context, ref *v1alpha1.PullSecret) (k *registry.Keys, problem string, err error) {
+	return keysOf(ctx, r.Live, ref)
+}
+
+// keysOf reads a Secret; a problem is one that a person mends.
+func keysOf(ctx context.Context, live client.Reader, ref *v1alpha1.PullSecret) (k *registry.Keys, problem string, err error) {
+	if ref == nil {
+		return nil, "", nil
+	}
+	var s corev1.Secret
+	err = live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: ref.Name}, &s)
+	if apierrors.IsNotFound(err) {
+		return nil, "there is no Secret " + ref.Name + " in namespace " + v1alpha1.SystemNamespace, nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read the Secret %s: %w", ref.Name, err)
+	}
+	k, err = registry.ParseKeys(s.Data[corev1.DockerConfigJsonKey])
+	if err != nil {
+		return nil, "Secret " + ref.Name + ": " + err.Error(), nil
+	}
+	return k, "", nil
+}
+
+func (r *Reconciler) fromConfigMap(ctx context.Context, ref *v1alpha1.ConfigMapKey) (containerfile, error) {
+	var cm corev1.ConfigMap
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: ref.Name}, &cm)
+	if apierrors.IsNotFound(err) {
+		return containerfile{problem: "there is no ConfigMap " + ref.Name + " in namespace " + v1alpha1.NodesNamespace}, nil
+	}
+	if err != nil {
+		return containerfile{}, fmt.Errorf("read ConfigMap %s: %w", ref.Name, err)
+	}
+	text, ok := cm.Data[ref.Key]
+	if !ok || strings.TrimSpace(text) == "" {
+		return containerfile{problem: "ConfigMap " + ref.Name + " has no text under " + ref.Key}, nil
+	}
+	return containerfile{text: text}, nil
+}

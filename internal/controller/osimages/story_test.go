@@ -1,0 +1,321 @@
+//go:build linux
+
+package osimages
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/source/osimage/buildjob"
+)
+
+// A pool's configuration becomes an image; what needs no reboot does not; going
+// back is no build; a paused pool builds (R2.42, R2.43, R2.46, R2.56, R2.120).
+func TestAppendBuild(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.osImage(), pool(), config())
+	o := w.work()
+	first := w.pool(o)
+	if c := ready(o); c.Status != metav1.ConditionTrue || first.State != "Use" || first.Build != first.Wanted || !strings.HasPrefix(first.Image, w.reg.Ref("os/edge@sha256:")) || first.Placed["image kargs.d"] != 1 {
+		t.Fatalf("%+v %+v", c, first)
+	}
+	b := w.build(first.Build)
+	if b.Status.Phase != v1alpha1.BuildSucceeded || b.Status.Copied != 0 || b.Status.EndedAt == nil || b.Spec.Builder != "Append" || b.Spec.BuilderWhy == "" || fmt.Sprint(b.Status.Platforms) != "[linux/amd64]" {
+		t.Errorf("%+v", b)
+	}
+	rs, err := oci.NewRegistries()
+	w.must(err)
+	root, err := rs.Open(t.Context(), first.Image)
+	w.must(err)
+	if _, err := oci.Walk(t.Context(), root, nil); err != nil {
+		t.Error("the image is not whole:", err)
+	}
+
+	// A file whose change needs a reload is written by the agents: no build.
+	w.say(func(s *v1alpha1.NodeConfigSpec) { s.Files = []v1alpha1.NodeFile{inline("/etc/sysctl.d/9.conf", "a=1")} })
+	o = w.work()
+	if p := w.pool(o); p.State != "Keep" || p.Image != first.Image || len(w.all()) != 1 || !strings.Contains(p.Message, "file /etc/sysctl.d/9.conf (Reload systemd-sysctl.service)") || ready(o).Status != metav1.ConditionTrue {
+		t.Errorf("%+v, %d builds", p, len(w.all()))
+	}
+	// One that no rule speaks of needs a reboot, and so an image.
+	w.say(func(s *v1alpha1.NodeConfigSpec) { s.Files = append(s.Files, inline("/etc/unknown.conf", "x")) })
+	second := w.pool(w.work())
+	if second.State != "Use" || second.Image == first.Image || len(w.all()) != 2 || !strings.Contains(w.build(second.Build).Spec.Why, "changed since "+first.Build+": configuration") {
+		t.Errorf("%+v %+v", second, w.build(second.Build).Spec)
+	}
+	// Back: the image is there, and nothing is built.
+	w.reg.Requests()
+	w.say(func(s *v1alpha1.NodeConfigSpec) { s.Files = nil })
+	if p := w.pool(w.work()); p.Image != first.Image || p.Build != first.Build || len(w.all()) != 2 {
+		t.Errorf("%+v", p)
+	}
+	for _, r := range w.reg.Requests() {
+		if r.Method != "HEAD" && r.Method != "GET" {
+			t.Errorf("going back wrote to the registry: %+v", r)
+		}
+	}
+	// It vanished from the registry: the same build is made again, to the same digest.
+	_, digest, _ := strings.Cut(first.Image, "@")
+	w.reg.Delete("os/edge", digest)
+	w.now = w.now.Add(hasEvery)
+	if p := w.pool(w.work()); p.Image != first.Image || p.Build != first.Build {
+		t.Errorf("%+v", p)
+	}
+	if w.build(first.Build).UID == b.UID {
+		t.Error("it was not made again")
+	}
+}
+
+// Inputs that change while a build runs interrupt it; what ended does not change
+// any more; a controller that was cut off finds its build (R2.45, R2.57, R2.70).
+func TestInterrupted(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.osImage(), pool(), config())
+	old := w.pool(w.look()).Wanted
+	w.say(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
+	o := w.look()
+	b := w.build(old)
+	if b.Status.Phase != v1alpha1.BuildInterrupted || b.Status.EndedAt == nil || ready(o).Reason != v1alpha1.ReasonImageBuilding || len(w.all()) != 2 {
+		t.Fatalf("%+v %+v", b.Status, ready(o))
+	}
+	w.make()
+	if got := w.build(old).Status; got.Phase != v1alpha1.BuildInterrupted || got.Digest != "" {
+		t.Errorf("an interrupted build was made: %+v", got)
+	}
+	b.Status.Phase = v1alpha1.BuildSucceeded
+	if err := w.admin.Status().Update(context.Background(), b); err == nil || !strings.Contains(err.Error(), "does not change any more") {
+		t.Errorf("an end can be changed: %v", err)
+	}
+	b = w.build(old)
+	b.Spec.Base = "x/y@sha256:" + strings.Repeat("0", 64)
+	if err := w.admin.Update(context.Background(), b); err == nil || !strings.Contains(err.Error(), "named by the hash") {
+		t.Errorf("inputs can be changed: %v", err)
+	}
+	// The old inputs come back: its build is made again.
+	w.work()
+	w.say(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"quiet"} })
+	if p := w.pool(w.work()); p.Build != old || p.State != "Use" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func refuse(status int) func(*http.Request) *http.Response {
+	return func(*http.Request) *http.Response {
+		return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(nil))}
+	}
+}
+
+// Absent, denied and away are told apart; what passes is tried again, what does not
+// fails at once (R2.44, R2.47, R2.74).
+func TestFaults(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.osImage(), pool(), config())
+	good := w.pool(w.work())
+
+	w.now = w.now.Add(hasEvery)
+	w.door.instead = refuse(http.StatusForbidden)
+	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryDenies || w.pool(o).Image != good.Image {
+		t.Errorf("denied: %+v", ready(o))
+	}
+	w.door.instead = nil
+	w.reg.Stop()
+	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryAway || w.pool(o).Image != good.Image || len(w.all()) != 1 {
+		t.Errorf("away: %+v", ready(o))
+	}
+	// A build while the registry is away is tried four times, and the old image stays.
+	w.say(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
+	w.look()
+	for i := range tries {
+		w.make()
+		b := w.build(w.pool(w.look()).Wanted)
+		if failed := b.Status.Phase == v1alpha1.BuildFailed; failed != (i == tries-1) || b.Status.Attempts != int32(i+1) || b.Status.Log == "" {
+			t.Fatalf("try %d: %+v", i+1, b.Status)
+		}
+	}
+	o := w.look()
+	if c := ready(o); c.Reason != v1alpha1.ReasonImageBuildFailed || w.pool(o).Image != good.Image || w.pool(o).State != "Stuck" {
+		t.Errorf("failed: %+v", c)
+	}
+	// The registry is back, and a person asks for it again, once.
+	w.reg.Resume()
+	if p := w.pool(w.work()); p.State != "Stuck" {
+		t.Errorf("it is tried for ever: %+v", p)
+	}
+	o.Annotations = map[string]string{v1alpha1.AnnotationRebuild: "1"}
+	w.must(w.admin.Update(context.Background(), o))
+	if p := w.pool(w.work()); p.State != "Use" || p.Image == good.Image {
+		t.Errorf("asked again: %+v", p)
+	}
+	// A base that is not there fails at once.
+	var image v1alpha1.OSImage
+	w.must(w.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &image))
+	image.Spec.Base.Image = w.reg.Ref("os/base@sha256:" + strings.Repeat("0", 64))
+	w.must(w.admin.Update(context.Background(), &image))
+	o = w.work()
+	if b := w.build(w.pool(o).Wanted); b.Status.Phase != v1alpha1.BuildFailed || b.Status.Attempts != 0 || !strings.Contains(b.Status.Log, "base") {
+		t.Errorf("%+v", b.Status)
+	}
+}
+
+// A base that is followed moves, and the pool's image with it (R2.12, R2.41).
+func TestFollowedBase(t *testing.T) {
+	w := newWorld(t)
+	yes := true
+	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) { s.Base.Image, s.Base.Track = w.reg.Ref("os/base:9"), &yes }), pool(), config())
+	o := w.work()
+	first := w.pool(o)
+	if o.Status.Base != w.reg.Ref("os/base@"+w.base) || first.State != "Use" {
+		t.Fatalf("%+v", o.Status)
+	}
+	newer := w.pushBase("9.1")
+	w.now = w.now.Add(trackEvery)
+	o = w.work()
+	p := w.pool(o)
+	if o.Status.Base != w.reg.Ref("os/base@"+newer) || p.Image == first.Image || !strings.Contains(w.build(p.Build).Spec.Why, ": base") {
+		t.Errorf("%+v %+v", o.Status, w.build(p.Build).Spec)
+	}
+	// It is away: the last one that is known counts, and it is said.
+	w.reg.Stop()
+	w.now = w.now.Add(trackEvery)
+	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryAway || w.pool(o).Image != p.Image {
+		t.Errorf("%+v %+v", ready(o), w.pool(o))
+	}
+}
+
+// What nodes have, want or go back to stays; the rest goes, image and build (R2.83,
+// R2.84).
+func TestGarbage(t *testing.T) {
+	w := newWorld(t)
+	none := int32(0)
+	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) { s.Keep = &none }), pool(), config())
+	var digests []string
+	for i := range 3 {
+		w.say(func(s *v1alpha1.NodeConfigSpec) {
+			s.KernelArguments = []v1alpha1.KernelArgument{v1alpha1.KernelArgument(fmt.Sprint("n=", i))}
+		})
+		w.look()
+		w.make()
+		o := w.look()
+		_, d, _ := strings.Cut(w.pool(o).Image, "@")
+		digests = append(digests, d)
+		if i == 0 {
+			w.secretNode("n1", map[string]string{"os/rollback": d})
+		}
+	}
+	w.work()
+	there := map[string]bool{}
+	for _, b := range w.all() {
+		there[b.Status.Digest] = true
+	}
+	if !there[digests[0]] || there[digests[1]] || !there[digests[2]] {
+		t.Errorf("kept %v of %v", there, digests)
+	}
+	for i, want := range []bool{true, false, true} {
+		_, err := oci.NewRegistries()
+		w.must(err)
+		if got := w.has(digests[i]); got != want {
+			t.Errorf("image %d is there: %v", i, got)
+		}
+	}
+}
+
+// A Containerfile is built by a Job; whose fault it is when it fails, and the end of
+// the log, are in the OSBuild (R2.28, R2.47, R2.48, R2.73).
+func TestContainerfile(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) {
+		s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM fedora:41\n"}
+		s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/buildah@sha256:" + strings.Repeat("a", 64)}
+	}), pool(), config(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	o := w.work()
+	if c := ready(o); c.Reason != v1alpha1.ReasonOSImageInvalid || !strings.Contains(c.Message, "does not come from configs") || len(w.all()) != 0 {
+		t.Fatalf("a build was spent on a Containerfile that cannot be: %+v", c)
+	}
+	o.Spec.Containerfile.Inline = "FROM configs AS final\nRUN false\n"
+	w.must(w.admin.Update(context.Background(), o))
+	o = w.work()
+	b := w.build(w.pool(o).Wanted)
+	key := client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: b.Name}
+	var job batchv1.Job
+	var files corev1.ConfigMap
+	w.must(w.admin.Get(context.Background(), key, &job))
+	w.must(w.admin.Get(context.Background(), key, &files))
+	if b.Status.Phase != v1alpha1.BuildBuilding || b.Status.Job != job.Name || b.Status.Variant != string(buildjob.FileCapabilities) || !strings.Contains(b.Status.VariantWhy, "no user namespaces") {
+		t.Errorf("%+v", b.Status)
+	}
+	text := files.Data["Containerfile"]
+	if !strings.HasPrefix(text, "FROM "+w.reg.Ref("os/edge@sha256:")) || !strings.HasSuffix(text, " AS configs\n\nFROM configs AS final\nRUN false\n") {
+		t.Error(text)
+	}
+	// Its pod may not make namespaces: another variant.
+	w.ends(&job, buildjob.ExitNamespaces, "unshare: Operation not permitted")
+	for range 4 {
+		w.make()
+	}
+	b = w.build(b.Name)
+	w.must(w.admin.Get(context.Background(), key, &job))
+	if b.Status.Variant != string(buildjob.Root) || fmt.Sprint(b.Status.Tried) != "["+string(buildjob.FileCapabilities)+"]" || job.Spec.Template.Spec.SecurityContext.FSGroup != nil {
+		t.Errorf("%+v", b.Status)
+	}
+	w.ends(&job, buildjob.ExitUser, "STEP 2/2: RUN false\nerror: exit status 1")
+	w.make()
+	if b = w.build(b.Name); b.Status.Phase != v1alpha1.BuildFailed || !strings.Contains(b.Status.Log, "RUN false") {
+		t.Errorf("%+v", b.Status)
+	}
+	if c := ready(w.look()); c.Reason != v1alpha1.ReasonImageBuildFailed || !strings.Contains(c.Message, "RUN false") {
+		t.Errorf("%+v", c)
+	}
+	// The next one goes well.
+	var image v1alpha1.OSImage
+	w.must(w.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &image))
+	image.Spec.Containerfile.Inline = "FROM configs AS final\nRUN true\n"
+	w.must(w.admin.Update(context.Background(), &image))
+	w.look()
+	w.make()
+	b = w.build(w.pool(w.look()).Wanted)
+	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: b.Name}, &job))
+	digest := w.base // anything that the registry has; the Job's own work is not done here
+	w.ends(&job, 0, digest+"\n")
+	w.make()
+	if b = w.build(b.Name); b.Status.Phase != v1alpha1.BuildSucceeded || b.Status.Digest != digest {
+		t.Errorf("%+v", b.Status)
+	}
+	w.make()
+	if err := w.admin.Get(context.Background(), client.ObjectKeyFromObject(&job), &job); err == nil && job.DeletionTimestamp.IsZero() {
+		t.Error("the Job of a build that succeeded stays")
+	}
+}
+
+// ends plays the Job's controller and kubelet.
+func (w *site) ends(job *batchv1.Job, code int32, message string) {
+	w.t.Helper()
+	ctx := context.Background()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: "p-", Labels: job.Spec.Template.Labels}, Spec: job.Spec.Template.Spec}
+	p.Labels["controller-uid"] = string(job.UID)
+	w.create(p)
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "build", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}}}
+	w.must(w.admin.Status().Update(ctx, p))
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	job.Status.StartTime = &now
+	if code == 0 {
+		job.Status.Succeeded, job.Status.CompletionTime = 1, &now
+		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue}, {Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	} else {
+		job.Status.Failed = 1
+		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue}, {Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "PodFailurePolicy"}}
+	}
+	w.must(w.admin.Status().Update(ctx, job))
+}

@@ -1,0 +1,308 @@
+package osimages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/registry"
+	"github.com/refit-dev/refit/internal/source/osimage"
+)
+
+// act makes and interrupts builds. What is named is written before what names it.
+func (r *Reconciler) act(ctx context.Context, w *world, o *v1alpha1.OSImage, wishes []*wish, builds []osimage.Build) error {
+	wanted := map[string]bool{}
+	for _, x := range wishes {
+		if x.refused == "" {
+			wanted[x.inputs.Name()] = true
+		}
+	}
+	var errs []error
+	for i := range w.builds {
+		b := &w.builds[i]
+		if b.Spec.OSImageUID == string(o.UID) && !wanted[b.Name] && !buildOf(b).Phase.Ended() && b.DeletionTimestamp.IsZero() {
+			errs = append(errs, interrupt(ctx, r.Client, b, r.Now()))
+		}
+	}
+	done := map[string]bool{}
+	for _, x := range wishes {
+		if done[x.decision.Build] {
+			continue
+		}
+		switch x.decision.Verb {
+		case osimage.Make:
+			done[x.decision.Build] = true
+			errs = append(errs, r.make(ctx, w, x))
+		case osimage.Remake:
+			done[x.decision.Build] = true
+			errs = append(errs, r.remake(ctx, w, x))
+		case osimage.Use, osimage.Keep, osimage.Ask, osimage.Wait, osimage.Stuck:
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Reconciler) make(ctx context.Context, w *world, x *wish) error {
+	c, err := fleet.MakeContent(ctx, r.Client, v1alpha1.ContentOSConfig, x.data)
+	if err != nil {
+		return err
+	}
+	w.contents[c.Name] = c
+	how, why := x.inputs.Choose()
+	yes := true
+	b := &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: x.inputs.Name(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController, v1alpha1.LabelOSImage: label(x.image.Name)},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSImage", Name: x.image.Name, UID: x.image.UID, Controller: &yes}}},
+		Spec: v1alpha1.OSBuildSpec{OSImage: x.image.Name, OSImageUID: string(x.image.UID), Builder: string(how), BuilderWhy: cut(why, 1024), Base: x.inputs.Base, Content: c.Name, Config: x.inputs.Config,
+			Containerfile: x.inputs.Containerfile, Packages: x.inputs.Packages, Repository: x.inputs.Repository, Platforms: x.inputs.Platforms, Why: cut(x.decision.Why, 1024)}}
+	err = r.Client.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerController))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make OSBuild %s: %w", b.Name, err)
+	}
+	return nil
+}
+
+// remake deletes a build; the next look makes it.
+func (r *Reconciler) remake(ctx context.Context, w *world, x *wish) error {
+	for i := range w.builds {
+		b := &w.builds[i]
+		if b.Name != x.decision.Build {
+			continue
+		}
+		r.mu.Lock()
+		delete(r.has, b.Spec.Repository+"@"+b.Status.Digest)
+		r.mu.Unlock()
+		if err := client.IgnoreNotFound(r.Client.Delete(ctx, b, client.Preconditions{UID: &b.UID})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func label(s string) string { return strings.TrimRight(s[:min(len(s), 63)], ".-") }
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n-3], "") + "..."
+}
+
+// interrupt ends a build that nobody wants any more.
+func interrupt(ctx context.Context, c client.Client, b *v1alpha1.OSBuild, now time.Time) error {
+	st := b.Status.DeepCopy()
+	end(st, v1alpha1.BuildInterrupted, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more", now)
+	return writeBuild(ctx, c, b, st)
+}
+
+// writeBuild writes a build's status. One that ended meanwhile keeps its end.
+func writeBuild(ctx context.Context, c client.Client, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) error {
+	err := ssa.Status(ctx, c, ssa.Object{Kind: "OSBuild", Name: b.Name, UID: string(b.UID)}, st)
+	if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ended") || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// finished: a pool is pointed at an image that somebody else made.
+func (r *Reconciler) finished(ctx context.Context, w *world, o *v1alpha1.OSImage) error {
+	var wishes []*wish
+	for i := range w.pools {
+		if p := &w.pools[i]; p.Spec.OSImage == o.Name {
+			wishes = append(wishes, &wish{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name, Image: o.Spec.Image}, decision: osimage.Decision{Verb: osimage.Use, Why: "a finished image: who made it sees to what is in it"}})
+		}
+	}
+	return r.writeStatus(ctx, w, o, base{}, wishes)
+}
+
+// writeStatus says which image every pool has. One that cannot be made leaves the
+// one before.
+func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSImage, about base, wishes []*wish) error {
+	st := v1alpha1.OSImageStatus{ObservedGeneration: o.Generation, Base: about.ref}
+	st.Conditions = append(st.Conditions, o.Status.Conditions...)
+	if st.Base == "" {
+		st.Base = o.Status.Base
+	}
+	st.Rebuilt = o.Status.Rebuilt
+	reason, message, stalled := v1alpha1.ReasonAsExpected, "", false
+	if about.away != nil {
+		reason, message = v1alpha1.ReasonRegistryAway, about.away.Error()
+	}
+	var says []string
+	for _, x := range wishes {
+		st.Pools = append(st.Pools, w.poolStatus(x))
+		says = append(says, "pool "+x.pool.Name+": "+x.decision.Why)
+		if x.decision.Reason != "" && reason == v1alpha1.ReasonAsExpected {
+			reason, message = x.decision.Reason, "pool "+x.pool.Name+": "+x.decision.Why
+		}
+		stalled = stalled || x.decision.Verb == osimage.Stuck
+		if x.decision.Verb == osimage.Remake {
+			st.Rebuilt = o.Annotations[v1alpha1.AnnotationRebuild]
+		}
+		if x.decision.Verb == osimage.Make || x.decision.Verb == osimage.Remake {
+			reason, message = v1alpha1.ReasonImageBuilding, "pool "+x.pool.Name+": "+x.decision.Why
+		}
+	}
+	if message == "" {
+		message = strings.Join(says, "; ")
+	}
+	if len(wishes) == 0 && message == "" {
+		message = "no pool names it"
+	}
+	set := func(kind string, is bool) {
+		status := metav1.ConditionFalse
+		if is {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: cut(message, 4096), ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second))})
+	}
+	set(v1alpha1.ConditionReady, reason == v1alpha1.ReasonAsExpected)
+	set(v1alpha1.ConditionStalled, stalled)
+	if equality.Semantic.DeepEqual(o.Status, st) {
+		return nil
+	}
+	return client.IgnoreNotFound(ssa.Status(ctx, r.Client, ssa.Object{Kind: "OSImage", Name: o.Name, UID: string(o.UID)}, &st))
+}
+
+func (w *world) poolStatus(x *wish) v1alpha1.OSImagePool {
+	st := x.before
+	st.State, st.Message, st.Placed = string(x.decision.Verb), cut(x.decision.Why, 1024), nil
+	if x.refused == "" && x.image.Spec.Image == "" {
+		st.Wanted = x.inputs.Name()
+		st.Placed = map[string]int32{}
+		for _, i := range x.placed.Items {
+			st.Placed[string(i.Where)]++
+		}
+	}
+	if x.decision.Verb != osimage.Use || x.image.Spec.Image != "" {
+		return st
+	}
+	for i := range w.builds {
+		b := &w.builds[i]
+		if b.Name != x.decision.Build {
+			continue
+		}
+		repository := x.image.Spec.PullRepository
+		if repository == "" {
+			repository = b.Spec.Repository
+		}
+		st.Image, st.Build, st.Content = repository+"@"+b.Status.Digest, b.Name, b.Spec.Content
+	}
+	return st
+}
+
+// digests in what nodes are told.
+var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// contentRest is how long a Content that nobody names stays.
+const contentRest = 10 * time.Minute
+
+// sweep deletes builds and images that nobody needs, and their Contents.
+func (r *Reconciler) sweep(ctx context.Context, w *world) error {
+	named := map[string]bool{}
+	contents := map[string]bool{}
+	for _, o := range w.images {
+		for _, p := range o.Status.Pools {
+			named[p.Build], named[p.Wanted], contents[p.Content] = true, true, true
+		}
+	}
+	var errs []error
+	for i := range w.images {
+		o := &w.images[i]
+		keep := 3
+		if o.Spec.Keep != nil {
+			keep = int(*o.Spec.Keep)
+		}
+		builds := w.buildsOf(o)
+		if len(osimage.Garbage(builds, nil, named, keep)) == 0 {
+			continue // nodes need not be asked
+		}
+		used, err := r.used(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range osimage.Garbage(builds, used, named, keep) {
+			errs = append(errs, r.discard(ctx, w, o, name, used))
+		}
+	}
+	for _, b := range w.builds {
+		contents[b.Spec.Content] = true
+	}
+	for name, c := range w.contents {
+		if !contents[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
+			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// used are the digests that nodes have, want, or would go back to: all that they
+// report of their OS, and all that they are told.
+func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
+	var updates v1alpha1.NodeUpdateList
+	if err := r.Live.List(ctx, &updates, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for i := range updates.Items {
+		o := updates.Items[i].Status.Observed
+		if o == nil {
+			continue
+		}
+		for field, value := range o.Fields {
+			if strings.HasPrefix(field, "os/") {
+				used[value] = true
+			}
+		}
+	}
+	var contents v1alpha1.ContentList
+	if err := r.Live.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return nil, err
+	}
+	for i := range contents.Items {
+		c := &contents.Items[i]
+		if c.Type != v1alpha1.ContentConfig && c.Type != v1alpha1.ContentPlan {
+			continue
+		}
+		for _, d := range digests.FindAllString(c.Data, -1) {
+			used[d] = true
+		}
+	}
+	return used, nil
+}
+
+// discard deletes a build's image, then the build. A registry that lets nothing be
+// deleted is not asked for ever: the object goes, the image stays there.
+func (r *Reconciler) discard(ctx context.Context, w *world, o *v1alpha1.OSImage, name string, used map[string]bool) error {
+	i := slices.IndexFunc(w.builds, func(b v1alpha1.OSBuild) bool { return b.Name == name })
+	b := &w.builds[i]
+	shared := slices.ContainsFunc(w.builds, func(other v1alpha1.OSBuild) bool {
+		return other.Name != name && other.Status.Digest == b.Status.Digest && other.Spec.Repository == b.Spec.Repository
+	})
+	if b.Status.Digest != "" && !shared && !used[b.Status.Digest] {
+		keys, problem, err := r.keys(ctx, pushSecret(&o.Spec))
+		if err != nil {
+			return err
+		}
+		if problem == "" {
+			err = registry.NewWriter(keys, r.Over).Delete(ctx, b.Spec.Repository, b.Status.Digest)
+		}
+		var f *registry.Failure
+		if errors.As(err, &f) && f.Kind != registry.Denied {
+			return nil // the registry is away: at another look
+		}
+	}
+	return client.IgnoreNotFound(r.Client.Delete(ctx, b, client.Preconditions{UID: &b.UID}))
+}

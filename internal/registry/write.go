@@ -1,0 +1,196 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Writer puts images into registries, asks whether they are there, and takes them
+// away. What fails is a Failure: absent, denied and away are told apart.
+type Writer struct {
+	options []remote.Option
+}
+
+// NewWriter prepares access as somebody (nil: with the credentials of the usual
+// files), over a transport (nil: the usual one); nothing is connected yet.
+func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
+	var chain authn.Keychain = authn.DefaultKeychain
+	if keys != nil {
+		chain = keys
+	}
+	w := &Writer{options: []remote.Option{remote.WithAuthFromKeychain(chain), remote.WithUserAgent("refit"), remote.WithJobs(1)}}
+	if over != nil {
+		w.options = append(w.options, remote.WithTransport(over))
+	}
+	return w
+}
+
+// Resolve is how a client of the library gets the credentials of a registry.
+func (k *Keys) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	return k.of(r.RegistryStr()), nil
+}
+
+// Blob is what is uploaded.
+type Blob struct {
+	MediaType, Digest string
+	Data              []byte
+}
+
+// Mount is a layer that a registry may have already.
+type Mount struct {
+	MediaType, Digest string
+	Size              int64
+	// From is the repository that has it, empty if no registry has.
+	From string
+	// Open reads it if the registry cannot mount it.
+	Open func(context.Context) (io.ReadCloser, error)
+}
+
+// Upload is an image in the order in which it is written: what is named comes
+// before what names it.
+type Upload struct {
+	Repository string
+	Mounts     []Mount
+	Blobs      []Blob
+	// Manifests, the image's own last.
+	Manifests []Blob
+	// Tag for people, empty for none.
+	Tag string
+}
+
+// Push uploads an image and says how many bytes of mounts had to be copied: none
+// if the repositories are of one registry.
+func (w *Writer) Push(ctx context.Context, u Upload) (copied int64, err error) {
+	at := Place{Repository: u.Repository}
+	repo, err := name.NewRepository(u.Repository)
+	if err != nil {
+		return 0, fmt.Errorf("repository %q: %w", u.Repository, err)
+	}
+	p, err := remote.NewPusher(w.options...)
+	if err != nil {
+		return 0, fmt.Errorf("registry client: %w", err)
+	}
+	var read atomic.Int64
+	for _, m := range u.Mounts {
+		if err := w.mount(ctx, p, repo, m, &read); err != nil {
+			return read.Load(), at.failed(err)
+		}
+	}
+	for _, b := range u.Blobs {
+		if err := p.Upload(ctx, repo, layer{desc: b.desc(), open: opened(b.Data)}); err != nil {
+			return read.Load(), at.failed(err)
+		}
+	}
+	for i, m := range u.Manifests {
+		var ref name.Reference = repo.Digest(m.Digest)
+		if err := p.Put(ctx, ref, putable{m}); err != nil {
+			return read.Load(), at.failed(err)
+		}
+		if u.Tag == "" || i < len(u.Manifests)-1 {
+			continue
+		}
+		if err := p.Put(ctx, repo.Tag(u.Tag), putable{m}); err != nil {
+			return read.Load(), at.failed(err)
+		}
+	}
+	return read.Load(), nil
+}
+
+// mount has the registry take a layer from another of its repositories, one at a
+// time: at once the library's own way has a data race.
+func (w *Writer) mount(ctx context.Context, p *remote.Pusher, repo name.Repository, m Mount, read *atomic.Int64) error {
+	hash, err := v1.NewHash(m.Digest)
+	if err != nil {
+		return err
+	}
+	l := layer{desc: v1.Descriptor{MediaType: types.MediaType(m.MediaType), Digest: hash, Size: m.Size}, open: func() (io.ReadCloser, error) {
+		r, err := m.Open(ctx)
+		if err == nil {
+			read.Add(m.Size)
+		}
+		return r, err
+	}}
+	if m.From == "" {
+		return p.Upload(ctx, repo, l)
+	}
+	from, err := name.NewRepository(m.From)
+	if err != nil {
+		return fmt.Errorf("repository %q: %w", m.From, err)
+	}
+	return p.Upload(ctx, repo, &remote.MountableLayer{Layer: l, Reference: from.Digest(m.Digest)})
+}
+
+// Has reports whether a repository has a manifest. An error means that it is not
+// known: it may not be looked at, or the registry is away.
+func (w *Writer) Has(ctx context.Context, repository, digest string) (bool, error) {
+	ref, err := name.NewDigest(repository + "@" + digest)
+	if err != nil {
+		return false, fmt.Errorf("image %s@%s: %w", repository, digest, err)
+	}
+	_, err = remote.Head(ref, append(w.options, remote.WithContext(ctx))...)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, Place{Repository: repository}.failed(err)
+	}
+	return true, nil
+}
+
+// Delete takes a manifest away, and with it its tags. One that is not there is no
+// error. A registry that deletes nothing is Denied.
+func (w *Writer) Delete(ctx context.Context, repository, digest string) error {
+	ref, err := name.NewDigest(repository + "@" + digest)
+	if err != nil {
+		return fmt.Errorf("image %s@%s: %w", repository, digest, err)
+	}
+	err = remote.Delete(ref, append(w.options, remote.WithContext(ctx))...)
+	var said *transport.Error
+	switch {
+	case err == nil, gone(err):
+		return nil
+	case errors.As(err, &said) && said.StatusCode == http.StatusMethodNotAllowed:
+		return Place{Repository: repository}.failure(Denied, errors.New("it deletes nothing"))
+	}
+	return Place{Repository: repository}.failed(err)
+}
+
+func opened(data []byte) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+}
+
+func (b Blob) desc() v1.Descriptor {
+	hash, _ := v1.NewHash(b.Digest)
+	return v1.Descriptor{MediaType: types.MediaType(b.MediaType), Digest: hash, Size: int64(len(b.Data))}
+}
+
+// putable is a manifest as the library takes it.
+type putable struct{ blob Blob }
+
+func (m putable) RawManifest() ([]byte, error)        { return m.blob.Data, nil }
+func (m putable) MediaType() (types.MediaType, error) { return types.MediaType(m.blob.MediaType), nil }
+
+// layer is a blob with its descriptor; nothing of it is computed.
+type layer struct {
+	desc v1.Descriptor
+	open func() (io.ReadCloser, error)
+}
+
+func (l layer) Digest() (v1.Hash, error)             { return l.desc.Digest, nil }
+func (l layer) DiffID() (v1.Hash, error)             { return l.desc.Digest, nil }
+func (l layer) Size() (int64, error)                 { return l.desc.Size, nil }
+func (l layer) MediaType() (types.MediaType, error)  { return l.desc.MediaType, nil }
+func (l layer) Compressed() (io.ReadCloser, error)   { return l.open() }
+func (l layer) Uncompressed() (io.ReadCloser, error) { return l.open() }

@@ -1,0 +1,81 @@
+package disruption
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Changes lists what differs between two configurations: what is new, changed or
+// gone, files by path first. What the wanted configuration says of its own files
+// and units is told with it; what is gone has nobody to speak for it.
+func Changes(old, wanted model.NodeConfig) []Change {
+	var out []Change
+	out = append(out, files(old, wanted)...)
+	out = append(out, units(old, wanted)...)
+	if old.OS.ArgumentsValue() != wanted.OS.ArgumentsValue() {
+		out = append(out, Change{Kind: Arguments})
+	}
+	if !slices.Equal(old.Packages, wanted.Packages) {
+		out = append(out, Change{Kind: Packages})
+	}
+	return out
+}
+
+// isKeys: the file of a user's ssh keys.
+func isKeys(f model.ConfigFile) bool {
+	return strings.HasSuffix(f.Path, "/.ssh/authorized_keys")
+}
+
+func change(f model.ConfigFile, says []Action) Change {
+	if isKeys(f) {
+		return Change{Kind: SSHKey, Name: f.Path}
+	}
+	if f.InImage || strings.HasPrefix(f.Path, "/usr/") && !strings.HasPrefix(f.Path, "/usr/local/") {
+		return Change{Kind: Image, Name: f.Path}
+	}
+	return Change{Kind: File, Name: f.Path, Says: says}
+}
+
+func files(old, wanted model.NodeConfig) []Change {
+	had := map[string]model.ConfigFile{}
+	for _, f := range old.Files {
+		had[f.Path] = f
+	}
+	var out []Change
+	for _, f := range wanted.Files {
+		before, ok := had[f.Path]
+		delete(had, f.Path)
+		if !ok || before.Value() != f.Value() {
+			out = append(out, change(f, Of(f.Disruption, f.Units)))
+		}
+	}
+	for _, f := range old.Files {
+		if _, gone := had[f.Path]; gone && !f.Absent {
+			out = append(out, change(f, nil))
+		}
+	}
+	return out
+}
+
+func units(old, wanted model.NodeConfig) []Change {
+	had := map[string]string{}
+	for _, u := range old.Units {
+		had[u.Name] = u.State
+	}
+	var out []Change
+	for _, u := range wanted.Units {
+		state := had[u.Name]
+		delete(had, u.Name)
+		if state != u.State {
+			out = append(out, Change{Kind: Unit, Name: u.Name, Says: Of(u.Disruption, []string{u.Name})})
+		}
+	}
+	for _, u := range old.Units {
+		if _, gone := had[u.Name]; gone {
+			out = append(out, Change{Kind: Unit, Name: u.Name})
+		}
+	}
+	return out
+}

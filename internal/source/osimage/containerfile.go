@@ -1,0 +1,160 @@
+package osimage
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Stage is the name of the generated stage, which the user's last one must come from.
+const Stage = "configs"
+
+// Limits of a Containerfile, in bytes.
+const maxContainerfile = 64 << 10
+
+// instructions that there are, and whether they need an argument.
+var instructions = map[string]bool{"FROM": true, "RUN": true, "CMD": true, "LABEL": true, "EXPOSE": true, "ENV": true, "ADD": true, "COPY": true, "ENTRYPOINT": true,
+	"VOLUME": true, "USER": true, "WORKDIR": true, "ARG": true, "ONBUILD": true, "STOPSIGNAL": true, "HEALTHCHECK": true, "SHELL": true, "MAINTAINER": true}
+
+// line is one logical line.
+type line struct {
+	number    int
+	word, arg string
+}
+
+var heredoc = regexp.MustCompile(`<<-?\s*["']?([A-Za-z_][A-Za-z0-9_]*)["']?`)
+
+// lines splits a text: continuations are put together, comments and the bodies of
+// heredocs are left out.
+func lines(text string) []line {
+	var out []line
+	all := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	for i := 0; i < len(all); i++ {
+		s := strings.TrimSpace(all[i])
+		if s == "" || strings.HasPrefix(s, "#") {
+			continue
+		}
+		l := line{number: i + 1}
+		for strings.HasSuffix(s, "\\") && i+1 < len(all) {
+			i++
+			next := strings.TrimSpace(all[i])
+			if strings.HasPrefix(next, "#") {
+				next = "\\"
+			}
+			s = strings.TrimSpace(strings.TrimSuffix(s, "\\")) + " " + next
+		}
+		l.word, l.arg, _ = strings.Cut(s, " ")
+		l.word, l.arg = strings.ToUpper(l.word), strings.TrimSpace(strings.TrimSuffix(l.arg, "\\"))
+		if l.word == "RUN" || l.word == "COPY" || l.word == "ADD" {
+			i = skipHeredocs(all, i, l.arg)
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// skipHeredocs goes to the last line of the bodies that an argument opens.
+func skipHeredocs(all []string, i int, arg string) int {
+	for _, m := range heredoc.FindAllStringSubmatch(arg, -1) {
+		for i++; i < len(all) && strings.TrimSpace(all[i]) != m[1]; i++ {
+			continue
+		}
+	}
+	return min(i, len(all)-1)
+}
+
+// Checked is what a Containerfile says.
+type Checked struct {
+	// Problems, each a sentence; with one nothing is built.
+	Problems []string
+	// From are the images that its stages come from, without the generated stage.
+	From []string
+}
+
+// Check looks at a Containerfile before anything is spent on it.
+func Check(text string) Checked {
+	var c Checked
+	if len(text) > maxContainerfile {
+		c.Problems = append(c.Problems, fmt.Sprintf("the Containerfile has %d bytes, at most %d go", len(text), maxContainerfile))
+		return c
+	}
+	stages := map[string]bool{Stage: true} // that come from the generated one
+	all := map[string]bool{Stage: true}
+	last, any := false, false
+	for _, l := range lines(text) {
+		needs, known := instructions[l.word]
+		switch {
+		case !known:
+			c.Problems = append(c.Problems, fmt.Sprintf("line %d: there is no instruction %.40q", l.number, l.word))
+		case needs && l.arg == "":
+			c.Problems = append(c.Problems, fmt.Sprintf("line %d: %s needs an argument", l.number, l.word))
+		case l.word == "FROM":
+			any = true
+			last = c.from(l, stages, all)
+		case !any && l.word != "ARG":
+			c.Problems = append(c.Problems, fmt.Sprintf("line %d: %s comes before the first FROM", l.number, l.word))
+		}
+	}
+	switch {
+	case !any:
+		c.Problems = append(c.Problems, "it has no FROM; begin with FROM "+Stage+" AS final")
+	case !last && len(c.Problems) == 0:
+		c.Problems = append(c.Problems, "its last stage does not come from "+Stage+": the pool's configuration would not be in the image; write FROM "+Stage+" AS final")
+	}
+	return c
+}
+
+// from notes a stage and reports whether it comes from the generated one.
+func (c *Checked) from(l line, stages, all map[string]bool) bool {
+	var words []string
+	for _, w := range strings.Fields(l.arg) {
+		if !strings.HasPrefix(w, "--") {
+			words = append(words, w)
+		}
+	}
+	if len(words) != 1 && (len(words) != 3 || !strings.EqualFold(words[1], "AS")) {
+		c.Problems = append(c.Problems, fmt.Sprintf("line %d: FROM takes an image, and AS with a name", l.number))
+		return false
+	}
+	base := words[0]
+	ours := stages[strings.ToLower(base)]
+	if !all[strings.ToLower(base)] && base != "scratch" {
+		c.From = append(c.From, base)
+	}
+	if len(words) == 3 {
+		name := strings.ToLower(words[2])
+		if name == Stage {
+			c.Problems = append(c.Problems, fmt.Sprintf("line %d: stage %s is refit's", l.number, Stage))
+		}
+		all[name] = true
+		if ours {
+			stages[name] = true
+		}
+	}
+	return ours
+}
+
+// Render is the whole Containerfile: the generated stage from the image that has
+// the configuration, packages, and the user's text.
+func Render(config string, packages []string, text string) string {
+	var b strings.Builder
+	b.WriteString("FROM " + config + " AS " + Stage + "\n")
+	if len(packages) > 0 {
+		b.WriteString(install(packages))
+	}
+	if text != "" {
+		b.WriteString("\n" + strings.TrimRight(text, "\n") + "\n")
+	}
+	return b.String()
+}
+
+// install is the command of whichever package manager the base has.
+func install(packages []string) string {
+	list := strings.Join(packages, " ")
+	return "RUN set -e; \\\n" +
+		"  if command -v dnf >/dev/null; then dnf -y install " + list + "; dnf clean all; rpm -qa | sort > /usr/share/refit-packages; \\\n" +
+		"  elif command -v apt-get >/dev/null; then apt-get update; DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends " + list +
+		"; rm -rf /var/lib/apt/lists/*; dpkg-query -W | sort > /usr/share/refit-packages; \\\n" +
+		"  elif command -v zypper >/dev/null; then zypper -n install " + list + "; zypper clean -a; rpm -qa | sort > /usr/share/refit-packages; \\\n" +
+		"  else echo 'refit: the base has none of dnf, apt-get and zypper to install packages with' >&2; exit 1; fi\n"
+}

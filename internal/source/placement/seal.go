@@ -1,0 +1,50 @@
+package placement
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// sealed is a configuration with what is known while it is made and is no part of
+// it: whose paths refit chose.
+type sealed struct {
+	Version string           `json:"version"`
+	Config  model.NodeConfig `json:"config"`
+	Own     []string         `json:"own,omitempty"`
+}
+
+const sealVersion = "refit.dev/os-config/v1"
+
+// Seal writes a configuration down, so that the same image can be made of it later.
+func Seal(c model.NodeConfig) []byte {
+	s := sealed{Version: sealVersion, Config: c}
+	for _, f := range c.Files {
+		if f.Own {
+			s.Own = append(s.Own, f.Path)
+		}
+	}
+	slices.Sort(s.Own)
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it holds only strings, numbers and bytes
+	}
+	return b
+}
+
+// Open reads what Seal wrote.
+func Open(data []byte) (model.NodeConfig, error) {
+	var s sealed
+	if err := json.Unmarshal(data, &s); err != nil {
+		return model.NodeConfig{}, fmt.Errorf("configuration of an OS image: %w", err)
+	}
+	if s.Version != sealVersion {
+		return model.NodeConfig{}, fmt.Errorf("configuration of an OS image: its form %q is not known here, %q is", s.Version, sealVersion)
+	}
+	for i := range s.Config.Files {
+		s.Config.Files[i].Own = slices.Contains(s.Own, s.Config.Files[i].Path)
+	}
+	return s.Config, nil
+}
