@@ -66,7 +66,7 @@ spec:
 	if diff := cmp.Diff(want, out); diff != "" {
 		t.Error(diff)
 	}
-	if out, _, _ := run(t, machineConfig, "--name", "n", "--pool", "p"); !strings.Contains(out, "name: n\n") || !strings.Contains(out, "- p\n") {
+	if out, _, _ := run(t, machineConfig, "--name", "mine", "--pool", "p"); !strings.Contains(out, "name: mine\n") || !strings.Contains(out, "- p\n") {
 		t.Error(out)
 	}
 }

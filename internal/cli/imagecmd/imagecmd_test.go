@@ -25,7 +25,7 @@ func run(args ...string) (out, says string, err error) {
 	return strings.TrimSpace(o.String()), e.String(), err
 }
 
-func write(t *testing.T, text string) string {
+func given(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -54,7 +54,7 @@ data: {text: "hello"}
 func TestBuild(t *testing.T) {
 	reg := registrytest.Start(t)
 	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
-	file := write(t, config)
+	file := given(t, config)
 	digest, says, err := run("--base", "docker://"+reg.Ref("os/base:9"), "--config", file, "--output", "docker://"+reg.Ref("os/edge:1"))
 	if err != nil || reg.Resolve("os/edge", "1") != digest {
 		t.Fatal(err, digest)
@@ -84,7 +84,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestRefuses(t *testing.T) {
-	good := write(t, config)
+	good := given(t, config)
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -92,11 +92,11 @@ func TestRefuses(t *testing.T) {
 	}{
 		"nothing said":                  {nil, exit.UsageCode, "are needed"},
 		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, exit.UsageCode, "--base x:y is not known"},
-		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", write(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, exit.Blocked, "NodeConfigs edge and other both want file /etc/motd"},
-		"packages":                      {[]string{"--base", "oci:x:1", "--config", write(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, exit.Blocked, "installed by running something"},
-		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", write(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, exit.UsageCode, "fils"},
-		"another kind":                  {[]string{"--base", "oci:x:1", "--config", write(t, "kind: Pod\n"), "--output", "oci:z:1"}, exit.UsageCode, "refit config import"},
-		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", write(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, exit.Blocked, "no ConfigMap motd"},
+		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", given(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, exit.Blocked, "NodeConfigs edge and other both want file /etc/motd"},
+		"packages":                      {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, exit.Blocked, "installed by running something"},
+		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, exit.UsageCode, "fils"},
+		"another kind":                  {[]string{"--base", "oci:x:1", "--config", given(t, "kind: Pod\n"), "--output", "oci:z:1"}, exit.UsageCode, "refit config import"},
+		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", given(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, exit.Blocked, "no ConfigMap motd"},
 		"an odd format":                 {[]string{"-o", "xml"}, exit.UsageCode, "xml"},
 	} {
 		_, _, err := run(c.args...)

@@ -31,6 +31,8 @@ type world struct {
 	configs  []v1alpha1.NodeConfig
 	sources  map[string]configure.Source
 	contents map[string]*v1alpha1.Content // of type osconfig
+	// named are Contents that this look named in a new build.
+	named map[string]bool
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
@@ -47,7 +49,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if err := r.Live.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return nil, err
 	}
-	w := &world{now: r.Now(), images: images.Items, builds: builds.Items, pools: pools.Items, configs: configs.Items, contents: map[string]*v1alpha1.Content{}}
+	w := &world{now: r.Now(), images: images.Items, builds: builds.Items, pools: pools.Items, configs: configs.Items, contents: map[string]*v1alpha1.Content{}, named: map[string]bool{}}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
 	for i := range contents.Items {

@@ -188,10 +188,12 @@ func ready(o *v1alpha1.OSImage) metav1.Condition {
 	return *c
 }
 
-func (w *site) secretNode(name string, fields map[string]string) {
+// report is a node that says what it sees of its OS.
+func (w *site) report(name string, fields map[string]string) {
 	w.t.Helper()
 	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: name}}
-	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, nu)
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	w.must(w.r.Client.Create(context.Background(), nu)) // only the controller may
 	nu.Status.Observed = &v1alpha1.Observed{Fields: fields}
 	w.must(w.admin.Status().Update(context.Background(), nu))
 }

@@ -60,7 +60,7 @@ func (r *Reconciler) make(ctx context.Context, w *world, x *wish) error {
 	if err != nil {
 		return err
 	}
-	w.contents[c.Name] = c
+	w.named[c.Name] = true
 	how, why := x.inputs.Choose()
 	yes := true
 	b := &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: x.inputs.Name(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController, v1alpha1.LabelOSImage: label(x.image.Name)},
@@ -241,7 +241,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world) error {
 		contents[b.Spec.Content] = true
 	}
 	for name, c := range w.contents {
-		if !contents[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
+		if !contents[name] && !w.named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
 			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
 		}
 	}

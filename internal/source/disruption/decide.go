@@ -196,7 +196,10 @@ func order(actions []Action) []Action {
 // Of says what a disruption of the configuration's own words means.
 func Of(d model.Disruption, units []string) []Action {
 	each := func(t Type) []Action {
-		out := []Action{{None, ""}}
+		if len(units) == 0 {
+			return []Action{{None, ""}}
+		}
+		var out []Action
 		for _, u := range units {
 			out = append(out, Action{t, u})
 		}
@@ -208,7 +211,11 @@ func Of(d model.Disruption, units []string) []Action {
 	case model.DisruptionRestart:
 		return each(Restart)
 	case model.DisruptionDrain:
-		return append([]Action{{Drain, ""}}, each(Restart)[1:]...)
+		out := []Action{{Drain, ""}}
+		for _, u := range units {
+			out = append(out, Action{Restart, u})
+		}
+		return out
 	case model.DisruptionReboot:
 		return []Action{{Reboot, ""}}
 	case model.DisruptionNone:

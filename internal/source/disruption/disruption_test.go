@@ -149,7 +149,7 @@ func TestChanges(t *testing.T) {
 	for _, c := range Changes(old, wanted) {
 		got = append(got, strings.TrimSpace(c.String()+" "+says(c.Says)))
 	}
-	want := []string{"file /etc/mode None, Restart x.service", "ssh key /home/u/.ssh/authorized_keys", "file /etc/new None, Restart x.service", "image /usr/lib/x",
+	want := []string{"file /etc/mode Restart x.service", "ssh key /home/u/.ssh/authorized_keys", "file /etc/new Restart x.service", "image /usr/lib/x",
 		"file /etc/gone", "unit b.service", "unit c.service", "kernel arguments", "packages"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

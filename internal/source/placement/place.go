@@ -26,8 +26,8 @@ const (
 // Item is one thing of a configuration and where it went.
 type Item struct {
 	// What: a path, unit NAME, kernel arguments, package NAME.
-	What string `json:"what"`
-	Where
+	What  string `json:"what"`
+	Where Where  `json:"where"`
 	// At is its path in the image, empty if it is not there.
 	At string `json:"at,omitempty"`
 	// Rule says why, in words.
