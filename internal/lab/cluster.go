@@ -27,6 +27,7 @@ var templates embed.FS
 // kubeadmValues is what the templates are filled with, for one node.
 type kubeadmValues struct {
 	Lab, Name, Address, Version, Endpoint string
+	Socket                                string // of the container runtime
 	Token, CertificateKey                 string
 	PodNetwork, ServiceNetwork            string
 	ControlPlane                          bool
@@ -63,6 +64,7 @@ func (v kubeadmValues) of(number int, controlPlanes int) kubeadmValues {
 
 // initialize makes the first control plane and the administrator's kubeconfig.
 func (l *Lab) initialize(ctx context.Context, v kubeadmValues) error {
+	v.Socket = l.Socket(v.Name)
 	config, err := v.fill("init.yaml")
 	if err != nil {
 		return err
@@ -151,6 +153,7 @@ func (l *Lab) joinAll(ctx context.Context, v kubeadmValues) error {
 }
 
 func (l *Lab) join(ctx context.Context, v kubeadmValues, discovery []byte) error {
+	v.Socket = l.Socket(v.Name)
 	config, err := v.fill("join.yaml")
 	if err != nil {
 		return err

@@ -69,6 +69,20 @@ func (l *Lab) Nodes() []string { return slices.Clone(l.Config.Nodes) }
 // Workers are the nodes without a control plane.
 func (l *Lab) Workers() []string { return slices.Clone(l.Config.Nodes[len(l.Config.ControlPlanes):]) }
 
+// Runtime is a node's container runtime: RuntimeContainerd or RuntimeCRIO.
+func (l *Lab) Runtime(node string) string {
+	if slices.Contains(l.Config.CRIO, node) {
+		return RuntimeCRIO
+	}
+	return RuntimeContainerd
+}
+
+// Socket is where a node's container runtime listens, as the node sees it.
+func (l *Lab) Socket(node string) string {
+	runtime := l.Runtime(node)
+	return "/run/" + runtime + "/" + runtime + ".sock"
+}
+
 // Kubeconfig is the path of the administrator's kubeconfig, which works on the
 // machine itself (in a node it is /etc/kubernetes/admin.conf of a control plane).
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.Dir, "admin.conf") }

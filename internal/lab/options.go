@@ -32,9 +32,19 @@ type Options struct {
 	AppVersions []string
 	// Progress is told, line by line, what is being done. May be nil.
 	Progress func(line string)
-	// Bare leaves out the cluster: nodes with systemd and containerd, no kubeadm.
+	// Bare leaves out the cluster: nodes with systemd and a container runtime, no kubeadm.
 	Bare bool
+	// Runtime of the nodes: RuntimeContainerd (if empty), RuntimeCRIO, or
+	// RuntimeMixed: CRI-O on the last worker, containerd on the others.
+	Runtime string
 }
+
+// Container runtimes of nodes.
+const (
+	RuntimeContainerd = "containerd"
+	RuntimeCRIO       = "crio"
+	RuntimeMixed      = "mixed"
+)
 
 const (
 	gateway     = "10.88.0.1"
@@ -79,6 +89,9 @@ func (o Options) complete() (Options, error) {
 	case !slices.Contains(components.Versions(), o.Version):
 		return o, fmt.Errorf("version %q of Kubernetes: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
 	}
+	if err := o.checkRuntime(); err != nil {
+		return o, err
+	}
 	for node, size := range o.DiskSize {
 		if size < minimalDisk {
 			return o, fmt.Errorf("disk of %q: %d bytes is too small for a node that starts, use at least %d", node, size, minimalDisk)
@@ -111,6 +124,30 @@ func (o *Options) fill() {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
+	if o.Runtime == "" {
+		o.Runtime = RuntimeContainerd
+	}
+}
+
+func (o *Options) checkRuntime() error {
+	switch {
+	case !slices.Contains([]string{RuntimeContainerd, RuntimeCRIO, RuntimeMixed}, o.Runtime):
+		return fmt.Errorf("runtime %q: this lab knows %s, %s and %s", o.Runtime, RuntimeContainerd, RuntimeCRIO, RuntimeMixed)
+	case o.Runtime == RuntimeMixed && o.Nodes == o.ControlPlanes:
+		return errors.New("a mixed lab has CRI-O on its last worker: ask for more nodes than control planes")
+	}
+	return nil
+}
+
+// crioNodes are the numbers of the nodes with CRI-O.
+func (o *Options) crioNodes() []int {
+	var numbers []int
+	for n := 1; n <= o.Nodes; n++ {
+		if o.Runtime == RuntimeCRIO || o.Runtime == RuntimeMixed && n == o.Nodes {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
 }
 
 // stateDir makes the directory absolute. The nodes' /usr and /etc are layers

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -39,6 +40,7 @@ func (e ErrUp) Error() string {
 type parts struct {
 	release *components.Kubernetes
 	node    *components.Node
+	crio    *components.CRIO // nil if no node has it
 	apps    []components.Image
 }
 
@@ -104,6 +106,11 @@ func gatherParts(ctx context.Context, o Options) (parts, error) {
 	if p.node, err = components.ForNodes(ctx, o.Progress); err != nil {
 		return p, err
 	}
+	if len(o.crioNodes()) > 0 {
+		if p.crio, err = components.ForCRIO(ctx, o.Progress); err != nil {
+			return p, err
+		}
+	}
 	for _, v := range o.AppVersions {
 		app, err := components.App(ctx, v, o.Progress)
 		if err != nil {
@@ -122,12 +129,15 @@ func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) 
 		config.Nodes = append(config.Nodes, nodeName(number))
 	}
 	config.ControlPlanes = config.Nodes[:o.ControlPlanes]
+	for _, number := range o.crioNodes() {
+		config.CRIO = append(config.CRIO, nodeName(number))
+	}
 	if o.ControlPlanes > 1 {
 		config.Endpoint = gateway + ":6443"
 	}
 	l := &Lab{Name: o.Name, Dir: dir, Config: config}
 	programs := filepath.Join(dir, "programs")
-	if err := linkPrograms(filepath.Join(programs, "local/bin"), p); err != nil {
+	if err := linkPrograms(programs, p); err != nil {
 		return nil, err
 	}
 	disks, ctx := errgroup.WithContext(ctx)
@@ -151,7 +161,7 @@ func newMachine(l *Lab, number int, programs string, p parts) *machine.Machine {
 	name := nodeName(number)
 	m := &machine.Machine{Name: name, Number: number, Dir: l.nodeDir(name), Disk: filepath.Join(l.nodeDir(name), "disk.img"),
 		Group: filepath.Join(l.Config.Group, name), Address: nodeAddress(number) + "/24", Gateway: gateway, PodCIDR: podCIDR(number),
-		Programs: programs, CNIDir: p.node.CNIDir, Pause: p.release.Pause().Name}
+		Programs: filepath.Join(programs, l.Runtime(name)), Runtime: l.Runtime(name), CNIDir: p.node.CNIDir, Pause: p.release.Pause().Name}
 	for other := 1; other <= len(l.Config.Nodes); other++ {
 		if other != number {
 			m.Peers = append(m.Peers, machine.Peer{Name: nodeName(other), Address: nodeAddress(other), PodCIDR: podCIDR(other)})
@@ -160,17 +170,32 @@ func newMachine(l *Lab, number int, programs string, p parts) *machine.Machine {
 	return m
 }
 
-// linkPrograms collects what is in /usr/local/bin of every node. The nodes
-// share these files: nothing is copied, and the kernel keeps each only once.
+// linkPrograms collects what is in /usr/local/bin of every node, by its
+// runtime: a node has no program of another. The nodes share these files:
+// nothing is copied, and the kernel keeps each only once.
 func linkPrograms(dir string, p parts) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+	kubernetes := map[string]string{}
+	for _, name := range []string{"kubelet", "kubeadm", "kubectl"} {
+		kubernetes[name] = filepath.Join(p.release.BinDir, name)
 	}
-	programs := map[string][]string{p.release.BinDir: {"kubelet", "kubeadm", "kubectl"},
-		p.node.ContainerdDir: {"containerd", "containerd-shim-runc-v2", "ctr"}}
-	for from, names := range programs {
-		for _, name := range names {
-			if err := linkOrCopy(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+	programs := map[string]map[string]string{RuntimeContainerd: maps.Clone(kubernetes)}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		programs[RuntimeContainerd][name] = filepath.Join(p.node.ContainerdDir, name)
+	}
+	if p.crio != nil {
+		programs[RuntimeCRIO] = kubernetes
+		for _, name := range []string{"crio", "pinns"} {
+			kubernetes[name] = filepath.Join(p.crio.Dir, name)
+		}
+		kubernetes["lab-runc"] = p.crio.Wrapper
+	}
+	for runtime, files := range programs {
+		to := filepath.Join(dir, runtime, "local/bin")
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+		for name, from := range files {
+			if err := linkOrCopy(from, filepath.Join(to, name)); err != nil {
 				return err
 			}
 		}

@@ -58,15 +58,11 @@ func defaultName() string {
 func newUp(s *settings) *cobra.Command {
 	o := lab.Options{}
 	var disks map[string]string
-	var runtime string
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Make a lab",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if runtime != "containerd" {
-				return exit.Usagef("--runtime %s: this lab knows containerd only", runtime)
-			}
 			var err error
 			if o.DiskSize, err = parseSizes(disks); err != nil {
 				return exit.Usage(err)
@@ -93,7 +89,7 @@ func newUp(s *settings) *cobra.Command {
 	c.Flags().IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	c.Flags().IntVar(&o.ControlPlanes, "control-planes", 1, "how many of them run the control plane")
 	c.Flags().StringVar(&o.Version, "version", versions[len(versions)-1], "Kubernetes version: "+strings.Join(versions, ", "))
-	c.Flags().StringVar(&runtime, "runtime", "containerd", "container runtime of the nodes")
+	c.Flags().StringVar(&o.Runtime, "runtime", lab.RuntimeContainerd, "container runtime of the nodes: containerd, crio, or mixed (CRI-O on the last worker)")
 	c.Flags().StringToStringVar(&disks, "disk", nil, "disk size of a node, as in n2=2Gi; the name \"all\" is for all others")
 	c.Flags().BoolVar(&o.Bare, "bare", false, "nodes only, no cluster")
 	return c

@@ -2,6 +2,7 @@ package components
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -48,6 +49,9 @@ func complete(dir string, s set) bool {
 
 func setKey(s set, files map[string][]byte) string {
 	parts := []string{s.ldflags, runtime.GOOS, runtime.GOARCH}
+	if s.cgo || s.tags != "" { // the others keep the names that they have
+		parts = append(parts, fmt.Sprint(s.cgo), s.tags)
+	}
 	for _, name := range sortedKeys(files) {
 		parts = append(parts, name, string(files[name]))
 	}
@@ -71,12 +75,13 @@ func moduleFiles(s set) (map[string][]byte, error) {
 		return files, nil
 	}
 	files["go.mod"] = []byte("module refit.dev/lab/own\n\ngo 1.25.0\n")
-	err := fs.WalkDir(sources, "source", func(path string, d fs.DirEntry, err error) error {
+	top := cmp.Or(s.sources, "source")
+	err := fs.WalkDir(sources, top, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		data, err := sources.ReadFile(path)
-		files[strings.TrimPrefix(path, "source/")] = data
+		files[strings.TrimPrefix(path, top+"/")] = data
 		return err
 	})
 	return files, err
@@ -106,22 +111,28 @@ func buildMissing(ctx context.Context, s set, files map[string][]byte, dir strin
 			continue
 		}
 		what := fmt.Sprintf("building %s of %s (%d/%d)", b.name, s.name, i+1, len(s.binaries))
-		if err := buildOne(ctx, work, s.ldflags, b, out, what, progress); err != nil {
+		if err := buildOne(ctx, work, s, b, out, what, progress); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func buildOne(ctx context.Context, work, ldflags string, b binary, out, what string, progress Progress) error {
+func buildOne(ctx context.Context, work string, s set, b binary, out, what string, progress Progress) error {
 	start := time.Now()
 	progress.say("%s ...", what)
 	stop := every(heartbeat, func() { progress.say("%s, %d s ...", what, int(time.Since(start).Seconds())) })
 	defer stop()
 	temp := filepath.Join(work, "out-"+b.name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", ldflags, "-o", temp, b.pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", s.ldflags, "-tags", s.tags, "-o", temp, b.pkg)
+	if len(b.c) > 0 {
+		var err error
+		if cmd, err = compileC(ctx, work, b, temp); err != nil {
+			return fmt.Errorf("%s failed: %w", what, err)
+		}
+	}
 	cmd.Dir = work
-	cmd.Env = goEnv()
+	cmd.Env = goEnv(s.cgo)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
@@ -135,7 +146,7 @@ func buildOne(ctx context.Context, work, ldflags string, b binary, out, what str
 
 // goEnv is the caller's environment with what would change the result fixed.
 // GOFLAGS and GOWORK of the caller would pull the build into another module.
-func goEnv() []string {
+func goEnv(cgo bool) []string {
 	var env []string
 	for _, kv := range os.Environ() {
 		switch name, _, _ := strings.Cut(kv, "="); name {
@@ -144,7 +155,11 @@ func goEnv() []string {
 			env = append(env, kv)
 		}
 	}
-	return append(env, "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
+	enabled := "CGO_ENABLED=0"
+	if cgo {
+		enabled = "CGO_ENABLED=1"
+	}
+	return append(env, enabled, "GOFLAGS=-mod=readonly", "GOWORK=off")
 }
 
 // every calls do again and again until the returned function is called.

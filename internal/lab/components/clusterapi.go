@@ -49,10 +49,10 @@ func clusterAPISet() set {
 	return set{name: "cluster-api-" + clusterAPIVersion, module: "cluster-api",
 		ldflags: fmt.Sprintf("-s -w -X %[1]s.gitVersion=v%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s", v, clusterAPIVersion, strings.Split(clusterAPIVersion, ".")[1]),
 		binaries: []binary{ // the control plane last: what it shares with the others is compiled by then
-			{ManagerCore, clusterAPIModule},
-			{ManagerBootstrap, clusterAPIModule + "/bootstrap/kubeadm"},
-			{ManagerInMemory, clusterAPIModule + "/test/infrastructure/docker"},
-			{ManagerControlPlane, clusterAPIModule + "/controlplane/kubeadm"},
+			{name: ManagerCore, pkg: clusterAPIModule},
+			{name: ManagerBootstrap, pkg: clusterAPIModule + "/bootstrap/kubeadm"},
+			{name: ManagerInMemory, pkg: clusterAPIModule + "/test/infrastructure/docker"},
+			{name: ManagerControlPlane, pkg: clusterAPIModule + "/controlplane/kubeadm"},
 		}}
 }
 
@@ -110,7 +110,7 @@ func copyManifests(ctx context.Context, s set, out *ClusterAPI) error {
 // moduleDir is where the Go client keeps a module that work requires.
 func moduleDir(ctx context.Context, work, module string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
-	cmd.Dir, cmd.Env = work, goEnv()
+	cmd.Dir, cmd.Env = work, goEnv(false)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	data, err := cmd.Output()

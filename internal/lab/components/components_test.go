@@ -171,7 +171,7 @@ func TestTwoBuildersDoNotCollide(t *testing.T) {
 func TestAFailedBuildSaysWhyAndLeavesNothing(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	s := ownSet()
-	s.binaries = []binary{{"nothing", "./nothing"}}
+	s.binaries = []binary{{name: "nothing", pkg: "./nothing"}}
 	dir, err := build(t.Context(), s, nil)
 	if err == nil || !strings.Contains(err.Error(), "building nothing of own (1/1)") {
 		t.Fatalf("got %v", err)
@@ -186,7 +186,7 @@ func TestBuildsDoNotDependOnTheCallersSettings(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=vendor -tags=x")
 	t.Setenv("GOWORK", "/somewhere/go.work")
 	t.Setenv("CGO_ENABLED", "1")
-	env := strings.Join(goEnv(), "\n") + "\n"
+	env := strings.Join(goEnv(false), "\n") + "\n"
 	for _, want := range []string{"CGO_ENABLED=0\n", "GOFLAGS=-mod=readonly\n", "GOWORK=off\n"} {
 		if strings.Count(env, want[:strings.Index(want, "=")+1]) != 1 || !strings.Contains(env, want) {
 			t.Errorf("environment lacks %q or has it twice", want)

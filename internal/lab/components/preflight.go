@@ -26,14 +26,16 @@ var DebianPackages = []Package{
 }
 
 // MissingPackages are those of DebianPackages that this machine lacks.
-func MissingPackages() []string {
-	var missing []string
-	for _, p := range DebianPackages {
+func MissingPackages() []string { return missing(DebianPackages) }
+
+func missing(packages []Package) []string {
+	var names []string
+	for _, p := range packages {
 		if !exists(p.Shown) {
-			missing = append(missing, p.Name)
+			names = append(names, p.Name)
 		}
 	}
-	return missing
+	return names
 }
 
 // Preflight says what the machine lacks to build and run a lab.

@@ -11,6 +11,7 @@ const (
 	containerdVersion = "2.2.9"
 	cniVersion        = "1.9.1"
 	corednsVersion    = "1.14.2"
+	crioVersion       = "1.34.0"
 )
 
 // registry is the host kubeadm asks for by default.
@@ -22,7 +23,7 @@ const AppRepository = "example.test/app"
 //go:embed modules
 var modules embed.FS
 
-//go:embed source
+//go:embed source wrapper
 var sources embed.FS
 
 // kubernetes is one line of the table of releases: what kubeadm of that version
@@ -62,13 +63,22 @@ func (k kubernetes) minor() string { return strings.Split(k.version, ".")[1] }
 
 // set is a group of binaries built from one module.
 type set struct {
-	name     string // directory in the cache, before the key
-	module   string
-	ldflags  string
+	name    string // directory in the cache, before the key
+	module  string
+	sources string // without a module: directory in this package's sources, "source" if empty
+	ldflags string
+	// tags and cgo: what links against libraries of this machine.
+	tags     string
+	cgo      bool
 	binaries []binary
 }
 
-type binary struct{ name, pkg string }
+// binary is built from a Go package, or from C files of a module.
+type binary struct {
+	name, pkg string
+	// c are C files below the directory of the module pkg.
+	c []string
+}
 
 func kubernetesSet(k kubernetes) set {
 	// Without these every component calls itself v0.0.0-master and kubeadm's version checks misbehave.
@@ -78,9 +88,9 @@ func kubernetesSet(k kubernetes) set {
 	s := set{name: "kubernetes-" + k.version, module: k.module, ldflags: flags}
 	// The API server first: it compiles most of what the others share.
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubeadm", "kube-proxy", "kubectl"} {
-		s.binaries = append(s.binaries, binary{name, "k8s.io/kubernetes/cmd/" + name})
+		s.binaries = append(s.binaries, binary{name: name, pkg: "k8s.io/kubernetes/cmd/" + name})
 	}
-	s.binaries = append(s.binaries, binary{"etcd", "go.etcd.io/etcd/server/v3"})
+	s.binaries = append(s.binaries, binary{name: "etcd", pkg: "go.etcd.io/etcd/server/v3"})
 	return s
 }
 
@@ -88,7 +98,7 @@ func containerdSet() set {
 	const pkg = "github.com/containerd/containerd/v2"
 	s := set{name: "containerd-" + containerdVersion, module: "containerd", ldflags: "-s -w -X " + pkg + "/version.Version=" + containerdVersion}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-		s.binaries = append(s.binaries, binary{name, pkg + "/cmd/" + name})
+		s.binaries = append(s.binaries, binary{name: name, pkg: pkg + "/cmd/" + name})
 	}
 	return s
 }
@@ -96,17 +106,17 @@ func containerdSet() set {
 func cniSet() set {
 	s := set{name: "cni-" + cniVersion, module: "cni", ldflags: "-s -w"}
 	for _, p := range []string{"ipam/host-local", "main/bridge", "main/loopback", "meta/portmap"} {
-		s.binaries = append(s.binaries, binary{p[strings.Index(p, "/")+1:], "github.com/containernetworking/plugins/plugins/" + p})
+		s.binaries = append(s.binaries, binary{name: p[strings.Index(p, "/")+1:], pkg: "github.com/containernetworking/plugins/plugins/" + p})
 	}
 	return s
 }
 
 func corednsSet() set {
 	return set{name: "coredns-" + corednsVersion, module: "coredns", ldflags: "-s -w",
-		binaries: []binary{{"coredns", "github.com/coredns/coredns"}}}
+		binaries: []binary{{name: "coredns", pkg: "github.com/coredns/coredns"}}}
 }
 
 // ownSet is the pause program and the test application, whose sources are in this package.
 func ownSet() set {
-	return set{name: "own", ldflags: "-s -w", binaries: []binary{{"pause", "./pause"}, {"app", "./app"}}}
+	return set{name: "own", ldflags: "-s -w", binaries: []binary{{name: "pause", pkg: "./pause"}, {name: "app", pkg: "./app"}}}
 }

@@ -37,7 +37,7 @@ func (m *Machine) populate(disk string) error {
 func (m *Machine) makeDirs(disk string) error {
 	for _, d := range []string{
 		"usr", "etc", "tmp", "run", "proc", "sys", "dev", "root", "opt/cni/bin", "mnt", "srv", "home", "media", "boot",
-		"var/lib/kubelet", "var/lib/containerd", "var/lib/cni", "var/lib/etcd", "var/lib/dbus", "var/lib/systemd",
+		"var/lib/kubelet", "var/lib/" + m.Runtime, "var/lib/cni", "var/lib/etcd", "var/lib/dbus", "var/lib/systemd",
 		"var/log/journal", "var/log/pods", "var/log/containers", "var/cache", "var/spool", "var/tmp",
 	} {
 		if err := os.MkdirAll(filepath.Join(disk, "root", d), 0o755); err != nil {
@@ -66,7 +66,7 @@ func (m *Machine) makeDirs(disk string) error {
 
 // hidden directories of the machine's /etc hold what its administrator enabled
 // or set: it must not run in a node.
-var hidden = strings.Fields(`systemd init.d rc0.d rc1.d rc2.d rc3.d rc4.d rc5.d rc6.d rcS.d cron.d cron.hourly cron.daily
+var hidden = strings.Fields(`systemd containers crio init.d rc0.d rc1.d rc2.d rc3.d rc4.d rc5.d rc6.d rcS.d cron.d cron.hourly cron.daily
 cron.weekly cron.monthly sysctl.d modules-load.d containerd cni kubernetes`)
 
 // hideServices makes the overlay show nothing of the machine in the hidden directories.
@@ -119,6 +119,9 @@ func (m *Machine) writeFiles(disk string) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
+		if other := m.otherRuntime(); strings.Contains(path, other) {
+			return nil
+		}
 		t, err := template.ParseFS(files, path)
 		if err != nil {
 			return err
@@ -129,6 +132,14 @@ func (m *Machine) writeFiles(disk string) error {
 		}
 		return put(filepath.Join(disk, "etc-up", strings.TrimPrefix(path, "files/")), []byte(text.String()))
 	})
+}
+
+// otherRuntime is a word in the paths of files that this node's runtime has no use for.
+func (m *Machine) otherRuntime() string {
+	if m.Runtime == "crio" {
+		return "containerd"
+	}
+	return "crio"
 }
 
 // masked would reach the machine's kernel, devices or clock, or wait for what a node has not.
@@ -146,7 +157,7 @@ func (m *Machine) enable(disk string) error {
 	for _, unit := range masked {
 		links[unit] = "/dev/null"
 	}
-	for _, unit := range []string{"containerd.service", "kubelet.service"} {
+	for _, unit := range []string{m.Runtime + ".service", "kubelet.service"} {
 		links["multi-user.target.wants/"+unit] = "../" + unit
 	}
 	for name, target := range links {

@@ -27,6 +27,7 @@ type Machine struct {
 	Programs string
 	CNIDir   string // network plugins, copied to /opt/cni/bin
 	Pause    string // sandbox image
+	Runtime  string // container runtime: "containerd" or "crio"
 	// Sticks are the block devices that are plugged into this node only.
 	Sticks []Stick
 }

@@ -26,11 +26,13 @@ type Config struct {
 	Nodes   []string
 	// ControlPlanes are those of Nodes that run the API server.
 	ControlPlanes []string
-	Gateway       string   // the switch's address, with prefix length
-	Endpoint      string   // address and port of the API server, as nodes know it
-	Listen        string   // where the machine reaches the API server
-	Inside        []string // networks that packets may go to: nodes, pods, services
-	ImageHosts    []string // a question for one of these, or a name below it, is counted
+	// CRIO are those of Nodes whose container runtime is CRI-O; the others have containerd.
+	CRIO       []string
+	Gateway    string   // the switch's address, with prefix length
+	Endpoint   string   // address and port of the API server, as nodes know it
+	Listen     string   // where the machine reaches the API server
+	Inside     []string // networks that packets may go to: nodes, pods, services
+	ImageHosts []string // a question for one of these, or a name below it, is counted
 }
 
 // NodeDir is where a node's files are.
