@@ -65,7 +65,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Node, "node", env("REFIT_NODE", ""), "this node's name (default: that of the kubelet's certificate)")
 	f.StringVar(&conf.Kubeconfig, "kubeconfig", env("REFIT_KUBECONFIG", ""), "kubeconfig of the node's identity (default: the kubelet's)")
 	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+config.DefaultStateDir+")")
-	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "containerd's socket (default "+config.DefaultRuntime+")")
+	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), "address for peers, host or host:port (default: towards the API server, port 7946)")
 	load := func() (config.Config, error) { return merged(file, conf) }
 	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand())

@@ -99,6 +99,11 @@ type Parts struct {
 	Facts  Facts
 	// Health looks at the node's health; nil: it is not reported.
 	Health func(ctx context.Context) *v1alpha1.NodeHealth
+	// MendPulls removes records of the kubelet by which it would pull images again
+	// that are here: by their IDs in the runtime and their names. It restarts the
+	// kubelet if there are any, and is called again with the same note, a file,
+	// after a crash. nil: nobody does.
+	MendPulls func(ctx context.Context, note string, ids, names []string) (mended int, err error)
 	// Place is where the program of a payload is, or is to be put; "" for what is
 	// no program of the node. nil knows no place.
 	Place func(ctx context.Context, payload string) string
@@ -114,6 +119,7 @@ type Agent struct {
 	runner  Runner
 	facts   Facts
 	health  func(ctx context.Context) *v1alpha1.NodeHealth
+	mend    func(ctx context.Context, note string, ids, names []string) (int, error)
 	place   func(ctx context.Context, payload string) string
 	digests nodefiles.Digests
 	// eviction is what the kubelet wants left free; tests want nothing left free of
@@ -136,6 +142,7 @@ type Agent struct {
 	served    []string        // bundles loop only
 	rechecked map[string]bool // hold loop only
 	release   release         // hold loop only
+	mended    time.Time       // hold loop only: when the kubelet's records were mended last
 	firstHold chan struct{}
 	unwanted  remember.Unwanted
 	sources   *remember.Sources
@@ -151,7 +158,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, eviction: kubeletEviction, health: p.Health, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {

@@ -38,6 +38,14 @@ type fakeAPI struct {
 	// wrote is called with every status that is written; may be nil.
 	wrote   func(*v1alpha1.NodeUpdateStatus)
 	changed chan struct{}
+	events  []string // reason and message
+}
+
+func (f *fakeAPI) Event(_ context.Context, reason, message string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, reason+": "+message)
+	return nil
 }
 
 func newFakeAPI() *fakeAPI {
@@ -399,6 +407,11 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 		a.reported("held again", func(s *v1alpha1.NodeUpdateStatus) bool {
 			return held(s) && a.runtime.has("registry.k8s.io/pause:3.10.2")
 		})
+		a.api.mu.Lock()
+		defer a.api.mu.Unlock()
+		if len(a.api.events) != 1 || !strings.Contains(a.api.events[0], "ImageRestored") || !strings.Contains(a.api.events[0], "pause:3.10.2") || !strings.Contains(a.api.events[0], "this node's own copy") {
+			t.Errorf("it is not said, or not from where: %q", a.api.events)
+		}
 	})
 	t.Run("R0.150: after a restart without API server and peers all is put back", func(t *testing.T) {
 		c.stop()

@@ -71,14 +71,18 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return false
 	}
 	if err != nil {
-		a.log.Info("the container runtime does not answer", "because", err)
+		a.log.Info("images cannot be held yet", "because", err)
 		a.update(func(s *state) {
 			s.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
 		})
 		return false
 	}
 	a.recheck(w, r.Failed)
-	verdicts = append(verdicts, holdVerdicts(a.conf.Node, r)...)
+	a.tellRestored(ctx, r.Restored)
+	verdicts = append(verdicts, holdVerdicts(a.conf.Node, a.runtimeName(ctx), r)...)
+	if r.Complete() && !src.busy {
+		a.mendPulls(ctx, w)
+	}
 	payloads := a.countStore(w)
 	lacks := a.judge(ctx, w, r.Held == r.Total)
 	verdicts = append(verdicts, lacks.verdicts...)
@@ -128,7 +132,7 @@ func (a *Agent) recheck(w *told.Want, failed map[string]error) {
 
 // holdVerdicts says why images are not held. Nothing is said while their blobs
 // are on the way: that is the bundles' affair.
-func holdVerdicts(node string, r pinagent.Result) []model.Verdict {
+func holdVerdicts(node, runtime string, r pinagent.Result) []model.Verdict {
 	var out []model.Verdict
 	names := make([]string, 0, len(r.Failed))
 	for n := range r.Failed {
@@ -141,8 +145,8 @@ func holdVerdicts(node string, r pinagent.Result) []model.Verdict {
 	}
 	if missing := r.Held - r.Pinned; missing > 0 {
 		out = append(out, model.Verdict{Reason: v1alpha1.ReasonPinsIgnored, Object: "Node/" + node,
-			Message: fmt.Sprintf("%d images of node %s are labelled as pinned, and the runtime does not report them so over CRI", missing, node),
-			Fix:     "use containerd 1.7.3 or later: earlier ones ignore pins"})
+			Message: fmt.Sprintf("%d images of node %s are to be pinned, and its runtime (%s) does not report them so over CRI: the kubelet may collect them", missing, node, runtime),
+			Fix:     "use containerd 1.7.3 or later, or CRI-O 1.30 or later: earlier ones ignore pins; of CRI-O look for \"Unable to reload\" in its log"})
 	}
 	return out
 }

@@ -16,28 +16,34 @@ func kubeletEviction() kube.Eviction {
 	return kube.ReadEviction(kube.Paths{}.KubeletConfig())
 }
 
-// rooms are the node's file systems, less what the kubelet wants left free.
+// rooms are the node's file systems, less what the kubelet wants left free before
+// it evicts pods, or collects images.
 func (a *Agent) rooms(ctx context.Context) []load.Room {
 	ev := a.eviction()
 	var out []load.Room
-	add := func(name, path, threshold string) {
+	add := func(name, path string, thresholds ...string) {
 		r, err := disk.RoomAt(path)
 		if err != nil {
 			a.log.Warn("the room on a file system is unknown", "path", path, "because", err)
 			return
 		}
-		reserve, err := kube.Bytes(threshold, r.Total)
-		if err != nil {
-			reserve = r.Total / 10
+		var reserve int64
+		for _, t := range thresholds {
+			bytes, err := kube.Bytes(t, r.Total)
+			if err != nil {
+				bytes = r.Total / 10
+			}
+			reserve = max(reserve, bytes)
 		}
 		out = append(out, load.Room{Name: name, ID: r.ID, Free: r.Free - reserve, Total: r.Total})
 	}
 	add(load.StateFS, a.conf.StateDir, ev.NodeFS)
 	if root, err := a.runtime.Root(ctx); err == nil {
-		add(load.ImagesFS, root, ev.ImageFS)
+		// R0.88: what is loaded must not set off the collection of other images.
+		add(load.ImagesFS, root, ev.ImageFS, ev.Collect)
 	}
 	if dir := a.programsDir(ctx); dir != "" {
-		add(load.ProgramsFS, dir, "") // the kubelet evicts nobody because of it
+		add(load.ProgramsFS, dir) // the kubelet evicts nobody because of it
 	}
 	return out
 }

@@ -19,7 +19,6 @@ import (
 const (
 	DefaultFile     = "/etc/refit/agent.yaml"
 	DefaultStateDir = "/var/lib/refit"
-	DefaultRuntime  = "/run/containerd/containerd.sock"
 	// DefaultPort of the chunk server.
 	DefaultPort = 7946
 	// RunDir holds what is of no use after a reboot: the local status.
@@ -37,7 +36,7 @@ type Config struct {
 	StateDir string `json:"stateDir,omitempty"`
 	// RunDir is where the local status is written.
 	RunDir string `json:"runDir,omitempty"`
-	// Runtime is containerd's socket.
+	// Runtime is the container runtime's socket; default: the one that the kubelet uses.
 	Runtime string `json:"runtime,omitempty"`
 	// Address under which peers reach the chunk server, host or host:port;
 	// default: this node's address towards the API server, port 7946.
@@ -71,7 +70,7 @@ func (c Config) Complete() (Config, error) {
 		value string
 	}{
 		{&c.Kubeconfig, kube.Paths{}.Kubeconfig()}, {&c.StateDir, DefaultStateDir},
-		{&c.RunDir, RunDir}, {&c.Runtime, DefaultRuntime},
+		{&c.RunDir, RunDir}, {&c.Runtime, kube.RuntimeSocket(kube.Paths{})},
 	} {
 		if *d.field == "" {
 			*d.field = d.value

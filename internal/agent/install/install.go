@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -143,11 +146,7 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 }
 
 func loadGroup(ctx context.Context, o Options, f *read.File, r *Report) error {
-	socket := o.Config.Runtime
-	if socket == "" {
-		socket = config.DefaultRuntime
-	}
-	c, err := containerd.Open(socket)
+	c, err := openRuntime(ctx, o.Config, o.Places)
 	if err != nil {
 		return err
 	}
@@ -174,6 +173,16 @@ func loadGroup(ctx context.Context, o Options, f *read.File, r *Report) error {
 		return fmt.Errorf("record of first contact: %w", err)
 	}
 	return disk.WriteFile(contactFile(o), b, 0o600)
+}
+
+// openRuntime is the node's container runtime, as the configuration names it or
+// the kubelet uses it.
+func openRuntime(ctx context.Context, conf config.Config, places Places) (pin.NodeRuntime, error) {
+	socket := conf.Runtime
+	if socket == "" {
+		socket = kube.RuntimeSocket(kube.Paths{Root: places.Root})
+	}
+	return pin.Open(ctx, socket, crio.Places{Root: places.Root, Install: true}, slog.New(slog.DiscardHandler))
 }
 
 func contactFile(o Options) string {
@@ -380,7 +389,7 @@ func removeState(o Removal) error {
 	if filepath.Clean(dir) == o.Places.at(config.DefaultStateDir) {
 		return os.RemoveAll(dir)
 	}
-	for _, name := range []string{"blobs", "bundles", "journal", "runs", "rollback", "failpoint", "first-contact.json",
+	for _, name := range []string{"blobs", "bundles", "journal", "runs", "rollback", "failpoint", "first-contact.json", "kubelet-restart",
 		"key.pem", "lock", "pins.json", "sources.json", "want.json"} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return err
@@ -406,16 +415,12 @@ func stop(ctx context.Context, o Removal) error {
 }
 
 func unpin(ctx context.Context, o Removal) error {
-	socket := o.Config.Runtime
-	if socket == "" {
-		socket = config.DefaultRuntime
-	}
-	c, err := containerd.Open(socket)
+	c, err := openRuntime(ctx, o.Config, o.Places)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	k, err := pin.NewKeeper(pin.Containerd{Client: c}, o.Config.StateDir)
+	k, err := pin.NewKeeper(c, o.Config.StateDir)
 	if err != nil {
 		return err
 	}

@@ -41,12 +41,23 @@ type nodeHost struct {
 	paths      kube.Paths
 	binaries   kube.Binaries
 	cri        *cri.Client
+	// runtime is the unit of the container runtime.
+	runtime string
 	// self is this program, for commands that outlive it.
 	self string
 	// config finds a rendered configuration by its name.
 	config func(name string) (data string, ok bool)
 	// held finds a file of any bundle that this node holds.
 	held func(name, digest string) (updaters.Payload, error)
+	// restart is for tests; nil restarts the kubelet.
+	restart func(ctx context.Context) error
+}
+
+func (h *nodeHost) restartKubelet(ctx context.Context) error {
+	if h.restart != nil {
+		return h.restart(ctx)
+	}
+	return h.RestartKubelet(ctx)
 }
 
 func (h *nodeHost) Node() string { return h.node }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
+	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // part is a service of the node that updaters restart: the container runtime or
@@ -26,15 +27,19 @@ type part struct {
 	ready      func(context.Context) error
 }
 
-// containerd is the only runtime whose programs are replaced; the agent's store
-// speaks to it.
-const runtimeUnit = "containerd.service"
+// unitOf is the unit of a container runtime, as its packages call it.
+func unitOf(rt pin.NodeRuntime) string {
+	if _, ok := rt.(pin.CRIO); ok {
+		return "crio.service"
+	}
+	return "containerd.service"
+}
 
 // pluginDir is where the network plugins are on kubeadm nodes.
 const pluginDir = "/opt/cni/bin"
 
 func runtimePart(h *nodeHost) part {
-	return part{nodeHost: h, what: "the container runtime", unit: runtimeUnit, ready: func(ctx context.Context) error {
+	return part{nodeHost: h, what: "the container runtime", unit: h.runtime, ready: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, apiTime)
 		defer cancel()
 		return h.cri.Ready(ctx)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
-	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/etcd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -25,13 +26,6 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
 
-// containerRuntime is containerd as the agent uses it.
-type containerRuntime struct{ pin.Containerd }
-
-func (c containerRuntime) Version(ctx context.Context) (string, string, error) {
-	return c.CRI().Version(ctx)
-}
-
 // Run is the host service: it works until the context ends.
 func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	conf, err := conf.Complete()
@@ -41,11 +35,12 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	if err := noticeDeadConnections(); err != nil {
 		return err
 	}
-	ctd, err := containerd.Open(conf.Runtime)
+	runtime, err := pin.Open(ctx, conf.Runtime, crio.Places{}, log)
 	if err != nil {
 		return err
 	}
-	defer ctd.Close()
+	defer runtime.Close()
+	takeAway(conf.Runtime, log)
 	api, err := nodeapi.New(conf.Kubeconfig, conf.Node, log)
 	if err != nil {
 		return err
@@ -54,11 +49,12 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
-	host := &nodeHost{node: conf.Node, kubeconfig: conf.Kubeconfig, cri: ctd.CRI(), self: self}
+	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
 	list, fields := nodeUpdaters(host)
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: containerRuntime{pin.Containerd{Client: ctd}}, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
-		Health: (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
+		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
+		MendPulls: host.mendPulls,
+		Health:    (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.held = store.Config, store.Held
 			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log}
@@ -68,6 +64,20 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		return err
 	}
 	return a.Run(ctx)
+}
+
+// takeAway removes what loads that were cut off, of an agent before this one or of
+// the installation, may have left in the configuration of a runtime.
+func takeAway(socket string, log *slog.Logger) {
+	for _, p := range []crio.Places{{}, {Install: true}} {
+		c, err := crio.Open(socket, p, log)
+		if err == nil {
+			err = errors.Join(c.Clean(), c.Close())
+		}
+		if err != nil {
+			log.Warn("the container runtime may still have a mirror that is gone", "because", err)
+		}
+	}
 }
 
 // nodeUpdaters is what this agent can change on its node, and who sees the

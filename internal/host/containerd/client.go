@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,10 +19,7 @@ import (
 const Namespace = "k8s.io"
 
 // Blobs is where an image's blobs come from.
-type Blobs interface {
-	// Open a complete blob; an error if it is not there.
-	Open(digest string) (io.ReadCloser, error)
-}
+type Blobs = cri.Blobs
 
 // Client speaks to one containerd.
 type Client struct {

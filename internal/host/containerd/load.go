@@ -16,18 +16,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/disk"
 )
 
 // Image is what to load.
-type Image struct {
-	// Name with tag, normalised.
-	Name string
-	// Digest, MediaType and Size of its manifest or index.
-	Digest    string
-	MediaType string
-	Size      int64
-}
+type Image = cri.Target
 
 // leaseTime bounds how long a load that was cut off keeps its blobs.
 const leaseTime = time.Hour

@@ -14,10 +14,14 @@ import (
 type Eviction struct {
 	// NodeFS and ImageFS are thresholds such as "10%" or "1Gi", empty for none.
 	NodeFS, ImageFS string
+	// Collect is the room below which it collects images that are not used and
+	// not pinned, empty for never.
+	Collect string
 }
 
-// defaults of the kubelet when its configuration has no evictionHard.
-var evictionDefaults = Eviction{NodeFS: "10%", ImageFS: "15%"}
+// defaults of the kubelet when its configuration has no evictionHard, and no
+// imageGCHighThresholdPercent.
+var evictionDefaults = Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%"}
 
 // ReadEviction reads the kubelet's configuration. Without one, or without
 // evictionHard in it, the kubelet's defaults hold; with evictionHard, a signal
@@ -29,11 +33,22 @@ func ReadEviction(path string) Eviction {
 	}
 	var c struct {
 		EvictionHard map[string]string `json:"evictionHard"`
+		HighPercent  *int              `json:"imageGCHighThresholdPercent"`
 	}
-	if yaml.Unmarshal(b, &c) != nil || len(c.EvictionHard) == 0 {
-		return evictionDefaults
+	out := evictionDefaults
+	if yaml.Unmarshal(b, &c) != nil {
+		return out
 	}
-	return Eviction{NodeFS: c.EvictionHard["nodefs.available"], ImageFS: c.EvictionHard["imagefs.available"]}
+	if c.HighPercent != nil {
+		out.Collect = ""
+		if *c.HighPercent < 100 { // 100 switches it off
+			out.Collect = strconv.Itoa(100-*c.HighPercent) + "%"
+		}
+	}
+	if len(c.EvictionHard) > 0 {
+		out.NodeFS, out.ImageFS = c.EvictionHard["nodefs.available"], c.EvictionHard["imagefs.available"]
+	}
+	return out
 }
 
 // Bytes is a threshold for a file system of total bytes.

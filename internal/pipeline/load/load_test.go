@@ -112,8 +112,8 @@ func TestCheckSpace(t *testing.T) {
 		want  []string
 	}{
 		"it fits":                    {need: map[string]int64{StateFS: 100, ImagesFS: 50}, rooms: two},
-		"one of two disks is full":   {need: map[string]int64{StateFS: 10, ImagesFS: 51}, rooms: two, want: []string{"node n3 needs 51 bytes for images, 50 bytes are free above the kubelet's eviction threshold"}},
-		"names on one disk share it": {need: map[string]int64{StateFS: 50, ImagesFS: 50}, rooms: one, want: []string{"node n3 needs 100 bytes for state and images, 90 bytes are free above the kubelet's eviction threshold"}},
+		"one of two disks is full":   {need: map[string]int64{StateFS: 10, ImagesFS: 51}, rooms: two, want: []string{"node n3 needs 51 bytes for images, 50 bytes are free above the kubelet's thresholds"}},
+		"names on one disk share it": {need: map[string]int64{StateFS: 50, ImagesFS: 50}, rooms: one, want: []string{"node n3 needs 100 bytes for state and images, 90 bytes are free above the kubelet's thresholds"}},
 		"who needs nothing is never stopped, even above the threshold": {need: map[string]int64{StateFS: 0}, rooms: []Room{{Name: StateFS, ID: "8:1", Free: -5}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,8 @@ type Room struct {
 	Name string
 	// ID tells file systems apart.
 	ID string
-	// Free is what may be used before the kubelet would evict, in bytes.
+	// Free is what may be used before the kubelet would evict pods, or collect
+	// images, in bytes.
 	Free int64
 	// Total size in bytes.
 	Total int64
@@ -59,7 +60,7 @@ func CheckSpace(node string, need map[string]int64, rooms []Room) []model.Verdic
 		}
 		out = append(out, model.Verdict{
 			Reason: reasonInsufficientSpace,
-			Message: fmt.Sprintf("node %s needs %d bytes for %s, %d bytes are free above the kubelet's eviction threshold",
+			Message: fmt.Sprintf("node %s needs %d bytes for %s, %d bytes are free above the kubelet's thresholds",
 				node, p.need, strings.Join(p.names, " and "), max(0, p.free)),
 			Fix:    "make room on the node's disk; do not delete images that refit pinned",
 			Object: "Node/" + node,

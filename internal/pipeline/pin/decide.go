@@ -10,6 +10,8 @@ import (
 
 // Present is an image as the runtime reports it.
 type Present struct {
+	// ID is the runtime's own name of it.
+	ID string
 	// Tags are names with tag, Digests names with digest.
 	Tags, Digests []string
 	Pinned        bool

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/refit-dev/refit/internal/failpoint"
@@ -34,6 +35,17 @@ type Puller interface {
 	Pull(ctx context.Context, img containerd.Image) (names []string, err error)
 }
 
+// Preparer is a Runtime whose configuration takes images and pins: it is told of a
+// whole pass beforehand, since telling it takes longer than an image does.
+type Preparer interface {
+	// Names by which Load and Pin will pin an image.
+	Names(img containerd.Image) []string
+	// Prepare pins names, those of images that come now among them, and what was
+	// pinned before if that was lost; load are the images that Load is called for
+	// afterwards. end is called when that is over, in any case.
+	Prepare(ctx context.Context, names []string, load []containerd.Image, blobs containerd.Blobs) (end func(context.Context) error, err error)
+}
+
 // Source knows the images of bundles.
 type Source interface {
 	// Image describes a held image; ok is false while not all its blobs are here.
@@ -53,6 +65,15 @@ type Result struct {
 	Waiting int
 	// Failed says which image could not be loaded or pinned, and why.
 	Failed map[string]error
+	// Restored are images that were held and pinned, were gone, and are back.
+	Restored []Restored
+}
+
+// Restored is an image that came back.
+type Restored struct {
+	Image model.HeldImage
+	// Own: from the blobs that this node had; otherwise they had to come again.
+	Own bool
 }
 
 // Complete reports that everything of bundles is held and pinned.
@@ -63,11 +84,15 @@ type Keeper struct {
 	runtime Runtime
 	path    string
 	own     pin.Own
+	// had are the images that were held and pinned last, false for those whose
+	// blobs were not here either when they were missed. What is in the record at
+	// the start counts: it was pinned by an agent before this one.
+	had map[string]bool
 }
 
 // NewKeeper reads the record of own pins in dir.
 func NewKeeper(rt Runtime, dir string) (*Keeper, error) {
-	k := &Keeper{runtime: rt, path: filepath.Join(dir, "pins.json"), own: pin.Own{}}
+	k := &Keeper{runtime: rt, path: filepath.Join(dir, "pins.json"), own: pin.Own{}, had: map[string]bool{}}
 	b, err := os.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, nil
@@ -77,6 +102,11 @@ func NewKeeper(rt Runtime, dir string) (*Keeper, error) {
 	}
 	if err := json.Unmarshal(b, &k.own); err != nil {
 		return nil, fmt.Errorf("record of pins %s: %w; remove the file: refit pins anew, and lets go of nothing it does not remember", k.path, err)
+	}
+	for key, names := range k.own {
+		if len(names) > 0 {
+			k.had[key] = true
+		}
 	}
 	return k, nil
 }
@@ -92,9 +122,49 @@ func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, p
 	l := model.HoldList{Images: want}
 	r := Result{Held: d.Held, Pinned: d.Pinned, Fetched: d.Fetched, Failed: map[string]error{}}
 	r.Total, r.FetchedTotal = l.Counts()
-	if d.Done() {
-		return r, nil
+	end, err := k.prepare(ctx, d, src)
+	if err == nil && !d.Done() {
+		r, err = k.work(ctx, want, have, d, src, r, progress)
 	}
+	// Whatever became of it: what was for loading only goes away.
+	return r, errors.Join(err, end(context.WithoutCancel(ctx)))
+}
+
+// prepare tells a runtime that wants to be told what comes. The names are in the
+// record first: what a crash leaves pinned is known, and let go if it is not wanted.
+func (k *Keeper) prepare(ctx context.Context, d pin.Decision, src Source) (end func(context.Context) error, err error) {
+	rt, ok := k.runtime.(Preparer)
+	if !ok {
+		return func(context.Context) error { return nil }, nil
+	}
+	var names []string
+	var load []containerd.Image
+	note := func(img model.HeldImage, what containerd.Image) {
+		k.own[pin.Key(img)] = rt.Names(what)
+	}
+	for _, img := range d.Pin {
+		note(img, containerd.Image{Name: img.Name, Digest: img.Digest})
+	}
+	for _, img := range d.Load {
+		if what, ok := src.Image(img); ok {
+			note(img, what)
+			load = append(load, what)
+		}
+	}
+	if len(d.Pin)+len(load) > 0 {
+		if err := k.save(); err != nil {
+			return func(context.Context) error { return nil }, err
+		}
+	}
+	for _, of := range k.own {
+		names = append(names, of...)
+	}
+	// Those that are let go now are pinned no more a moment later.
+	return rt.Prepare(ctx, names, load, src)
+}
+
+// work does what was decided.
+func (k *Keeper) work(ctx context.Context, want []model.HeldImage, have []pin.Present, d pin.Decision, src Source, r Result, progress func(Result)) (Result, error) {
 	for _, img := range d.Load {
 		if k.one(ctx, img, src, &r) && !img.Registry {
 			// On the way only: whether all are held is for the runtime to say.
@@ -117,17 +187,20 @@ func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Re
 	if ctx.Err() != nil {
 		return false
 	}
-	ok, err := k.load(ctx, img, src)
+	ok, err := k.load(ctx, img, src, r)
 	switch {
 	case err != nil:
 		r.Failed[img.Name] = err
 	case !ok:
 		r.Waiting++
+		if _, had := k.had[pin.Key(img)]; had {
+			k.had[pin.Key(img)] = false
+		}
 	}
 	return ok && err == nil
 }
 
-func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source) (bool, error) {
+func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source, r *Result) (bool, error) {
 	// What others brought in under this name and digest only lacks a name or a pin.
 	if ok, err := k.pin(ctx, img); ok || err != nil {
 		return ok, err
@@ -142,6 +215,9 @@ func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source) (boo
 	names, err := k.runtime.Load(ctx, what, src)
 	if err != nil {
 		return false, err
+	}
+	if own, had := k.had[pin.Key(img)]; had {
+		r.Restored = append(r.Restored, Restored{Image: img, Own: own})
 	}
 	return true, k.remember(img, names)
 }
@@ -168,6 +244,10 @@ func (k *Keeper) pin(ctx context.Context, img model.HeldImage) (bool, error) {
 
 func (k *Keeper) remember(img model.HeldImage, names []string) error {
 	failpoint.Here(failpoint.PinRecord)
+	k.had[pin.Key(img)] = true
+	if slices.Equal(k.own[pin.Key(img)], names) {
+		return nil
+	}
 	k.own[pin.Key(img)] = names
 	return k.save()
 }
@@ -182,6 +262,7 @@ func (k *Keeper) release(ctx context.Context, d pin.Decision) error {
 	}
 	for _, key := range d.Release {
 		delete(k.own, key)
+		delete(k.had, key)
 	}
 	return k.save()
 }

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/refit-dev/refit/internal/agent/told"
+	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+)
+
+// eventTeller is an API that takes events about this node.
+type eventTeller interface {
+	Event(ctx context.Context, reason, message string) error
+}
+
+// Reasons of events about a node.
+const (
+	eventRestored = "ImageRestored"
+	eventMended   = "PullRecordsMended"
+)
+
+// tell says a thing in the log and as an event; one that does not get through is lost.
+func (a *Agent) tell(ctx context.Context, reason, message string) {
+	a.log.Info(message, "event", reason)
+	t, ok := a.api.(eventTeller)
+	if !ok {
+		return
+	}
+	if err := t.Event(ctx, reason, message); err != nil {
+		a.log.Info("an event was not taken", "because", err)
+	}
+}
+
+// mostEvents is how many images get an event of their own; a whole store that was
+// lost is one event more.
+const mostEvents = 5
+
+// tellRestored says of images that had gone from the runtime from where they came back.
+func (a *Agent) tellRestored(ctx context.Context, all []pinagent.Restored) {
+	for i, r := range all {
+		if i == mostEvents {
+			a.tell(ctx, eventRestored, fmt.Sprintf("%d more images had gone from the container runtime and are back", len(all)-i))
+			return
+		}
+		from := "from this node's own copy"
+		if !r.Own {
+			from = "from its neighbours or a medium: this node's own copy was gone too"
+		}
+		a.tell(ctx, eventRestored, fmt.Sprintf("image %s had gone from the container runtime and is back, pinned, %s", r.Image.Name, from))
+	}
+}
+
+// runtimeName is the runtime's name and version, for a sentence.
+func (a *Agent) runtimeName(ctx context.Context) string {
+	name, version, err := a.runtime.Version(ctx)
+	if err != nil {
+		return "which does not answer"
+	}
+	return name + " " + version
+}
+
+// mendGap is the least time between two restarts of the kubelet because of its
+// records: if they come anew, it is not a restart that helps.
+const mendGap = 10 * time.Minute
+
+// mendPulls sees to it that the kubelet does not pull again what is held.
+func (a *Agent) mendPulls(ctx context.Context, w *told.Want) {
+	if a.mend == nil || time.Since(a.mended) < mendGap {
+		return
+	}
+	have, err := a.runtime.Present(ctx)
+	if err != nil {
+		return // it is looked at again with the next pass
+	}
+	var names, ids []string
+	for _, img := range w.Hold.Images {
+		names = append(names, img.Name)
+	}
+	for _, p := range have {
+		if slices.ContainsFunc(p.Tags, func(t string) bool { return slices.Contains(names, t) }) {
+			ids = append(ids, p.ID)
+			names = append(names, p.Digests...)
+		}
+	}
+	mended, err := a.mend(ctx, a.conf.Path("kubelet-restart"), ids, names)
+	if err != nil {
+		a.log.Warn("the kubelet would pull images again that are held, and that could not be mended", "because", err)
+		return
+	}
+	if mended > 0 {
+		a.mended = time.Now()
+		a.tell(ctx, eventMended, fmt.Sprintf("the kubelet had %d records of pulls that were cut off, by which it would pull held images again: they are removed, and it was restarted", mended))
+	}
+}
