@@ -8,10 +8,23 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/refit-dev/refit/internal/host/cri"
 )
 
-// criSocket is where a node's runtime listens.
-const criSocket = "/run/containerd/containerd.sock"
+// socket is where this machine reaches a node's runtime.
+func (s *Scenario) socket(node string) (string, error) {
+	return s.Lab.Path(node, s.Lab.Socket(node))
+}
+
+// CRI is a node's container runtime as the kubelet sees it.
+func (s *Scenario) CRI(node string) (*cri.Client, error) {
+	socket, err := s.socket(node)
+	if err != nil {
+		return nil, err
+	}
+	return cri.Open(socket)
+}
 
 // criImages asks a node's runtime, through its CRI socket, which of the wanted
 // images (name to digest) it has and which of these it calls pinned.

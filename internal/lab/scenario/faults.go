@@ -55,7 +55,7 @@ func (s *Scenario) Free(ctx context.Context, node string) error {
 
 // Held reports whether a node's CRI has an image of the bundle.
 func (s *Scenario) Held(ctx context.Context, node string, b Bundle, image string) (bool, error) {
-	socket, err := s.Lab.Path(node, criSocket)
+	socket, err := s.socket(node)
 	if err != nil {
 		return false, err
 	}

@@ -222,7 +222,7 @@ func (s *Scenario) Measure(ctx context.Context, r Result, b Bundle, before map[s
 
 func (s *Scenario) measureNode(ctx context.Context, n *corev1.Node, b Bundle) (Node, error) {
 	out := Node{Name: n.Name, Runtime: n.Status.NodeInfo.ContainerRuntimeVersion, After: n.Status.NodeInfo.KubeletVersion}
-	socket, err := s.Lab.Path(n.Name, criSocket)
+	socket, err := s.socket(n.Name)
 	if err != nil {
 		return out, err
 	}

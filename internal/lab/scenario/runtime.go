@@ -11,7 +11,7 @@ import (
 
 // runtime opens a node's container runtime.
 func (s *Scenario) runtime(node string) (*grpc.ClientConn, error) {
-	socket, err := s.Lab.Path(node, criSocket)
+	socket, err := s.socket(node)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/internal/host/cri"
+	"github.com/refit-dev/refit/internal/lab"
+	"github.com/refit-dev/refit/internal/lab/scenario"
+)
+
+// TestTwoRuntimes updates a cluster whose last worker has CRI-O and whose other
+// nodes have containerd, from one stick in one node and with no way out: every
+// image of a real release is on every node, pinned per CRI, under its original
+// digest; starts pods however they say its name; comes back when it is deleted by
+// hand; stays when the disk is full and all that is neither pinned nor used goes.
+// Nothing that is like a registry is left (R0.1, R0.100 to R0.117, R0.172).
+func TestTwoRuntimes(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("a whole update of a cluster with two container runtimes takes long: make e2e")
+	}
+	s := prepared(t, scenario.Options{Name: "crio-e2e", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n2"})
+	keepStory(t, "runtimes.json")
+	ctx := t.Context()
+	must(t, s.Components(ctx))
+	must(t, s.Up(ctx))
+	before := map[string]string{"n1": from, "n2": from, "n3": from}
+	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
+	must(t, err)
+	device, err := s.Insert(ctx, s.Stick, b)
+	must(t, err)
+	// One that both runtimes get from the stick alone, and that no worker runs.
+	fresh := "registry.k8s.io/kube-apiserver:" + to
+	var plan string
+	step(t, "every node holds and pins every image, whichever runtime it has", func(t *testing.T) {
+		must(t, s.Install(ctx, b, device))
+		must(t, s.Approve(ctx, b))
+		plan, err = s.Prepare(ctx, b)
+		must(t, err)
+		for _, n := range s.Lab.Nodes() {
+			holdsAll(t, s, n, b)
+			nothingLikeARegistry(t, s, n)
+		}
+	})
+	step(t, "pods start by tag, by digest and by both", func(t *testing.T) { threeNames(t, s, b) })
+	step(t, "a pinned image that is deleted by hand is back, and it is said from where", func(t *testing.T) {
+		for _, n := range s.Lab.Workers() {
+			removedByHand(t, s, n, b, fresh)
+		}
+	})
+	step(t, "the cluster is updated by the plan that was shown", func(t *testing.T) {
+		must(t, s.Eject(ctx, s.Stick, device))
+		must(t, s.Apply(ctx))
+		r, err := s.Measure(ctx, scenario.Result{PlanDigest: plan, Phases: map[string]float64{},
+			Workload: scenario.Workload{Samples: 1, MinReady: 1, Budget: 1}}, b, before)
+		must(t, err)
+		if !r.OK || r.RegistryRequests > 0 {
+			t.Errorf("problems: %v, %d packets for a registry", r.Problems, r.RegistryRequests)
+		}
+		if got := r.Nodes[2].Runtime; !strings.HasPrefix(got, "cri-o://") {
+			t.Errorf("n3 runs %s", got)
+		}
+	})
+	step(t, "a full disk takes what is neither pinned nor used, and nothing else", func(t *testing.T) {
+		for _, n := range s.Lab.Workers() {
+			underPressure(t, s, n)
+			holdsAll(t, s, n, b)
+		}
+	})
+	step(t, "nothing like a registry is left", func(t *testing.T) {
+		for _, n := range s.Lab.Nodes() {
+			nothingLikeARegistry(t, s, n)
+		}
+	})
+}
+
+// images of a node as its CRI reports them.
+func images(t *testing.T, s *scenario.Scenario, node string) []cri.Image {
+	t.Helper()
+	c, err := s.CRI(node)
+	must(t, err)
+	defer c.Close()
+	all, err := c.Images(t.Context())
+	must(t, err)
+	return all
+}
+
+// holdsAll: every image of the bundle is there under tag and original digest, and
+// is pinned.
+func holdsAll(t *testing.T, s *scenario.Scenario, node string, b scenario.Bundle) {
+	t.Helper()
+	have := images(t, s, node)
+	for name, digest := range b.Images {
+		repository := name[:strings.LastIndexByte(name, ':')]
+		if !slices.ContainsFunc(have, func(i cri.Image) bool {
+			return slices.Contains(i.Tags, name) && slices.Contains(i.Digests, repository+"@"+digest) && i.Pinned
+		}) {
+			t.Errorf("node %s (%s) does not hold and pin %s with digest %s", node, s.Lab.Runtime(node), name, digest)
+		}
+	}
+	t.Logf("node %s (%s): %d images of the bundle looked for among %d", node, s.Lab.Runtime(node), len(b.Images), len(have))
+}
+
+// nothingLikeARegistry: the agent listens where nodes give each other chunks, and
+// nowhere else; no file tells a runtime of a mirror of ours.
+func nothingLikeARegistry(t *testing.T, s *scenario.Scenario, node string) {
+	t.Helper()
+	out, err := s.Output(t.Context(), node, "ss", "-Hltnp")
+	must(t, err)
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "refit-agent") && !strings.Contains(line, ":7946") {
+			t.Errorf("node %s: the agent listens: %s", node, line)
+		}
+	}
+	out, err = s.Output(t.Context(), node, "sh", "-c", "find /etc/containers /etc/containerd -name '*refit*' 2>/dev/null; grep -rl 127.0.0.1 /etc/containers /etc/containerd 2>/dev/null; true")
+	must(t, err)
+	if strings.TrimSpace(out) != "" {
+		t.Errorf("node %s: a runtime is told of a mirror by %s", node, out)
+	}
+}
+
+// threeNames starts a pod on every node for each way to name an image that came
+// with the bundle only.
+func threeNames(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
+	t.Helper()
+	ctx := t.Context()
+	var tag string
+	for name := range b.Images {
+		if strings.HasPrefix(name, "registry.k8s.io/pause:") {
+			tag = name
+		}
+	}
+	repository, digest := tag[:strings.LastIndexByte(tag, ':')], b.Images[tag]
+	forms := map[string]string{"tag": tag, "digest": repository + "@" + digest, "both": tag + "@" + digest}
+	var pods []*corev1.Pod
+	for _, n := range s.Lab.Nodes() {
+		for form, image := range forms {
+			grace := int64(0)
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "named-" + form + "-" + n}, Spec: corev1.PodSpec{
+				NodeName: n, TerminationGracePeriodSeconds: &grace, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers: []corev1.Container{{Name: "c", Image: image, ImagePullPolicy: corev1.PullIfNotPresent}}}}
+			must(t, s.Client.Create(ctx, p))
+			pods = append(pods, p)
+		}
+	}
+	for _, p := range pods {
+		eventually(t, 2*time.Minute, p.Name+" runs", func() (bool, string) {
+			var now corev1.Pod
+			if err := s.Client.Get(ctx, client.ObjectKeyFromObject(p), &now); err != nil {
+				return false, err.Error()
+			}
+			said := string(now.Status.Phase)
+			for _, c := range now.Status.ContainerStatuses {
+				if c.State.Waiting != nil {
+					said += " " + c.State.Waiting.Reason + " " + c.State.Waiting.Message
+				}
+			}
+			return now.Status.Phase == corev1.PodRunning, said
+		})
+		must(t, s.Client.Delete(ctx, p))
+	}
+}
+
+// removedByHand takes a pinned image off a node and waits until it is back.
+func removedByHand(t *testing.T, s *scenario.Scenario, node string, b scenario.Bundle, image string) {
+	t.Helper()
+	ctx := t.Context()
+	// By its ID: by a name, a runtime may take off the name alone.
+	for _, i := range images(t, s, node) {
+		if slices.Contains(i.Tags, image) {
+			must(t, s.RemoveImage(ctx, node, i.ID))
+		}
+	}
+	held, err := s.Held(ctx, node, b, image)
+	must(t, err)
+	if held {
+		t.Fatalf("node %s still has %s", node, image)
+	}
+	eventually(t, time.Minute, "it is back on "+node+", pinned", func() (bool, string) {
+		for _, i := range images(t, s, node) {
+			if slices.Contains(i.Tags, image) {
+				return i.Pinned, fmt.Sprintf("%+v", i)
+			}
+		}
+		return false, "it is not there"
+	})
+	eventually(t, time.Minute, "an event says from where", func() (bool, string) {
+		var l corev1.EventList
+		if err := s.Client.List(ctx, &l, client.InNamespace("default")); err != nil {
+			return false, err.Error()
+		}
+		for _, e := range l.Items {
+			if e.Reason == "ImageRestored" && e.InvolvedObject.Name == node && strings.Contains(e.Message, image) {
+				return strings.Contains(e.Message, "this node's own copy"), e.Message
+			}
+		}
+		return false, fmt.Sprintf("%d events, none of it", len(l.Items))
+	})
+}
+
+// underPressure has the kubelet want some more room than there is, and waits
+// until every image that is neither pinned nor used has gone.
+func underPressure(t *testing.T, s *scenario.Scenario, node string) {
+	t.Helper()
+	ctx := t.Context()
+	unneeded := func() (out []string) {
+		c, err := s.CRI(node)
+		must(t, err)
+		defer c.Close()
+		containers, err := c.Containers(ctx)
+		must(t, err)
+		for _, i := range images(t, s, node) {
+			used := slices.ContainsFunc(containers, func(k cri.Container) bool {
+				return k.ImageID == i.ID || slices.Contains(i.Digests, k.ImageID) || slices.Contains(i.Tags, k.ImageID)
+			})
+			if !i.Pinned && !used {
+				out = append(out, fmt.Sprint(i.Tags))
+			}
+		}
+		return out
+	}
+	if len(unneeded()) == 0 {
+		t.Fatalf("node %s has no image that could go: this shows nothing", node)
+	}
+	t.Logf("node %s: unpinned and unused before: %v", node, unneeded())
+	const file = "/var/lib/kubelet/config.yaml"
+	old, err := s.Output(ctx, node, "cat", file)
+	must(t, err)
+	out, err := s.Output(ctx, node, "stat", "-f", "-c", "%a %S", "/var/lib")
+	must(t, err)
+	var blocks, size int64
+	_, err = fmt.Sscan(out, &blocks, &size)
+	must(t, err)
+	conf := map[string]any{}
+	must(t, yaml.Unmarshal([]byte(old), &conf))
+	want := fmt.Sprint(blocks*size + 20<<20)
+	conf["evictionHard"] = map[string]string{"nodefs.available": want, "imagefs.available": want}
+	conf["imageMinimumGCAge"] = "1s"
+	text, err := yaml.Marshal(conf)
+	must(t, err)
+	must(t, s.Lab.WriteFile(ctx, node, file, text, 0o644))
+	must(t, s.Exec(ctx, node, "systemctl", "restart", "kubelet"))
+	eventually(t, 5*time.Minute, "what nobody needs has gone from "+node, func() (bool, string) {
+		left := unneeded()
+		return len(left) == 0, fmt.Sprint(left)
+	})
+	must(t, s.Lab.WriteFile(ctx, node, file, []byte(old), 0o644))
+	must(t, s.Exec(ctx, node, "systemctl", "restart", "kubelet"))
+}
