@@ -46,6 +46,9 @@ const (
 	RuntimeMixed      = "mixed"
 )
 
+// Runtimes are what Options.Runtime may be.
+var Runtimes = []string{RuntimeContainerd, RuntimeCRIO, RuntimeMixed}
+
 const (
 	gateway     = "10.88.0.1"
 	nodeNetwork = "10.88.0.0/24"
@@ -131,8 +134,8 @@ func (o *Options) fill() {
 
 func (o *Options) checkRuntime() error {
 	switch {
-	case !slices.Contains([]string{RuntimeContainerd, RuntimeCRIO, RuntimeMixed}, o.Runtime):
-		return fmt.Errorf("runtime %q: this lab knows %s, %s and %s", o.Runtime, RuntimeContainerd, RuntimeCRIO, RuntimeMixed)
+	case !slices.Contains(Runtimes, o.Runtime):
+		return fmt.Errorf("runtime %q: this lab knows %s", o.Runtime, strings.Join(Runtimes, ", "))
 	case o.Runtime == RuntimeMixed && o.Nodes == o.ControlPlanes:
 		return errors.New("a mixed lab has CRI-O on its last worker: ask for more nodes than control planes")
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -63,6 +64,9 @@ func newUp(s *settings) *cobra.Command {
 		Short: "Make a lab",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(lab.Runtimes, o.Runtime) {
+				return exit.Usagef("--runtime %s: this lab knows %s", o.Runtime, strings.Join(lab.Runtimes, ", "))
+			}
 			var err error
 			if o.DiskSize, err = parseSizes(disks); err != nil {
 				return exit.Usage(err)

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/pipeline/load"
+	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+)
+
+// Trap of containerd 1.6, and of any runtime that does not do what it was told:
+// it takes the pin, and CRI does not report it.
+func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
+	vs := holdVerdicts("n1", "containerd 1.6.20", pinagent.Result{Total: 3, Held: 3, Pinned: 1})
+	if len(vs) != 1 || vs[0].Reason != v1alpha1.ReasonPinsIgnored || vs[0].Waiting ||
+		!strings.Contains(vs[0].Message, "containerd 1.6.20") || !strings.Contains(vs[0].Message, "2 images") {
+		t.Fatalf("%+v", vs)
+	}
+	if vs := holdVerdicts("n1", "containerd 2.2.9", pinagent.Result{Total: 3, Held: 3, Pinned: 3}); len(vs) != 0 {
+		t.Fatalf("all is pinned: %+v", vs)
+	}
+}
+
+// R0.88: what is loaded leaves free what the kubelet wants before it evicts, and
+// before it collects images, whichever is more.
+func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
+	images := func(e kube.Eviction) load.Room {
+		dir := t.TempDir()
+		a := &Agent{conf: config.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler), eviction: func() kube.Eviction { return e }}
+		for _, r := range a.rooms(t.Context()) {
+			if r.Name == load.ImagesFS {
+				return r
+			}
+		}
+		t.Fatal("no room for images")
+		return load.Room{}
+	}
+	none := images(kube.Eviction{})
+	for name, c := range map[string]struct {
+		e    kube.Eviction
+		less int64 // percent
+	}{
+		"eviction alone":           {kube.Eviction{ImageFS: "10%"}, 10},
+		"collection begins before": {kube.Eviction{ImageFS: "10%", Collect: "30%"}, 30},
+		"eviction begins before":   {kube.Eviction{ImageFS: "40%", Collect: "30%"}, 40},
+		"collection alone":         {kube.Eviction{Collect: "30%"}, 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := images(c.e)
+			want := none.Free - none.Total*c.less/100
+			// Others write on this disk too: a hundredth of it is no difference.
+			if d := r.Free - want; d > none.Total/100 || -d > none.Total/100 {
+				t.Errorf("free %d of %d, want about %d", r.Free, r.Total, want)
+			}
+		})
+	}
+}
