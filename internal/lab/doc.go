@@ -3,8 +3,8 @@
 //
 // Promise: a lab is a cluster made by real kubeadm: etcd (with fsync), API
 // server, controllers and scheduler as static pods, kube-proxy and CoreDNS; its
-// nodes have the real systemd as pid 1, real containerd and kubelet, a disk of
-// their own and a /dev of their own. No node has a way out, and what tries to
+// nodes have the real systemd as pid 1, a real container runtime (containerd
+// or CRI-O) and kubelet, a disk of their own and a /dev of their own. No node has a way out, and what tries to
 // leave is counted. Nothing is put into the machine's own network but one
 // listener on the loopback address. Taking a lab down works at any time, also
 // after a crash, and removes only what is the lab's.
@@ -12,6 +12,9 @@
 // Every lab has a network of its own, so labs side by side use the same
 // addresses and do not meet: 10.88.0.1 is the switch, 10.88.0.11 and up the
 // nodes, 10.244.N.0/24 the pods of node N, 10.96.0.0/16 the services.
+//
+// Size: the methods of one type, Lab, and what makes one; what stands alone has
+// been taken out (machine, components, cgroups, loop, mains, scenario).
 //
 // Inputs: [Options], root, the Debian packages of internal/lab/components, Go.
 // Called by internal/cli/labcmd, the demo, and tests.
