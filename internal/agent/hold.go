@@ -78,11 +78,8 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return false
 	}
 	a.recheck(w, r.Failed)
-	a.tellRestored(ctx, r.Restored)
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, a.runtimeName(ctx), r)...)
-	if r.Complete() && !src.busy {
-		a.mendPulls(ctx, w)
-	}
+	a.lookAfter(ctx, w, r, src.busy)
 	payloads := a.countStore(w)
 	lacks := a.judge(ctx, w, r.Held == r.Total)
 	verdicts = append(verdicts, lacks.verdicts...)

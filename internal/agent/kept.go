@@ -33,6 +33,14 @@ func (a *Agent) tell(ctx context.Context, reason, message string) {
 	}
 }
 
+// lookAfter says what came back, and once all is held, that the kubelet uses it.
+func (a *Agent) lookAfter(ctx context.Context, w *told.Want, r pinagent.Result, busy bool) {
+	a.tellRestored(ctx, r.Restored)
+	if r.Complete() && !busy {
+		a.mendPulls(ctx, w)
+	}
+}
+
 // mostEvents is how many images get an event of their own; a whole store that was
 // lost is one event more.
 const mostEvents = 5
