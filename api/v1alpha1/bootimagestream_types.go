@@ -32,10 +32,54 @@ type StreamURL struct {
 	EveryMinutes int32 `json:"everyMinutes,omitempty"`
 }
 
+// StreamBundle is a stream that a bundle brings (refit bundle create
+// boot-images:FILE).
+type StreamBundle struct {
+	// Digest of the bundle, which is approved and held by nodes. The release and the
+	// Kubernetes version are the bundle's where nobody else says them.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as `refit bundle inspect` prints it"
+	Digest string `json:"digest"`
+}
+
+// StreamArtifact is a stream in an OCI registry.
+type StreamArtifact struct {
+	// Reference of an artifact whose one layer is the data, for example
+	// registry.example/boot-images:4.19. With a digest it never changes.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Reference string `json:"reference"`
+	// PullSecret in refit-system, of type kubernetes.io/dockerconfigjson.
+	// +optional
+	PullSecret *PullSecret `json:"pullSecret,omitempty"`
+	// EveryMinutes it is asked for again.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=5
+	EveryMinutes int32 `json:"everyMinutes,omitempty"`
+}
+
+// UploadedImage says that a person has brought a file of the stream to its
+// platform.
+type UploadedImage struct {
+	// SHA256 of the file as the stream has it, or of what is in it.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	SHA256 string `json:"sha256"`
+	// Region that it is in, in the words of the policy; empty is every one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Region string `json:"region,omitempty"`
+	// Attributes that name it there, for example template, name or id. Those that
+	// the policy gives need not be said again.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
 // BootImageStreamSpec says where wanted boot images are listed, and for which
 // release.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.configMap), has(self.url)].filter(x, x).size() == 1",message="set exactly one of inline, configMap and url"
+// +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.configMap), has(self.url), has(self.bundle), has(self.artifact)].filter(x, x).size() == 1",message="set exactly one of inline, configMap, url, bundle and artifact"
 type BootImageStreamSpec struct {
 	// Inline is the data itself: CoreOS stream metadata, or refit's own list
 	// (apiVersion refit.dev/boot-images/v1).
@@ -48,6 +92,12 @@ type BootImageStreamSpec struct {
 	// URL that the data is fetched from.
 	// +optional
 	URL *StreamURL `json:"url,omitempty"`
+	// Bundle that brings the data.
+	// +optional
+	Bundle *StreamBundle `json:"bundle,omitempty"`
+	// Artifact in a registry with the data.
+	// +optional
+	Artifact *StreamArtifact `json:"artifact,omitempty"`
 	// Release that the images are for; empty if the data says it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -65,6 +115,13 @@ type BootImageStreamSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Rules []SkewRule `json:"rules,omitempty"`
+	// Uploaded are files of the stream that somebody has brought to where machines
+	// start from them (refit bootimage uploaded). An image that is only a file is
+	// not written before.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Uploaded []UploadedImage `json:"uploaded,omitempty"`
 }
 
 // BootImageStreamStatus says what was read.
@@ -90,12 +147,20 @@ type BootImageStreamStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Platforms []string `json:"platforms,omitempty"`
+	// OSStreams that there are images of, besides the default one.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	OSStreams []string `json:"osStreams,omitempty"`
 	// Content is the Content with data that was fetched, FetchedAt when it was
 	// asked for last.
 	// +optional
 	Content string `json:"content,omitempty"`
 	// +optional
 	FetchedAt *metav1.Time `json:"fetchedAt,omitempty"`
+	// Source that Content is from: a bundle's or an artifact's digest.
+	// +optional
+	Source string `json:"source,omitempty"`
 	// Conditions: Ready.
 	// +optional
 	// +listType=map

@@ -97,6 +97,27 @@ type BootImageWrite struct {
 	Object string `json:"object,omitempty"`
 }
 
+// BootImageUpload is a file that somebody must bring to its platform before
+// machines can start from it.
+type BootImageUpload struct {
+	// File is its name, SHA256 its sum in the stream.
+	// +kubebuilder:validation:MaxLength=512
+	File string `json:"file"`
+	// +kubebuilder:validation:MaxLength=64
+	SHA256 string `json:"sha256"`
+	// Region that it is wanted in.
+	// +optional
+	Region string `json:"region,omitempty"`
+	// Payload of the bundle that brought the stream, if the file is in there.
+	// +optional
+	Payload string `json:"payload,omitempty"`
+	// Steps are commands; words in capitals are to be filled in.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Steps []string `json:"steps,omitempty"`
+}
+
 // SkewFinding is a rule that does not hold.
 type SkewFinding struct {
 	// Target version.
@@ -138,6 +159,9 @@ type MachineSourceStatus struct {
 	// for a source without a manager.
 	// +optional
 	State string `json:"state,omitempty"`
+	// OSStream that its machines are of, empty for the default one.
+	// +optional
+	OSStream string `json:"osStream,omitempty"`
 	// Facts of the policy for this source.
 	// +optional
 	Facts map[string]string `json:"facts,omitempty"`
@@ -157,6 +181,9 @@ type MachineSourceStatus struct {
 	Referenced *BootImage `json:"referenced,omitempty"`
 	// +optional
 	Staged string `json:"staged,omitempty"`
+	// Upload that is waited for, if there is one.
+	// +optional
+	Upload *BootImageUpload `json:"upload,omitempty"`
 	// Born are the images that its nodes were born from, those of most nodes first.
 	// +optional
 	// +listType=atomic

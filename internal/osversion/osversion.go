@@ -19,6 +19,7 @@ const (
 	SemVer      Scheme = "semver"
 	RHCOS       Scheme = "rhcos"
 	RHCOSLegacy Scheme = "rhcos-legacy"
+	RHCOSMarket Scheme = "rhcos-marketplace"
 	FCOS        Scheme = "fcos"
 	Flatcar     Scheme = "flatcar"
 	Amazon      Scheme = "amazon-linux"
@@ -49,6 +50,7 @@ const longest = 128
 var (
 	rhcosNew    = regexp.MustCompile(`^(\d{1,2})[.-](\d{1,2})[.-](\d{8}|\d{12})-(\d{1,6})$`)
 	rhcosLegacy = regexp.MustCompile(`^(\d{2,3})[.-](\d{2,3})[.-](\d{12})-(\d{1,6})$`)
+	rhcosMarket = regexp.MustCompile(`^(4\d{1,2})\.(\d{1,2})\.(\d{8})$`)
 	fcos        = regexp.MustCompile(`^(\d{2,3})\.(\d{8})\.(\d{1,4})\.(\d{1,4})$`)
 	amazon      = regexp.MustCompile(`^(20\d\d)\.(\d{1,3})\.(\d{8})(?:\.(\d{1,4}))?$`)
 	ubuntu      = regexp.MustCompile(`^(\d{2})\.(04|10)(?:[.-](\d{8})(?:\.(\d{1,4}))?)?$`)
@@ -62,7 +64,7 @@ func Parse(text string) (Version, error) {
 	if t == "" || len(t) > longest {
 		return Version{}, unreadable(text)
 	}
-	for _, read := range []func(string) (Version, bool){readLegacy, readRHCOS, readFCOS, readAmazon, readUbuntu, readDate, readSemVer} {
+	for _, read := range []func(string) (Version, bool){readLegacy, readMarket, readRHCOS, readFCOS, readAmazon, readUbuntu, readDate, readSemVer} {
 		if v, ok := read(t); ok {
 			v.Text = t
 			return v, nil
@@ -102,6 +104,24 @@ func readLegacy(t string) (Version, bool) {
 	}
 	return Version{Scheme: RHCOSLegacy, Major: number(m[2][:1]), Minor: number(m[2][1:]), Built: built,
 		rest: []int{number(m[3][:8]), number(m[3][8:]), number(m[4])}, release: m[1][:1] + "." + m[1][1:] + ".0"}, true
+}
+
+// readMarket: 418.94.20250122, 419.6.20250523, as Azure's marketplace has them. The
+// second field lost the major where it was a field of its own: that was 9.
+func readMarket(t string) (Version, bool) {
+	m := rhcosMarket.FindStringSubmatch(t)
+	if m == nil {
+		return Version{}, false
+	}
+	os := m[2]
+	if len(os) == 1 {
+		os = "9" + os
+	}
+	built, ok := day(m[3])
+	if !ok || os[0] == '0' {
+		return Version{}, false
+	}
+	return Version{Scheme: RHCOSMarket, Major: number(os[:1]), Minor: number(os[1:]), Built: built, rest: []int{number(m[3])}, release: m[1][:1] + "." + m[1][1:] + ".0"}, true
 }
 
 func readRHCOS(t string) (Version, bool) {
@@ -228,7 +248,7 @@ func (v Version) at(i int) int {
 
 // family of schemes that are compared with each other.
 func (v Version) family() Scheme {
-	if v.Scheme == RHCOSLegacy {
+	if v.Scheme == RHCOSLegacy || v.Scheme == RHCOSMarket {
 		return RHCOS
 	}
 	return v.Scheme

@@ -51,6 +51,7 @@ const (
 	reasonCustom     = "BootImageCustom"
 	reasonExcluded   = "BootImageExcluded"
 	reasonNewer      = "BootImageNewer"
+	reasonNotThere   = "BootImageNotUploaded"
 	reasonOutdated   = "BootImageOutdated"
 	reasonOwned      = "BootImageOwned"
 	reasonRolls      = "BootImageRolls"
@@ -109,6 +110,9 @@ type Input struct {
 	Version, WantedVersion string
 	// TargetBlocked says why a move to WantedVersion is refused.
 	TargetBlocked string
+	// NotUploaded: the wanted image is a file that somebody must bring to the
+	// platform first.
+	NotUploaded bool
 	// UserData says why the first-boot configuration cannot be used with the
 	// wanted image.
 	UserData string
@@ -133,7 +137,7 @@ type Decision struct {
 
 // Decide says what is to be done.
 func Decide(in Input) Decision {
-	for _, ask := range []func(*Input) (Decision, bool){excluded, unwanted, moving, same, newer, custom, owned, observed, contested, userData} {
+	for _, ask := range []func(*Input) (Decision, bool){excluded, unwanted, moving, same, newer, custom, notUploaded, owned, observed, contested, userData} {
 		if d, ok := ask(&in); ok {
 			return d
 		}
@@ -249,6 +253,16 @@ func custom(in *Input) (Decision, bool) {
 	}
 	return Decision{Action: Leave, State: Skipped, Reason: reasonCustom, Message: what + "; it is never overwritten",
 		Fix: "list it in a BootImageStream, declare it in the MachineSource, or set adopt: true"}, true
+}
+
+// notUploaded: machines cannot start from a file, so nothing names it before it is
+// there; nobody else is asked to either.
+func notUploaded(in *Input) (Decision, bool) {
+	if !in.NotUploaded {
+		return Decision{}, false
+	}
+	return Decision{Action: Leave, State: Outdated, Reason: reasonNotThere, Message: fmt.Sprintf("it uses %s; wanted is %s, a file that nobody has said to be uploaded", name(in.Current), name(in.Wanted)),
+		Fix: "do what refit bootimage uploads prints"}, true
 }
 
 func owned(in *Input) (Decision, bool) {

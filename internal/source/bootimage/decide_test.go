@@ -69,11 +69,17 @@ func TestDecide(t *testing.T) {
 		"somebody else's control plane is not moved": {func(i *bootimage.Input) {
 			i.Effect, i.Mode, i.Version, i.WantedVersion, i.Owner = "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3", "argocd"
 		}, "Say Skipped BootImageOwned"},
-		"nothing to ride on":              {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Piggyback }, "Leave Outdated BootImageRolls"},
-		"a stub that cannot be converted": {func(i *bootimage.Input) { i.UserData = "Secret x is not Ignition" }, "Leave Outdated UserDataUnusable"},
-		"a provider that chooses late":    {func(i *bootimage.Input) { i.Current, i.Recognised = bootimage.Image{}, false }, "Leave Skipped BootImageCustom"},
-		"recognised without any version":  {func(i *bootimage.Input) { i.Current.OS, i.Current.Release = "", "" }, "Write Outdated BootImageWritten"},
-		"a version of another scheme":     {func(i *bootimage.Input) { i.Current.OS = "3815.2.0" }, "Write Outdated BootImageWritten"},
+		"nothing to ride on":                      {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Piggyback }, "Leave Outdated BootImageRolls"},
+		"a stub that cannot be converted":         {func(i *bootimage.Input) { i.UserData = "Secret x is not Ignition" }, "Leave Outdated UserDataUnusable"},
+		"a provider that chooses late":            {func(i *bootimage.Input) { i.Current, i.Recognised = bootimage.Image{}, false }, "Leave Skipped BootImageCustom"},
+		"a file that is not uploaded":             {func(i *bootimage.Input) { i.NotUploaded = true }, "Leave Outdated BootImageNotUploaded"},
+		"a file is not proposed to others either": {func(i *bootimage.Input) { i.NotUploaded, i.Owner = true, "argocd" }, "Leave Outdated BootImageNotUploaded"},
+		"a control plane does not move without its file": {func(i *bootimage.Input) {
+			i.NotUploaded, i.Effect, i.Mode, i.Version, i.WantedVersion = true, "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3"
+		}, "Leave Outdated BootImageNotUploaded"},
+		"what is used already was uploaded": {func(i *bootimage.Input) { i.NotUploaded, i.Same = true, true }, "Leave Current AsExpected"},
+		"recognised without any version":    {func(i *bootimage.Input) { i.Current.OS, i.Current.Release = "", "" }, "Write Outdated BootImageWritten"},
+		"a version of another scheme":       {func(i *bootimage.Input) { i.Current.OS = "3815.2.0" }, "Write Outdated BootImageWritten"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

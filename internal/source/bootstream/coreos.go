@@ -173,9 +173,18 @@ func (r *reader) extensions(in *coreosExtensions) {
 			if i == nil {
 				continue
 			}
-			r.add("azure", "", plan+"."+generation, i.Version, map[string]string{"publisher": i.Publisher, "offer": i.Offer, "sku": i.SKU, "version": i.Version})
+			r.add("azure", "", plan+"."+generation, i.Version, map[string]string{"publisher": i.Publisher, "offer": i.Offer, "sku": i.SKU, "version": i.Version,
+				"type": planType(plan)})
 		}
 	}
+}
+
+// planType is how OpenShift's machine sets call an offer.
+func planType(plan string) string {
+	if plan == freePlan {
+		return "MarketplaceNoPlan"
+	}
+	return "MarketplaceWithPlan"
 }
 
 // artifacts are files. Those of a platform that has an image already in a cloud

@@ -12,13 +12,15 @@ const GenericVersion = "refit.dev/boot-images/v1"
 
 // generic is the plain list for what is not CoreOS.
 type generic struct {
-	APIVersion string         `json:"apiVersion"`
-	Kind       string         `json:"kind,omitempty"`
-	Name       string         `json:"name,omitempty"`
-	Release    string         `json:"release,omitempty"`
-	Kubernetes string         `json:"kubernetes,omitempty"`
-	Modified   *time.Time     `json:"modified,omitempty"`
-	Images     []genericImage `json:"images"`
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind,omitempty"`
+	Name       string     `json:"name,omitempty"`
+	Release    string     `json:"release,omitempty"`
+	Kubernetes string     `json:"kubernetes,omitempty"`
+	Modified   *time.Time `json:"modified,omitempty"`
+	// Bundle is what the bundle says that brought it.
+	Bundle *Brought       `json:"bundle,omitempty"`
+	Images []genericImage `json:"images"`
 }
 
 type genericImage struct {
@@ -43,6 +45,9 @@ func parseGeneric(data []byte) (*Stream, error) {
 	if in.Modified != nil {
 		s.Modified = *in.Modified
 	}
+	if in.Bundle != nil {
+		s.Brought = *in.Bundle
+	}
 	for n, i := range in.Images {
 		arch, ok := Architecture(i.Architecture)
 		if !ok {
@@ -64,6 +69,9 @@ func Generic(s *Stream) ([]byte, error) {
 	if !s.Modified.IsZero() {
 		at := s.Modified.UTC()
 		out.Modified = &at
+	}
+	if s.Brought != (Brought{}) {
+		out.Bundle = &s.Brought
 	}
 	for _, i := range s.Images {
 		out.Images = append(out.Images, genericImage{OSStream: i.Key.OSStream, Architecture: i.Key.Architecture, Platform: i.Key.Platform,

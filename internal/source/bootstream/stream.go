@@ -44,6 +44,8 @@ type Image struct {
 	Version string
 	// Attributes by which it is named: image, project, name, location, sha256 ...
 	Attributes map[string]string
+	// Uploads of it, if it is a file.
+	Uploads []Upload
 }
 
 // Stream is a set of wanted images.
@@ -55,8 +57,17 @@ type Stream struct {
 	Release, Kubernetes string
 	// Modified is when the data was made, zero if it does not say.
 	Modified time.Time
+	// Brought is what a bundle says that brought the data: it counts where nobody
+	// else says it.
+	Brought Brought
 	// Images sorted by their key.
 	Images []Image
+}
+
+// Brought by a bundle: its release and the Kubernetes version of it.
+type Brought struct {
+	Release    string `json:"release,omitempty"`
+	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
 // ErrNone is what every "there is no such image" is.
@@ -154,8 +165,16 @@ func (s *Stream) Recognise(platform string, attributes map[string]string) (Image
 }
 
 func (i Image) is(attributes map[string]string) bool {
-	for k, v := range attributes {
-		if v == "" || i.Attributes[k] != v {
+	if holds(i.Attributes, attributes) {
+		return true
+	}
+	return slices.ContainsFunc(i.Uploads, func(u Upload) bool { return holds(u.Attributes, attributes) })
+}
+
+// holds: all that is asked for, and none of it empty.
+func holds(have, want map[string]string) bool {
+	for k, v := range want {
+		if v == "" || have[k] != v {
 			return false
 		}
 	}
@@ -186,6 +205,11 @@ func (s *Stream) Architectures() []string {
 
 // Platforms of the images.
 func (s *Stream) Platforms() []string { return s.distinct(func(k Key) string { return k.Platform }) }
+
+// OSStreams of the images, besides the default one.
+func (s *Stream) OSStreams() []string {
+	return slices.DeleteFunc(s.distinct(func(k Key) string { return k.OSStream }), func(name string) bool { return name == "" })
+}
 
 func (s *Stream) distinct(of func(Key) string) []string {
 	m := map[string]bool{}

@@ -205,11 +205,15 @@ func (k *ImageKind) Read(o map[string]any, at string) (Reference, error) {
 		}
 	}
 	var words []string
-	for _, f := range k.form(root).Set {
+	form := k.form(root)
+	for _, f := range form.Set {
 		if v := Lookup(root, f.Path); f.From != "" && v != "" {
 			r.Attributes[f.From] = v
 			words = append(words, v)
 		}
+	}
+	if len(words) == 0 && form.Shown != "" {
+		words = append(words, Lookup(root, form.Shown))
 	}
 	r.Text = strings.Join(words, ":")
 	return r, nil
@@ -218,7 +222,7 @@ func (k *ImageKind) Read(o map[string]any, at string) (Reference, error) {
 // form that an object uses.
 func (k *ImageKind) form(root map[string]any) *Form {
 	for i := range k.Forms {
-		if f := &k.Forms[i]; f.When == "" || exists(root, f.When) {
+		if f := &k.Forms[i]; f.When == "" || filled(root, f.When) {
 			return f
 		}
 	}

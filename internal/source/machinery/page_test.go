@@ -31,7 +31,7 @@ func TestPage(t *testing.T) {
 		b.WriteString("| " + m.Kind + "." + m.Group + " | " + where + " | " + code(m.Version) + " | " + m.Effect + " | " + effects(m.Effects) + " | " + exclusions(m.Exclude) + " | " + m.Schema + " |\n")
 	}
 	b.WriteString("\n`Replaces`: machines that run are replaced, so it is written in mode Roll, or with the next version (Piggyback) only. `Drifts`: the same,\nunless every NodePool holds drift back. `NewMachines`: nothing that runs is touched.\n\n" +
-		"## Where the image is\n\n| kind | platform | what is written, from which attribute of the stream's image | changed or cloned | left alone | written from |\n| --- | --- | --- | --- | --- | --- |\n")
+		"## Where the image is\n\n| kind | platform | what is written, from which attribute of the stream's image | region | changed or cloned | left alone | written from |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, k := range machinery.BuiltIn().Images {
 		how := "changed"
 		if k.Immutable {
@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 		if k.Group != "" {
 			name += "." + k.Group
 		}
-		b.WriteString("| " + name + " | " + k.Platform + " | " + forms(k.Forms) + " | " + how + " | " + exclusions(k.Exclude) + " | " + k.Schema + " |\n")
+		b.WriteString("| " + name + " | " + k.Platform + " | " + forms(k.Forms) + " | " + region(k) + " | " + how + " | " + exclusions(k.Exclude) + " | " + k.Schema + " |\n")
 	}
 	const page = "../../../docs/reference/machine-kinds.md"
 	if *update {
@@ -53,6 +53,18 @@ func TestPage(t *testing.T) {
 	if err != nil || string(got) != b.String() {
 		t.Errorf("%s is not the table (%v): run go test ./internal/source/machinery -update", page, err)
 	}
+}
+
+// region is where the region of an image is said.
+func region(k machinery.ImageKind) string {
+	if k.RegionOfNodes {
+		return "that of the nodes"
+	}
+	out := code(k.Region)
+	for _, r := range k.RegionOf {
+		out += ", " + code(r.Path) + " of the Cluster's " + r.Kind
+	}
+	return strings.TrimPrefix(out, ", ")
 }
 
 func code(s string) string {

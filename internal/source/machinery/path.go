@@ -179,6 +179,16 @@ func Lookup(root map[string]any, at string) string {
 	return out
 }
 
+// filled reports whether there is something at a path that is no empty text.
+func filled(root map[string]any, at string) bool {
+	p, err := parsePath(at)
+	if err != nil {
+		return false
+	}
+	places, left := p.find(root, "")
+	return len(places) > 0 && len(left) == 0 && !places[0].missing && places[0].value() != ""
+}
+
 // exists reports whether there is something at a path.
 func exists(root map[string]any, at string) bool {
 	p, err := parsePath(at)

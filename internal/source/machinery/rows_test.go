@@ -156,7 +156,7 @@ func TestEveryRowChangesOnlyTheImage(t *testing.T) {
 					t.Errorf("read back %s=%s, written %s", k, v, fx.Attributes[k])
 				}
 			}
-			if needs := row.Needs(before, fx.Part); len(needs) != len(ref.Attributes) {
+			if needs := row.Needs(e.Object, fx.Part); len(needs) != len(ref.Attributes) {
 				t.Errorf("needs %v, read %v", needs, ref.Attributes)
 			}
 		})

@@ -59,6 +59,8 @@ type Manager struct {
 	Architecture []string `json:"architecture,omitempty"`
 	// OSStream is the path of the OS stream's name.
 	OSStream string `json:"osStream,omitempty"`
+	// Cluster are paths of the name of the Cluster that it is of, in its namespace.
+	Cluster []string `json:"cluster,omitempty"`
 	// Exclude objects that are none of ours on purpose.
 	Exclude []Exclusion `json:"exclude,omitempty"`
 	// Nodes is how the node of one of its machines is known: see Facts.
@@ -93,6 +95,10 @@ type ImageKind struct {
 	Immutable bool `json:"immutable,omitempty"`
 	// Region is the path of it.
 	Region string `json:"region,omitempty"`
+	// RegionOf are kinds that a Cluster refers to and that say the region, where the
+	// object itself does not. RegionOfNodes: it is the one of this cluster's nodes.
+	RegionOf      []RegionSource `json:"regionOf,omitempty"`
+	RegionOfNodes bool           `json:"regionOfNodes,omitempty"`
 	// Forms of the image: the first whose When exists counts; the last needs none.
 	Forms []Form `json:"forms"`
 	// UserData is the path of the name of the Secret with the first-boot
@@ -108,10 +114,24 @@ type ImageKind struct {
 	Schema string `json:"schema"`
 }
 
+// RegionSource is a kind that a Cluster refers to.
+type RegionSource struct {
+	// Ref is the path of the reference in the Cluster.
+	Ref   string `json:"ref"`
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+	// Versions as of Manager.
+	Versions []string `json:"versions"`
+	// Path of the region in the object.
+	Path string `json:"path"`
+}
+
 // Form of an image.
 type Form struct {
-	// When is a path that exists, empty for always.
+	// When is a path that has a value, empty for always.
 	When string `json:"when,omitempty"`
+	// Shown is the path of what people see while no field of the form has a value.
+	Shown string `json:"shown,omitempty"`
 	// Set are the fields.
 	Set []Field `json:"set"`
 	// Clear are paths that must not be there beside them.
@@ -203,7 +223,7 @@ func (m *Manager) check() error {
 	if m.Kind == "" || len(m.Versions) == 0 || m.Schema == "" {
 		return fmt.Errorf("kind, versions and schema are needed")
 	}
-	paths := slices.Concat(m.Template, m.Architecture, []string{m.Embedded, m.Version, m.OSStream})
+	paths := slices.Concat(m.Template, m.Architecture, m.Cluster, []string{m.Embedded, m.Version, m.OSStream})
 	return checkAll(paths, m.Effects, m.Effect, m.Exclude, true)
 }
 
@@ -212,6 +232,12 @@ func (k *ImageKind) check() error {
 		return fmt.Errorf("kind, schema and forms are needed, and group and versions unless it is embedded")
 	}
 	paths := []string{k.Region, k.UserData, k.UserDataSpec}
+	for _, r := range k.RegionOf {
+		if r.Ref == "" || r.Group == "" || r.Kind == "" || len(r.Versions) == 0 || r.Path == "" {
+			return fmt.Errorf("regionOf has ref, group, kind, versions and path")
+		}
+		paths = append(paths, r.Ref, r.Path)
+	}
 	for i, f := range k.Forms {
 		if (f.When == "") != (i == len(k.Forms)-1) {
 			return fmt.Errorf("the last form, and only it, has no when")
@@ -220,7 +246,7 @@ func (k *ImageKind) check() error {
 		if err != nil {
 			return err
 		}
-		paths = append(append(append(paths, f.When), fields...), f.Clear...)
+		paths = append(append(append(paths, f.When, f.Shown), fields...), f.Clear...)
 	}
 	return checkAll(paths, k.Effects, k.Effect, k.Exclude, false)
 }

@@ -32,6 +32,8 @@ type Source struct {
 	Unknown string
 	// Published is when the image was made, zero if not known.
 	Published time.Time
+	// OSStream that its machines are of, empty for the default one.
+	OSStream string
 	// Facts for incompatibilities, for example runtime=runc.
 	Facts map[string]string
 }
@@ -42,6 +44,10 @@ type Target struct {
 	Kubernetes, Release string
 	// OS version that nodes of the target run; empty if the OS stays as it is.
 	OS string
+	// Known: a stream lists the boot images of the release, of these OSStreams
+	// besides the default one.
+	Known     bool
+	OSStreams []string
 }
 
 // Rule is one limit.
@@ -122,6 +128,10 @@ const RuleKnown = "image-known"
 // at most one major step of the operating system.
 const RuleMajor = "one-major-step"
 
+// RuleOSStream is the name of the rule that is always there: the release still has
+// images of the OS stream.
+const RuleOSStream = "os-stream-there"
+
 // Judge returns every rule that does not hold, in the order of the rules.
 func Judge(in Input) []Finding {
 	j := judge{in: in}
@@ -129,6 +139,7 @@ func Judge(in Input) []Finding {
 	if j.releaseErr != nil && j.osErr != nil {
 		j.say(RuleKnown, Unknown, "%s", j.unknown())
 	}
+	j.stream()
 	for _, r := range in.rules() {
 		if matches(r, in.Target) {
 			j.rule(r)
@@ -208,6 +219,15 @@ func (j *judge) unknown() string {
 
 func (j *judge) say(rule, kind, format string, args ...any) {
 	j.found = append(j.found, Finding{Rule: rule, Kind: kind, Message: fmt.Sprintf(format, args...)})
+}
+
+// stream: a release that has no images of an OS stream has retired it (R1.89).
+func (j *judge) stream() {
+	s, t := j.in.Source, j.in.Target
+	if s.OSStream == "" || !t.Known || slices.Contains(t.OSStreams, s.OSStream) {
+		return
+	}
+	j.say(RuleOSStream, Breaks, "its machines are of OS stream %s, of which release %s has no boot image", s.OSStream, t.Release)
 }
 
 func (j *judge) rule(r Rule) {

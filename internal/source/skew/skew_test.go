@@ -54,6 +54,10 @@ func TestRules(t *testing.T) {
 		"an image that is too old by its day":             {skew.Source{OS: "9.6.20251023-0"}, skew.Target{}, []skew.Rule{{Name: "age", MaxAge: 180 * 24 * time.Hour}}, nil, "age TooOld"},
 		"an age that nobody knows":                        {skew.Source{Release: "1.36.3"}, skew.Target{}, []skew.Rule{{Name: "age", MaxAge: 180 * 24 * time.Hour}}, nil, "age Unknown"},
 		"a published day counts before the build's":       {skew.Source{OS: "9.6.20251023-0", Published: now.Add(-time.Hour)}, skew.Target{}, []skew.Rule{{Name: "age", MaxAge: 180 * 24 * time.Hour}}, nil, ""},
+		"an OS stream that the release still has":         {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Release: "4.22.0", Known: true, OSStreams: []string{"rhel-10", "rhel-9"}}, nil, nil, ""},
+		"an OS stream that the release has retired":       {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Release: "4.23.0", Known: true, OSStreams: []string{"rhel-10"}}, nil, nil, "os-stream-there Incompatible"},
+		"the default OS stream is always there":           {skew.Source{OS: "9.6.20251023-0"}, skew.Target{Release: "4.23.0", Known: true}, nil, nil, ""},
+		"a release whose images nobody knows":             {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Kubernetes: "1.40.0"}, nil, nil, ""},
 		"nothing is known":                                {skew.Source{}, skew.Target{}, nil, nil, "image-known Unknown"},
 		"a custom image is unknown whatever it is called": {skew.Source{Unknown: "a custom image", OS: "9.6.20251023-0"}, skew.Target{}, []skew.Rule{minimum}, nil, "image-known Unknown, min Unknown"},
 	} {

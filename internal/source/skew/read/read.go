@@ -62,7 +62,7 @@ func Waivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
 
 // Source makes the value of a source. facts are those of the policy.
 func Source(s *v1alpha1.MachineSource) skew.Source {
-	out := skew.Source{Name: s.Name, Mode: cmp.Or(s.Status.SkewMode, skew.Manual), Facts: map[string]string{}}
+	out := skew.Source{Name: s.Name, Mode: cmp.Or(s.Status.SkewMode, skew.Manual), OSStream: s.Status.OSStream, Facts: map[string]string{}}
 	maps.Copy(out.Facts, s.Status.Facts)
 	maps.Copy(out.Facts, s.Spec.Facts)
 	known := s.Status.Referenced
@@ -99,7 +99,11 @@ func Judge(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alp
 }
 
 // Release is what a stream says of the release it is for.
-type Release struct{ Release, Kubernetes, OS string }
+type Release struct {
+	Release, Kubernetes, OS string
+	// OSStreams that it has images of, besides the default one.
+	OSStreams []string
+}
 
 // Target is a version as a target: the release that brings it, and the OS that
 // nodes run then, if a stream or the policy says so. The policy's word is for
@@ -119,6 +123,7 @@ func Target(version string, releases []Release, p *v1alpha1.BootImagePolicy, s *
 		default:
 			continue
 		}
+		t.Known, t.OSStreams = true, r.OSStreams
 		if t.OS == "" && s.Status.Wanted != nil {
 			t.OS = s.Status.Wanted.OS // a stream of several majors: the pool's own
 		}

@@ -13,7 +13,7 @@ import (
 // A target may be named as Kubernetes counts or as the platform does.
 func TestTarget(t *testing.T) {
 	t.Parallel()
-	releases := []read.Release{{"4.19.3", "1.32.6", "9.6.20251023-0"}, {"1.36.3", "1.36.3", ""}}
+	releases := []read.Release{{Release: "4.19.3", Kubernetes: "1.32.6", OS: "9.6.20251023-0", OSStreams: []string{"rhel-10"}}, {Release: "1.36.3", Kubernetes: "1.36.3"}}
 	pool := &v1alpha1.MachineSource{Status: v1alpha1.MachineSourceStatus{Wanted: &v1alpha1.BootImage{OS: "10.0.20260501-0"}}}
 	moves := &v1alpha1.BootImagePolicy{Spec: v1alpha1.BootImagePolicySpec{Skew: v1alpha1.BootImageSkew{TargetOS: "10.2.20270101-0"}}}
 	for name, tc := range map[string]struct {
@@ -22,12 +22,12 @@ func TestTarget(t *testing.T) {
 		next    bool
 		want    skew.Target
 	}{
-		"by Kubernetes":                     {"1.32.9", nil, false, skew.Target{Kubernetes: "1.32.9", Release: "4.19.3", OS: "9.6.20251023-0"}},
-		"by the platform's release":         {"4.19.9", nil, false, skew.Target{Kubernetes: "1.32.6", Release: "4.19.3", OS: "9.6.20251023-0"}},
-		"of several OS majors":              {"v1.36.3", nil, false, skew.Target{Kubernetes: "v1.36.3", Release: "1.36.3", OS: "10.0.20260501-0"}},
+		"by Kubernetes":                     {"1.32.9", nil, false, skew.Target{Kubernetes: "1.32.9", Release: "4.19.3", OS: "9.6.20251023-0", Known: true, OSStreams: []string{"rhel-10"}}},
+		"by the platform's release":         {"4.19.9", nil, false, skew.Target{Kubernetes: "1.32.6", Release: "4.19.3", OS: "9.6.20251023-0", Known: true, OSStreams: []string{"rhel-10"}}},
+		"of several OS majors":              {"v1.36.3", nil, false, skew.Target{Kubernetes: "v1.36.3", Release: "1.36.3", OS: "10.0.20260501-0", Known: true}},
 		"that no stream knows":              {"1.40.0", nil, false, skew.Target{Kubernetes: "1.40.0"}},
 		"the policy's OS is for what comes": {"1.40.0", moves, true, skew.Target{Kubernetes: "1.40.0", OS: "10.2.20270101-0"}},
-		"and not for what runs":             {"1.32.6", moves, false, skew.Target{Kubernetes: "1.32.6", Release: "4.19.3", OS: "9.6.20251023-0"}},
+		"and not for what runs":             {"1.32.6", moves, false, skew.Target{Kubernetes: "1.32.6", Release: "4.19.3", OS: "9.6.20251023-0", Known: true, OSStreams: []string{"rhel-10"}}},
 		"that cannot be read":               {"next", moves, true, skew.Target{Kubernetes: "next"}},
 	} {
 		if diff := cmp.Diff(tc.want, read.Target(tc.version, releases, tc.policy, pool, tc.next)); diff != "" {
