@@ -23,7 +23,7 @@ func New(a *cluster.Access) *cobra.Command {
 		Long: "A bundle is one file with all that an update needs: images, node binaries, their hashes and signatures.\nIts digest is that of its top manifest; whoever approves it approves every byte.",
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCreate(a), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite())
+	c.AddCommand(newCreate(a), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite(), newExtract())
 	return c
 }
 

@@ -2,7 +2,9 @@ package bundlecmd
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -231,5 +233,44 @@ func TestListNamesDamagedBundles(t *testing.T) {
 	}
 	if table := must(t, "bundle", "list", "layout"); !strings.Contains(table, "not copied completely") {
 		t.Error(table)
+	}
+}
+
+// A boot image that travelled in a bundle comes out as it went in, or not at all.
+func TestExtract(t *testing.T) {
+	site(t)
+	disk := bytes.Repeat([]byte("sector 0 "), 3000)
+	stream := fmt.Sprintf(`{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3","images":[{"architecture":"amd64","platform":"vsphere","version":"9.6","attributes":{"sha256":"%x"}}]}`, sha256.Sum256(disk))
+	for name, data := range map[string][]byte{"disk.ova": disk, "stream.json": []byte(stream)} {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, "bundle", "create", "--output", "b", "--unsigned", "--version", "1.0.0", "boot-images:stream.json", "boot-image:disk.ova")
+	must(t, "bundle", "extract", "b", "boot-image.vsphere.amd64", "--output", "out.ova")
+	if got, err := os.ReadFile("out.ova"); err != nil || !bytes.Equal(got, disk) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if r := refit(t, "bundle", "extract", "b", "boot-image.vsphere.amd64", "--output", "out.ova"); r.code != exit.UsageCode || !strings.Contains(r.err, "is there already") {
+		t.Errorf("it writes over a file: %d %s", r.code, r.err)
+	}
+	if r := refit(t, "bundle", "extract", "b", "kubelet", "--output", "k"); r.code != exit.UsageCode || !strings.Contains(r.err, "has no payload kubelet; it has: boot-image.vsphere.amd64, boot-images") {
+		t.Errorf("%d %s", r.code, r.err)
+	}
+	bad, err := os.ReadFile("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.LastIndex(bad, []byte("sector 0"))
+	bad[at] ^= 1
+	if err := os.WriteFile("bad", bad, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := refit(t, "bundle", "extract", "bad", "boot-image.vsphere.amd64", "--output", "half.ova"); r.code != exit.Verification {
+		t.Errorf("a damaged file: %d %s", r.code, r.err)
+	}
+	left, err := filepath.Glob(".*half*")
+	if _, e := os.Stat("half.ova"); e == nil || err != nil || len(left) > 0 {
+		t.Errorf("something is left behind: %v %v", left, err)
 	}
 }

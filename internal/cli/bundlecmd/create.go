@@ -29,6 +29,9 @@ SOURCE is one of
                               file.NAME for a NodeConfig, or your own
   tracks:[FILE]               what the cluster's ImageTracks have approved, or those in a file (kubectl get imagetracks -o yaml)
   resources:PATH              manifests, a file or a folder: the controller applies them, before or after the nodes
+  boot-images:FILE            the stream of boot images that the release wants (BootImageStream with spec.bundle)
+  boot-image:FILE             a boot image as a file (OVA, qcow2, ISO, ...), found in the stream by its SHA-256; no node
+                              holds it: refit bundle extract takes it out where it is uploaded
 NAME=SOURCE gives the one image of a source another name.
 
 --manifests PATH checks manifests against the images (refit tags lint lists the rules): an error refuses the bundle before

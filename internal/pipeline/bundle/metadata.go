@@ -24,7 +24,12 @@ const (
 	PayloadRefit      = "refit"
 	PayloadCNIPlugins = "cni-plugins" // a tar of network plugins
 	PayloadResources  = "resources"   // manifests that the controller applies
+	PayloadBootImages = "boot-images" // the stream of boot images that the release wants
 )
+
+// PrefixBootImage begins the names of payloads that are boot images as files. No
+// node holds them: they are taken from the file or medium, to be uploaded.
+const PrefixBootImage = "boot-image."
 
 // PrefixFile begins the names of payloads that are files for a NodeConfig:
 // every node holds them.

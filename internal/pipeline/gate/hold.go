@@ -8,8 +8,9 @@ import (
 )
 
 // nodePayloads are the files of a bundle that every node keeps for its updaters,
-// and the manifests, which the controller reads from any of them.
-var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins, bundle.PayloadResources}, bundle.Programs()...)
+// and the manifests and the stream of boot images, which the controller reads from
+// any of them.
+var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins, bundle.PayloadResources, bundle.PayloadBootImages}, bundle.Programs()...)
 
 // Wanted is everything of a bundle that a node of a platform must hold before
 // anything starts.

@@ -27,17 +27,20 @@ const (
 	sourceBundle   = "bundle"
 	sourcePayload  = "payload"
 	sourceObjects  = "resources"
+	sourceStream   = "boot-images"
+	sourceBoot     = "boot-image"
 )
 
 // notYet are kinds of sources that are planned.
 var notYet = map[string]bool{"manifests": true, "chart": true, "kustomize": true, "cluster": true, "tracks": true}
 
 // sourceHelp lists what can be written, for messages.
-const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH"
+const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE"
 
 // Source is one thing to put into a bundle.
 type Source struct {
-	// Kind is oci, oci-archive, docker, list, bundle, payload or resources.
+	// Kind is oci, oci-archive, docker, list, bundle, payload, resources, boot-images
+	// or boot-image.
 	Kind string
 	// As gives the one image of the source another name (NAME=SOURCE), and is
 	// the name of a payload.
@@ -80,7 +83,7 @@ func (src *Source) split(rest string) bool {
 		var name string
 		name, src.Path, _ = strings.Cut(rest, "=")
 		src.As, src.Version, _ = strings.Cut(name, "@")
-	case sourceList, sourceBundle, sourceObjects:
+	case sourceList, sourceBundle, sourceObjects, sourceStream, sourceBoot:
 	default:
 		return false
 	}
@@ -177,7 +180,10 @@ func open(ctx context.Context, sources []string) (*inputs, error) {
 		in.payloads = append(in.payloads, p.payloads...)
 		in.closers = append(in.closers, p.closers...)
 	}
-	return in, err
+	if err != nil {
+		return in, err
+	}
+	return in, in.nameBootImages(ctx)
 }
 
 // readList reads a list of sources or image references, one a line.
@@ -238,8 +244,8 @@ func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registri
 		return in.openBundle(src.Path)
 	case sourcePayload:
 		return in.openPayload(src)
-	case sourceObjects:
-		return in.openObjects(src.Path)
+	default:
+		return in.openText(src)
 	}
 	if err != nil {
 		return asInput(err)
@@ -252,6 +258,17 @@ func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registri
 	}
 	in.images = append(in.images, roots...)
 	return nil
+}
+
+// openText takes what is no image and no file of a node.
+func (in *inputs) openText(src Source) error {
+	switch src.Kind {
+	case sourceStream:
+		return in.openStream(src.Path)
+	case sourceBoot:
+		return in.openBootImage(src.Path)
+	}
+	return in.openObjects(src.Path)
 }
 
 // asInput marks errors about what was typed.
