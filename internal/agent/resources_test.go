@@ -13,12 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/headers"
-	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -38,13 +39,17 @@ func (o oneNode) List(_ context.Context, l client.ObjectList, _ ...client.ListOp
 	return nil
 }
 
+const wantedImages = `{"apiVersion":"refit.dev/boot-images/v1","images":[]}`
+
 // manyChunks is a bundle with resources of several chunks, the last not full, and a
 // file for the nodes.
 func manyChunks() bundletest.Spec {
 	spec := bundletest.Tiny()
 	spec.Payloads = append(spec.Payloads,
 		bundletest.Payload{Name: bundle.PayloadResources, Content: bytes.Repeat([]byte("# manifests\n"), 200)},
-		bundletest.Payload{Name: "file.motd", Content: []byte("hello\n")})
+		bundletest.Payload{Name: "file.motd", Content: []byte("hello\n")},
+		bundletest.Payload{Name: bundle.PayloadBootImages, Content: []byte(wantedImages)},
+		bundletest.Payload{Name: bundle.PrefixBootImage + "vsphere.amd64.ova", Content: []byte("a disk")})
 	return spec
 }
 
@@ -66,31 +71,47 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = hs.Start(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	f := &resources.Fetcher{Client: oneNode{node: n}, Headers: hs, Identity: id}
+	f := &brought.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
+	const most = 1 << 20
 
-	if p, err := f.Payload(ctx, h.Digest); p != nil || !errors.Is(err, resources.ErrNotYet) {
+	if p, err := f.File(ctx, h.Digest, bundle.PayloadResources, most); p != nil || !errors.Is(err, brought.ErrNotYet) {
 		t.Fatalf("before anybody has the bundle: %v, %v", p, err)
 	}
-	approve(t, h, everything(h), n)
+	approve(t, h, gate.Wanted(h, platform()), n)
 	n.reported("everything held", held)
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
 		s.Peers = []v1alpha1.Peer{{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()}}
 	})
-	var p *resources.Payload
+	var p *brought.File
 	for range 300 { // a header that could not be had is asked for again after some seconds
-		if p, err = f.Payload(ctx, h.Digest); err == nil {
+		if p, err = f.File(ctx, h.Digest, bundle.PayloadResources, most); err == nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if err != nil || p.Bundle != "tiny" || !bytes.Equal(p.Data, bytes.Repeat([]byte("# manifests\n"), 200)) {
+	if err != nil || p.Bundle.Name != "tiny" || !bytes.Equal(p.Data, bytes.Repeat([]byte("# manifests\n"), 200)) {
 		t.Fatalf("%v, %+v", err, p)
+	}
+
+	// The stream of boot images comes the same way; a boot image itself is on no node.
+	stream, err := f.File(ctx, h.Digest, bundle.PayloadBootImages, most)
+	if err != nil || string(stream.Data) != wantedImages {
+		t.Fatalf("%v, %+v", err, stream)
+	}
+	if _, err := f.File(ctx, h.Digest, bundle.PrefixBootImage+"vsphere.amd64.ova", most); err == nil {
+		t.Error("a node holds a boot image")
+	}
+	if p, err := f.File(ctx, h.Digest, "nothing", most); p != nil || err != nil {
+		t.Errorf("what the bundle does not have: %v %v", p, err)
+	}
+	if _, err := f.File(ctx, h.Digest, bundle.PayloadBootImages, 3); err == nil || !strings.Contains(err.Error(), "more than 3") {
+		t.Errorf("what is too large: %v", err)
 	}
 
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = nil })
 	for range 100 {
-		again := &resources.Fetcher{Client: oneNode{node: n}, Headers: hs, Identity: id}
-		if _, err = again.Payload(ctx, h.Digest); err != nil {
+		again := &brought.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
+		if _, err = again.File(ctx, h.Digest, bundle.PayloadResources, most); err != nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)

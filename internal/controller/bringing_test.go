@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,11 +19,17 @@ import (
 // bringing is the header of a bundle without Kubernetes that brings manifests.
 func bringing(t *testing.T, version, manifests string) []byte {
 	t.Helper()
+	return bringingAs(t, version, bundle.PayloadResources, manifests)
+}
+
+// bringingAs is the header of one with one payload.
+func bringingAs(t *testing.T, version, payload, manifests string) []byte {
+	t.Helper()
 	d := bundle.DigestOf([]byte(manifests))
 	sum := sha256.Sum256([]byte(manifests))
 	raw, err := bundle.Marshal(&bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: "0.0.1", Name: "shop", Version: version, Platforms: []string{"linux/amd64"},
 		ChunkSize: bundle.DefaultChunkSize, Images: []bundle.Image{}, Blobs: []bundle.Blob{{Digest: d, Size: int64(len(manifests))}},
-		Payloads: []bundle.Payload{{Name: bundle.PayloadResources, Digest: d, Size: int64(len(manifests)), Mode: 0o644}}}, sum[:])
+		Payloads: []bundle.Payload{{Name: payload, Digest: d, Size: int64(len(manifests)), Mode: 0o644}}}, sum[:])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +43,9 @@ func TestABundleOfResourcesIsStartedByAPerson(t *testing.T) {
 	const manifests = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: early, namespace: default, annotations: {refit.dev/apply: before-nodes}}\n" +
 		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: late, namespace: default}\n"
 	s := newSite(t, from)
-	meta := metav1.ObjectMeta{Namespace: "default", Name: "refit-resources"}
-	s.create(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch", "delete"}}}})
-	s.create(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+	named := metav1.ObjectMeta{Namespace: "default", Name: "refit-resources"}
+	s.create(&rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch", "delete"}}}})
+	s.create(&rbacv1.RoleBinding{ObjectMeta: named, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: named.Name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}})
 	raw := bringing(t, "1.0.0", manifests)
 	for _, a := range s.agents {
@@ -89,9 +96,9 @@ func TestNoNodeMovesBeforeWhatComesFirst(t *testing.T) {
 			t.Errorf("node %s was touched", n)
 		}
 	}
-	meta := metav1.ObjectMeta{Namespace: "default", Name: "refit-resources"}
-	s.create(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch", "delete"}}}})
-	s.create(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+	named := metav1.ObjectMeta{Namespace: "default", Name: "refit-resources"}
+	s.create(&rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch", "delete"}}}})
+	s.create(&rbacv1.RoleBinding{ObjectMeta: named, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: named.Name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}})
 	u := s.waitUpdate("u", "it goes on by itself", phase(v1alpha1.PhaseDone))
 	if u.Status.NodesDone != 3 || !s.hasConfigMap("early") {
@@ -106,4 +113,40 @@ func (s *site) hasConfigMap(name string) bool {
 		s.t.Fatal(err)
 	}
 	return err == nil
+}
+
+// The stream of boot images that a bundle brings is read from a node, and kept.
+func TestABundleBringsTheStreamOfBootImages(t *testing.T) {
+	const data = `{"apiVersion":"refit.dev/boot-images/v1","images":[{"architecture":"amd64","platform":"vsphere","version":"9.6.20251023-0","attributes":{"sha256":"aa"}}]}`
+	s := newSite(t, from)
+	raw := bringingAs(t, "1.0.0", bundle.PayloadBootImages, data)
+	for _, a := range s.agents {
+		a.set(func(a *simAgent) { a.chunks = map[string][]byte{digest(t, raw): []byte(data)} })
+	}
+	s.create(&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "site"}, Spec: v1alpha1.BootImageStreamSpec{Bundle: &v1alpha1.StreamBundle{Digest: digest(t, raw)}}})
+	state := func() (st v1alpha1.BootImageStreamStatus, said string) {
+		var o v1alpha1.BootImageStream
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "site"}, &o); err != nil {
+			t.Fatal(err)
+		}
+		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+			said = c.Reason + " " + c.Message
+		}
+		return o.Status, said
+	}
+	s.wait("nobody has it", func() string {
+		if _, said := state(); !strings.Contains(said, "it must be approved") {
+			return said
+		}
+		return ""
+	})
+	s.plugIn("n2", raw)
+	s.approve("shop", digest(t, raw))
+	s.wait("it is read", func() string {
+		st, said := state()
+		if st.Images != 1 || st.Release != "1.0.0" || st.Content == "" || st.Source != digest(t, raw) || !strings.HasPrefix(said, v1alpha1.ReasonAsExpected) {
+			return said
+		}
+		return ""
+	})
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages"
 	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/clusterapi"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
@@ -213,27 +214,28 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	if err := keepBootImages(mgr, objects, o); err != nil {
+	poller := registry.NewPoller(o.Registries, o.Now)
+	files := &brought.Reader{Client: mgr.GetClient(), Headers: hs, Identity: id}
+	if err := keepBootImages(mgr, objects, files, poller, o); err != nil {
 		return err
 	}
-	brought := &resources.Fetcher{Client: mgr.GetClient(), Headers: hs, Identity: id}
-	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: brought.Payload}
+	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: resources.From(files)}
 	if err := rs.Setup(mgr); err != nil {
 		return err
 	}
-	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: registry.NewPoller(o.Registries, o.Now), Over: o.Registries, Now: o.Now}
+	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: poller, Over: o.Registries, Now: o.Now}
 	if err := oi.Setup(mgr); err != nil {
 		return err
 	}
-	tr := &tracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: registry.NewPoller(o.Registries, o.Now), Now: o.Now}
+	tr := &tracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: poller, Now: o.Now}
 	return tr.Setup(mgr)
 }
 
 // keepBootImages adds what keeps boot images fresh; objects reads machine kinds
-// past the cache.
-func keepBootImages(mgr ctrl.Manager, objects client.Client, o Options) error {
+// past the cache, files those of bundles.
+func keepBootImages(mgr ctrl.Manager, objects client.Client, files *brought.Reader, poller *registry.Poller, o Options) error {
 	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry),
-		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}}
+		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller}}
 	return b.Setup(mgr)
 }
 

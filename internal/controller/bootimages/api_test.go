@@ -155,6 +155,9 @@ func TestBootImages(t *testing.T) {
 		{"OpenShift's machine sets are written in place", testOpenShift},
 		{"a node class drifts unless it is held", testKarpenter},
 		{"rows of users", testRows},
+		{"a file is named when it was uploaded", testUploads},
+		{"the region is that of the infrastructure", testRegion},
+		{"a node class is of the nodes' region", testRegionOfNodes},
 		{"a kind that may not be read is said, and nothing is forgotten", testForbidden},
 	} {
 		t.Run(story.name, func(t *testing.T) {

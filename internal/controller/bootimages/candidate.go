@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
+	"github.com/refit-dev/refit/internal/controller/bootimages/wanted"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/rollout/read"
 	"github.com/refit-dev/refit/internal/rollout/window"
@@ -44,9 +44,11 @@ type candidate struct {
 	heldListing *machines.Listing
 	ref         machinery.Reference
 
-	stream     *bootstreams.Stream
-	image      bootstream.Image
-	attributes map[string]string
+	asker  wanted.Asker
+	stream *bootstreams.Stream
+	image  bootstream.Image
+	// upload is what a person must do first, nil for nothing.
+	upload *bootimage.Upload
 	// edit of held that brings the wanted image.
 	edit *machinery.Edit
 
@@ -181,6 +183,10 @@ func (c *candidate) read(ctx context.Context, w *world) error {
 		}
 	}
 	c.ref, err = c.holder.Row.Read(c.held.Object, c.holder.Part)
+	c.asker = wanted.Asker{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
+	if c.ref.Region == "" && c.choice.Region == "" {
+		c.asker.Region, c.asker.RegionErr = wanted.Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
+	}
 	return err
 }
 
@@ -193,55 +199,28 @@ func (c *candidate) want(w *world) error {
 	if c.stream = bootstreams.Newest(w.streams, c.policy.Spec.Streams, version); c.stream == nil {
 		return fmt.Errorf("none of the streams %s can be used for Kubernetes %q: see their conditions", strings.Join(c.policy.Spec.Streams, ", "), version)
 	}
-	key, err := c.key(w)
-	if err != nil {
-		return err
-	}
-	if c.image, err = c.stream.Data.Find(key); err != nil {
-		if errors.Is(err, bootstream.ErrNone) && key.OSStream != "" && c.facts.OSStream != "" {
-			c.in.Excluded = cmp.Or(c.in.Excluded, "it is of OS stream "+key.OSStream+", which is not in the boot image stream")
+	var err error
+	if c.image, err = c.asker.Find(c.stream); err != nil {
+		if errors.Is(err, bootstream.ErrNone) && c.facts.OSStream != "" {
+			c.in.Excluded = cmp.Or(c.in.Excluded, "it is of OS stream "+c.facts.OSStream+", which is not in the boot image stream")
 		}
 		return err
 	}
-	c.attributes = c.overlay(c.image)
+	var named bool
+	c.upload, named = c.asker.Upload(c.stream.Name, c.image, c.holder.Row.Needs(c.held.Object, c.holder.Part))
+	c.in.NotUploaded = c.upload != nil
+	if c.in.NotUploaded && !named {
+		c.in.Wanted = bootimage.Image{Text: c.upload.File, OS: c.image.Version, Release: c.stream.Release}
+		return nil
+	}
 	edit := machinery.NewEdit(c.held.Object)
-	if err := c.holder.Row.Write(edit, c.holder.Part, c.attributes); err != nil {
+	if err := c.holder.Row.Write(edit, c.holder.Part, c.asker.Names(c.image)); err != nil {
 		return err
 	}
 	c.edit, c.in.Same = edit, !edit.Changed()
 	now, err := c.holder.Row.Read(edit.Object, c.holder.Part)
 	c.in.Wanted = bootimage.Image{Text: now.Text, OS: c.image.Version, Release: c.stream.Release}
 	return err
-}
-
-func (c *candidate) key(w *world) (bootstream.Key, error) {
-	k := bootstream.Key{OSStream: cmp.Or(c.facts.OSStream, c.choice.OSStream), Platform: cmp.Or(c.holder.Row.Platform, c.choice.Platform),
-		Region: cmp.Or(c.ref.Region, c.choice.Region), Variant: c.choice.Variant}
-	if k.Platform == "" {
-		return k, fmt.Errorf("nobody says which platform it is: set platform in the policy")
-	}
-	if c.facts.ArchitectureErr != nil {
-		return k, c.facts.ArchitectureErr
-	}
-	spelled := cmp.Or(c.facts.Architecture, c.choice.Architecture, w.architecture)
-	if spelled == "" {
-		return k, fmt.Errorf("nobody says which architecture it is, and the cluster's nodes are of several: set architecture in the policy, or kubernetes.io/arch on the object")
-	}
-	arch, ok := bootstream.Architecture(spelled)
-	if !ok {
-		return k, fmt.Errorf("architecture %q is not known", spelled)
-	}
-	k.Architecture = arch
-	return k, nil
-}
-
-// overlay adds the policy's attributes to an image's.
-func (c *candidate) overlay(i bootstream.Image) map[string]string {
-	out := maps.Clone(i.Attributes)
-	for k, v := range c.choice.Attributes {
-		out[k] = strings.ReplaceAll(v, "{version}", i.Version)
-	}
-	return out
 }
 
 // recognise the image that is there: a stream has it, or refit wrote it.
@@ -254,7 +233,7 @@ func (c *candidate) recognise(w *world) {
 		return
 	}
 	for _, name := range c.policy.Spec.Streams {
-		if s := w.streams[name]; s != nil && c.recognisedBy(w, s) {
+		if s := w.streams[name]; s != nil && c.recognisedBy(s) {
 			return
 		}
 	}
@@ -269,37 +248,12 @@ func (c *candidate) recognise(w *world) {
 	}
 }
 
-func (c *candidate) recognisedBy(w *world, s *bootstreams.Stream) bool {
-	i, ok := s.Data.Recognise(cmp.Or(c.holder.Row.Platform, c.choice.Platform), c.ref.Attributes)
-	if !ok {
-		i, ok = c.named(w, s)
-	}
+func (c *candidate) recognisedBy(s *bootstreams.Stream) bool {
+	i, ok := c.asker.Recognise(s)
 	if ok {
 		c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, i.Version, s.Release
 	}
 	return ok
-}
-
-// named: the image of a stream under the names that the policy gives it.
-func (c *candidate) named(w *world, s *bootstreams.Stream) (bootstream.Image, bool) {
-	if len(c.choice.Attributes) == 0 {
-		return bootstream.Image{}, false
-	}
-	key, err := c.key(w)
-	if err != nil {
-		return bootstream.Image{}, false
-	}
-	i, err := s.Data.Find(key)
-	if err != nil {
-		return i, false
-	}
-	have := c.overlay(i)
-	for k, v := range c.ref.Attributes {
-		if have[k] != v {
-			return i, false
-		}
-	}
-	return i, true
 }
 
 func (c *candidate) past() {

@@ -26,7 +26,9 @@ type world struct {
 	// running is the newest Kubernetes version of a control-plane node that is
 	// Ready; architecture is the one that all nodes have, empty if they differ.
 	running, architecture string
-	kinds                 *machines.Kinds
+	// region that all nodes are in, empty if they differ or do not say.
+	region string
+	kinds  *machines.Kinds
 	// objects reads past any cache.
 	objects client.Client
 	// table of refit and of all policies: who may refer to a template.
@@ -87,22 +89,30 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 			born[updates.Items[i].Name] = o.Born
 		}
 	}
-	architectures := map[string]bool{}
+	architectures, regions := map[string]bool{}, map[string]bool{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		architectures[n.Status.NodeInfo.Architecture] = true
+		regions[n.Labels[corev1.LabelTopologyRegion]] = true
 		w.nodes = append(w.nodes, births.Node{Name: n.Name, Born: born[n.Name], Labels: n.Labels, Created: n.CreationTimestamp.Time})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
 			w.running = later(w.running, n.Status.NodeInfo.KubeletVersion)
 		}
 	}
-	if len(architectures) == 1 {
-		for a := range architectures {
-			w.architecture = a
-		}
-	}
+	w.architecture, w.region = only(architectures), only(regions)
 	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
 	return nil
+}
+
+// only is the one word of a set, empty if there are several.
+func only(set map[string]bool) string {
+	if len(set) != 1 {
+		return ""
+	}
+	for s := range set {
+		return s
+	}
+	return ""
 }
 
 // later of two versions; one that cannot be read is not.

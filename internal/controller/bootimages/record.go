@@ -60,7 +60,7 @@ func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
 	}
 	old := c.source.Status
 	st := v1alpha1.MachineSourceStatus{ObservedGeneration: c.source.Generation, Policy: c.policy.Name, Mode: v1alpha1.BootImageMode(c.in.Mode), State: c.decision.State,
-		SkewMode: c.skewMode(), Facts: c.choice.Facts, Staged: c.staged, History: slices.Clone(old.History), Conditions: slices.Clone(old.Conditions)}
+		SkewMode: c.skewMode(), OSStream: cmp.Or(c.facts.OSStream, c.choice.OSStream), Facts: c.choice.Facts, Staged: c.staged, History: slices.Clone(old.History), Conditions: slices.Clone(old.Conditions)}
 	if c.in.WantedErr == "" && c.stream != nil {
 		st.Wanted = imageOf(c.in.Wanted)
 	}
@@ -75,6 +75,9 @@ func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
 		st.History = st.History[max(0, len(st.History)-longHistory):]
 	}
 	st.Proposal, st.ProposalObject = c.proposal()
+	if u := c.upload; u != nil && c.decision.Reason == v1alpha1.ReasonBootImageNotUploaded {
+		st.Upload = &v1alpha1.BootImageUpload{File: u.File, SHA256: u.SHA256, Region: u.Region, Payload: u.Payload, Steps: u.Steps()}
+	}
 	c.keepTemplates(w, &st)
 	message := c.decision.Message
 	if c.decision.Fix != "" {
@@ -211,7 +214,7 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 	}
 	st := s.Status
 	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
-	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.Born = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil
+	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.Born, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
 	message := "no policy selects it; it keeps the image that was written last"
 	if gone {
 		message = "its machine manager is gone"

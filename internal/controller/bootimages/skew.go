@@ -1,6 +1,7 @@
 package bootimages
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -49,7 +50,7 @@ func (w *world) targetOf(p *v1alpha1.BootImagePolicy, s *v1alpha1.MachineSource,
 	if p != nil {
 		for _, n := range p.Spec.Streams {
 			if st := w.streams[n]; st != nil {
-				releases = append(releases, read.Release{Release: st.Release, Kubernetes: st.Kubernetes, OS: st.Data.OS()})
+				releases = append(releases, read.Release{Release: st.Release, Kubernetes: st.Kubernetes, OS: st.Data.OS(), OSStreams: st.Data.OSStreams()})
 			}
 		}
 	}
@@ -129,6 +130,7 @@ func (c *candidate) blocked(w *world, version string) string {
 		s = c.source.DeepCopy()
 	}
 	s.Name = c.name
+	s.Status.OSStream = cmp.Or(c.facts.OSStream, c.choice.OSStream)
 	s.Status.SkewMode, s.Status.Facts, s.Status.State, s.Status.Contradiction = "Automatic", c.choice.Facts, "", ""
 	s.Status.Referenced = imageOf(c.in.Wanted)
 	if fs := read.Judge(s, c.policy, w.rules(c.policy), w.targetOf(c.policy, s, version, true), w.now); skew.Blocks(fs) {

@@ -156,6 +156,9 @@ func (s *site) install() {
 		{"infrastructure.cluster.x-k8s.io", "v1beta2", "AWSMachineTemplate", "awsmachinetemplates"}, {"infrastructure.cluster.x-k8s.io", "v1beta2", "AWSMachine", "awsmachines"},
 		{"infrastructure.cluster.x-k8s.io", "v1beta2", "AWSMachinePool", "awsmachinepools"},
 		{"infrastructure.cluster.x-k8s.io", "v1", "MyTemplate", "mytemplates"},
+		{"cluster.x-k8s.io", "v1beta2", "Cluster", "clusters"}, {"infrastructure.cluster.x-k8s.io", "v1beta2", "AWSCluster", "awsclusters"},
+		{"infrastructure.cluster.x-k8s.io", "v1beta1", "VSphereMachineTemplate", "vspheremachinetemplates"},
+		{"infrastructure.cluster.x-k8s.io", "v1beta1", "VSphereMachine", "vspheremachines"},
 		{"machine.openshift.io", "v1beta1", "MachineSet", "machinesets"}, {"machine.openshift.io", "v1", "ControlPlaneMachineSet", "controlplanemachinesets"},
 		{"karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses"}, {"karpenter.sh", "v1", "NodePool", "nodepools"},
 	} {

@@ -208,7 +208,7 @@ func (c *candidate) proposal() (patch, object string) {
 		return "", ""
 	}
 	wanted := slices.Contains([]string{bootimage.Say, bootimage.Leave, bootimage.Stage}, c.decision.Action) && c.decision.State != bootimage.Current && c.decision.State != bootimage.Excluded
-	if !wanted || c.decision.Reason == v1alpha1.ReasonBootImageNewer {
+	if !wanted || c.decision.Reason == v1alpha1.ReasonBootImageNewer || c.decision.Reason == v1alpha1.ReasonBootImageNotUploaded {
 		return "", ""
 	}
 	data, err := json.Marshal(c.edit.Ops())

@@ -1,49 +1,27 @@
-// Package bootstreams reads the BootImageStreams: the data from wherever it
-// stands, and whether it may be used yet.
-//
-// Promise: data that cannot be read is said on the object and used by nobody;
-// what was fetched is kept as a Content, so that a restart and a site without a
-// network have it too; nothing is fetched more often than asked for. A stream is
-// never used for machines of an older release than its own.
-//
-// Inputs: BootImageStreams, ConfigMaps, Contents, URLs. Outputs: Stream values,
-// status of the objects. Caller: controller/bootimages.
 package bootstreams
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sort"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/bootstream"
-)
-
-const (
-	// fetchTimeout of one fetch, and largest that is kept: a Content holds no more.
-	fetchTimeout = 20 * time.Second
-	largest      = 900_000
-	// again is how long a fetch that failed rests.
-	again = time.Minute
 )
 
 // Stream that could be read.
@@ -53,6 +31,8 @@ type Stream struct {
 	// Release and Kubernetes version it is for; Kubernetes is empty if nobody says.
 	Release, Kubernetes string
 	Rules               []v1alpha1.SkewRule
+	// Strange are uploads that are of no file of the stream, by their sums.
+	Strange []string
 }
 
 // Loader reads streams.
@@ -63,6 +43,10 @@ type Loader struct {
 	Now  func() time.Time
 	// Transport for tests; nil is the usual one.
 	Transport http.RoundTripper
+	// Brought reads a file of a bundle: see brought.Reader.
+	Brought func(ctx context.Context, digest, name string, most int64) (*brought.File, error)
+	// Registry reads artifacts.
+	Registry *registry.Poller
 }
 
 // Load reads all streams and says on each what came of it. running is the newest
@@ -72,7 +56,7 @@ func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, runn
 	var errs []error
 	for i := range list {
 		o := &list[i]
-		st := v1alpha1.BootImageStreamStatus{ObservedGeneration: o.Generation, Content: o.Status.Content, FetchedAt: o.Status.FetchedAt, Conditions: append([]metav1.Condition(nil), o.Status.Conditions...)}
+		st := v1alpha1.BootImageStreamStatus{ObservedGeneration: o.Generation, Content: o.Status.Content, FetchedAt: o.Status.FetchedAt, Source: o.Status.Source, Conditions: append([]metav1.Condition(nil), o.Status.Conditions...)}
 		s, err := l.read(ctx, o, &st)
 		c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonStreamUnusable, ObservedGeneration: o.Generation,
 			LastTransitionTime: metav1.NewTime(l.Now().Truncate(time.Second))}
@@ -82,8 +66,9 @@ func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, runn
 		default:
 			out[o.Name] = s
 			st.Release, st.Kubernetes, st.OS, st.Images = s.Release, s.Kubernetes, s.Data.OS(), int32(len(s.Data.Images))
-			st.Architectures, st.Platforms = s.Data.Architectures(), s.Data.Platforms()
+			st.Architectures, st.Platforms, st.OSStreams = s.Data.Architectures(), s.Data.Platforms(), s.Data.OSStreams()
 			c.Status, c.Reason, c.Message = stamp(s, running)
+			c.Message = clip(c.Message + strange(s))
 		}
 		meta.SetStatusCondition(&st.Conditions, c)
 		named[st.Content] = true
@@ -134,6 +119,14 @@ func stamp(s *Stream, running string) (metav1.ConditionStatus, string, string) {
 	return metav1.ConditionTrue, v1alpha1.ReasonAsExpected, fmt.Sprintf("%d images for release %s", len(s.Data.Images), s.Release)
 }
 
+// strange: an upload of another release is no fault, and of no use.
+func strange(s *Stream) string {
+	if len(s.Strange) == 0 {
+		return ""
+	}
+	return "; no file of it has the SHA-256 that spec.uploaded names: " + strings.Join(s.Strange, ", ")
+}
+
 // For reports whether machines of a version may start from the stream's images:
 // it is not for a later one.
 func (s *Stream) For(version string) bool {
@@ -177,9 +170,7 @@ func (l *Loader) read(ctx context.Context, o *v1alpha1.BootImageStream, st *v1al
 		return nil, err
 	}
 	s := &Stream{Name: o.Name, Data: data, Rules: o.Spec.Rules}
-	if s.Release = o.Spec.Release; s.Release == "" {
-		s.Release = data.Release
-	}
+	s.Release = cmp.Or(o.Spec.Release, data.Release, data.Brought.Release)
 	if data.Release != "" && o.Spec.Release != "" && data.Release != o.Spec.Release {
 		return nil, fmt.Errorf("spec.release is %s, the data says that it is for %s", o.Spec.Release, data.Release)
 	}
@@ -187,7 +178,12 @@ func (l *Loader) read(ctx context.Context, o *v1alpha1.BootImageStream, st *v1al
 		return nil, errors.New("neither the data nor spec.release says which release the images are for")
 	}
 	data.Release = s.Release
-	s.Kubernetes, err = kubernetes(o.Spec.Kubernetes, data.Kubernetes, s.Release)
+	var uploads []bootstream.Upload
+	for _, u := range o.Spec.Uploaded {
+		uploads = append(uploads, bootstream.Upload{SHA256: u.SHA256, Region: u.Region, Attributes: u.Attributes})
+	}
+	s.Strange = data.Uploaded(uploads)
+	s.Kubernetes, err = kubernetes(o.Spec.Kubernetes, cmp.Or(data.Kubernetes, data.Brought.Kubernetes), s.Release)
 	return s, err
 }
 
@@ -226,123 +222,10 @@ func (l *Loader) data(ctx context.Context, o *v1alpha1.BootImageStream, st *v1al
 			return nil, fmt.Errorf("ConfigMap %s/%s: %w", m.Namespace, m.Name, err)
 		}
 		return s, nil
-	case o.Spec.URL != nil:
-		return l.fetched(ctx, o, st)
 	}
-	return nil, errors.New("it names no source")
-}
-
-// fetched returns what the URL has, or had when it was asked last.
-func (l *Loader) fetched(ctx context.Context, o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
-	changed := o.Status.ObservedGeneration != o.Generation
-	fetchErr := errors.New("it could not be fetched; it is tried again")
-	if changed || l.due(o, st) {
-		at := metav1.NewTime(l.Now().Truncate(time.Second))
-		st.FetchedAt = &at
-		s, err := l.fetchAndKeep(ctx, o.Spec.URL, st)
-		if err == nil {
-			return s, nil
-		}
-		fetchErr = err
-		if changed { // what was fetched may be of another address
-			st.Content = ""
-		}
-	}
-	if st.Content == "" {
-		return nil, fmt.Errorf("%s: %w", o.Spec.URL.URL, fetchErr)
-	}
-	var c v1alpha1.Content
-	if err := l.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: st.Content}, &c); err != nil {
-		if apierrors.IsNotFound(err) {
-			st.Content, st.FetchedAt = "", nil
-		}
-		return nil, fmt.Errorf("what was fetched: %w", err)
-	}
-	return bootstream.Parse([]byte(c.Data))
-}
-
-// due: it is time to ask again. A fetch that failed rests for a while too.
-func (l *Loader) due(o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus) bool {
-	rest := time.Duration(o.Spec.URL.EveryMinutes) * time.Minute
-	if st.Content == "" {
-		rest = again
-	}
-	return st.FetchedAt == nil || l.Now().Sub(st.FetchedAt.Time) >= rest
-}
-
-// fetchAndKeep stores what can be read.
-func (l *Loader) fetchAndKeep(ctx context.Context, u *v1alpha1.StreamURL, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
-	data, err := l.fetch(ctx, u)
+	from, err := l.source(o)
 	if err != nil {
 		return nil, err
 	}
-	s, err := bootstream.Parse(data)
-	if err != nil {
-		return nil, err
-	}
-	c, err := fleet.MakeContent(ctx, l.Client, v1alpha1.ContentStream, string(data))
-	if err != nil {
-		return nil, err
-	}
-	st.Content = c.Name
-	return s, nil
-}
-
-// transport trusts what the stream says.
-func (l *Loader) transport(u *v1alpha1.StreamURL) (rt http.RoundTripper, done func(), err error) {
-	if l.Transport != nil {
-		return l.Transport, func() {}, nil
-	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	if u.CABundle != "" {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM([]byte(u.CABundle)) {
-			return nil, nil, errors.New("caBundle holds no certificate")
-		}
-		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	}
-	return t, t.CloseIdleConnections, nil
-}
-
-func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	transport, done, err := l.transport(u)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL, nil)
-	if err != nil {
-		return nil, err
-	}
-	c := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if r.URL.Scheme != "https" || len(via) > 5 {
-			return errors.New("it leads away from https, or in circles")
-		}
-		return nil
-	}}
-	resp, err := c.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server says %s", resp.Status)
-	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, largest+1))
-	if err != nil {
-		return nil, err
-	}
-	return data, checkData(data, u.SHA256)
-}
-
-func checkData(data []byte, want string) error {
-	if len(data) > largest {
-		return fmt.Errorf("it has more than %d bytes", largest)
-	}
-	if sum := sha256.Sum256(data); want != "" && hex.EncodeToString(sum[:]) != want {
-		return fmt.Errorf("its SHA-256 is %x, wanted is %s", sum, want)
-	}
-	return nil
+	return l.fetched(ctx, o, st, from)
 }

@@ -6,10 +6,13 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
+// of is a bundle's payload with resources, nil if it brings none.
+func of(h *bundle.Header) *bundle.Payload { return h.PayloadByName(bundle.PayloadResources, "") }
+
 // NotCompared says that an update must not start: it is not known yet what it does
 // to the cluster's resources. nil if it brings none, or it is known.
 func NotCompared(h *bundle.Header, have *v1alpha1.ResourcesStatus) *model.Verdict {
-	if have != nil || Of(h) == nil {
+	if have != nil || of(h) == nil {
 		return nil
 	}
 	return &model.Verdict{Reason: v1alpha1.ReasonResourcesPending, Waiting: true, Object: "Bundle/" + h.Digest,
@@ -19,7 +22,7 @@ func NotCompared(h *bundle.Header, have *v1alpha1.ResourcesStatus) *model.Verdic
 // Idle reports whether a bundle's resources are all as they should be, or it brings
 // none: with nothing to do on the nodes there is nothing to start.
 func Idle(h *bundle.Header, have *v1alpha1.ResourcesStatus) bool {
-	return Of(h) == nil || have != nil && have.State == v1alpha1.ResourcesCompared && have.Create+have.Change+have.Remove == 0
+	return of(h) == nil || have != nil && have.State == v1alpha1.ResourcesCompared && have.Create+have.Change+have.Remove == 0
 }
 
 // Ahead says why no node of an update that has started may move yet: resources that

@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 const (
@@ -35,13 +37,24 @@ type Payload struct {
 	Data   []byte
 }
 
+// From reads payloads from the nodes.
+func From(r *brought.Reader) func(context.Context, string) (*Payload, error) {
+	return func(ctx context.Context, digest string) (*Payload, error) {
+		f, err := r.File(ctx, digest, bundle.PayloadResources, maxBytes)
+		if err != nil || f == nil {
+			return nil, err
+		}
+		return &Payload{Bundle: f.Bundle.Name, Data: f.Data}, nil
+	}
+}
+
 // Reconciler applies what finished updates bring, and compares what others would.
 type Reconciler struct {
 	// Client is the manager's; Objects reads and writes past the cache.
 	Client  client.Client
 	Objects client.Client
-	// Payload of a bundle by its digest; nil if it has none, ErrNotYet while that is
-	// not known.
+	// Payload of a bundle by its digest; nil if it has none, brought.ErrNotYet while
+	// that is not known.
 	Payload func(ctx context.Context, digest string) (*Payload, error)
 }
 
@@ -129,7 +142,7 @@ func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later
 	}
 	p, err := r.Payload(ctx, u.Spec.Bundle)
 	if err != nil || p == nil {
-		return errors.Is(err, ErrNotYet), notYet(err)
+		return errors.Is(err, brought.ErrNotYet), notYet(err)
 	}
 	objects, err := parse(p.Data)
 	if err != nil {
@@ -152,7 +165,7 @@ func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later
 
 // notYet is no error: others say why nothing is known of a bundle.
 func notYet(err error) error {
-	if errors.Is(err, ErrNotYet) {
+	if errors.Is(err, brought.ErrNotYet) {
 		return nil
 	}
 	return err

@@ -20,8 +20,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
+	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/headers"
-	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 const release1 = `
@@ -329,7 +329,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: "c:
 func TestAHeaderThatIsNotHereIsWaitedFor(t *testing.T) {
 	u := &v1alpha1.ClusterUpdate{Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:b"}, Status: v1alpha1.ClusterUpdateStatus{Phase: v1alpha1.PhaseDone}}
 	r := &Reconciler{Payload: func(context.Context, string) (*Payload, error) {
-		return nil, fmt.Errorf("%w: %w", ErrNotYet, headers.ErrPending)
+		return nil, fmt.Errorf("%w: %w", brought.ErrNotYet, headers.ErrPending)
 	}}
 	if later, err := r.look(t.Context(), u); !later || err != nil {
 		t.Errorf("later %t, %v", later, err)
@@ -438,16 +438,6 @@ func TestRemovable(t *testing.T) {
 		u.SetManagedFields(c.fields)
 		if removable(c.item, u) != c.ok {
 			t.Errorf("%s: %v", name, !c.ok)
-		}
-	}
-}
-
-func TestChunksOf(t *testing.T) {
-	m := &bundle.Metadata{ChunkSize: 10, Blobs: []bundle.Blob{{Size: 25}, {Size: 0}, {Size: 10}, {Size: 11}}}
-	for blob, want := range []string{"0 [10 10 5]", "3 []", "3 [10]", "4 [10 1]"} {
-		first, sizes := chunksOf(m, blob)
-		if got := fmt.Sprint(first, " ", sizes); got != want {
-			t.Errorf("blob %d: %s, want %s", blob, got, want)
 		}
 	}
 }

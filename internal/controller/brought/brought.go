@@ -1,4 +1,4 @@
-package resources
+package brought
 
 import (
 	"bytes"
@@ -24,14 +24,25 @@ const (
 	mostAsked = 5
 )
 
-// Fetcher reads the payload of a bundle from the nodes that hold it. It remembers
-// the last one: it is named by its digest.
-type Fetcher struct {
+// File of a bundle.
+type File struct {
+	// Bundle is what the bundle says of itself. Do not change it.
+	Bundle *bundle.Metadata
+	Data   []byte
+}
+
+// Reader reads files of bundles. It remembers the last one of each name: it is
+// named by its digest. Safe for concurrent use.
+type Reader struct {
 	Client   client.Client
 	Headers  *headers.Cache
 	Identity *exchange.Identity
 
-	mu     sync.Mutex
+	mu   sync.Mutex
+	last map[string]kept
+}
+
+type kept struct {
 	digest string
 	data   []byte
 }
@@ -39,40 +50,42 @@ type Fetcher struct {
 // ErrNotYet says that nothing is known of a bundle yet.
 var ErrNotYet = errors.New("the bundle's header is not here yet")
 
-// Payload is the resources of a bundle; nil if it has none, ErrNotYet while that is
-// not known: after a restart the header is asked of the nodes again.
-func (f *Fetcher) Payload(ctx context.Context, digest string) (*Payload, error) {
-	h, err := f.Headers.Get(digest, func() []exchange.Peer { return f.peers(ctx, digest) })
+// File of a bundle, of at most so many bytes; nil if it has none of that name,
+// ErrNotYet while that is not known: after a restart the header is asked of the
+// nodes again.
+func (r *Reader) File(ctx context.Context, digest, name string, most int64) (*File, error) {
+	h, err := r.Headers.Get(digest, func() []exchange.Peer { return r.peers(ctx, digest) })
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotYet, err)
 	}
-	p := Of(h)
+	p := h.PayloadByName(name, "")
 	if p == nil {
 		return nil, nil
 	}
-	if p.Size > maxBytes {
-		return nil, fmt.Errorf("the payload resources is larger than %d bytes", maxBytes)
+	if p.Size > most {
+		return nil, fmt.Errorf("the payload %s has %d bytes, more than %d", name, p.Size, most)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.digest != p.Digest {
-		if f.data, err = f.fetch(ctx, h, p, f.peers(ctx, digest)); err != nil {
-			f.digest = ""
-			return nil, err
-		}
-		f.digest = p.Digest
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have, ok := r.last[name]; ok && have.digest == p.Digest {
+		return &File{Bundle: h.Metadata, Data: have.data}, nil
 	}
-	return &Payload{Bundle: h.Metadata.Name, Data: f.data}, nil
+	data, err := r.fetch(ctx, h, p, r.peers(ctx, digest))
+	if err != nil {
+		return nil, err
+	}
+	if r.last == nil {
+		r.last = map[string]kept{}
+	}
+	r.last[name] = kept{p.Digest, data}
+	return &File{Bundle: h.Metadata, Data: data}, nil
 }
-
-// Of is a bundle's payload with resources, nil if it brings none.
-func Of(h *bundle.Header) *bundle.Payload { return h.PayloadByName(bundle.PayloadResources, "") }
 
 // peers are the agents that have something of a bundle; none if that cannot be
 // read.
-func (f *Fetcher) peers(ctx context.Context, digest string) []exchange.Peer {
+func (r *Reader) peers(ctx context.Context, digest string) []exchange.Peer {
 	var list v1alpha1.NodeUpdateList
-	if f.Client.List(ctx, &list) != nil {
+	if r.Client.List(ctx, &list) != nil {
 		return nil
 	}
 	updates := make(map[string]*v1alpha1.NodeUpdate, len(list.Items))
@@ -82,26 +95,26 @@ func (f *Fetcher) peers(ctx context.Context, digest string) []exchange.Peer {
 	return fleet.Sources(updates, digest)
 }
 
-func (f *Fetcher) fetch(ctx context.Context, h *bundle.Header, p *bundle.Payload, peers []exchange.Peer) ([]byte, error) {
+func (r *Reader) fetch(ctx context.Context, h *bundle.Header, p *bundle.Payload, peers []exchange.Peer) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	var errs []error
 	for _, peer := range peers[:min(len(peers), mostAsked)] {
-		data, err := f.fetchFrom(ctx, h, p, peer)
+		data, err := r.fetchFrom(ctx, h, p, peer)
 		if err == nil {
 			return data, nil
 		}
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		return nil, errors.New("no node has the payload resources")
+		return nil, fmt.Errorf("no node has the payload %s", p.Name)
 	}
 	return nil, errors.Join(errs...)
 }
 
 // fetchFrom asks one agent; whatever it sends has the digest, or is an error.
-func (f *Fetcher) fetchFrom(ctx context.Context, h *bundle.Header, p *bundle.Payload, peer exchange.Peer) ([]byte, error) {
-	c := exchange.NewClient(f.Identity, peer)
+func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, p *bundle.Payload, peer exchange.Peer) ([]byte, error) {
+	c := exchange.NewClient(r.Identity, peer)
 	defer c.Close()
 	first, sizes := chunksOf(h.Metadata, p.Blob)
 	var out bytes.Buffer
@@ -113,7 +126,7 @@ func (f *Fetcher) fetchFrom(ctx context.Context, h *bundle.Header, p *bundle.Pay
 		out.Write(b)
 	}
 	if got := model.DigestOf(out.Bytes()); got != p.Digest {
-		return nil, fmt.Errorf("node %s sent other bytes for the payload resources: %s, not %s", peer.Name, got, p.Digest)
+		return nil, fmt.Errorf("node %s sent other bytes for the payload %s: %s, not %s", peer.Name, p.Name, got, p.Digest)
 	}
 	return out.Bytes(), nil
 }
