@@ -22,7 +22,7 @@ import (
 // New makes the command.
 func New(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{Use: "bootimage", Short: "What machines start from, and whether that is new enough"}
-	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newToken(a))
+	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newImage(a), newUploads(a), newUploaded(a), newToken(a))
 	return c
 }
 

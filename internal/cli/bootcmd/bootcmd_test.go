@@ -3,20 +3,26 @@ package bootcmd
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 	"github.com/refit-dev/refit/internal/source/joining/record"
 )
 
@@ -145,6 +151,140 @@ func TestPointer(t *testing.T) {
 	for _, args := range [][]string{{"token", "worker", "--url", "http://a"}, {"token", "worker", "--url", "https://a", "--for", "0s"}, {"token", "worker", "--url", "https://a/b"}, {"token", "--url", "https://a"}} {
 		if _, code := run(t, args...); code == exit.OK {
 			t.Errorf("%v is accepted", args)
+		}
+	}
+}
+
+const waiting = `
+apiVersion: v1
+kind: List
+items:
+- apiVersion: refit.dev/v1alpha1
+  kind: MachineSource
+  metadata: {name: a}
+  status: {upload: {file: rhcos.ova, sha256: aa, steps: [one, two]}}
+- apiVersion: refit.dev/v1alpha1
+  kind: MachineSource
+  metadata: {name: b}
+  status: {upload: {file: rhcos.ova, sha256: aa, steps: [one, two]}}
+- apiVersion: refit.dev/v1alpha1
+  kind: MachineSource
+  metadata: {name: c}
+`
+
+func TestUploads(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "dump.yaml")
+	if err := os.WriteFile(file, []byte(waiting), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, code := run(t, "uploads", "--from", file)
+	if code != exit.OK || out != "# rhcos.ova, for a, b\none\ntwo\n\n" {
+		t.Errorf("%d %q", code, out)
+	}
+	out, _ = run(t, "uploads", "--from", file, "-o", "json")
+	var v Uploads
+	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Items) != 1 || len(v.Items[0].Sources) != 2 || v.Items[0].File != "rhcos.ova" {
+		t.Error(err, out)
+	}
+	if out, code = run(t, "uploads", "--from", dump); code != exit.OK || !strings.Contains(out, "Nothing to upload") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+// What is said of an upload is what a person filled in, and is said once.
+func TestUploaded(t *testing.T) {
+	t.Parallel()
+	sum := fmt.Sprintf("%x", sha256.Sum256([]byte("a disk")))
+	file := filepath.Join(t.TempDir(), "rhcos.ova")
+	if err := os.WriteFile(file, []byte("a disk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"no sum":                     {[]string{"s", "rhcos.ova"}, exit.UsageCode, "no SHA-256"},
+		"a word that is to be given": {[]string{"s", sum, "--set", "id=ID"}, exit.UsageCode, "put in what it is called there"},
+		"another file":               {[]string{"s", strings.Repeat("0", 64), "--file", file}, exit.Verification, "it is not the file, or not complete"},
+		"a file that is not there":   {[]string{"s", sum, "--file", file + "x"}, exit.UsageCode, "no such file"},
+	} {
+		if out, code := run(t, append([]string{"uploaded"}, tc.args...)...); code != tc.code || !strings.Contains(out, tc.want) {
+			t.Errorf("%s: %d %s", name, code, out)
+		}
+	}
+	if err := checkUpload(v1alpha1.UploadedImage{SHA256: sum}, file); err != nil {
+		t.Error(err)
+	}
+
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	cl := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "s"}}).Build()
+	for _, u := range []v1alpha1.UploadedImage{{SHA256: sum}, {SHA256: sum, Region: "hall-2"}, {SHA256: sum, Attributes: map[string]string{"template": "t"}}, {SHA256: sum, Region: "hall-2"}} {
+		if _, err := declare(ctx, cl, "s", u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var o v1alpha1.BootImageStream
+	if err := cl.Get(ctx, client.ObjectKey{Name: "s"}, &o); err != nil {
+		t.Fatal(err)
+	}
+	if u := o.Spec.Uploaded; len(u) != 2 || u[0].Region != "hall-2" || u[1].Attributes["template"] != "t" {
+		t.Errorf("%+v", u)
+	}
+	if _, err := declare(ctx, cl, "none", v1alpha1.UploadedImage{SHA256: sum}); err == nil || !strings.Contains(err.Error(), "BootImageStream none") {
+		t.Error(err)
+	}
+}
+
+// R1.8: the same data from the cluster, a file and a bundle.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	const data = `{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3","images":[{"architecture":"amd64","platform":"metal","variant":"iso","version":"9.6.1","attributes":{"location":"https://example.test/live.iso","sha256":"aa"}}]}`
+	dir := t.TempDir()
+	file, made := filepath.Join(dir, "stream.json"), filepath.Join(dir, "b")
+	if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := write.Create(t.Context(), made, write.Options{Sources: []string{"boot-images:" + file}, Version: "1.0.0"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range [][]string{{"--file", file}, {"--bundle", made}} {
+		out, code := run(t, append([]string{"image", "--platform", "metal", "-o", "json"}, from...)...)
+		var v Image
+		if err := json.Unmarshal([]byte(out), &v); err != nil || code != exit.OK || v.Version != "9.6.1" || v.Attributes["sha256"] != "aa" || v.Release != "1.36.3" {
+			t.Errorf("%s: %d %v %s", from, code, err, out)
+		}
+	}
+	if out, code := run(t, "image", "--platform", "aws", "--file", file); code != exit.UsageCode || !strings.Contains(out, "has no platform aws") || !strings.Contains(out, "metal") {
+		t.Errorf("%d %s", code, out)
+	}
+	if out, code := run(t, "image", "--platform", "metal", "--file", file); code != exit.OK || !strings.Contains(out, "location  https://example.test/live.iso") {
+		t.Errorf("%d %s", code, out)
+	}
+
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := data
+	kept := &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: v1alpha1.BootImageStreamSpec{URL: &v1alpha1.StreamURL{URL: "https://example.test"}}, Status: v1alpha1.BootImageStreamStatus{Content: "c", Release: "4.19.3"}}
+	cl := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kept,
+		&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "inline"}, Spec: v1alpha1.BootImageStreamSpec{Inline: &text}},
+		&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "map"}, Spec: v1alpha1.BootImageStreamSpec{ConfigMap: &v1alpha1.StreamConfigMap{Namespace: "n", Name: "m", Key: "k"}}},
+		&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "pending"}, Spec: v1alpha1.BootImageStreamSpec{Bundle: &v1alpha1.StreamBundle{Digest: "sha256:x"}}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "m"}, Data: map[string]string{"k": data}},
+		&v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "c"}, Data: data}).Build()
+	for name, want := range map[string]string{"kept": "", "inline": "", "map": "", "pending": "not here yet", "nobody": "not found"} {
+		s, err := streamOfCluster(context.Background(), cl, name)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || err == nil && len(s.Images) != 1 {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

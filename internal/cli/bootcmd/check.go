@@ -97,7 +97,7 @@ func (s *site) releases(p *v1alpha1.BootImagePolicy) (out []read.Release, rules 
 	for _, name := range p.Spec.Streams {
 		for i := range s.streams {
 			if st := &s.streams[i]; st.Name == name {
-				out = append(out, read.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS})
+				out = append(out, read.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS, OSStreams: st.Status.OSStreams})
 				rules = append(rules, st.Spec.Rules...)
 			}
 		}
