@@ -7,4 +7,7 @@
 //
 // Inputs: sources (internal/oci), payload files, options. Output: a file as
 // specified in docs/reference/bundle-format.md. Callers: the CLI, the lab.
+//
+// Size: every kind of source ends in one plan and is a few lines of it; apart they
+// would share its unexported values.
 package write
