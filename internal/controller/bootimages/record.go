@@ -75,15 +75,22 @@ func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
 		st.History = st.History[max(0, len(st.History)-longHistory):]
 	}
 	st.Proposal, st.ProposalObject = c.proposal()
-	if u := c.upload; u != nil && c.decision.Reason == v1alpha1.ReasonBootImageNotUploaded {
-		st.Upload = &v1alpha1.BootImageUpload{File: u.File, SHA256: u.SHA256, Region: u.Region, Payload: u.Payload, Steps: u.Steps()}
-	}
+	st.Upload = c.uploadOf()
 	c.keepTemplates(w, &st)
 	message := c.decision.Message
 	if c.decision.Fix != "" {
 		message += "; " + c.decision.Fix
 	}
 	return r.finish(ctx, w, c.source, c.policy, &st, verdict{c.decision.State == bootimage.Current, c.decision.Reason, message, c.facts.Version})
+}
+
+// uploadOf is what a person must upload, nil for nothing.
+func (c *candidate) uploadOf() *v1alpha1.BootImageUpload {
+	u := c.upload
+	if u == nil || c.decision.Reason != v1alpha1.ReasonBootImageNotUploaded {
+		return nil
+	}
+	return &v1alpha1.BootImageUpload{File: u.File, SHA256: u.SHA256, Region: u.Region, Payload: u.Payload, Steps: u.Steps()}
 }
 
 func imageOf(i bootimage.Image) *v1alpha1.BootImage {

@@ -22,12 +22,10 @@ func (s *Stream) Like(k Key, current map[string]string, text string) Key {
 	generation := generationOf(k.Architecture, current, text)
 	var hits []string
 	for _, i := range s.Images {
-		if i.Key.Platform != k.Platform || i.Key.Architecture != k.Architecture || i.Key.OSStream != k.OSStream || !strings.HasSuffix(i.Key.Variant, generation) {
-			continue
-		}
-		plan := strings.TrimSuffix(i.Key.Variant, generation)
-		uploaded := current["publisher"] == "" && plan == freePlan && strings.Contains(strings.ToLower(text), "/galleries/")
-		if uploaded || current["publisher"] != "" && i.Attributes["publisher"] == current["publisher"] && i.Attributes["offer"] == current["offer"] {
+		plan, ok := strings.CutSuffix(i.Key.Variant, generation)
+		of := i.Key
+		of.Region, of.Variant = k.Region, ""
+		if ok && of == k && sameProduct(i, plan, current, text) {
 			hits = append(hits, i.Key.Variant)
 		}
 	}
@@ -37,12 +35,21 @@ func (s *Stream) Like(k Key, current map[string]string, text string) Key {
 	return k
 }
 
+// sameProduct: an offer of this publisher and offer; for what an installer uploaded
+// the one without a purchase plan.
+func sameProduct(i Image, plan string, current map[string]string, text string) bool {
+	if current["publisher"] == "" {
+		return plan == freePlan && strings.Contains(strings.ToLower(text), "/galleries/")
+	}
+	return i.Attributes["publisher"] == current["publisher"] && i.Attributes["offer"] == current["offer"]
+}
+
 // generationOf the hardware that an image is for (R1.34): ARM has the second only;
 // an uploaded image says it in its name, the free offer as -v2, and the paid ones
 // are of the second unless they say -gen1.
 func generationOf(architecture string, current map[string]string, text string) string {
 	sku := strings.ToLower(current["sku"])
-	second := false
+	var second bool
 	switch {
 	case architecture == "arm64":
 		second = true

@@ -231,13 +231,11 @@ func (k *ImageKind) check() error {
 	if k.Kind == "" || k.Schema == "" || len(k.Forms) == 0 || k.Embedded != (k.Group == "") || k.Embedded != (len(k.Versions) == 0) {
 		return fmt.Errorf("kind, schema and forms are needed, and group and versions unless it is embedded")
 	}
-	paths := []string{k.Region, k.UserData, k.UserDataSpec}
-	for _, r := range k.RegionOf {
-		if r.Ref == "" || r.Group == "" || r.Kind == "" || len(r.Versions) == 0 || r.Path == "" {
-			return fmt.Errorf("regionOf has ref, group, kind, versions and path")
-		}
-		paths = append(paths, r.Ref, r.Path)
+	paths, err := k.regions()
+	if err != nil {
+		return err
 	}
+	paths = append(paths, k.Region, k.UserData, k.UserDataSpec)
 	for i, f := range k.Forms {
 		if (f.When == "") != (i == len(k.Forms)-1) {
 			return fmt.Errorf("the last form, and only it, has no when")
@@ -249,6 +247,17 @@ func (k *ImageKind) check() error {
 		paths = append(append(append(paths, f.When, f.Shown), fields...), f.Clear...)
 	}
 	return checkAll(paths, k.Effects, k.Effect, k.Exclude, false)
+}
+
+// regions are the paths of where else the region is said.
+func (k *ImageKind) regions() (paths []string, err error) {
+	for _, r := range k.RegionOf {
+		if r.Ref == "" || r.Group == "" || r.Kind == "" || len(r.Versions) == 0 || r.Path == "" {
+			return nil, fmt.Errorf("regionOf has ref, group, kind, versions and path")
+		}
+		paths = append(paths, r.Ref, r.Path)
+	}
+	return paths, nil
 }
 
 // fields are the paths that a form writes.

@@ -40,7 +40,15 @@ func Region(ctx context.Context, kinds *machines.Kinds, t *machinery.Table, m *m
 	if err != nil {
 		return "", err
 	}
+	return regionOf(ctx, kinds, k, cluster)
+}
+
+// regionOf a Cluster's infrastructure.
+func regionOf(ctx context.Context, kinds *machines.Kinds, k *machinery.ImageKind, cluster *unstructured.Unstructured) (string, error) {
+	var known []string
+	ns, name := cluster.GetNamespace(), cluster.GetName()
 	for _, r := range k.RegionOf {
+		known = append(known, r.Kind)
 		if machinery.Lookup(cluster.Object, r.Ref+".kind") != r.Kind {
 			continue
 		}
@@ -52,10 +60,6 @@ func Region(ctx context.Context, kinds *machines.Kinds, t *machinery.Table, m *m
 			return region, nil
 		}
 		return "", fmt.Errorf("%s %s/%s has no %s", r.Kind, ns, i.GetName(), r.Path)
-	}
-	var known []string
-	for _, r := range k.RegionOf {
-		known = append(known, r.Kind)
 	}
 	return "", fmt.Errorf("the infrastructure of Cluster %s/%s is none of %s: set region in the policy", ns, name, strings.Join(known, ", "))
 }
