@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clientretry "k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
@@ -80,21 +81,34 @@ func Change(ctx context.Context, a *cluster.Access, args []string, edit func(*v1
 	if err != nil {
 		return err
 	}
-	u, err := cluster.Update(ctx, c, args)
+	name, said, err := change(ctx, c, args, edit)
 	if err != nil {
 		return err
 	}
-	// A list is written whole: if somebody else has changed it meanwhile, nothing is.
-	patch := client.MergeFromWithOptions(u.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	said, err := edit(u)
-	if err != nil {
-		return err
-	}
-	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
-		return fmt.Errorf("cannot change ClusterUpdate %s: %w", u.Name, err)
-	}
-	fmt.Fprintf(a.Out, "%s %s\n", u.Name, said)
+	fmt.Fprintf(a.Out, "%s %s\n", name, said)
 	return nil
+}
+
+// change edits what is there now: a list is written whole, so nothing is written
+// over what somebody else has changed meanwhile, and the controller, which writes a
+// status every few seconds, keeps nobody from being heard.
+func change(ctx context.Context, c client.Client, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) (name, said string, err error) {
+	err = clientretry.RetryOnConflict(clientretry.DefaultBackoff, func() error {
+		u, err := cluster.Update(ctx, c, args)
+		if err != nil {
+			return err
+		}
+		name, args = u.Name, []string{u.Name}
+		patch := client.MergeFromWithOptions(u.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		if said, err = edit(u); err != nil {
+			return err
+		}
+		if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+			return fmt.Errorf("cannot change ClusterUpdate %s: %w", u.Name, err)
+		}
+		return nil
+	})
+	return name, said, err
 }
 
 func newHold(a *cluster.Access) *cobra.Command {

@@ -1,9 +1,17 @@
 package steer
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/exit"
@@ -42,5 +50,44 @@ func TestVerbs(t *testing.T) {
 		if !seen[v] {
 			t.Errorf("no verb %s", v)
 		}
+	}
+}
+
+// The controller writes a status every few seconds: a person who speaks at that
+// moment is heard all the same, and what another person said meanwhile stays.
+func TestAChangeMeanwhileKeepsNobodyFromBeingHeard(t *testing.T) {
+	t.Parallel()
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	meanwhile := 2
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(&v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "to-1"}}).
+		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if meanwhile > 0 {
+				meanwhile--
+				var u v1alpha1.ClusterUpdate
+				if err := w.Get(ctx, client.ObjectKeyFromObject(o), &u); err != nil {
+					return err
+				}
+				u.Spec.Retry++ // by somebody else
+				if err := w.Update(ctx, &u); err != nil {
+					return err
+				}
+				return apierrors.NewConflict(schema.GroupResource{Resource: "clusterupdates"}, o.GetName(), nil)
+			}
+			return w.Patch(ctx, o, p, opts...)
+		}}).Build()
+	name, said, err := change(t.Context(), c, nil, func(u *v1alpha1.ClusterUpdate) (string, error) { return retry(u, "") })
+	if err != nil || name != "to-1" || said == "" {
+		t.Fatalf("%s %q %v", name, said, err)
+	}
+	var u v1alpha1.ClusterUpdate
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "to-1"}, &u); err != nil || u.Spec.Retry != 3 {
+		t.Errorf("asked for %d times, want 3: two by another person (%v)", u.Spec.Retry, err)
+	}
+	meanwhile = 100
+	if _, _, err := change(t.Context(), c, nil, func(u *v1alpha1.ClusterUpdate) (string, error) { return retry(u, "") }); !apierrors.IsConflict(err) {
+		t.Errorf("an update that never rests: %v", err)
 	}
 }
