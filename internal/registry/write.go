@@ -93,19 +93,23 @@ func (w *Writer) Push(ctx context.Context, u Upload) (copied int64, err error) {
 			return read.Load(), at.failed(err)
 		}
 	}
-	for i, m := range u.Manifests {
-		var ref name.Reference = repo.Digest(m.Digest)
-		if err := p.Put(ctx, ref, putable{m}); err != nil {
-			return read.Load(), at.failed(err)
-		}
-		if u.Tag == "" || i < len(u.Manifests)-1 {
-			continue
-		}
-		if err := p.Put(ctx, repo.Tag(u.Tag), putable{m}); err != nil {
-			return read.Load(), at.failed(err)
-		}
+	if err := u.manifests(ctx, p, repo); err != nil {
+		return read.Load(), at.failed(err)
 	}
 	return read.Load(), nil
+}
+
+// manifests are written by their digests, and the last under the tag too.
+func (u Upload) manifests(ctx context.Context, p *remote.Pusher, repo name.Repository) error {
+	for _, m := range u.Manifests {
+		if err := p.Put(ctx, repo.Digest(m.Digest), putable{m}); err != nil {
+			return err
+		}
+	}
+	if u.Tag == "" || len(u.Manifests) == 0 {
+		return nil
+	}
+	return p.Put(ctx, repo.Tag(u.Tag), putable{u.Manifests[len(u.Manifests)-1]})
 }
 
 // mount has the registry take a layer from another of its repositories, one at a

@@ -251,25 +251,33 @@ func load(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.
 		if len(bytes.TrimSpace(doc)) == 0 {
 			continue
 		}
-		var head struct{ Kind string }
-		if err := sigsyaml.Unmarshal(doc, &head); err != nil {
+		if err := take(doc, configs, maps); err != nil {
 			return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
 		}
-		switch head.Kind {
-		case "NodeConfig":
-			c := &v1alpha1.NodeConfig{}
-			if err := sigsyaml.UnmarshalStrict(doc, c); err != nil {
-				return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
-			}
-			*configs = append(*configs, c)
-		case "ConfigMap":
-			m := &corev1.ConfigMap{}
-			if err := sigsyaml.Unmarshal(doc, m); err != nil {
-				return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
-			}
-			maps[m.Name] = m
-		default:
-			return exit.Usage(fmt.Errorf("%s, document %d: kind %q is neither NodeConfig nor ConfigMap; refit config import makes a NodeConfig of Ignition and MachineConfigs", file, n, head.Kind))
-		}
 	}
+}
+
+// take reads one document.
+func take(doc []byte, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
+	var head struct{ Kind string }
+	if err := sigsyaml.Unmarshal(doc, &head); err != nil {
+		return err
+	}
+	switch head.Kind {
+	case "NodeConfig":
+		c := &v1alpha1.NodeConfig{}
+		if err := sigsyaml.UnmarshalStrict(doc, c); err != nil {
+			return err
+		}
+		*configs = append(*configs, c)
+	case "ConfigMap":
+		m := &corev1.ConfigMap{}
+		if err := sigsyaml.Unmarshal(doc, m); err != nil {
+			return err
+		}
+		maps[m.Name] = m
+	default:
+		return fmt.Errorf("kind %q is neither NodeConfig nor ConfigMap; refit config import makes a NodeConfig of Ignition and MachineConfigs", head.Kind)
+	}
+	return nil
 }

@@ -45,22 +45,30 @@ func (r *Reconciler) gatherImages(ctx context.Context, w *world) error {
 		made[contents.Items[i].Name] = &contents.Items[i]
 	}
 	for i := range images.Items {
-		o := &images.Items[i]
-		for _, p := range o.Status.Pools {
-			if pool := w.pool(p.Name); pool == nil || pool.Spec.OSImage != o.Name {
-				continue
-			}
-			image := &poolImage{image: p.Image, finished: o.Spec.Image != ""}
-			if c := made[p.Content]; c != nil {
-				config, err := placement.Open([]byte(c.Data))
-				if err != nil {
-					return fmt.Errorf("Content %s: %w", c.Name, err)
-				}
-				if config.OS != nil {
-					image.arguments = config.OS.KernelArguments
-				}
-			}
-			w.images[p.Name] = image
+		if err := w.imagesOf(&images.Items[i], made); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content) error {
+	for _, p := range o.Status.Pools {
+		if pool := w.pool(p.Name); pool == nil || pool.Spec.OSImage != o.Name {
+			continue
+		}
+		image := &poolImage{image: p.Image, finished: o.Spec.Image != ""}
+		w.images[p.Name] = image
+		c := made[p.Content]
+		if c == nil {
+			continue
+		}
+		config, err := placement.Open([]byte(c.Data))
+		if err != nil {
+			return fmt.Errorf("content %s: %w", c.Name, err)
+		}
+		if config.OS != nil {
+			image.arguments = config.OS.KernelArguments
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func (r *Builds) materials(ctx context.Context, b *v1alpha1.OSBuild, o *v1alpha1
 	}
 	config, err := placement.Open([]byte(c.Data))
 	if err != nil {
-		return m, result{user: err.Error()}, nil
+		return m, result{user: err.Error()}, nil //nolint:nilerr // it is the build's result
 	}
 	placed, vs := placement.Place(config)
 	if len(vs) > 0 {

@@ -157,22 +157,22 @@ func end(st *v1alpha1.OSBuildStatus, phase, reason, message string, now time.Tim
 // fault sorts what went wrong with a registry: what it denies or has not is for a
 // person, that it is away passes.
 func fault(what string, err error) result {
-	text := what + ": " + err.Error()
+	if passes(err) {
+		return result{surroundings: what + ": " + err.Error()}
+	}
+	return result{user: what + ": " + err.Error()}
+}
+
+func passes(err error) bool {
 	var f *registry.Failure
+	if errors.As(err, &f) {
+		return f.Kind == registry.Away || f.Kind == registry.Limited
+	}
 	var said *transport.Error
+	if errors.As(err, &said) {
+		return said.StatusCode >= 500 || said.StatusCode == http.StatusTooManyRequests
+	}
 	var network net.Error
 	var address *url.Error
-	switch {
-	case errors.As(err, &f) && (f.Kind == registry.Away || f.Kind == registry.Limited):
-		return result{surroundings: text}
-	case errors.As(err, &f):
-		return result{user: text}
-	case errors.As(err, &said) && (said.StatusCode >= 500 || said.StatusCode == http.StatusTooManyRequests):
-		return result{surroundings: text}
-	case errors.As(err, &said):
-		return result{user: text}
-	case errors.As(err, &network), errors.As(err, &address), errors.Is(err, context.DeadlineExceeded):
-		return result{surroundings: text}
-	}
-	return result{user: text}
+	return errors.As(err, &network) || errors.As(err, &address) || errors.Is(err, context.DeadlineExceeded)
 }

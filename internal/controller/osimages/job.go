@@ -79,7 +79,7 @@ func (r *Builds) start(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OS
 	}
 	choice, err := buildjob.Pick(facts, tried)
 	if err != nil {
-		return result{user: err.Error()}, nil
+		return result{user: err.Error()}, nil //nolint:nilerr // it is the build's result
 	}
 	got, err := r.append(ctx, b, m, b.Spec.Repository, "configs-"+b.Name)
 	if err != nil || got.digest == "" {

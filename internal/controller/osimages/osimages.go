@@ -129,7 +129,7 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 		}
 		again = again || !slices.Contains([]osimage.Verb{osimage.Use, osimage.Keep, osimage.Stuck}, x.decision.Verb)
 	}
-	if err := r.act(ctx, w, o, wishes, builds); err != nil {
+	if err := r.act(ctx, w, o, wishes); err != nil {
 		return false, err
 	}
 	return again, r.writeStatus(ctx, w, o, about, wishes)
@@ -225,7 +225,7 @@ func keysOf(ctx context.Context, live client.Reader, ref *v1alpha1.PullSecret) (
 	}
 	k, err = registry.ParseKeys(s.Data[corev1.DockerConfigJsonKey])
 	if err != nil {
-		return nil, "Secret " + ref.Name + ": " + err.Error(), nil
+		return nil, "Secret " + ref.Name + ": " + err.Error(), nil //nolint:nilerr // a person mends it
 	}
 	return k, "", nil
 }

@@ -63,7 +63,7 @@ func TestAppendBuild(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	for _, r := range w.reg.Requests() {
-		if r.Method != "HEAD" && r.Method != "GET" {
+		if r.Method != http.MethodHead && r.Method != http.MethodGet {
 			t.Errorf("going back wrote to the registry: %+v", r)
 		}
 	}

@@ -23,20 +23,8 @@ import (
 )
 
 // act makes and interrupts builds. What is named is written before what names it.
-func (r *Reconciler) act(ctx context.Context, w *world, o *v1alpha1.OSImage, wishes []*wish, builds []osimage.Build) error {
-	wanted := map[string]bool{}
-	for _, x := range wishes {
-		if x.refused == "" {
-			wanted[x.inputs.Name()] = true
-		}
-	}
-	var errs []error
-	for i := range w.builds {
-		b := &w.builds[i]
-		if b.Spec.OSImageUID == string(o.UID) && !wanted[b.Name] && !buildOf(b).Phase.Ended() && b.DeletionTimestamp.IsZero() {
-			errs = append(errs, interrupt(ctx, r.Client, b, r.Now()))
-		}
-	}
+func (r *Reconciler) act(ctx context.Context, w *world, o *v1alpha1.OSImage, wishes []*wish) error {
+	errs := []error{r.interruptOthers(ctx, w, o, wishes)}
 	done := map[string]bool{}
 	for _, x := range wishes {
 		if done[x.decision.Build] {
@@ -50,6 +38,24 @@ func (r *Reconciler) act(ctx context.Context, w *world, o *v1alpha1.OSImage, wis
 			done[x.decision.Build] = true
 			errs = append(errs, r.remake(ctx, w, x))
 		case osimage.Use, osimage.Keep, osimage.Ask, osimage.Wait, osimage.Stuck:
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// interruptOthers ends builds that run and that no pool wants any more.
+func (r *Reconciler) interruptOthers(ctx context.Context, w *world, o *v1alpha1.OSImage, wishes []*wish) error {
+	wanted := map[string]bool{}
+	for _, x := range wishes {
+		if x.refused == "" {
+			wanted[x.inputs.Name()] = true
+		}
+	}
+	var errs []error
+	for i := range w.builds {
+		b := &w.builds[i]
+		if b.Spec.OSImageUID == string(o.UID) && !wanted[b.Name] && !buildOf(b).Phase.Ended() && b.DeletionTimestamp.IsZero() {
+			errs = append(errs, interrupt(ctx, r.Client, b, r.Now()))
 		}
 	}
 	return errors.Join(errs...)
@@ -136,31 +142,14 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 		st.Base = o.Status.Base
 	}
 	st.Rebuilt = o.Status.Rebuilt
-	reason, message, stalled := v1alpha1.ReasonAsExpected, "", false
-	if about.away != nil {
-		reason, message = v1alpha1.ReasonRegistryAway, about.away.Error()
-	}
-	var says []string
 	for _, x := range wishes {
 		st.Pools = append(st.Pools, w.poolStatus(x))
-		says = append(says, "pool "+x.pool.Name+": "+x.decision.Why)
-		if x.decision.Reason != "" && reason == v1alpha1.ReasonAsExpected {
-			reason, message = x.decision.Reason, "pool "+x.pool.Name+": "+x.decision.Why
-		}
-		stalled = stalled || x.decision.Verb == osimage.Stuck
 		if x.decision.Verb == osimage.Remake {
 			st.Rebuilt = o.Annotations[v1alpha1.AnnotationRebuild]
 		}
-		if x.decision.Verb == osimage.Make || x.decision.Verb == osimage.Remake {
-			reason, message = v1alpha1.ReasonImageBuilding, "pool "+x.pool.Name+": "+x.decision.Why
-		}
 	}
-	if message == "" {
-		message = strings.Join(says, "; ")
-	}
-	if len(wishes) == 0 && message == "" {
-		message = "no pool names it"
-	}
+	reason, message := summary(about, wishes)
+	stalled := slices.ContainsFunc(wishes, func(x *wish) bool { return x.decision.Verb == osimage.Stuck })
 	set := func(kind string, is bool) {
 		status := metav1.ConditionFalse
 		if is {
@@ -174,6 +163,32 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 		return nil
 	}
 	return client.IgnoreNotFound(ssa.Status(ctx, r.Client, ssa.Object{Kind: "OSImage", Name: o.Name, UID: string(o.UID)}, &st))
+}
+
+// summary is the reason of the whole and a sentence: what builds, else what waits
+// first, else what every pool has.
+func summary(about base, wishes []*wish) (reason, message string) {
+	if about.away != nil {
+		return v1alpha1.ReasonRegistryAway, about.away.Error()
+	}
+	if len(wishes) == 0 {
+		return v1alpha1.ReasonAsExpected, "no pool names it"
+	}
+	var says []string
+	for _, x := range wishes {
+		text := "pool " + x.pool.Name + ": " + x.decision.Why
+		says = append(says, text)
+		switch {
+		case x.decision.Verb == osimage.Make || x.decision.Verb == osimage.Remake:
+			return v1alpha1.ReasonImageBuilding, text
+		case x.decision.Reason != "" && reason == "":
+			reason, message = x.decision.Reason, text
+		}
+	}
+	if reason == "" {
+		return v1alpha1.ReasonAsExpected, strings.Join(says, "; ")
+	}
+	return reason, message
 }
 
 func (w *world) poolStatus(x *wish) v1alpha1.OSImagePool {
@@ -212,38 +227,42 @@ const contentRest = 10 * time.Minute
 // sweep deletes builds and images that nobody needs, and their Contents.
 func (r *Reconciler) sweep(ctx context.Context, w *world) error {
 	named := map[string]bool{}
-	contents := map[string]bool{}
 	for _, o := range w.images {
 		for _, p := range o.Status.Pools {
-			named[p.Build], named[p.Wanted], contents[p.Content] = true, true, true
+			named[p.Build], named[p.Wanted], w.named[p.Content] = true, true, true
 		}
 	}
 	var errs []error
 	for i := range w.images {
-		o := &w.images[i]
-		keep := 3
-		if o.Spec.Keep != nil {
-			keep = int(*o.Spec.Keep)
-		}
-		builds := w.buildsOf(o)
-		if len(osimage.Garbage(builds, nil, named, keep)) == 0 {
-			continue // nodes need not be asked
-		}
-		used, err := r.used(ctx)
-		if err != nil {
-			return err
-		}
-		for _, name := range osimage.Garbage(builds, used, named, keep) {
-			errs = append(errs, r.discard(ctx, w, o, name, used))
-		}
+		errs = append(errs, r.sweepBuilds(ctx, w, &w.images[i], named))
 	}
 	for _, b := range w.builds {
-		contents[b.Spec.Content] = true
+		w.named[b.Spec.Content] = true
 	}
 	for name, c := range w.contents {
-		if !contents[name] && !w.named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
+		if !w.named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
 			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Reconciler) sweepBuilds(ctx context.Context, w *world, o *v1alpha1.OSImage, named map[string]bool) error {
+	keep := 3
+	if o.Spec.Keep != nil {
+		keep = int(*o.Spec.Keep)
+	}
+	builds := w.buildsOf(o)
+	if len(osimage.Garbage(builds, nil, named, keep)) == 0 {
+		return nil // nodes need not be asked
+	}
+	used, err := r.used(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range osimage.Garbage(builds, used, named, keep) {
+		errs = append(errs, r.discard(ctx, w, o, name))
 	}
 	return errors.Join(errs...)
 }
@@ -285,13 +304,13 @@ func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
 
 // discard deletes a build's image, then the build. A registry that lets nothing be
 // deleted is not asked for ever: the object goes, the image stays there.
-func (r *Reconciler) discard(ctx context.Context, w *world, o *v1alpha1.OSImage, name string, used map[string]bool) error {
+func (r *Reconciler) discard(ctx context.Context, w *world, o *v1alpha1.OSImage, name string) error {
 	i := slices.IndexFunc(w.builds, func(b v1alpha1.OSBuild) bool { return b.Name == name })
 	b := &w.builds[i]
 	shared := slices.ContainsFunc(w.builds, func(other v1alpha1.OSBuild) bool {
 		return other.Name != name && other.Status.Digest == b.Status.Digest && other.Spec.Repository == b.Spec.Repository
 	})
-	if b.Status.Digest != "" && !shared && !used[b.Status.Digest] {
+	if b.Status.Digest != "" && !shared {
 		keys, problem, err := r.keys(ctx, pushSecret(&o.Spec))
 		if err != nil {
 			return err

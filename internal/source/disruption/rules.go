@@ -116,11 +116,17 @@ func checkActions(actions []Action) []string {
 		default:
 			out = append(out, fmt.Sprintf("there is no action %q", a.Type))
 		}
-		if a.Unit != "" && a.Type != Reload && a.Type != Restart {
-			out = append(out, string(a.Type)+" has no unit")
-		}
+		out = append(out, needless(a)...)
 	}
 	return out
+}
+
+// needless is a unit where none belongs.
+func needless(a Action) []string {
+	if a.Unit == "" || a.Type == Reload || a.Type == Restart {
+		return nil
+	}
+	return []string{string(a.Type) + " has no unit"}
 }
 
 // Defaults are what is known of files that services read, of units and of keys.

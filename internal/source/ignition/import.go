@@ -37,7 +37,7 @@ type Unit struct {
 // Dropin is one drop-in.
 type Dropin struct{ Name, Contents string }
 
-// ErrNeither: it is neither Ignition nor a MachineConfig.
+// ErrNeither is for what is neither Ignition nor a MachineConfig.
 var ErrNeither = errors.New("it is neither Ignition (ignition.version) nor a MachineConfig (kind: MachineConfig)")
 
 // maxInput bounds what is read, in bytes.

@@ -80,28 +80,38 @@ func Check(text string) Checked {
 	}
 	stages := map[string]bool{Stage: true} // that come from the generated one
 	all := map[string]bool{Stage: true}
-	last, any := false, false
+	last, begun := false, false
 	for _, l := range lines(text) {
-		needs, known := instructions[l.word]
-		switch {
-		case !known:
-			c.Problems = append(c.Problems, fmt.Sprintf("line %d: there is no instruction %.40q", l.number, l.word))
-		case needs && l.arg == "":
-			c.Problems = append(c.Problems, fmt.Sprintf("line %d: %s needs an argument", l.number, l.word))
-		case l.word == "FROM":
-			any = true
-			last = c.from(l, stages, all)
-		case !any && l.word != "ARG":
-			c.Problems = append(c.Problems, fmt.Sprintf("line %d: %s comes before the first FROM", l.number, l.word))
+		if why := l.wrong(begun); why != "" {
+			c.Problems = append(c.Problems, fmt.Sprintf("line %d: %s", l.number, why))
+			continue
+		}
+		if l.word == "FROM" {
+			begun, last = true, c.from(l, stages, all)
 		}
 	}
 	switch {
-	case !any:
+	case !begun:
 		c.Problems = append(c.Problems, "it has no FROM; begin with FROM "+Stage+" AS final")
 	case !last && len(c.Problems) == 0:
 		c.Problems = append(c.Problems, "its last stage does not come from "+Stage+": the pool's configuration would not be in the image; write FROM "+Stage+" AS final")
 	}
 	return c
+}
+
+// wrong says what is wrong with a line by itself, "" if nothing. begun: there was a
+// FROM before it.
+func (l line) wrong(begun bool) string {
+	needs, known := instructions[l.word]
+	switch {
+	case !known:
+		return fmt.Sprintf("there is no instruction %.40q", l.word)
+	case needs && l.arg == "":
+		return l.word + " needs an argument"
+	case !begun && l.word != "FROM" && l.word != "ARG":
+		return l.word + " comes before the first FROM"
+	}
+	return ""
 }
 
 // from notes a stage and reports whether it comes from the generated one.

@@ -1,6 +1,7 @@
 package osimage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -138,25 +139,38 @@ func Decide(s Situation) Decision {
 func (s Situation) decide(name string) Decision {
 	b := s.find(name)
 	if b == nil || b.Phase == Interrupted {
-		if current := s.find(s.Current); s.Live && current != nil && current.Phase == Succeeded && s.Current != name && s.Registry != Absent {
+		if current := s.kept(name); current != nil {
 			return s.held(current, Decision{Verb: Keep, Build: s.Current, Why: "the image stays: " + s.LiveWhy})
 		}
 	}
-	switch {
-	case b == nil:
+	if b == nil {
 		return Decision{Verb: Make, Build: name, Why: s.because()}
-	case b.Going:
+	}
+	if b.Going {
 		return Decision{Verb: Wait, Build: name, Reason: reasonBuilding, Why: "build " + name + " is being deleted, and is made again then"}
-	case b.Phase == Interrupted:
+	}
+	switch b.Phase {
+	case Interrupted:
 		return Decision{Verb: Remake, Build: name, Why: "build " + name + " was interrupted by newer inputs, which are gone"}
-	case b.Phase == Failed && s.Again:
-		return Decision{Verb: Remake, Build: name, Why: "build " + name + " failed, and a person asked for it again"}
-	case b.Phase == Failed:
+	case Failed:
+		if s.Again {
+			return Decision{Verb: Remake, Build: name, Why: "build " + name + " failed, and a person asked for it again"}
+		}
 		return Decision{Verb: Stuck, Build: name, Reason: reasonBuildFailed, Why: "build " + name + " failed: " + b.Message}
-	case b.Phase == Succeeded:
+	case Succeeded:
 		return s.held(b, Decision{Verb: Use, Build: name, Why: "build " + name + " made it"})
+	case Prepared, Building:
 	}
 	return Decision{Verb: Wait, Build: name, Reason: reasonBuilding, Why: fmt.Sprintf("build %s is %s", name, strings.ToLower(string(b.Phase)))}
+}
+
+// kept is the pool's build if its image may stay, although another is wanted.
+func (s Situation) kept(wanted string) *Build {
+	current := s.find(s.Current)
+	if !s.Live || current == nil || current.Phase != Succeeded || s.Current == wanted || s.Registry == Absent {
+		return nil
+	}
+	return current
 }
 
 // held turns a use of an image into what the registry allows.
@@ -189,16 +203,18 @@ func (s Situation) because() string {
 	return "changed since " + from.Name + ": " + strings.Join(diff, ", ")
 }
 
+// needed: it runs, is named, or a node has to do with its image.
+func (b Build) needed(used, named map[string]bool) bool {
+	return !b.Phase.Ended() || b.Going || named[b.Name] || b.Digest != "" && used[b.Digest]
+}
+
 // Garbage are builds that may be deleted with their images: they ended, no node
 // has, wants or would go back to their image, no pool names them, and they are not
 // among the newest keep successful ones of their OSImage. Oldest first.
 func Garbage(builds []Build, used map[string]bool, named map[string]bool, keep int) []string {
 	list := slices.Clone(builds)
-	sort.SliceStable(list, func(i, j int) bool {
-		if !list[i].Made.Equal(list[j].Made) {
-			return list[i].Made.After(list[j].Made)
-		}
-		return list[i].Name < list[j].Name
+	slices.SortStableFunc(list, func(a, b Build) int {
+		return cmp.Or(b.Made.Compare(a.Made), strings.Compare(a.Name, b.Name))
 	})
 	kept := map[string]int{}
 	failed := map[string]bool{}
@@ -206,7 +222,7 @@ func Garbage(builds []Build, used map[string]bool, named map[string]bool, keep i
 	for _, b := range list {
 		owner := b.Inputs.OSImage
 		switch {
-		case !b.Phase.Ended() || b.Going || named[b.Name] || b.Digest != "" && used[b.Digest]:
+		case b.needed(used, named):
 		case b.Phase == Succeeded && kept[owner] < keep:
 			kept[owner]++
 		case b.Phase == Failed && !failed[owner]: // the newest stays to be looked at

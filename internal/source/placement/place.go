@@ -77,7 +77,6 @@ const reasonInvalid = "ConfigInvalid"
 type placer struct {
 	out      Placed
 	verdicts []model.Verdict
-	links    []model.ConfigUnit
 }
 
 // Place places a configuration.
@@ -255,16 +254,25 @@ func number(owner string) (int, bool) {
 // changes by itself.
 var perMachine = []string{"/etc/hostname", "/etc/hosts", "/etc/machine-id", "/etc/resolv.conf", "/etc/adjtime", "/etc/fstab", "/etc/crypttab", "/etc/passwd", "/etc/group", "/etc/subuid", "/etc/subgid"}
 
+// notApplied is the directory of a path that an image's content is not applied to,
+// "" if it is.
+func notApplied(p string) string {
+	switch {
+	case under(p, "/usr/local"):
+		return "usr/local"
+	case under(p, "/etc"), under(p, "/usr"):
+		return ""
+	}
+	top, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(p), "/"), "/")
+	return top
+}
+
 // agentOnly says why a file is not put into an image, "" if it is.
 func agentOnly(f model.ConfigFile) string {
 	if why := model.LooksSecret(f.Path, f.Data); why != "" {
 		return why + ", and secrets are not put into images"
 	}
-	if !under(f.Path, "/etc") && !under(f.Path, "/usr") || under(f.Path, "/usr/local") {
-		top, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(f.Path), "/"), "/")
-		if under(f.Path, "/usr/local") {
-			top = "usr/local"
-		}
+	if top := notApplied(f.Path); top != "" {
 		return "what an image has in /" + top + " is not applied on an update, or is hidden by the node's own"
 	}
 	if slices.Contains(perMachine, f.Path) {

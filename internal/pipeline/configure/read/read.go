@@ -47,6 +47,17 @@ func Source(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (confi
 		}
 		s.Units = append(s.Units, cu)
 	}
+	lists(c, &s)
+	if c.Spec.Kubelet != nil && len(c.Spec.Kubelet.Raw) > 0 {
+		if err := json.Unmarshal(c.Spec.Kubelet.Raw, &s.Kubelet); err != nil {
+			s.Problems = append(s.Problems, "spec.kubelet is no object: "+err.Error())
+		}
+	}
+	return s, nil
+}
+
+// lists are what has no files.
+func lists(c *v1alpha1.NodeConfig, s *configure.Source) {
 	for _, f := range c.Spec.Fields {
 		s.Fields = append(s.Fields, model.ConfigField(f))
 	}
@@ -62,12 +73,6 @@ func Source(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (confi
 	for _, p := range c.Spec.Packages {
 		s.Packages = append(s.Packages, string(p))
 	}
-	if c.Spec.Kubelet != nil && len(c.Spec.Kubelet.Raw) > 0 {
-		if err := json.Unmarshal(c.Spec.Kubelet.Raw, &s.Kubelet); err != nil {
-			s.Problems = append(s.Problems, "spec.kubelet is no object: "+err.Error())
-		}
-	}
-	return s, nil
 }
 
 // fileOf is a file without the bytes that come from here.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -201,7 +202,7 @@ func TestPushReadsNoLayerOfTheBase(t *testing.T) {
 		}
 		for _, r := range reg.Requests() {
 			for _, l := range img.Kept {
-				if r.Method == "GET" && strings.Contains(r.Path, l.Digest.String()) || r.Method == "PUT" && strings.Contains(r.Path, l.Digest.Encoded()) {
+				if r.Method == http.MethodGet && strings.Contains(r.Path, l.Digest.String()) || r.Method == http.MethodPut && strings.Contains(r.Path, l.Digest.Encoded()) {
 					t.Errorf("a layer of the base is moved: %+v", r)
 				}
 			}

@@ -1,0 +1,62 @@
+//go:build linux
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/registry/registrytest"
+)
+
+// The installed controller builds a pool's image, and tells the pool's nodes, and
+// no others, which they are to boot, with the arguments it was made with. Nothing
+// moves by itself (R2.40, R2.56, R2.80).
+func TestOSImages(t *testing.T) {
+	reg := registrytest.Start(t)
+	s := newSite(t, from)
+	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
+	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: reg.Ref("os/base@" + base)}, Repository: reg.Ref("os/edge")}})
+	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, OSImage: "edge"}})
+	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"edge"}, KernelArguments: []v1alpha1.KernelArgument{"quiet"},
+		Files: []v1alpha1.NodeFile{inline("/etc/unknown.conf", "x"), inline("/usr/lib/own.conf", "x")}}})
+
+	var config model.NodeConfig
+	s.wait("n2 is told its image", func() string {
+		config, _ = s.configOf("n2")
+		if config.OS == nil || config.OS.Digest() == "" {
+			return fmt.Sprintf("%+v", config)
+		}
+		return ""
+	})
+	if !strings.HasPrefix(config.OS.Image, reg.Ref("os/edge@sha256:")) || !slices.Equal(config.OS.KernelArguments, []string{"quiet"}) || len(config.Files) != 1 || config.Files[0].Disruption != model.DisruptionReboot {
+		t.Errorf("%+v %+v", config.OS, config.Files)
+	}
+	if other, _ := s.configOf("n3"); other.OS != nil {
+		t.Errorf("n3 is in no pool and is told %+v", other.OS)
+	}
+	if f := config.Fields(); f[model.FieldOSImage] != config.OS.Digest() || f[model.FieldKernelArguments] != "quiet" {
+		t.Error(f)
+	}
+	var nu v1alpha1.NodeUpdate
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, &nu); err != nil || nu.Spec.Run != nil {
+		t.Error("a node moves by itself", err)
+	}
+
+	// The same packages for some nodes of the pool cannot be: they share an image.
+	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "some"}, Spec: v1alpha1.NodeConfigSpec{
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, Packages: []v1alpha1.PackageName{"vim"}}})
+	s.waitConfig("some", "it is said what cannot be", configSays(v1alpha1.ReasonConfigInvalid, "share the image of OSImage edge"))
+	// Packages on nodes without an image have no way there.
+	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "alone"}, Spec: v1alpha1.NodeConfigSpec{
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n3"}}, Packages: []v1alpha1.PackageName{"vim"}}})
+	s.waitConfig("alone", "it is said what cannot be", configSays(v1alpha1.ReasonConfigInvalid, "no OSImage"))
+}
