@@ -96,3 +96,23 @@ func reread(t *testing.T, c client.Client, o client.Object) {
 		t.Fatal(err)
 	}
 }
+
+// A run that names no ClusterUpdate passes no gate: it may only write static pods.
+func testTracksWriteStaticPods(t *testing.T, cfg *rest.Config, admin client.Client) {
+	ctx := context.Background()
+	waitForPolicies(t, admin)
+	controller := newClient(t, apitest.As(cfg, apitest.ControllerUser))
+	nu := &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta("tracked-1")}
+	mustCreate(t, controller, nu)
+	run := func(name, updater string) error {
+		changed := nu.DeepCopy()
+		changed.Spec.Run = &v1alpha1.NodeRun{Name: name, UID: "u-1", PlanDigest: "sha256:p", Attempt: 1, Steps: []v1alpha1.UpdateStep{{ID: "a", Updater: "static-pod", Verb: "write"}, {ID: "b", Updater: updater, Verb: "x"}}}
+		return controller.Patch(ctx, changed, client.MergeFrom(nu))
+	}
+	const no = "may only write static pods"
+	refused(t, run("ImageTrack/proxy", "kubeadm"), no)
+	refused(t, run("Other/proxy", "static-pod"), no)
+	if err := run("ImageTrack/proxy", "static-pod"); err != nil {
+		t.Errorf("a track has a static pod written: %v", err)
+	}
+}

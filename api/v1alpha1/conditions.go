@@ -127,6 +127,8 @@ const (
 	ReasonImageRolling       = "ImageRolling"
 	ReasonImageProposed      = "ImageProposed"
 	ReasonWorkloadBlocked    = "WorkloadBlocked"
+	ReasonStaticPodNotReady  = "StaticPodNotReady"
+	ReasonStaticPodRefused   = "StaticPodRefused"
 	ReasonTrackInvalid       = "TrackInvalid"
 	ReasonTrackLooking       = "TrackLooking"
 	ReasonRegistryAway       = "RegistryAway"
@@ -254,4 +256,10 @@ const (
 	FieldOwnerAgent      = "refit-agent"
 	FieldOwnerCLI        = "refit"
 	FieldOwnerTracks     = "refit-controller-tracks"
+	// FieldOwnerRun is the owner of NodeUpdate.spec.run, whoever permits a run:
+	// what the next one does not say is gone.
+	FieldOwnerRun = FieldOwnerController + "-run"
+	// TrackRun begins the name of a run that an ImageTrack permits; no
+	// ClusterUpdate can have such a name.
+	TrackRun = "ImageTrack/"
 )

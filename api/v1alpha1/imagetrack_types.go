@@ -45,6 +45,8 @@ const (
 	DecisionWaits     = "Waits" // until it is old enough, or a freeze is over
 	DecisionApproval  = "NeedsApproval"
 	DecisionBlocked   = "Blocked"
+	// TargetBlocked is the state of a workload that waits for a person.
+	TargetBlocked = "Blocked"
 )
 
 // TrackFollow says which pointer is followed.
@@ -70,8 +72,8 @@ type TrackFollow struct {
 // TrackTarget picks workloads. In them every container whose image is of the
 // track's repository is meant.
 type TrackTarget struct {
-	// Kind of the workload. Static pods are only proposed: their files belong to
-	// the node.
+	// Kind of the workload. A StaticPod is written by the agents of its nodes, one
+	// node after the other; those of kubeadm are not: a ClusterUpdate moves them.
 	// +kubebuilder:validation:Enum=Deployment;DaemonSet;StatefulSet;CronJob;StaticPod
 	Kind string `json:"kind"`
 	// Namespace of the workload.
@@ -154,7 +156,9 @@ type ImageTrackSpec struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:MaxLength=255
 	Mirrors []string `json:"mirrors,omitempty"`
-	// PullSecret for the controller's own questions to the registry.
+	// PullSecret for the controller's own questions to the registry, and for nodes to
+	// fetch with if no pod of the targets has imagePullSecrets of its own. A node gets
+	// it as any pod's pull secret: its kubelet does, while it fetches.
 	// +optional
 	PullSecret *PullSecret `json:"pullSecret,omitempty"`
 	// Scheme of the tags, as `refit tags compare --scheme` takes it: rev
@@ -209,9 +213,29 @@ type ImageTrackSpec struct {
 	// +kubebuilder:default=Propose
 	// +kubebuilder:validation:Enum=Propose;Write
 	Mode string `json:"mode,omitempty"`
+	// Windows in which something may begin; none is always. A workload, a node's
+	// static pod or a pod that is evicted begins only if what such a one took the
+	// last time fits into what is left of the window; what has begun is finished.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Windows []Window `json:"windows,omitempty"`
+	// ReadySeconds that a static pod may take until it is ready with a new image;
+	// then its old manifest is put back and no other node is begun.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=3600
+	ReadySeconds int32 `json:"readySeconds,omitempty"`
+	// Retry is raised by a person to have nodes tried again on which a static pod
+	// has failed.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Retry int32 `json:"retry,omitempty"`
 	// Preload brings a digest to the nodes that run the workloads before these
-	// are restarted: from bundles, or by the nodes' runtimes from the registry
-	// (without credentials).
+	// are restarted: from bundles, or from the registry by the nodes' runtimes. If
+	// the pods of the targets have imagePullSecrets, or the track has a pullSecret,
+	// the kubelets fetch with those: a short Job per node, which runs nothing.
 	// +optional
 	// +kubebuilder:default=true
 	Preload *bool `json:"preload,omitempty"`
@@ -248,6 +272,9 @@ type TrackedImage struct {
 	// +optional
 	// +listType=atomic
 	Same []string `json:"same,omitempty"`
+	// SizeBytes that a node fetches, as its manifest says; 0 if that is not known.
+	// +optional
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// At is when it was first seen, or when it was taken.
 	// +optional
 	At *metav1.Time `json:"at,omitempty"`
@@ -317,6 +344,65 @@ type TrackedWorkload struct {
 	Digest string `json:"digest,omitempty"`
 	// +optional
 	Message string `json:"message,omitempty"`
+	// RollingSince is when its roll-out began, none while there is none; TookSeconds
+	// is how long the last one took: of a static pod the longest on one node.
+	// +optional
+	RollingSince *metav1.Time `json:"rollingSince,omitempty"`
+	// +optional
+	TookSeconds int32 `json:"tookSeconds,omitempty"`
+}
+
+// TrackTurn is the node whose static pod is written now. Of all tracks together
+// one has a turn.
+type TrackTurn struct {
+	// Workload as Kind/namespace/name.
+	Workload string `json:"workload"`
+	Node     string `json:"node"`
+}
+
+// Results of a TrackRelease.
+const (
+	// ReleaseRolling: not all targets have it yet.
+	ReleaseRolling = "Rolling"
+	// ReleaseProposed: what is left belongs to others.
+	ReleaseProposed = "Proposed"
+	// ReleaseHalted: it goes on when somebody has done what the message says.
+	ReleaseHalted = "Halted"
+	// ReleaseDone: every target has it.
+	ReleaseDone = "Done"
+	// ReleaseReplaced: another one was taken before it was done.
+	ReleaseReplaced = "Replaced"
+	// ReleaseRolledBack: somebody left it again.
+	ReleaseRolledBack = "RolledBack"
+)
+
+// TrackRelease is the record of one image that a track has taken.
+type TrackRelease struct {
+	// Digest, and the long tag that names the build.
+	Digest string `json:"digest"`
+	// +optional
+	LongTag string `json:"longTag,omitempty"`
+	// From is the digest that was approved before; none at the beginning.
+	// +optional
+	From string `json:"from,omitempty"`
+	// +optional
+	FromLongTag string `json:"fromLongTag,omitempty"`
+	// Class of the change, none for a way back.
+	// +optional
+	Class string `json:"class,omitempty"`
+	// By whom it was decided: the name in the approval, automatic, spec.refused, or
+	// the workload that somebody took back by hand; with the reason that was given.
+	By string `json:"by"`
+	// TakenAt, StartedAt (the first target was begun) and EndedAt.
+	TakenAt metav1.Time `json:"takenAt"`
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// +optional
+	EndedAt *metav1.Time `json:"endedAt,omitempty"`
+	// Result: Rolling, Proposed, Halted, Done, Replaced, RolledBack.
+	Result string `json:"result"`
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // PollError is why the last look failed.
@@ -372,6 +458,13 @@ type ImageTrackStatus struct {
 	// +optional
 	// +listType=atomic
 	Workloads []TrackedWorkload `json:"workloads,omitempty"`
+	// Turn is the node whose static pod is written now.
+	// +optional
+	Turn *TrackTurn `json:"turn,omitempty"`
+	// Releases are the records of what was taken, the latest first, at most 20.
+	// +optional
+	// +listType=atomic
+	Releases []TrackRelease `json:"releases,omitempty"`
 	// PollError of the last look, none if it went well.
 	// +optional
 	PollError *PollError `json:"pollError,omitempty"`

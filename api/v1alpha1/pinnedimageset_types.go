@@ -12,6 +12,11 @@ type PinnedImage struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.size() == 71 && self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits; a tag alone can move and so cannot be pinned"
 	Digest string `json:"digest"`
+	// SizeBytes that a node fetches of it from a registry, so that it is known
+	// before whether there is room; 0 if nobody knows.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
 }
 
 // ImageGroup is a named part of a set.
@@ -42,6 +47,10 @@ type PinnedImageSetSpec struct {
 	// credentials. Only outside of updates: an update never waits for a registry.
 	// +optional
 	FromRegistry bool `json:"fromRegistry,omitempty"`
+	// ByKubelet: nodes do not fetch these images themselves, because they need
+	// credentials. They pin them when their kubelet has fetched them.
+	// +optional
+	ByKubelet bool `json:"byKubelet,omitempty"`
 	// AllOfBundle pins every image of the bundle, without listing them.
 	// +optional
 	AllOfBundle bool `json:"allOfBundle,omitempty"`

@@ -59,6 +59,8 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w), busy: a.runner.Busy()}
 	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
 		verdicts, src.closed = vs, true
+	} else if vs := a.checkFetch(ctx, w); len(vs) > 0 {
+		verdicts, src.full = vs, true
 	}
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
 		a.update(func(s *state) {
@@ -166,8 +168,9 @@ func (a *Agent) partial(w *told.Want) map[string]bool {
 type source struct {
 	lib    *loadagent.Library
 	policy loadagent.Policy
-	// closed: nothing may be loaded now; busy: a run is under way.
-	closed, busy bool
+	// closed: nothing may be loaded now; full: nothing may be fetched from a
+	// registry; busy: a run is under way.
+	closed, full, busy bool
 	// partial are bundles of which something this node wants is not here yet.
 	partial map[string]bool
 }
@@ -197,7 +200,10 @@ func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
 // MayPull: what comes from no bundle, if there is room, and while no update runs
 // here: that one waits for no registry.
 func (s source) MayPull(img model.HeldImage) bool {
-	return img.Registry && img.Bundle == "" && !s.closed && !s.busy
+	if img.Kubelet { // it is fetched by somebody else, and only gets its names
+		return img.Registry && img.Bundle == "" && !s.busy
+	}
+	return img.Registry && img.Bundle == "" && !s.closed && !s.full && !s.busy
 }
 
 func (s source) Open(digest string) (io.ReadCloser, error) { return s.lib.Open(digest) }

@@ -266,3 +266,28 @@ func TestAPayloadThatRottedIsFetchedAgain(t *testing.T) {
 		t.Fatalf("not fetched again: %v", err)
 	}
 }
+
+// What may be fetched from a registry, and when: an update waits for none, and a
+// full disk takes none. What the kubelet fetched only gets its names.
+func TestWhatMayBeFetched(t *testing.T) {
+	image := model.HeldImage{Name: "r/app:1", Digest: "sha256:a", Registry: true}
+	kubelets, bundled := image, image
+	kubelets.Kubelet, bundled.Bundle = true, "sha256:b"
+	for name, c := range map[string]struct {
+		src  source
+		img  model.HeldImage
+		want bool
+	}{
+		"an image of a registry":              {source{}, image, true},
+		"one of a bundle":                     {source{}, bundled, false},
+		"while an update runs":                {source{busy: true}, image, false},
+		"while there is no room for anything": {source{closed: true}, image, false},
+		"while there is no room for it":       {source{full: true}, image, false},
+		"the kubelet has made room for its":   {source{full: true, closed: true}, kubelets, true},
+		"nor that while an update runs":       {source{busy: true}, kubelets, false},
+	} {
+		if got := c.src.MayPull(c.img); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

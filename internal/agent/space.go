@@ -98,6 +98,31 @@ func (a *Agent) checkSpace(ctx context.Context, w *told.Want) []model.Verdict {
 	return load.CheckSpace(a.conf.Node, need, rooms)
 }
 
+// checkFetch says whether what is to be fetched from registries fits beside what
+// bundles bring: a runtime that is left to fetch fills the disk, and then the
+// kubelet evicts. It holds up nothing else.
+func (a *Agent) checkFetch(ctx context.Context, w *told.Want) []model.Verdict {
+	have, err := a.runtime.Present(ctx)
+	if err != nil {
+		return nil // said already
+	}
+	fetch := int64(0)
+	for _, i := range pin.Decide(w.Hold.Images, have, nil).Load {
+		if i.Registry && i.Bundle == "" && !i.Kubelet {
+			fetch += load.FetchNeed(i.Size)
+		}
+	}
+	if fetch == 0 {
+		return nil
+	}
+	need, err := a.needs(ctx, w)
+	if err != nil {
+		return nil
+	}
+	need[load.ImagesFS] += fetch
+	return load.CheckSpace(a.conf.Node, need, a.rooms(ctx))
+}
+
 func (a *Agent) setSpace(need map[string]int64, rooms []load.Room) {
 	fs := make([]v1alpha1.FileSystem, 0, len(rooms))
 	for _, r := range rooms {

@@ -87,3 +87,6 @@ package controller
 // +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets;statefulsets,verbs=get;list
 // +kubebuilder:rbac:groups=batch,resources=cronjobs,verbs=get;list
 // +kubebuilder:rbac:groups="",namespace=refit-system,resources=secrets,verbs=get
+//
+// Nodes fetch with a track's own pull secret through a Job there.
+// +kubebuilder:rbac:groups=batch,namespace=refit-system,resources=jobs,verbs=create

@@ -44,6 +44,10 @@ const (
 	EtcdSnapshot     = "etcd.snapshot"     // a snapshot of etcd is written, not named
 	CertRenewed      = "cert.renewed"      // a certificate is renewed, who uses it runs with the old one
 	RebootNoted      = "reboot.noted"      // the boot that is to end is on disk, the machine is not told
+	StaticPodKept    = "staticpod.kept"    // the old manifest is kept, the new one is not written
+	StaticPodWritten = "staticpod.written" // the new manifest is written, the kubelet has not run it
+	StaticPodGivenUp = "staticpod.givenup" // it is on disk that the old manifest goes back
+	StaticPodBack    = "staticpod.back"    // the old manifest is back, the kubelet has not run it
 	StatusApply      = "agent.status"      // before a status is written
 	RunReported      = "agent.runreported" // after a status with a finished run
 )
@@ -55,7 +59,7 @@ func Names() []string {
 		LoadContent, LoadUnpack, LoadDone, PinLabel, PinRecord, JournalRun, StepBefore, StepAfter,
 		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeadmUnmarked, KubeletReplaced, KubeletRestarted, KubeletRestored,
 		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed, RebootNoted,
-		StatusApply, RunReported,
+		StaticPodKept, StaticPodWritten, StaticPodGivenUp, StaticPodBack, StatusApply, RunReported,
 	}
 }
 

@@ -29,6 +29,10 @@ type HeldImage struct {
 	Bundle string `json:"bundle"`
 	// Registry: the node's runtime may fetch it from the registry in its name.
 	Registry bool `json:"registry,omitempty"`
+	// Kubelet: only the kubelet may, because it has credentials for it.
+	Kubelet bool `json:"kubelet,omitempty"`
+	// Size that is fetched from a registry, in bytes; 0 if nobody knows.
+	Size int64 `json:"size,omitempty"`
 }
 
 // HeldPayload is one file of a bundle that a node keeps for its updaters.

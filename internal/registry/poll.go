@@ -201,6 +201,8 @@ type Description struct {
 	Labels map[string]string
 	// Same are the digests of platform manifests and configurations under it.
 	Same []string
+	// Size of what a node of the largest platform fetches, in bytes.
+	Size int64
 }
 
 type manifest struct {
@@ -213,7 +215,22 @@ type manifest struct {
 	} `json:"manifests"`
 	Config *struct {
 		Digest string `json:"digest"`
+		Size   int64  `json:"size"`
 	} `json:"config"`
+	Layers []struct {
+		Size int64 `json:"size"`
+	} `json:"layers"`
+}
+
+// size of what a node fetches of it, in bytes.
+func (m *manifest) size() (n int64) {
+	if m.Config != nil {
+		n = max(0, m.Config.Size)
+	}
+	for _, l := range m.Layers {
+		n += max(0, l.Size)
+	}
+	return n
 }
 
 // maxPlatforms of an image that are looked at.
@@ -233,6 +250,7 @@ func (p *Poller) Describe(ctx context.Context, at Place, d string) (Description,
 		return out, err
 	}
 	for _, m := range platforms {
+		out.Size = max(out.Size, m.size())
 		if m.Config != nil {
 			out.Same = append(out.Same, m.Config.Digest)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,6 +176,34 @@ func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, e
 		}
 	}
 	return ready, n.Status.NodeInfo.KubeletVersion, nil
+}
+
+// PodSays is what the API server has of a pod of this node, as its kubelet has
+// reported it. A node may read the pods that are bound to it.
+func (h *nodeHost) PodSays(ctx context.Context, namespace, name string) (images map[string]string, ready bool, err error) {
+	b, err := h.get(ctx, true, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods/"+url.PathEscape(name))
+	if err != nil {
+		return nil, false, err
+	}
+	var p struct {
+		Spec struct {
+			InitContainers, Containers []struct{ Name, Image string }
+		}
+		Status struct {
+			Conditions []struct{ Type, Status string }
+		}
+	}
+	if err := json.Unmarshal(b, &p); err != nil {
+		return nil, false, fmt.Errorf("pod %s/%s: %w", namespace, name, err)
+	}
+	images = map[string]string{}
+	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+		images[c.Name] = c.Image
+	}
+	for _, c := range p.Status.Conditions {
+		ready = ready || c.Type == "Ready" && c.Status == "True"
+	}
+	return images, ready, nil
 }
 
 // Unsettled is what keeps kubeadm from being started.

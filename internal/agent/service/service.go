@@ -24,6 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/sandbox"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/staticpod"
 )
 
 // Run is the host service: it works until the context ends.
@@ -100,6 +101,7 @@ func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
 		c,
 		reboot.New(h),
 		settle.New(h),
+		staticpod.New(h, ""),
 	}
 	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(externalFields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -147,14 +148,34 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
 
 func (r *Reconciler) releaseOrphan(ctx context.Context, w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate, alive map[string]bool) error {
 	m := read.MarkOf(n)
+	orphan, err := r.orphan(ctx, nu, alive)
 	switch {
+	case err != nil:
+		return err
 	case nu != nil && runs(nu, alive):
-	case nu != nil && nu.Spec.Run != nil && !alive[nu.Spec.Run.UID]:
+	case orphan:
 		return r.writeRun(ctx, n.Name, nil)
 	case m != nil && !alive[m.UID] && ready(n) && r.heeded(nu, w.now):
 		return r.Cordoner.GiveBack(ctx, n, nil)
 	}
 	return nil
+}
+
+// orphan reports whether a node is permitted to run for somebody who is no more:
+// neither an update nor an ImageTrack, which write static pods.
+func (r *Reconciler) orphan(ctx context.Context, nu *v1alpha1.NodeUpdate, alive map[string]bool) (bool, error) {
+	if nu == nil || nu.Spec.Run == nil || alive[nu.Spec.Run.UID] {
+		return false, nil
+	}
+	name, ofTrack := strings.CutPrefix(nu.Spec.Run.Name, v1alpha1.TrackRun)
+	if !ofTrack {
+		return true, nil
+	}
+	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.ImageTrack{})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("read ImageTrack %s: %w", name, err)
+	}
+	return err != nil, nil
 }
 
 // runs reports whether a node runs steps for an update that is no more.

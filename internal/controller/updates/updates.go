@@ -34,7 +34,7 @@ import (
 )
 
 // FieldOwnerRun is the server-side apply owner of NodeUpdate.spec.run.
-const FieldOwnerRun = v1alpha1.FieldOwnerController + "-run"
+const FieldOwnerRun = v1alpha1.FieldOwnerRun
 
 const (
 	// settle is how long events are collected before everything is looked at.

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 // pullTime bounds one fetch from a registry.
 const pullTime = 15 * time.Minute
 
+// ErrNotHere: an image that only others may fetch was not fetched yet.
+var ErrNotHere = errors.New("the image was not fetched yet")
+
 // Pull has the runtime fetch an image from the registry in its name, by its
 // digest and without credentials, through CRI: so the runtime's own mirrors and
 // certificates count, as they do for the kubelet. Then it makes the image's
@@ -24,6 +28,9 @@ func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 	if here, err := c.here(ctx, byDigest); err != nil {
 		return nil, err
 	} else if !here {
+		if img.Here {
+			return nil, ErrNotHere
+		}
 		if err := c.cri.Pull(ctx, byDigest, pullTime); err != nil {
 			return nil, err
 		}

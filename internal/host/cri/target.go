@@ -13,6 +13,9 @@ type Target struct {
 	Digest    string
 	MediaType string
 	Size      int64
+	// Here: it is not fetched from a registry by us, only named and pinned when
+	// others have fetched it.
+	Here bool
 }
 
 // Repository is the name without its tag.

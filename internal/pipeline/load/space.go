@@ -28,6 +28,10 @@ type Room struct {
 	Total int64
 }
 
+// FetchNeed is about how much room an image takes that is fetched with size bytes:
+// its layers as they came, and their files, which are about three times as large.
+func FetchNeed(size int64) int64 { return 4 * max(0, size) }
+
 // CheckSpace compares what is needed, by file system name, with what is free.
 // Names on one file system share its room.
 func CheckSpace(node string, need map[string]int64, rooms []Room) []model.Verdict {

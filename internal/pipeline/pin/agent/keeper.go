@@ -227,7 +227,10 @@ func (k *Keeper) pull(ctx context.Context, img model.HeldImage) (bool, error) {
 	if !can {
 		return false, fmt.Errorf("image %s: refit cannot have this node's runtime fetch from a registry; bring the image in a bundle", img.Name)
 	}
-	names, err := puller.Pull(ctx, containerd.Image{Name: img.Name, Digest: img.Digest})
+	names, err := puller.Pull(ctx, containerd.Image{Name: img.Name, Digest: img.Digest, Here: img.Kubelet})
+	if errors.Is(err, containerd.ErrNotHere) {
+		return false, nil // waited for, as for blobs that are on the way
+	}
 	if err != nil {
 		return false, err
 	}

@@ -70,3 +70,34 @@ func TestPullsWhatMayComeFromARegistry(t *testing.T) {
 		}
 	})
 }
+
+// asked is a runtime that remembers how it was asked to fetch.
+type asked struct {
+	registries
+	here bool
+}
+
+func (r *asked) Pull(ctx context.Context, img containerd.Image) ([]string, error) {
+	if img.Here && !r.here {
+		return nil, containerd.ErrNotHere
+	}
+	return r.registries.Pull(ctx, img)
+}
+
+// What needs credentials is not asked for without any: it is waited for, and gets
+// its name and its pin when the kubelet has fetched it.
+func TestWaitsForWhatTheKubeletFetches(t *testing.T) {
+	img := model.HeldImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true, Kubelet: true}
+	rt := &asked{registries: registries{memory: newMemory()}}
+	k, err := NewKeeper(rt, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, here := range []bool{false, true} {
+		rt.here = here
+		r, err := k.Sync(t.Context(), []model.HeldImage{img}, online{}, func(Result) {})
+		if err != nil || len(r.Failed) > 0 || r.Fetched == 1 != here || r.Waiting == 1 == here {
+			t.Fatalf("here %v: %+v %v", here, r, err)
+		}
+	}
+}
