@@ -72,6 +72,26 @@ hold. No look at the registry undoes that; a newer image does, or refit tags app
 	return c
 }
 
+func newRetry(a *cluster.Access) *cobra.Command {
+	return &cobra.Command{
+		Use: "retry TRACK", Short: "Try the nodes again on which a track's static pod has failed",
+		Long: `A static pod that was not ready with its new image got its old manifest back, and no other node was begun. This has the
+node tried again with the same image, when what the message says is mended. It prints the digest.`,
+		Args: usage.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, argv []string) error { return change(cmd, a, argv[0], again) },
+	}
+}
+
+func again(o *v1alpha1.ImageTrack) (string, error) {
+	for _, k := range o.Status.Workloads {
+		if strings.HasPrefix(k.Workload, "StaticPod/") && k.State == v1alpha1.TargetBlocked && o.Status.Approved != nil {
+			o.Spec.Retry++
+			return o.Status.Approved.Digest, nil
+		}
+	}
+	return "", exit.With(exit.Blocked, fmt.Errorf("no static pod of track %s has failed: there is nothing to try again", o.Name))
+}
+
 // change a track's spec if it is still what was looked at, and print the digest
 // that is meant now.
 func change(cmd *cobra.Command, a *cluster.Access, name string, how func(*v1alpha1.ImageTrack) (digest string, err error)) error {

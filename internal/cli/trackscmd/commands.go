@@ -8,7 +8,7 @@ import (
 
 // New are the commands, for `refit tags`.
 func New(a *cluster.Access) []*cobra.Command {
-	return []*cobra.Command{newStatus(a), newApprove(a), newReject(a), newRollback(a)}
+	return []*cobra.Command{newStatus(a), newApprove(a), newReject(a), newRollback(a), newRetry(a)}
 }
 
 func orDash(s string) string {

@@ -1,5 +1,5 @@
 // Package trackscmd is the part of `refit tags` that is about ImageTracks: status,
-// approve, reject, rollback.
+// approve, reject, rollback, retry.
 //
 // Promise: a person's word is for a digest as it was seen, and is written only if
 // the track is still what was looked at. It writes specs of ImageTracks and

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -172,9 +173,32 @@ func (t *trackView) details(w io.Writer) {
 	if len(st.History) > 0 {
 		fmt.Fprintf(w, "before     %s %s\n", st.History[0].Digest, orDash(st.History[0].LongTag))
 	}
+	for i := range st.Releases {
+		fmt.Fprintf(w, "release    %s %s\n", st.Releases[i].TakenAt.UTC().Format(time.RFC3339), released(&st.Releases[i]))
+	}
 	for _, k := range st.Workloads {
 		fmt.Fprintf(w, "workload   %s: %s %s\n", k.Workload, k.State, k.Message)
 	}
+}
+
+// released is one record in words: from which build to which, of which class, by
+// whom, and what came of it when.
+func released(r *v1alpha1.TrackRelease) string {
+	out := fmt.Sprintf("%s %s", orDash(r.LongTag), r.Digest)
+	if r.From != "" {
+		out += fmt.Sprintf(" after %s %s", orDash(r.FromLongTag), r.From)
+	}
+	if r.Class != "" {
+		out += ", " + r.Class
+	}
+	out += ", by " + r.By + ": " + r.Result
+	if r.EndedAt != nil {
+		out += " " + r.EndedAt.UTC().Format(time.RFC3339)
+	}
+	if r.Message != "" {
+		out += ", " + r.Message
+	}
+	return out
 }
 
 // printPatches prints what tracks propose, each after the name of its workload.

@@ -33,38 +33,69 @@ func (r *Reconciler) act(ctx context.Context, l *turn) error {
 	if l.pre, err = r.preload(ctx, l.o, l.t, &l.state, l.ws, l.bundles); err != nil {
 		return err
 	}
+	if err := r.decide(ctx, l); err != nil {
+		return err
+	}
+	switch {
+	case l.step.Write >= 0:
+		return r.write(ctx, l.ws[l.step.Write], l.state.Approved)
+	case l.step.Evict != "":
+		return r.evict(ctx, l.ws[l.step.Of], l.step.Evict)
+	case l.step.Node.Node != "":
+		return r.nodes().Permit(ctx, l.roll(), l.ws[l.step.TurnOf], l.step.Node)
+	}
+	return nil
+}
+
+// decide what is next, and write it down.
+func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	propose := l.o.Spec.Mode != v1alpha1.ModeWrite
+	l.keepWindows()
 	list, err := r.targetsOf(ctx, l, propose)
 	if err != nil {
 		return err
 	}
-	var step track.Step
-	l.rows, step = track.Roll(list, l.state.Approved, l.pre, propose)
+	var gate track.Gate
+	if !propose && slices.ContainsFunc(list, func(w track.Target) bool { return w.Kind == track.StaticPod && !w.Kubeadm }) {
+		r.turns.Lock()
+		defer r.turns.Unlock()
+		if gate, err = r.nodes().Gate(ctx, l.o); err != nil {
+			return err
+		}
+	}
+	l.rows, l.step = track.Roll(list, l.state.Approved, l.pre, gate, propose)
 	if l.o.Spec.Freeze {
-		step = track.Step{Write: -1}
 		l.hold()
 	}
 	if err := r.writeProposal(ctx, l); err != nil {
 		return err
 	}
 	l.describe()
-	if err := r.writeStatus(ctx, l.o, &l.status); err != nil {
+	if err := r.keepTurn(ctx, l); err != nil {
 		return err
 	}
-	switch {
-	case step.Write >= 0:
-		return r.write(ctx, l.ws[step.Write], l.state.Approved)
-	case step.Evict != "":
-		return r.evict(ctx, l.ws[step.Of], step.Evict)
+	return r.writeStatus(ctx, l.o, &l.status)
+}
+
+// keepTurn keeps the turn of a workload that is not seen now: its only pod is
+// being replaced, or it is no target any more.
+func (r *Reconciler) keepTurn(ctx context.Context, l *turn) error {
+	t := l.o.Status.Turn
+	if t == nil || l.status.Turn != nil || slices.ContainsFunc(l.ws, func(w *targets.Workload) bool { return w.Key() == t.Workload }) {
+		return nil
 	}
-	return nil
+	runs, err := r.nodes().Runs(ctx, l.o, t)
+	if err == nil && runs {
+		l.status.Turn = t
+	}
+	return err
 }
 
 // targetsOf a turn, with what refit may not write to.
 func (r *Reconciler) targetsOf(ctx context.Context, l *turn, propose bool) ([]track.Target, error) {
 	list := make([]track.Target, len(l.ws))
 	for i, w := range l.ws {
-		if !propose && w.Object != nil && w.Owner == "" && l.state.Approved != nil && w.Changes(l.state.Approved) {
+		if !propose && w.Owner == "" && !w.Kubeadm && l.state.Approved != nil && w.Changes(l.state.Approved) {
 			var err error
 			if w.Denied, err = r.denied(ctx, w); err != nil {
 				return nil, err
@@ -75,20 +106,30 @@ func (r *Reconciler) targetsOf(ctx context.Context, l *turn, propose bool) ([]tr
 	return list, nil
 }
 
-// hold says of what would be written that the track is frozen.
+// hold says of what would be begun that the track is frozen. A node that has its
+// turn goes on, and may take back what it has begun.
 func (l *turn) hold() {
-	for i := range l.rows {
-		if l.rows[i].State == track.Rolling && l.ws[i].Changes(l.state.Approved) {
-			l.rows[i].State, l.rows[i].Message = track.Stopped, "the track is frozen (spec.freeze)"
-		}
+	begins := l.step.Write
+	switch n := l.step.Node; {
+	case n.Undo:
+	case n.Node != "":
+		begins = l.step.TurnOf
+		l.step.Node, l.step.Turn = track.NodeStep{}, ""
+	}
+	l.step.Write, l.step.Evict = -1, ""
+	if begins >= 0 {
+		l.rows[begins].State, l.rows[begins].Message = track.Stopped, "the track is frozen (spec.freeze)"
 	}
 }
 
 // denied says why refit may not write to a workload, with the cure.
 func (r *Reconciler) denied(ctx context.Context, w *targets.Workload) (string, error) {
 	group, resource := "apps", strings.ToLower(w.Kind)+"s"
-	if w.Kind == track.CronJob {
+	switch w.Kind {
+	case track.CronJob:
 		group = "batch"
+	case track.StaticPod: // no resource of the API server: its agents write it
+		group = v1alpha1.GroupVersion.Group
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: w.Namespace, Verb: "patch", Group: group, Resource: resource, Name: w.Name}}}

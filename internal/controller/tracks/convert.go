@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/rollout/read"
 	"github.com/refit-dev/refit/internal/source/track"
 	"github.com/refit-dev/refit/internal/tag"
 )
@@ -23,6 +24,9 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 		return t, fmt.Errorf("spec.repository: %w", err)
 	}
 	t.Repository = ref.Repository
+	if _, bad := read.Windows(spec.Windows); bad != "" {
+		return t, fmt.Errorf("spec.windows: %s", bad)
+	}
 	if t.Scheme, err = tag.ByName(spec.Scheme); err != nil {
 		return t, fmt.Errorf("spec.scheme: %w", err)
 	}
@@ -33,7 +37,7 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 		t.Auto[track.Class(c)] = true
 	}
 	for _, a := range spec.Approvals {
-		t.Approvals = append(t.Approvals, track.Approval{Digest: a.Digest, Serial: a.Serial, AnyOrder: a.AnyOrder})
+		t.Approvals = append(t.Approvals, track.Approval{Digest: a.Digest, Serial: a.Serial, AnyOrder: a.AnyOrder, By: a.By, Reason: a.Reason})
 	}
 	for _, r := range spec.Refused {
 		t.Refused[r.Digest] = r.Reason
@@ -42,11 +46,11 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 }
 
 func imageOf(i *v1alpha1.TrackedImage) track.Image {
-	return track.Image{Digest: i.Digest, Tag: i.Tag, Long: i.LongTag, App: i.AppVersion, Same: i.Same, Security: i.Security, At: timeOf(i.At)}
+	return track.Image{Digest: i.Digest, Tag: i.Tag, Long: i.LongTag, App: i.AppVersion, Same: i.Same, Security: i.Security, Size: i.SizeBytes, At: timeOf(i.At)}
 }
 
 func toImage(i *track.Image) v1alpha1.TrackedImage {
-	return v1alpha1.TrackedImage{Digest: i.Digest, Tag: i.Tag, LongTag: i.Long, AppVersion: i.App, Same: i.Same, Security: i.Security, At: toTime(i.At)}
+	return v1alpha1.TrackedImage{Digest: i.Digest, Tag: i.Tag, LongTag: i.Long, AppVersion: i.App, Same: i.Same, Security: i.Security, SizeBytes: i.Size, At: toTime(i.At)}
 }
 
 func timeOf(t *metav1.Time) time.Time {

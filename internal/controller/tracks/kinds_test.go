@@ -103,8 +103,8 @@ func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
 	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
 }
 
-// Spec 2.5: what a GitOps tool owns and what is a file of a node is proposed, with
-// the whole patch; a CronJob has it at its next run.
+// Spec 2.5: what a GitOps tool owns is proposed, with the whole patch; a CronJob has
+// it at its next run.
 func TestWhatIsProposed(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
@@ -116,16 +116,13 @@ func TestWhatIsProposed(t *testing.T) {
 		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: podTemplate("job", w.reg.Ref("shop/app:2.6.2-rev1"))}}}}
 	job.Spec.JobTemplate.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	w.create(job)
-	w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "proxy-n1", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
-		Spec:   corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "proxy", Image: w.reg.Ref("shop/app:2.6.2-rev1")}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "proxy", ImageID: w.reg.Ref("shop/app@" + a)}}}})
 	w.grant("shop")
 	w.newTrack(noPreload, func(s *v1alpha1.ImageTrackSpec) {
-		s.Targets = []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop"}, {Kind: "CronJob", Namespace: "shop", Name: "job"}, {Kind: "StaticPod", Namespace: "shop", Name: "proxy"}}
+		s.Targets = []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop"}, {Kind: "CronJob", Namespace: "shop", Name: "job"}}
 	})
 	w.look("app")
 	o := w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageProposed, "Argo CD", "a static pod is a file of its node")
+	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageProposed, "Argo CD")
 	pinned := w.reg.Ref("shop/app:2.6.2-rev1@" + a)
 	if got := w.image("argo"); got != w.reg.Ref("shop/app:2.6.2-rev1") {
 		t.Fatalf("what Argo CD owns was changed: %s", got)
@@ -136,14 +133,13 @@ func TestWhatIsProposed(t *testing.T) {
 	}
 	var cm corev1.ConfigMap
 	w.must(w.admin.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "track-app"}, &cm))
-	if len(cm.Data) != 2 || !strings.Contains(cm.Data["deployment.shop.argo.yaml"], pinned) || !strings.Contains(cm.Data["staticpod.shop.proxy.yaml"], pinned) {
+	if len(cm.Data) != 1 || !strings.Contains(cm.Data["deployment.shop.argo.yaml"], pinned) {
 		t.Fatalf("%v", cm.Data)
 	}
 	w.steady("app")
 
 	t.Log("when it was taken over, nothing is proposed any more")
 	w.setImage("argo", pinned)
-	w.must(w.admin.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "proxy-n1"}}, client.GracePeriodSeconds(0)))
 	w.well("argo", 1, true)
 	w.look("app")
 	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(&cm), &cm))

@@ -148,7 +148,7 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 	if err != nil {
 		return i, err
 	}
-	i.App, i.Same, i.Security = d.AppVersion, d.Same, d.Labels[track.SecurityLabel] == "security"
+	i.App, i.Same, i.Security, i.Size = d.AppVersion, d.Same, d.Labels[track.SecurityLabel] == "security", d.Size
 	i.Same = i.Same[:min(len(i.Same), maxSame)]
 	if own := d.Labels["org.opensuse.reference"]; own != "" { // R3.14: it may say its own long tag
 		if ref, err := tag.ParseRef(own); err == nil && a.names(ctx, ref.Tag, digest) {

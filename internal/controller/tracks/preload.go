@@ -15,6 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/controller/tracks/fetching"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/source/track"
@@ -49,7 +50,7 @@ func holdNames(t track.Track, s *track.State, spec *v1alpha1.ImageTrackSpec, in 
 		if name == "" {
 			name = "refit-" + i.Digest[len("sha256:"):][:12]
 		}
-		p := v1alpha1.PinnedImage{Name: t.Repository + ":" + name, Digest: i.Digest}
+		p := v1alpha1.PinnedImage{Name: t.Repository + ":" + name, Digest: i.Digest, SizeBytes: i.Size}
 		if !slices.ContainsFunc(images, func(x v1alpha1.PinnedImage) bool { return x.Name == p.Name }) {
 			images = append(images, p)
 		}
@@ -64,24 +65,78 @@ func (r *Reconciler) preload(ctx context.Context, o *v1alpha1.ImageTrack, t trac
 		return p, r.dropSet(ctx, o)
 	}
 	nodes := nodesOf(ws)
+	if t := o.Status.Turn; t != nil && !slices.Contains(nodes, t.Node) { // its pod is being replaced
+		nodes = append(nodes, t.Node)
+		slices.Sort(nodes)
+	}
 	p.Nodes = len(nodes)
 	images, bundleDigest := holdNames(t, s, &o.Spec, in)
-	if len(images) == 0 {
-		if o.Spec.Source == v1alpha1.SourceBundles && in == nil {
-			return r.held(ctx, nodes, s.Approved.Digest, p) // not looked now: the set stays
-		}
+	switch {
+	case len(images) == 0 && o.Spec.Source == v1alpha1.SourceBundles && in == nil:
+		return r.held(ctx, nodes, s.Approved.Digest, p) // not looked now: the set stays
+	case len(images) == 0:
 		p.Why = "no bundle that the cluster holds has it"
 		return p, nil
-	}
-	if len(nodes) == 0 {
+	case len(nodes) == 0:
 		return p, r.dropSet(ctx, o)
 	}
-	want := v1alpha1.PinnedImageSetSpec{NodeSelector: r.selectorOf(ctx, nodes), Bundle: bundleDigest, FromRegistry: bundleDigest == "",
-		Groups: []v1alpha1.ImageGroup{{Name: "track", Images: images}}}
+	return r.bring(ctx, o, v1alpha1.PinnedImageSetSpec{NodeSelector: r.selectorOf(ctx, nodes), Bundle: bundleDigest, FromRegistry: bundleDigest == "",
+		Groups: []v1alpha1.ImageGroup{{Name: "track", Images: images}}}, nodes, podsOf(ws), s.Approved.Digest, p)
+}
+
+// bring makes the set, and has kubelets fetch what needs credentials.
+func (r *Reconciler) bring(ctx context.Context, o *v1alpha1.ImageTrack, want v1alpha1.PinnedImageSetSpec, nodes []string, pods []corev1.Pod, digest string, p track.Preload) (track.Preload, error) {
+	place, secret := fetching.PlaceOf(o, pods)
+	want.ByKubelet = want.FromRegistry && secret
 	if err := r.writeSet(ctx, o, &want); err != nil {
 		return p, err
 	}
-	return r.held(ctx, nodes, s.Approved.Digest, p)
+	p, err := r.held(ctx, nodes, digest, p)
+	if err != nil || !want.ByKubelet || p.Done >= p.Nodes {
+		return p, err
+	}
+	return r.fetch(ctx, o, place, want.Groups[0].Images, nodes, digest, p)
+}
+
+func podsOf(ws []*targets.Workload) (out []corev1.Pod) {
+	for _, w := range ws {
+		out = append(out, w.Pods...)
+	}
+	return out
+}
+
+// fetch has the kubelets of the nodes that lack images fetch them with the
+// credentials of a place. A frozen track fetches nothing.
+func (r *Reconciler) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place fetching.Place, images []v1alpha1.PinnedImage, nodes []string, digest string, p track.Preload) (track.Preload, error) {
+	if o.Spec.Freeze {
+		return p, nil
+	}
+	var wanted []fetching.Image
+	for _, i := range images {
+		wanted = append(wanted, fetching.Image{Name: i.Name + "@" + i.Digest, Size: i.SizeBytes})
+	}
+	var lack []*v1alpha1.NodeUpdate
+	lists := map[string]*model.HoldList{}
+	for _, node := range nodes {
+		nu := &v1alpha1.NodeUpdate{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, nu)
+		if client.IgnoreNotFound(err) != nil {
+			return p, fmt.Errorf("read NodeUpdate %s: %w", node, err)
+		}
+		list, lerr := r.holdList(ctx, nu.Spec.Hold, lists)
+		if lerr != nil {
+			return p, lerr
+		}
+		if err == nil && nu.Status.Agent != nil && !holds(nu, list, digest) {
+			lack = append(lack, nu)
+		}
+	}
+	j := fetching.Jobs{Client: r.Client, Live: r.Live, WriterRole: WriterRole}
+	why, err := j.Bring(ctx, o, place, wanted, lack)
+	if why != "" {
+		p.Why = why
+	}
+	return p, err
 }
 
 // nodesOf the pods, sorted.

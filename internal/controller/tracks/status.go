@@ -29,10 +29,17 @@ func (l *turn) describe() {
 	if l.pre.Wanted {
 		st.Preloaded = fmt.Sprintf("%d/%d", l.pre.Done, l.pre.Nodes)
 	}
+	st.Turn = nil
+	if l.step.Turn != "" {
+		st.Turn = &v1alpha1.TrackTurn{Workload: l.ws[l.step.TurnOf].Key(), Node: l.step.Turn}
+	}
 	st.Workloads = nil
 	for i, r := range l.rows {
-		st.Workloads = append(st.Workloads, v1alpha1.TrackedWorkload{Workload: r.Key, State: r.State, Digest: l.ws[i].Named, Message: cut(r.Message)})
+		t := v1alpha1.TrackedWorkload{Workload: r.Key, State: r.State, Digest: l.ws[i].Named, Message: cut(r.Message)}
+		l.timing(i, &t)
+		st.Workloads = append(st.Workloads, t)
 	}
+	l.record()
 	l.conditions()
 }
 
@@ -92,7 +99,21 @@ func (l *turn) word() word {
 			return word{reason: c.reason, message: text, stalled: c.stalled}
 		}
 	}
+	if text := l.closed(); text != "" {
+		return word{reason: v1alpha1.ReasonOutsideWindow, message: text}
+	}
 	return l.candidateWord()
+}
+
+// closed joins what is said of the targets that wait for a window.
+func (l *turn) closed() string {
+	var out []string
+	for _, r := range l.rows {
+		if r.Closed && r.State == track.Waiting {
+			out = append(out, r.Key+": "+r.Message)
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // rowsIn joins what is said of the targets in a state.
@@ -180,9 +201,11 @@ func setCondition(st *v1alpha1.ImageTrackStatus, generation int64, kind string, 
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: cut(message), ObservedGeneration: generation})
 }
 
-func cut(s string) string {
-	if len(s) > maxMessage {
-		return strings.ToValidUTF8(s[:maxMessage-3], "") + "..."
+func cut(s string) string { return cutTo(s, maxMessage) }
+
+func cutTo(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most-3], "") + "..."
 	}
 	return s
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/pulse"
+	"github.com/refit-dev/refit/internal/controller/tracks/onnodes"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/track"
@@ -48,6 +50,9 @@ type Reconciler struct {
 
 	mu  sync.Mutex
 	due map[types.UID]due
+	// turns is held from the look at who has the turn until it is written down.
+	turns sync.Mutex
+	pulse pulse.Pulse
 }
 
 // due is when a track's registry is asked next. It is only ever a reason not to
@@ -79,7 +84,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if l.ws, err = targets.Gather(ctx, r.Live, o.Spec.Targets); err != nil {
 		return ctrl.Result{}, err
 	}
-	l.about()
+	if err := r.about(ctx, l); err != nil {
+		return ctrl.Result{}, err
+	}
 	if err := r.ask(ctx, l); err != nil {
 		if errors.Is(err, errSecret) {
 			return ctrl.Result{RequeueAfter: stoppedEvery}, r.writeInvalid(ctx, o, err)
@@ -91,7 +98,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	var candidates []track.Candidate
 	l.state, candidates = track.Decide(l.t, l.state, l.found(), l.now)
-	l.about()
+	if err := r.about(ctx, l); err != nil {
+		return ctrl.Result{}, err
+	}
 	remember(&l.state, candidates, &l.status)
 	if err := r.act(ctx, l); err != nil {
 		return ctrl.Result{}, err
@@ -115,26 +124,51 @@ type turn struct {
 	again time.Time
 	rows  []track.Row
 	pre   track.Preload
+	step  track.Step
+	// opens is when a window is open next that is waited for.
+	opens time.Time
 }
 
-// about tells the workloads which of their containers are meant.
-func (l *turn) about() {
+// about tells the workloads which of their containers are meant, and of static
+// pods how far their nodes are.
+func (r *Reconciler) about(ctx context.Context, l *turn) error {
 	l.t.Critical = false
 	for _, w := range l.ws {
 		w.About(l.t, l.state.Approved)
 		l.t.Critical = l.t.Critical || w.Critical && len(w.Containers) > 0
+		if w.Kind == track.StaticPod {
+			if err := r.nodes().Fill(ctx, l.roll(), w, l.before(w.Key())); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// nodes are where static pods are.
+func (r *Reconciler) nodes() *onnodes.Nodes {
+	return &onnodes.Nodes{Client: r.Client, Live: r.Live, Pulse: &r.pulse}
+}
+
+func (l *turn) roll() onnodes.Roll {
+	return onnodes.Roll{Object: l.o, Track: l.t, Approved: l.state.Approved, Now: l.now}
+}
+
+// before is the digest that a workload named at the look before.
+func (l *turn) before(key string) string {
+	for _, w := range l.o.Status.Workloads {
+		if w.Workload == key {
+			return w.Digest
+		}
+	}
+	return ""
 }
 
 // found is what the targets name and run.
 func (l *turn) found() track.Found {
 	var f track.Found
-	before := map[string]string{}
-	for _, w := range l.o.Status.Workloads {
-		before[w.Workload] = w.Digest
-	}
 	for _, w := range l.ws {
-		f.Workloads = append(f.Workloads, track.Workload{Key: w.Key(), Named: w.Named, Before: before[w.Key()]})
+		f.Workloads = append(f.Workloads, track.Workload{Key: w.Key(), Named: w.Named, Before: l.before(w.Key())})
 	}
 	f.Running = l.running()
 	return f
@@ -269,6 +303,10 @@ func jitter(uid types.UID, most time.Duration) time.Duration {
 func (r *Reconciler) next(l *turn) time.Duration {
 	wait := max(time.Second, l.again.Sub(l.now))
 	for _, row := range l.rows {
+		if row.Closed {
+			wait = min(wait, max(time.Second, l.opens.Sub(l.now)))
+			continue
+		}
 		switch row.State {
 		case track.Rolling, track.Preloading, track.Waiting:
 			wait = min(wait, busyEvery)

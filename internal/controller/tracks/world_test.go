@@ -13,6 +13,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -175,6 +176,17 @@ func (w *world) grant(namespace string) {
 	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: WriterRole},
 		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: WriterRole},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.FieldOwnerController}}})
+	for range 300 { // the API server learns of it a moment later
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "patch", Group: v1alpha1.GroupVersion.Group, Resource: "staticpods"}}}
+		w.must(w.ctl.Create(context.Background(), review))
+		if review.Status.Allowed {
+			w.api.take()
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.t.Fatal("the right to write is not there")
 }
 
 // agents plays fleet and agents: every node that a set names is told of its
@@ -201,7 +213,7 @@ func (w *world) agents(name string, held bool) {
 			h.FetchedHeld = n - 1
 		}
 		w.must(ssa.Status(ctx, w.admin, ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: node},
-			&v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Version: "test"}, Holding: h}))
+			&v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Version: "test", Heartbeat: &metav1.Time{Time: w.now}}, Holding: h}))
 	}
 	w.api.take()
 }

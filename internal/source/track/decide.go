@@ -48,7 +48,7 @@ func Take(s State, l Look, now time.Time) State {
 // learn takes over what was not known of an image.
 func (i *Image) learn(from Image) {
 	i.Long, i.App, i.Same = or(i.Long, from.Long), or(i.App, from.App), orList(i.Same, from.Same)
-	i.Security = i.Security || from.Security
+	i.Security, i.Size = i.Security || from.Security, max(i.Size, from.Size)
 }
 
 func orList(a, b []string) []string {
@@ -108,7 +108,8 @@ func before(t Track, a, b Candidate) bool {
 }
 
 // take makes a candidate what the targets are to run.
-func take(_ Track, s State, c Candidate, now time.Time) State {
+func take(t Track, s State, c Candidate, now time.Time) State {
+	s.Taken = &Taken{Class: c.Class, By: t.by(c), From: s.Approved}
 	if old := s.Approved; old != nil {
 		s.History = remember(s.History, *old)
 		if c.Class == Backwards { // whoever asked for it does not want what was left back at the next look
@@ -188,6 +189,7 @@ func back(s State, to Image, by string, now time.Time) State {
 	from := s.Approved.Digest
 	s.RolledBack = append(forget(forget(s.RolledBack, from), to.Digest), RolledBack{Digest: from, To: to.Digest, By: by, Serial: s.Serial, At: now})
 	s.History = slices.DeleteFunc(s.History, func(h Image) bool { return h.Digest == to.Digest })
+	s.Taken = &Taken{By: by, From: s.Approved}
 	to.At = now
 	s.Approved = &to
 	return s.bounded()
@@ -309,6 +311,18 @@ func byItself(t Track, c *Candidate, now time.Time) (Decision, string) {
 		return Waits, fmt.Sprintf("it moves by itself at %s, when it is %s old", c.At.Add(t.MinAge).UTC().Format(time.RFC3339), t.MinAge)
 	}
 	return Automatic, string(c.Class) + " moves by itself here"
+}
+
+// by whom a candidate is taken.
+func (t Track) by(c Candidate) string {
+	a, given := t.approval(c.Digest)
+	switch {
+	case c.Decision != Approved || !given:
+		return "automatic"
+	case a.Reason != "":
+		return or(a.By, "somebody") + ": " + a.Reason
+	}
+	return or(a.By, "somebody")
 }
 
 // approval of a digest, the latest.

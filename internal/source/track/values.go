@@ -48,6 +48,8 @@ type Image struct {
 	// Same are digests under it that a runtime may report instead of it.
 	Same     []string
 	Security bool
+	// Size of what a node fetches, in bytes; 0 if nobody said.
+	Size int64
 	// At is when it was first seen, or taken.
 	At time.Time
 }
@@ -101,6 +103,8 @@ type Approval struct {
 	Digest   string
 	Serial   int64
 	AnyOrder bool
+	// By whom and why, for the records.
+	By, Reason string
 }
 
 // Look is what was found behind the followed tags.
@@ -134,6 +138,9 @@ type State struct {
 	// History of what was approved before, the latest first.
 	History    []Image
 	RolledBack []RolledBack
+	// Taken says how Approved was decided in this look, nil if it was before. It is
+	// for the records, and is not remembered.
+	Taken *Taken
 }
 
 // How much of the past the state keeps: where one can go back to, and what is

@@ -51,9 +51,13 @@ type Target struct {
 	Critical bool
 	// Owner is the GitOps tool that would take a change back, "" if there is none.
 	Owner string
-	// Denied is why refit may not write to it, "" if it may.
-	Denied     string
-	Containers []Container
+	// Denied is why refit may not write to it, "" if it may; Closed why nothing of
+	// it may begin now: outside of the windows, or what is left is too short.
+	Denied, Closed string
+	Containers     []Container
+	// Nodes of a static pod; Kubeadm: it is one of kubeadm's own.
+	Nodes   []NodePod
+	Kubeadm bool
 	// TakesDown is how many pods its own strategy stops before others are ready;
 	// Strategy names the field that says so.
 	TakesDown int
@@ -105,6 +109,9 @@ func Means(t Track, approved *Image, image string) bool {
 
 // Changes reports whether a target's template is not as approved.
 func (w *Target) Changes(approved *Image) bool {
+	if w.Kind == StaticPod {
+		return slices.ContainsFunc(w.Nodes, func(n NodePod) bool { return n.changes(approved) })
+	}
 	for _, c := range w.Containers {
 		if _, changed := Rewrite(c.Image, approved); changed {
 			return true
@@ -127,6 +134,8 @@ func (p Preload) ready() bool { return !p.Wanted || p.Done >= p.Nodes }
 // Row is how far one target is.
 type Row struct {
 	Key, State, Message string
+	// Closed: it waits for a window.
+	Closed bool
 }
 
 // Step is the one thing to do now; the zero Step is nothing.
@@ -136,16 +145,23 @@ type Step struct {
 	// Evict this pod of target Of, through the Eviction API; "" for none.
 	Evict string
 	Of    int
+	// Turn is the node of static pod TurnOf that has the turn, "" while none has;
+	// Node is what it is permitted now.
+	Turn   string
+	TurnOf int
+	Node   NodeStep
 }
 
 // Roll says how far every target is, and the one thing to do next. propose is
 // true if nothing may be written.
-func Roll(targets []Target, approved *Image, pre Preload, propose bool) ([]Row, Step) {
-	r := roll{approved: approved, pre: pre, propose: propose, step: Step{Write: -1}}
+func Roll(targets []Target, approved *Image, pre Preload, gate Gate, propose bool) ([]Row, Step) {
+	r := roll{approved: approved, pre: pre, gate: gate, propose: propose, step: Step{Write: -1}}
 	rows := make([]Row, len(targets))
 	for _, i := range sequence(targets) {
-		rows[i] = Row{Key: targets[i].Key()}
-		rows[i].State, rows[i].Message = r.look(&targets[i], i)
+		w := &targets[i]
+		rows[i] = Row{Key: w.Key()}
+		rows[i].State, rows[i].Message = r.look(w, i)
+		rows[i].Closed = w.Closed != "" && rows[i].Message == w.Closed
 	}
 	return rows, r.step
 }
@@ -154,6 +170,7 @@ func Roll(targets []Target, approved *Image, pre Preload, propose bool) ([]Row, 
 type roll struct {
 	approved *Image
 	pre      Preload
+	gate     Gate
 	propose  bool
 	// busy is whose turn it is, "" while nobody's.
 	busy string
@@ -166,17 +183,15 @@ func (r *roll) look(w *Target, i int) (state, message string) {
 		return Waiting, "nothing is approved yet"
 	case len(w.Containers) == 0:
 		return Stopped, "no container of it has an image of this repository"
+	case w.Kind == StaticPod:
+		return r.static(w, i)
 	case !w.Changes(r.approved):
 		return r.rolled(w, i)
-	case r.propose || w.Owner != "" || w.Kind == StaticPod:
+	case r.propose || w.Owner != "":
 		return Proposed, whyProposed(w)
 	case !r.pre.ready():
 		r.busy = or(r.busy, "the nodes")
-		message = fmt.Sprintf("%d of %d nodes hold %s", r.pre.Done, r.pre.Nodes, r.approved.Name())
-		if r.pre.Why != "" {
-			message += "; " + r.pre.Why
-		}
-		return Preloading, message
+		return Preloading, r.preloading()
 	case r.busy != "":
 		return Waiting, "it is the turn of " + r.busy
 	}
@@ -185,6 +200,15 @@ func (r *roll) look(w *Target, i int) (state, message string) {
 		r.busy = w.Key()
 	}
 	return state, message
+}
+
+// preloading says how far the nodes are.
+func (r *roll) preloading() string {
+	message := fmt.Sprintf("%d of %d nodes hold %s", r.pre.Done, r.pre.Nodes, r.approved.Name())
+	if r.pre.Why != "" {
+		message += "; " + r.pre.Why
+	}
+	return message
 }
 
 // sequence: ordinary workloads by name, then DaemonSets, then what nodes need,
@@ -237,6 +261,9 @@ func (r *roll) evict(w *Target, i int) string {
 			return fmt.Sprintf("pod %s waits for budget %s, which allows no disruption now", w.Old[0], b.Name)
 		}
 	}
+	if w.Closed != "" {
+		return w.Closed
+	}
 	r.step.Evict, r.step.Of = w.Old[0], i
 	return fmt.Sprintf("%d pods still run another image; %s goes next", len(w.Old), w.Old[0])
 }
@@ -245,6 +272,9 @@ func (r *roll) evict(w *Target, i int) string {
 func (r *roll) start(w *Target, i int) (state, message string) {
 	if w.Denied != "" {
 		return Stopped, w.Denied
+	}
+	if w.Closed != "" {
+		return Waiting, w.Closed
 	}
 	if !w.OnDelete && w.Kind != CronJob {
 		if w.Critical && w.TakesDown > 1 {
@@ -275,11 +305,8 @@ func (w *Target) room() (state, message string) {
 }
 
 func whyProposed(w *Target) string {
-	switch {
-	case w.Owner != "":
+	if w.Owner != "" {
 		return "it belongs to " + w.Owner + ", which would take a change back: change it there"
-	case w.Kind == StaticPod:
-		return "a static pod is a file of its node: refit does not write it; put the image into the manifest, one node after the other, after a drain"
 	}
 	return "the track only proposes (spec.mode)"
 }
@@ -309,6 +336,9 @@ func Patch(w *Target, approved *Image) string {
 		head := true
 		for _, c := range w.Containers {
 			image, changed := Rewrite(c.Image, approved)
+			if w.Kind == StaticPod {
+				image, changed = RewriteLong(c.Image, approved)
+			}
 			if c.Init != init || !changed {
 				continue
 			}

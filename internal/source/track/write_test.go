@@ -105,16 +105,20 @@ func TestRoll(t *testing.T) {
 			[]string{Rolling}, "", "", "allows no disruption"},
 		"OnDelete: not while the pod before is not ready": {[]Target{target(DaemonSet, "a", done, unwell, func(w *Target) { w.OnDelete, w.Old = true, []string{"a-1"} })}, held, false,
 			[]string{Rolling}, "", "", "2 of 3 pods"},
-		"what Argo CD owns is proposed": {[]Target{target(Deployment, "a", func(w *Target) { w.Owner = "Argo CD" })}, held, false, []string{Proposed}, "", "", "Argo CD"},
-		"a static pod is proposed":      {[]Target{target(StaticPod, "proxy")}, held, false, []string{Proposed}, "", "", "after a drain"},
-		"a track that only proposes":    {[]Target{target(Deployment, "a")}, Preload{Wanted: true, Nodes: 3}, true, []string{Proposed}, "", "", "spec.mode"},
+		"what Argo CD owns is proposed":         {[]Target{target(Deployment, "a", func(w *Target) { w.Owner = "Argo CD" })}, held, false, []string{Proposed}, "", "", "Argo CD"},
+		"outside of the windows nothing begins": {[]Target{target(Deployment, "a", func(w *Target) { w.Closed = "opens at night" })}, held, false, []string{Waiting}, "", "", "opens at night"},
+		"outside of the windows what has begun is finished": {[]Target{target(Deployment, "a", done, unwell, func(w *Target) { w.Closed = "opens at night" })}, held, false,
+			[]string{Rolling}, "", "", "2 of 3 pods"},
+		"outside of the windows no pod is evicted": {[]Target{target(DaemonSet, "a", done, func(w *Target) { w.OnDelete, w.Old, w.Closed = true, []string{"a-1"}, "opens at night" })}, held, false,
+			[]string{Rolling}, "", "", "opens at night"},
+		"a track that only proposes": {[]Target{target(Deployment, "a")}, Preload{Wanted: true, Nodes: 3}, true, []string{Proposed}, "", "", "spec.mode"},
 		"a CronJob has it at its next run": {[]Target{target(CronJob, "a", done), target(Deployment, "b")}, held, false, []string{OnNextRun, Rolling},
 			"Deployment/shop/b", "", ""},
 		"a target without the image is said": {[]Target{target(Deployment, "a", func(w *Target) { w.Containers = nil })}, held, false, []string{Stopped}, "", "", "no container"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rows, step := Roll(c.targets, approved, c.pre, c.propose)
+			rows, step := Roll(c.targets, approved, c.pre, Gate{}, c.propose)
 			var states []string
 			said := ""
 			for _, r := range rows {
@@ -151,5 +155,14 @@ spec:
             image: r.example/app:2.6.2-rev1@` + d("b") + "\n"
 	if d := cmp.Diff(want, Patch(&w, approved)); d != "" {
 		t.Fatal(d)
+	}
+}
+
+// A static pod is named by its build: nobody follows a tag in a file.
+func TestPatchOfAStaticPod(t *testing.T) {
+	w := staticTarget()
+	want := "# 2.6.2-rev1-b5.2 (sha256:bbbbbbbbbbbb)\nspec:\n  containers:\n  - name: app\n    image: " + longB + d("b") + "\n"
+	if diff := cmp.Diff(want, Patch(&w, approved)); diff != "" {
+		t.Fatal(diff)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/source/track"
 	"github.com/refit-dev/refit/internal/tag"
@@ -134,12 +135,23 @@ func staticPods(pods []corev1.Pod) []*Workload {
 		if w == nil {
 			w = &Workload{template: &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}, selector: labels.Nothing()}
 			w.Kind, w.Namespace, w.Name, w.Settled = track.StaticPod, p.Namespace, name, true
+			w.Kubeadm = model.KubeadmPod(p.Namespace, name) || kubeadms(p.Annotations)
 			byName[name] = w
 			out = append(out, w)
 		}
 		w.Pods = append(w.Pods, *p)
 	}
 	return out
+}
+
+// kubeadms reports whether kubeadm has left its mark on a pod.
+func kubeadms(annotations map[string]string) bool {
+	for k := range annotations {
+		if strings.HasPrefix(k, "kubeadm.kubernetes.io/") {
+			return true
+		}
+	}
+	return false
 }
 
 // complete reads a workload's pods and the budgets over them.
@@ -170,7 +182,7 @@ func (w *Workload) complete(ctx context.Context, live client.Reader, spaces map[
 // About fills in what a workload has of the track's repository.
 func (w *Workload) About(t track.Track, approved *track.Image) {
 	w.Containers, w.Old, w.Named = nil, nil, ""
-	for _, c := range containersOf(&w.template.Spec) {
+	for _, c := range ContainersOf(&w.template.Spec) {
 		if !track.Means(t, approved, c.Image) {
 			continue
 		}
@@ -184,7 +196,7 @@ func (w *Workload) About(t track.Track, approved *track.Image) {
 	}
 	for i := range w.Pods {
 		p := &w.Pods[i]
-		if p.DeletionTimestamp == nil && slices.ContainsFunc(containersOf(&p.Spec), func(c track.Container) bool {
+		if p.DeletionTimestamp == nil && slices.ContainsFunc(ContainersOf(&p.Spec), func(c track.Container) bool {
 			_, changed := track.Rewrite(c.Image, approved)
 			return changed && track.Means(t, approved, c.Image)
 		}) {
@@ -194,7 +206,8 @@ func (w *Workload) About(t track.Track, approved *track.Image) {
 	slices.Sort(w.Old)
 }
 
-func containersOf(spec *corev1.PodSpec) []track.Container {
+// ContainersOf a pod, the init containers first.
+func ContainersOf(spec *corev1.PodSpec) []track.Container {
 	var out []track.Container
 	for i := range spec.InitContainers {
 		out = append(out, track.Container{Name: spec.InitContainers[i].Name, Init: true, Image: spec.InitContainers[i].Image})
@@ -212,7 +225,7 @@ func (w *Workload) Running(t track.Track, each func(digest, node string)) {
 		if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
 			continue
 		}
-		for _, c := range containersOf(&p.Spec) {
+		for _, c := range ContainersOf(&p.Spec) {
 			if c.Init || !track.Means(t, nil, c.Image) {
 				continue
 			}
