@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -146,10 +147,45 @@ func (l *Lab) joinAll(ctx context.Context, v kubeadmValues) error {
 	}
 	workers, ctx := errgroup.WithContext(ctx)
 	workers.SetLimit(8)
-	for number := planes + 1; number <= len(l.Config.Nodes); number++ {
+	for number := planes + 1; number <= len(l.joined()); number++ {
 		workers.Go(func() error { return l.join(ctx, v.of(number, planes), discovery) })
 	}
 	return workers.Wait()
+}
+
+// joined are the nodes that are, or are to be, nodes of the cluster.
+func (l *Lab) joined() []string {
+	return slices.DeleteFunc(l.Nodes(), func(name string) bool { return slices.Contains(l.Config.Later, name) })
+}
+
+// Join has a node join that was left out (Options.Later), and waits until all
+// nodes are Ready.
+func (l *Lab) Join(ctx context.Context, node string) error {
+	number := slices.Index(l.Config.Nodes, node) + 1
+	if !slices.Contains(l.Config.Later, node) {
+		return fmt.Errorf("lab %s has no node %s that is to join later", l.Name, node)
+	}
+	v, err := l.kubeadmValues()
+	if err != nil {
+		return err
+	}
+	token, err := l.Output(ctx, nodeName(1), "kubeadm", "token", "create", "--ttl", "10m")
+	if err != nil {
+		return err
+	}
+	v.Token = strings.TrimSpace(token)
+	discovery, err := l.discovery(v.Token)
+	if err != nil {
+		return err
+	}
+	if err := l.join(ctx, v.of(number, len(l.Config.ControlPlanes)), discovery); err != nil {
+		return err
+	}
+	l.Config.Later = slices.DeleteFunc(l.Config.Later, func(name string) bool { return name == node })
+	if err := l.Config.Save(l.Dir); err != nil {
+		return err
+	}
+	return l.WaitReady(ctx)
 }
 
 func (l *Lab) join(ctx context.Context, v kubeadmValues, discovery []byte) error {
@@ -212,7 +248,7 @@ func (l *Lab) waitReady(ctx context.Context, say func(string, ...any)) error {
 		for _, n := range list.Items {
 			ready[n.Name] = isReady(n)
 		}
-		for _, name := range l.Config.Nodes {
+		for _, name := range l.joined() {
 			if !ready[name] {
 				return "node " + name + " is not Ready"
 			}
@@ -241,7 +277,7 @@ func (l *Lab) waitAddons(ctx context.Context, say func(string, ...any)) error {
 		if err != nil {
 			return err.Error()
 		}
-		if got, want := proxy.Status.NumberReady, len(l.Config.Nodes); int(got) < want {
+		if got, want := proxy.Status.NumberReady, len(l.joined()); int(got) < want {
 			return fmt.Sprintf("kube-proxy is ready on %d of %d nodes", got, want)
 		}
 		dns, err := client.AppsV1().Deployments("kube-system").Get(ctx, "coredns", metav1.GetOptions{})

@@ -32,6 +32,9 @@ type Options struct {
 	AppVersions []string
 	// Progress is told, line by line, what is being done. May be nil.
 	Progress func(line string)
+	// Later is how many nodes, the last ones, are started and do not join: Join has
+	// them join.
+	Later int
 	// Bare leaves out the cluster: nodes with systemd and a container runtime, no kubeadm.
 	Bare bool
 	// Runtime of the nodes: RuntimeContainerd (if empty), RuntimeCRIO, or
@@ -89,6 +92,8 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("%d nodes: a lab has 1 to %d", o.Nodes, maxNodes)
 	case o.ControlPlanes < 1 || o.ControlPlanes > o.Nodes:
 		return o, fmt.Errorf("%d control planes among %d nodes: use 1 to %d", o.ControlPlanes, o.Nodes, o.Nodes)
+	case o.Later < 0 || o.Later > o.Nodes-o.ControlPlanes:
+		return o, fmt.Errorf("%d nodes that join later among %d workers", o.Later, o.Nodes-o.ControlPlanes)
 	case !slices.Contains(components.Versions(), o.Version):
 		return o, fmt.Errorf("version %q of Kubernetes: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
 	}

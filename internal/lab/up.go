@@ -132,6 +132,7 @@ func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) 
 	for _, number := range o.crioNodes() {
 		config.CRIO = append(config.CRIO, nodeName(number))
 	}
+	config.Later = slices.Clone(config.Nodes[o.Nodes-o.Later:])
 	if o.ControlPlanes > 1 {
 		config.Endpoint = gateway + ":6443"
 	}
@@ -270,7 +271,7 @@ func (l *Lab) bringUp(ctx context.Context, o Options, p parts, say func(string, 
 	if err := l.joinAll(ctx, v); err != nil {
 		return err
 	}
-	say("%d nodes joined", o.Nodes-1)
+	say("%d nodes joined", o.Nodes-o.Later-1)
 	if err := l.waitReady(ctx, say); err != nil {
 		return err
 	}

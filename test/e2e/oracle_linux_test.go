@@ -86,6 +86,25 @@ func situations() []situation {
 	}
 }
 
+// joining is the situation of a node that was not there before: a machine joins
+// the cluster, and the next replica lands there (R3.72).
+func joining() situation {
+	return situation{name: "a node that joins runs the moved tag", app: "joined", event: restart.NewNode, registry: restart.Up, policy: corev1.PullIfNotPresent, anywhere: true,
+		change: (*foreseen).move, bring: (*foreseen).join, want: model.OutcomeChanges, after: "b"}
+}
+
+// laterNode of the lab joins when it is asked to.
+const laterNode = "n4"
+
+// join brings a new machine into the cluster; it is the only one with room.
+func (f *foreseen) join(t *testing.T) {
+	t.Helper()
+	f.listen(t, laterNode)
+	must(t, f.s.Lab.Join(t.Context(), laterNode))
+	f.cordon(t, "n3", true)
+	f.oneMore(t)
+}
+
 // inStory is how many of the situations `make test` brings about.
 const inStory = 3
 
@@ -103,9 +122,12 @@ func TestOracle(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("the story plays three of the situations; all of them: make e2e")
 	}
-	s := start(t, "oracle", 3)
+	s := prepared(t, scenario.Options{Name: "oracle", From: from, To: to, Nodes: 4, Later: 1, Stick: "n2"})
+	must(t, s.Components(t.Context()))
+	must(t, s.Up(t.Context()))
 	w := newSite(t, s)
-	for _, c := range situations() {
+	// The last one leaves a cluster with one more node.
+	for _, c := range append(situations(), joining()) {
 		t.Run(c.name, func(t *testing.T) { w.play(t, c) })
 	}
 	text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "kubernetes": from, "situations": w.kept}, "", "  ")

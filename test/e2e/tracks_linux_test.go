@@ -40,6 +40,11 @@ type trackSeen struct {
 	PreloadedBefore bool
 	// LowestReady of three pods with a budget of two, over Samples looks.
 	LowestReady, Samples int
+	// LowestEdge of two static pods while they were given a new build, node by node;
+	// PutBackSeconds from the approval of a build that does not start to the old one
+	// running again.
+	LowestEdge     int
+	PutBackSeconds float64
 	// Seconds from the approval to the last pod, and of the way back.
 	RollSeconds, BackSeconds float64
 }
@@ -68,6 +73,10 @@ func TestTracks(t *testing.T) {
 	step(t, "the approved digest is on the nodes before any pod is touched", w.preloaded)
 	step(t, "the workload is rolled with its budget kept", w.rolled)
 	step(t, "a roll-back goes back, and stays", w.rolledBack)
+	e := &edge{tracked: w}
+	step(t, "a static pod is named by its long tag, node by node", e.adopted)
+	step(t, "an approved build is written by the agents, one node after the other, and nothing else changes", e.written)
+	step(t, "a build that does not start is put back, and the next node is not begun", e.putBack)
 	step(t, "without the registry what runs goes on, and it is said", w.withoutRegistry)
 	w.seen.Date, w.seen.Commit, w.seen.Kubernetes = time.Now().UTC().Format(time.RFC3339), commit(t), from
 	text, err := json.MarshalIndent(w.seen, "", "  ")

@@ -27,7 +27,9 @@ type Config struct {
 	// ControlPlanes are those of Nodes that run the API server.
 	ControlPlanes []string
 	// CRIO are those of Nodes whose container runtime is CRI-O; the others have containerd.
-	CRIO       []string
+	CRIO []string
+	// Later are those of Nodes that have not joined yet.
+	Later      []string
 	Gateway    string   // the switch's address, with prefix length
 	Endpoint   string   // address and port of the API server, as nodes know it
 	Listen     string   // where the machine reaches the API server
