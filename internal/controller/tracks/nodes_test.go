@@ -261,8 +261,8 @@ func TestOneTrackHasTheTurn(t *testing.T) {
 		w.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImageTrackSpec{Repository: w.reg.Ref("shop/app"),
 			Follow: v1alpha1.TrackFollow{Tag: "2.6.2-rev1"}, Mode: v1alpha1.ModeWrite, Targets: []v1alpha1.TrackTarget{{Kind: "StaticPod", Namespace: metav1.NamespaceSystem, Name: "proxy"}}}})
 		w.look(name)
-		w.agents(name, true)
 	}
+	w.agents("one", true) // the other one's images are the same
 	w.look("one")
 	row(t, w.look("two"), "StaticPod/kube-system/proxy", "Waiting")
 	if w.permitted() != "n2" || w.run("n2").Name != "ImageTrack/one" {
