@@ -153,7 +153,7 @@ func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) 
 		if err := cgroups.Create(m.Group); err != nil {
 			return nil, err
 		}
-		disks.Go(func() error { return makeDisk(ctx, m.Disk, o.diskSize(m.Name)) })
+		disks.Go(func() error { return machine.MakeDisk(ctx, m.Disk, o.diskSize(m.Name)) })
 	}
 	return l, disks.Wait()
 }
@@ -196,44 +196,10 @@ func linkPrograms(dir string, p parts) error {
 			return err
 		}
 		for name, from := range files {
-			if err := linkOrCopy(from, filepath.Join(to, name)); err != nil {
+			if err := machine.LinkOrCopy(from, filepath.Join(to, name)); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-func linkOrCopy(from, to string) error {
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	in, err := os.Open(from) // another file system
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	_, err = io.Copy(out, in)
-	return err
-}
-
-func makeDisk(ctx context.Context, path string, size int64) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Truncate(size); err != nil {
-		return err
-	}
-	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", path).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("making a file system in %s: %w: %s", path, err, out)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
 	"github.com/refit-dev/refit/internal/source/track"
 )
@@ -30,7 +31,8 @@ const WriterRole = "refit-image-writer"
 // the one thing that is next.
 func (r *Reconciler) act(ctx context.Context, l *turn) error {
 	var err error
-	if l.pre, err = r.preload(ctx, l.o, l.t, &l.state, l.ws, l.bundles); err != nil {
+	sets := preload.Sets{Client: r.Client, Live: r.Live, WriterRole: WriterRole}
+	if l.pre, err = sets.Preload(ctx, l.o, l.t, &l.state, l.ws, l.bundles); err != nil {
 		return err
 	}
 	if err := r.decide(ctx, l); err != nil {
@@ -216,7 +218,7 @@ func (r *Reconciler) writeProposal(ctx context.Context, l *turn) error {
 			data[strings.ReplaceAll(strings.ToLower(row.Key), "/", ".")+".yaml"] = track.Patch(&l.ws[i].Target, l.state.Approved)
 		}
 	}
-	name := setName(l.o.Name)
+	name := preload.Name(l.o.Name)
 	var have corev1.ConfigMap
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &have)
 	switch {
@@ -231,7 +233,7 @@ func (r *Reconciler) writeProposal(ctx context.Context, l *turn) error {
 	u.SetNamespace(v1alpha1.NodesNamespace)
 	u.SetName(name)
 	u.SetLabels(map[string]string{v1alpha1.LabelTrack: l.o.Name})
-	u.SetOwnerReferences([]metav1.OwnerReference{*parentOf(l.o)})
+	u.SetOwnerReferences([]metav1.OwnerReference{*preload.ParentOf(l.o)})
 	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldOwnerTracks), client.ForceOwnership); err != nil {
 		return fmt.Errorf("write ConfigMap %s/%s: %w", v1alpha1.NodesNamespace, name, err)
 	}

@@ -13,16 +13,12 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/source/track"
 	"github.com/refit-dev/refit/internal/tag"
 )
-
-// held is an image of a bundle that the cluster holds.
-type held struct {
-	bundle, name string
-}
 
 // lookBundles takes the bundles that were approved for a registry: a tag names
 // what the newest of them says. Without a registry, applying a bundle is the
@@ -32,7 +28,7 @@ func (r *Reconciler) lookBundles(ctx context.Context, t track.Track, s track.Sta
 	if err != nil {
 		return seen{}, err
 	}
-	c := catalogue{bundle: map[string]held{}, digests: map[string]string{}, images: map[string]track.Image{}}
+	c := catalogue{bundle: map[string]preload.Held{}, digests: map[string]string{}, images: map[string]track.Image{}}
 	for _, h := range hs { // the newest first
 		c.add(h, t.Repository)
 	}
@@ -45,7 +41,7 @@ func (r *Reconciler) lookBundles(ctx context.Context, t track.Track, s track.Sta
 		}
 		i := c.images[d]
 		i.Tag, i.Long = pointer, c.long(t, pointer)
-		out.endpoint = "bundle " + c.bundle[d].bundle
+		out.endpoint = "bundle " + c.bundle[d].Bundle
 		out.Images = append(out.Images, i)
 	}
 	return out, nil
@@ -54,7 +50,7 @@ func (r *Reconciler) lookBundles(ctx context.Context, t track.Track, s track.Sta
 // catalogue of a repository in bundles.
 type catalogue struct {
 	// bundle and images by digest, digests by tag.
-	bundle  map[string]held
+	bundle  map[string]preload.Held
 	images  map[string]track.Image
 	digests map[string]string
 	listed  []string
@@ -68,7 +64,7 @@ func (c *catalogue) add(h *bundle.Header, repository string) {
 			continue
 		}
 		if _, has := c.bundle[img.Digest]; !has {
-			c.bundle[img.Digest] = held{h.Digest, img.Name}
+			c.bundle[img.Digest] = preload.Held{Bundle: h.Digest, Name: img.Name}
 			c.images[img.Digest] = track.Image{Digest: img.Digest, Same: small(h, img)}
 		}
 		if c.digests[ref.Tag] == "" {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/track"
 	"github.com/refit-dev/refit/internal/tag"
@@ -25,7 +26,7 @@ type seen struct {
 	// earlier are images that run and are behind no followed tag any more.
 	earlier []track.Image
 	// bundle that has the images, by their digest; for source Bundles.
-	bundle map[string]held
+	bundle map[string]preload.Held
 }
 
 // shareFor is how long an answer serves other tracks of the same repository.

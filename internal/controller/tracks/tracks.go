@@ -23,6 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/tracks/onnodes"
+	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/track"
@@ -118,7 +119,7 @@ type turn struct {
 	// status as it will be written.
 	status v1alpha1.ImageTrackStatus
 	// bundles are what lookBundles found.
-	bundles map[string]held
+	bundles map[string]preload.Held
 	// later: nothing can be said before that; again: the registry is asked then.
 	later time.Duration
 	again time.Time

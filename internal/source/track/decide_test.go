@@ -86,9 +86,17 @@ func TestDecide(t *testing.T) {
 			image("b", "2.6.2-rev1-b5.2"), Rebuild, Approved, true, ""},
 		"an approval from before the tag moved is dead": {func() Track { x := rev(); x.Approvals = []Approval{{Digest: d("b"), Serial: 1}}; return x }(),
 			image("b", "2.6.2-rev1-b5.2"), Rebuild, NeedsApproval, false, "approve again"},
-		"backwards, and a person means it": {func() Track { x := rev(); x.Approvals = []Approval{{Digest: d("b"), Serial: 2, AnyOrder: true}}; return x }(),
+		"backwards, and a person means it": {func() Track {
+			x := rev()
+			x.Approvals = []Approval{{Digest: d("b"), Serial: 2, AnyOrder: true}}
+			return x
+		}(),
 			image("b", "2.6.2-rev1-b4.9"), Backwards, Approved, true, ""},
-		"backwards, and a person did not say that it is meant": {func() Track { x := rev(); x.Approvals = []Approval{{Digest: d("b"), Serial: 2, AnyOrder: false}}; return x }(),
+		"backwards, and a person did not say that it is meant": {func() Track {
+			x := rev()
+			x.Approvals = []Approval{{Digest: d("b"), Serial: 2, AnyOrder: false}}
+			return x
+		}(),
 			image("b", "2.6.2-rev1-b4.9"), Backwards, Blocked, false, "--any-order"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,9 @@
 // never more of its pods down than its budgets allow; what belongs to a GitOps
 // tool is proposed, not changed.
 //
+// Size: candidates, roll-out and records are about one Image and one State, and
+// sources may not import each other.
+//
 // Inputs: Track (what a person said), State (what is remembered), Look (what a
 // registry or a bundle answered), what the workloads name and run, now. Outputs:
 // the next State, Candidates with class, decision and why, Rows and Steps.

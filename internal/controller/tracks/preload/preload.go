@@ -1,4 +1,4 @@
-package tracks
+package preload
 
 import (
 	"context"
@@ -21,16 +21,28 @@ import (
 	"github.com/refit-dev/refit/internal/source/track"
 )
 
+// Sets makes and reads the sets of tracks.
+type Sets struct {
+	Client client.Client
+	// Live reads past the cache.
+	Live client.Reader
+	// WriterRole is the role that lets refit make Jobs where the workloads are.
+	WriterRole string
+}
+
+// Held is an image of a bundle that the cluster holds.
+type Held struct{ Bundle, Name string }
+
 // maxNamedNodes that a set names one by one; with more, every node holds it.
 const maxNamedNodes = 200
 
-// setName of the set that a track makes.
-func setName(trackName string) string { return "track-" + trackName }
+// Name of the set that a track makes.
+func Name(trackName string) string { return "track-" + trackName }
 
 // holdNames are the images that the nodes are to hold: the approved one and the
 // one to go back to. Each has its long tag for a name: the tag that pods name is
 // not touched before they are rolled.
-func holdNames(t track.Track, s *track.State, spec *v1alpha1.ImageTrackSpec, in map[string]held) (images []v1alpha1.PinnedImage, fromBundle string) {
+func holdNames(t track.Track, s *track.State, spec *v1alpha1.ImageTrackSpec, in map[string]Held) (images []v1alpha1.PinnedImage, fromBundle string) {
 	if s.Approved == nil {
 		return nil, ""
 	}
@@ -39,7 +51,7 @@ func holdNames(t track.Track, s *track.State, spec *v1alpha1.ImageTrackSpec, in 
 		if !ok {
 			return nil, ""
 		}
-		return []v1alpha1.PinnedImage{{Name: h.name, Digest: s.Approved.Digest}}, h.bundle
+		return []v1alpha1.PinnedImage{{Name: h.Name, Digest: s.Approved.Digest}}, h.Bundle
 	}
 	keep := []*track.Image{s.Approved}
 	if len(s.History) > 0 {
@@ -58,8 +70,8 @@ func holdNames(t track.Track, s *track.State, spec *v1alpha1.ImageTrackSpec, in 
 	return images, ""
 }
 
-// preload makes the set, and says how far the nodes are with the approved image.
-func (r *Reconciler) preload(ctx context.Context, o *v1alpha1.ImageTrack, t track.Track, s *track.State, ws []*targets.Workload, in map[string]held) (track.Preload, error) {
+// Preload makes the set, and says how far the nodes are with the approved image.
+func (r *Sets) Preload(ctx context.Context, o *v1alpha1.ImageTrack, t track.Track, s *track.State, ws []*targets.Workload, in map[string]Held) (track.Preload, error) {
 	p := track.Preload{Wanted: (o.Spec.Preload == nil || *o.Spec.Preload) && s.Approved != nil}
 	if !p.Wanted {
 		return p, r.dropSet(ctx, o)
@@ -85,7 +97,7 @@ func (r *Reconciler) preload(ctx context.Context, o *v1alpha1.ImageTrack, t trac
 }
 
 // bring makes the set, and has kubelets fetch what needs credentials.
-func (r *Reconciler) bring(ctx context.Context, o *v1alpha1.ImageTrack, want v1alpha1.PinnedImageSetSpec, nodes []string, pods []corev1.Pod, digest string, p track.Preload) (track.Preload, error) {
+func (r *Sets) bring(ctx context.Context, o *v1alpha1.ImageTrack, want v1alpha1.PinnedImageSetSpec, nodes []string, pods []corev1.Pod, digest string, p track.Preload) (track.Preload, error) {
 	place, secret := fetching.PlaceOf(o, pods)
 	want.ByKubelet = want.FromRegistry && secret
 	if err := r.writeSet(ctx, o, &want); err != nil {
@@ -107,7 +119,7 @@ func podsOf(ws []*targets.Workload) (out []corev1.Pod) {
 
 // fetch has the kubelets of the nodes that lack images fetch them with the
 // credentials of a place. A frozen track fetches nothing.
-func (r *Reconciler) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place fetching.Place, images []v1alpha1.PinnedImage, nodes []string, digest string, p track.Preload) (track.Preload, error) {
+func (r *Sets) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place fetching.Place, images []v1alpha1.PinnedImage, nodes []string, digest string, p track.Preload) (track.Preload, error) {
 	if o.Spec.Freeze {
 		return p, nil
 	}
@@ -131,7 +143,7 @@ func (r *Reconciler) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place fe
 			lack = append(lack, nu)
 		}
 	}
-	j := fetching.Jobs{Client: r.Client, Live: r.Live, WriterRole: WriterRole}
+	j := fetching.Jobs{Client: r.Client, Live: r.Live, WriterRole: r.WriterRole}
 	why, err := j.Bring(ctx, o, place, wanted, lack)
 	if why != "" {
 		p.Why = why
@@ -155,7 +167,7 @@ func nodesOf(ws []*targets.Workload) []string {
 }
 
 // selectorOf names nodes by their label; nil is all of them.
-func (r *Reconciler) selectorOf(ctx context.Context, nodes []string) *metav1.LabelSelector {
+func (r *Sets) selectorOf(ctx context.Context, nodes []string) *metav1.LabelSelector {
 	if len(nodes) > maxNamedNodes {
 		return nil
 	}
@@ -171,11 +183,11 @@ func (r *Reconciler) selectorOf(ctx context.Context, nodes []string) *metav1.Lab
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: values}}}
 }
 
-func (r *Reconciler) writeSet(ctx context.Context, o *v1alpha1.ImageTrack, want *v1alpha1.PinnedImageSetSpec) error {
+func (r *Sets) writeSet(ctx context.Context, o *v1alpha1.ImageTrack, want *v1alpha1.PinnedImageSetSpec) error {
 	var have v1alpha1.PinnedImageSet
-	err := r.Live.Get(ctx, client.ObjectKey{Name: setName(o.Name)}, &have)
+	err := r.Live.Get(ctx, client.ObjectKey{Name: Name(o.Name)}, &have)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read PinnedImageSet %s: %w", setName(o.Name), err)
+		return fmt.Errorf("read PinnedImageSet %s: %w", Name(o.Name), err)
 	}
 	if err == nil && have.Labels[v1alpha1.LabelTrack] != o.Name {
 		return fmt.Errorf("there is a PinnedImageSet %s that this track did not make: rename it, or set spec.preload to false", have.Name)
@@ -183,18 +195,19 @@ func (r *Reconciler) writeSet(ctx context.Context, o *v1alpha1.ImageTrack, want 
 	if err == nil && equality.Semantic.DeepEqual(have.Spec, *want) {
 		return nil
 	}
-	return ssa.Spec(ctx, r.Client, v1alpha1.FieldOwnerTracks, ssa.Object{Kind: "PinnedImageSet", Name: setName(o.Name), Parent: parentOf(o),
+	return ssa.Spec(ctx, r.Client, v1alpha1.FieldOwnerTracks, ssa.Object{Kind: "PinnedImageSet", Name: Name(o.Name), Parent: ParentOf(o),
 		Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerTracks, v1alpha1.LabelTrack: o.Name}}, want)
 }
 
-func parentOf(o *v1alpha1.ImageTrack) *metav1.OwnerReference {
+// ParentOf what a track makes: it goes with the track.
+func ParentOf(o *v1alpha1.ImageTrack) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ImageTrack", Name: o.Name, UID: o.UID}
 }
 
 // dropSet deletes the track's own set.
-func (r *Reconciler) dropSet(ctx context.Context, o *v1alpha1.ImageTrack) error {
+func (r *Sets) dropSet(ctx context.Context, o *v1alpha1.ImageTrack) error {
 	var have v1alpha1.PinnedImageSet
-	err := r.Live.Get(ctx, client.ObjectKey{Name: setName(o.Name)}, &have)
+	err := r.Live.Get(ctx, client.ObjectKey{Name: Name(o.Name)}, &have)
 	if err != nil || have.Labels[v1alpha1.LabelTrack] != o.Name {
 		return client.IgnoreNotFound(err)
 	}
@@ -203,7 +216,7 @@ func (r *Reconciler) dropSet(ctx context.Context, o *v1alpha1.ImageTrack) error 
 
 // held counts the nodes that hold and pin all they were told to, a digest among
 // it, as their agents say. A count about an older list is no answer.
-func (r *Reconciler) held(ctx context.Context, nodes []string, digest string, p track.Preload) (track.Preload, error) {
+func (r *Sets) held(ctx context.Context, nodes []string, digest string, p track.Preload) (track.Preload, error) {
 	lists := map[string]*model.HoldList{}
 	for _, node := range nodes {
 		var nu v1alpha1.NodeUpdate
@@ -257,7 +270,7 @@ func complaint(nu *v1alpha1.NodeUpdate) string {
 	return ""
 }
 
-func (r *Reconciler) holdList(ctx context.Context, name string, known map[string]*model.HoldList) (*model.HoldList, error) {
+func (r *Sets) holdList(ctx context.Context, name string, known map[string]*model.HoldList) (*model.HoldList, error) {
 	if l, ok := known[name]; ok || name == "" {
 		return l, nil
 	}
