@@ -55,13 +55,8 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		time.AfterFunc(a.unwanted.Grace, func() { kick(a.kickHold) }) // then it is over
 		return true
 	}
-	var verdicts []model.Verdict
 	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w), busy: a.runner.Busy()}
-	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
-		verdicts, src.closed = vs, true
-	} else if vs := a.checkFetch(ctx, w); len(vs) > 0 {
-		verdicts, src.full = vs, true
-	}
+	verdicts := a.asks(ctx, w, &src)
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
 		a.update(func(s *state) {
 			if a.want.Spec.Hold == w.Spec.Hold {
@@ -102,6 +97,17 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	})
 	a.measure(ctx, w)
 	return len(r.Failed) == 0
+}
+
+// asks whether there is room, and closes the source if there is none.
+func (a *Agent) asks(ctx context.Context, w *told.Want, src *source) []model.Verdict {
+	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
+		src.closed = true
+		return vs
+	}
+	vs := a.checkFetch(ctx, w)
+	src.full = len(vs) > 0
+	return vs
 }
 
 // recheck looks, once for a failure, whether the blobs of images that could not

@@ -144,9 +144,9 @@ func (e *edge) written(t *testing.T) {
 	m := scenario.WatchWorkload(ctx, e.s.Client, tracksNamespace, map[string]string{"app": edgeName})
 	e.runs(t, both(e.long("-b5.2", e.second)))
 	st := e.waits(t, v1alpha1.ReasonAsExpected)
-	samples := 0
-	if e.seen.LowestEdge, samples = m.Lowest(); e.seen.LowestEdge < 1 || samples == 0 {
-		t.Errorf("of two static pods %d were ready (%d looks)", e.seen.LowestEdge, samples)
+	lowest, samples := m.Lowest()
+	if e.seen.LowestEdge = lowest; lowest < 1 || samples == 0 {
+		t.Errorf("of two static pods %d were ready (%d looks)", lowest, samples)
 	}
 	for _, node := range []string{"n2", "n3"} {
 		if got, want := e.read(t, node), e.manifest(e.long("-b5.2", e.second)); got != want {

@@ -175,12 +175,12 @@ func (n *Nodes) report(ctx context.Context, r Roll, w *targets.Workload, node st
 func (n *Nodes) health(ctx context.Context, np *track.NodePod) error {
 	var node corev1.Node
 	err := n.Client.Get(ctx, client.ObjectKey{Name: np.Node}, &node)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read node %s: %w", np.Node, err)
-	}
-	if err != nil {
+	if apierrors.IsNotFound(err) {
 		np.Sick = "there is no such node"
 		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read node %s: %w", np.Node, err)
 	}
 	np.ControlPlane = read.ControlPlane(&node)
 	if ready, _ := read.Ready(&node); !ready {
