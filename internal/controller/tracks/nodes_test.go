@@ -74,10 +74,11 @@ func (w *world) works(name string) {
 // permitted are the nodes that were permitted something and have not ended it.
 func (w *world) permitted() string {
 	var out []string
-	for _, n := range []string{"n1", "n2", "n3"} {
-		nu := w.node(n)
-		if r, s := nu.Spec.Run, nu.Status.Run; r != nil && (s == nil || s.UID != r.UID || s.Attempt != r.Attempt || s.State == v1alpha1.RunRunning) {
-			out = append(out, n)
+	var l v1alpha1.NodeUpdateList
+	w.must(w.admin.List(context.Background(), &l, client.InNamespace(v1alpha1.NodesNamespace)))
+	for i := range l.Items {
+		if r, s := l.Items[i].Spec.Run, l.Items[i].Status.Run; r != nil && (s == nil || s.UID != r.UID || s.Attempt != r.Attempt || s.State == v1alpha1.RunRunning) {
+			out = append(out, l.Items[i].Name)
 		}
 	}
 	return strings.Join(out, " ")
