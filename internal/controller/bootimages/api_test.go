@@ -155,6 +155,7 @@ func TestBootImages(t *testing.T) {
 		{"OpenShift's machine sets are written in place", testOpenShift},
 		{"a node class drifts unless it is held", testKarpenter},
 		{"rows of users", testRows},
+		{"the vendor's own image of another release is stock", testStock},
 		{"a file is named when it was uploaded", testUploads},
 		{"the region is that of the infrastructure", testRegion},
 		{"a node class is of the nodes' region", testRegionOfNodes},

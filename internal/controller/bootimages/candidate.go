@@ -232,20 +232,38 @@ func (c *candidate) recognise(w *world) {
 	if c.holder.Row == nil || len(c.ref.Attributes) == 0 {
 		return
 	}
-	for _, name := range c.policy.Spec.Streams {
-		if s := w.streams[name]; s != nil && c.recognisedBy(s) {
-			return
-		}
+	if !c.anyStream(w, c.recognisedBy) && !c.remembered() {
+		c.anyStream(w, c.stock)
 	}
+}
+
+// anyStream of the policy of which something is true.
+func (c *candidate) anyStream(w *world, is func(*bootstreams.Stream) bool) bool {
+	return slices.ContainsFunc(c.policy.Spec.Streams, func(name string) bool {
+		s := w.streams[name]
+		return s != nil && is(s)
+	})
+}
+
+// remembered: refit wrote it.
+func (c *candidate) remembered() bool {
 	if c.source == nil {
-		return
+		return false
 	}
 	for _, h := range slices.Backward(c.source.Status.History) {
 		if h.To == c.ref.Text {
 			c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, h.OS, h.Release
-			return
+			return true
 		}
 	}
+	return false
+}
+
+// stock: it is the vendor's own, of a release whose stream is not here.
+func (c *candidate) stock(s *bootstreams.Stream) (ok bool) {
+	c.in.Current.OS, ok = c.asker.Stock(s)
+	c.in.Recognised = ok
+	return ok
 }
 
 func (c *candidate) recognisedBy(s *bootstreams.Stream) bool {

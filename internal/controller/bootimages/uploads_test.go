@@ -134,3 +134,29 @@ spec: {amiSelectorTerms: [{id: ami-135}], role: r}`[1:])
 	s.expect("the nodes' region", says(s.source("ec2nodeclass.karpenter.regional").Status.Conditions, v1alpha1.ConditionReady), "True AsExpected", "ami-136")
 	s.end("rn")
 }
+
+// R1.26: a machine set of an old cluster, whose image is of no stream that is kept
+// but of the vendor's project, is refreshed; one that is newer is left alone.
+func testStock(s *site) {
+	s.namespace("st")
+	s.make(`
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: st-1.36}
+spec:
+  release: 1.36.3
+  inline: '{"architectures":{"x86_64":{"images":{"gcp":{"release":"9.6.20251023-0","project":"rhcos-cloud","name":"rhcos-9-6-20251023-0-gcp-x86-64"}}}}}'`[1:])
+	set := func(name, image string) {
+		s.make("apiVersion: machine.openshift.io/v1beta1\nkind: MachineSet\nmetadata: {name: " + name + ", namespace: st}\nspec: {template: {spec: {providerSpec: {value: {kind: GCPMachineProviderSpec, region: r9, disks: [{boot: true, image: " + image + "}]}}}}}")
+	}
+	set("old", "projects/rhcos-cloud/global/images/rhcos-418-94-202501221327-0-gcp-x86-64")
+	set("newer", "projects/rhcos-cloud/global/images/rhcos-9-8-20260501-0-gcp-x86-64")
+	set("own", "projects/mine/global/images/rhcos-418-94-202501221327-0-gcp-x86-64")
+	s.make(strings.Replace(policyOf("st", "st", "machine.openshift.io", "MachineSet", "NewMachinesOnly", ""), "[v1.34, v1.35, v1.36]", "[st-1.36]", 1))
+	s.look()
+	for name, want := range map[string]string{"old": "True AsExpected", "newer": "False BootImageNewer", "own": "False BootImageCustom"} {
+		s.expect(name, says(s.source("machineset.machine.st."+name).Status.Conditions, v1alpha1.ConditionReady), want)
+	}
+	s.expect("written", without(s.t, s.get("machine.openshift.io/v1beta1", "MachineSet", "st", "old")), "rhcos-9-6-20251023-0-gcp-x86-64")
+	s.end("st")
+}

@@ -142,3 +142,9 @@ func (a Asker) Recognise(s *bootstreams.Stream) (bootstream.Image, bool) {
 	}
 	return i, true
 }
+
+// Stock is the version of an image that is the vendor's own and that the stream
+// does not list.
+func (a Asker) Stock(s *bootstreams.Stream) (version string, ok bool) {
+	return s.Data.Stock(a.platform(), a.Ref.Attributes)
+}
