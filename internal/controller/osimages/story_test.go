@@ -215,6 +215,14 @@ func TestGarbage(t *testing.T) {
 			w.report("n1", map[string]string{"os/rollback": d})
 		}
 	}
+	// A node that has not said what it has keeps everything.
+	silent := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, Spec: v1alpha1.NodeUpdateSpec{Config: "config-x"}}
+	w.must(w.r.Client.Create(context.Background(), silent))
+	w.work()
+	if n := len(w.all()); n != 3 {
+		t.Errorf("%d builds are left while a node is silent", n)
+	}
+	w.must(w.r.Client.Delete(context.Background(), silent))
 	w.work()
 	there := map[string]bool{}
 	for _, b := range w.all() {

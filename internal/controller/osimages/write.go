@@ -257,7 +257,7 @@ func (r *Reconciler) sweepBuilds(ctx context.Context, w *world, o *v1alpha1.OSIm
 		return nil // nodes need not be asked
 	}
 	used, err := r.used(ctx)
-	if err != nil {
+	if err != nil || used == nil {
 		return err
 	}
 	var errs []error
@@ -268,23 +268,16 @@ func (r *Reconciler) sweepBuilds(ctx context.Context, w *world, o *v1alpha1.OSIm
 }
 
 // used are the digests that nodes have, want, or would go back to: all that they
-// report of their OS, and all that they are told.
+// report of their OS, and all that they are told. It is nil if a node that is told
+// something has not said what it has: then nothing is deleted.
 func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
 	var updates v1alpha1.NodeUpdateList
 	if err := r.Live.List(ctx, &updates, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return nil, err
 	}
-	used := map[string]bool{}
-	for i := range updates.Items {
-		o := updates.Items[i].Status.Observed
-		if o == nil {
-			continue
-		}
-		for field, value := range o.Fields {
-			if strings.HasPrefix(field, "os/") {
-				used[value] = true
-			}
-		}
+	used := reported(updates.Items)
+	if used == nil {
+		return nil, nil
 	}
 	var contents v1alpha1.ContentList
 	if err := r.Live.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
@@ -300,6 +293,26 @@ func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
 		}
 	}
 	return used, nil
+}
+
+// reported are all that nodes say of their OS; nil if one does not say.
+func reported(updates []v1alpha1.NodeUpdate) map[string]bool {
+	used := map[string]bool{}
+	for i := range updates {
+		o := updates[i].Status.Observed
+		if o == nil && updates[i].Spec.Config != "" {
+			return nil
+		}
+		if o == nil {
+			continue
+		}
+		for field, value := range o.Fields {
+			if strings.HasPrefix(field, "os/") {
+				used[value] = true
+			}
+		}
+	}
+	return used
 }
 
 // discard deletes a build's image, then the build. A registry that lets nothing be
