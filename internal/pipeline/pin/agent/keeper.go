@@ -282,15 +282,24 @@ func (k *Keeper) save() error {
 // some hundred milliseconds later.
 const readBackTries = 20
 
+// preparedTries are those of a runtime that has to read its configuration first:
+// on a busy node that takes seconds, and to be told too early that pins are
+// ignored would stop an update.
+const preparedTries = 300
+
 func (k *Keeper) readBack(ctx context.Context, want []model.HeldImage, r Result) (Result, error) {
-	for try := range readBackTries {
+	tries := readBackTries
+	if _, ok := k.runtime.(Preparer); ok {
+		tries = preparedTries
+	}
+	for try := range tries {
 		have, err := k.runtime.Present(ctx)
 		if err != nil {
 			return r, err
 		}
 		d := pin.Decide(want, have, k.own)
 		r.Held, r.Pinned, r.Fetched = d.Held, d.Pinned, d.Fetched
-		if len(d.Load)-r.Waiting-len(r.Failed) <= 0 && len(d.Pin) == 0 || try == readBackTries-1 {
+		if len(d.Load)-r.Waiting-len(r.Failed) <= 0 && len(d.Pin) == 0 || try == tries-1 {
 			break
 		}
 		select {

@@ -11,7 +11,24 @@ import (
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
+
+// slow is one that has read its configuration only when it was asked some times.
+type slow struct {
+	*listed
+	asked int
+}
+
+func (s *slow) Present(ctx context.Context) ([]pin.Present, error) {
+	all, err := s.listed.Present(ctx)
+	if s.asked++; s.asked < 40 {
+		for i := range all {
+			all[i].Pinned = false
+		}
+	}
+	return all, err
+}
 
 // listed is a runtime in memory whose pins are one list in its configuration, and
 // that loads only what it was prepared for.
@@ -98,6 +115,12 @@ func TestARuntimeIsPrepared(t *testing.T) {
 		clear(rt.pins)
 		if r := pass(t, k, shelf{"a:1"}, "a:1"); !r.Complete() || rt.loads != 1 {
 			t.Fatalf("%+v, %d loads", r, rt.loads)
+		}
+	})
+	t.Run("one that takes seconds to read its configuration does not ignore pins", func(t *testing.T) {
+		rt := &slow{listed: newListed()}
+		if r := pass(t, keeper(t, rt, t.TempDir()), shelf{"a:1"}, "a:1"); !r.Complete() {
+			t.Fatalf("%+v", r)
 		}
 	})
 	t.Run("what left the list is let go", func(t *testing.T) {
