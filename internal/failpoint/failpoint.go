@@ -48,6 +48,11 @@ const (
 	StaticPodWritten = "staticpod.written" // the new manifest is written, the kubelet has not run it
 	StaticPodGivenUp = "staticpod.givenup" // it is on disk that the old manifest goes back
 	StaticPodBack    = "staticpod.back"    // the old manifest is back, the kubelet has not run it
+	OSImported       = "os.imported"       // an OS image is on the host, no deployment of it
+	OSDiscarded      = "os.discarded"      // what was staged is dropped, the image is not staged
+	OSStaged         = "os.staged"         // an OS image is staged, which is not on disk
+	OSLinked         = "os.linked"         // the new extension is linked, the old one is merged
+	OSNoted          = "os.noted"          // the boot that is to end is on disk, the host does not restart
 	StatusApply      = "agent.status"      // before a status is written
 	RunReported      = "agent.runreported" // after a status with a finished run
 )
@@ -59,7 +64,9 @@ func Names() []string {
 		LoadContent, LoadUnpack, LoadDone, PinLabel, PinRecord, JournalRun, StepBefore, StepAfter,
 		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeadmUnmarked, KubeletReplaced, KubeletRestarted, KubeletRestored,
 		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed, RebootNoted,
-		StaticPodKept, StaticPodWritten, StaticPodGivenUp, StaticPodBack, StatusApply, RunReported,
+		StaticPodKept, StaticPodWritten, StaticPodGivenUp, StaticPodBack,
+		OSImported, OSDiscarded, OSStaged, OSLinked, OSNoted,
+		StatusApply, RunReported,
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubelet"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeletconfig"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/osimage"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/programs"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/reboot"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
@@ -51,7 +52,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
-	list, fields := nodeUpdaters(host)
+	list, fields := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images")}, conf.Path("os.json"))
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
@@ -84,13 +85,14 @@ func takeAway(socket string, log *slog.Logger) {
 // nodeUpdaters is what this agent can change on its node, and who sees the
 // fields that it reports. An updater is one package, one line here, and a pass of
 // updatertest.
-func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
+func nodeUpdaters(h *nodeHost, oh osHost, record string) (list []updaters.Updater, fields []fielder) {
 	runtime := runtimePart(h)
 	f := files.New(h, "")
 	p := programs.New(runtime)
 	s := sandbox.New(runtime, "")
 	k := kubeletconfig.New(kubeletPart(h), "")
 	c := certificates.New(h)
+	o := osimage.New(oh, record)
 	list = []updaters.Updater{
 		kubeadm.New(h),
 		kubelet.New(h),
@@ -99,11 +101,12 @@ func nodeUpdaters(h *nodeHost) (list []updaters.Updater, fields []fielder) {
 		k,
 		f,
 		c,
+		o,
 		reboot.New(h),
 		settle.New(h),
 		staticpod.New(h, ""),
 	}
-	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(externalFields),
+	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 			return p.Fields(ctx, asked.Payloads, asked.Find)
 		})}

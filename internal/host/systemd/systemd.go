@@ -175,3 +175,13 @@ func (m *Manager) Runs(ctx context.Context, unit string) (bool, error) {
 	s, err := m.Active(ctx, unit)
 	return strings.HasPrefix(s, "activ") || s == "deactivating" || s == "reloading", err
 }
+
+// UserSpace is when systemd began to start this user space: another time after a
+// restart of the machine, and after one of user space alone.
+func (m *Manager) UserSpace() (string, error) {
+	v, err := m.conn.GetManagerProperty("UserspaceTimestampMonotonic")
+	if err != nil {
+		return "", fmt.Errorf("start of user space: %w", err)
+	}
+	return v, nil
+}

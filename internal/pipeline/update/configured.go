@@ -48,8 +48,12 @@ func configured(q Question, id string, mine []model.Change, deadline int32) Clai
 const deadlineReboot = 1800
 
 // rebootsFor reports whether files of a configuration are read at boot only. Any
-// other updater that needs a reboot sees to it itself.
+// other updater that needs a reboot sees to it itself, and one after all files were
+// written is enough.
 func rebootsFor(steps []model.Step) bool {
+	if slices.ContainsFunc(steps, restartsForOS) {
+		return false
+	}
 	for _, s := range steps {
 		if s.Updater == "files" && s.Disruption == model.DisruptionReboot {
 			return true

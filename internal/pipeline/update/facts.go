@@ -116,4 +116,5 @@ const (
 	reasonNoUpdater        = "NoUpdater"
 	reasonNodeNotFound     = "NodeNotFound"
 	reasonConfigWaiting    = "ConfigWaiting"
+	reasonOSUnsupported    = "OSUnsupported"
 )

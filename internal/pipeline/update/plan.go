@@ -119,12 +119,14 @@ func (p *planner) add(n Node) {
 // one plans a node, nil if it is left as it is.
 func (p *planner) one(n Node) *model.NodePlan {
 	q := Question{Input: p.in, Node: n, Current: current(n), Desired: desired(p.in, n)}
+	stays := withoutOS(n, q.Desired)
 	ds := Differences(q.Current, q.Desired)
 	pool, ok := p.poolOf(n, len(ds) > 0)
 	if !ok {
 		return nil
 	}
 	p.out.Verdicts = append(p.out.Verdicts, unseen(n)...)
+	p.out.Warnings = append(p.out.Warnings, stays...)
 	if len(ds) == 0 {
 		return nil
 	}

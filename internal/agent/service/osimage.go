@@ -1,0 +1,138 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/host/osimage/detect"
+	"github.com/refit-dev/refit/internal/host/osimage/flatten"
+	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/oci"
+	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+)
+
+// exporter writes an image that the node's runtime has into a folder.
+type exporter interface {
+	Export(ctx context.Context, digest, dir string) (manifest string, err error)
+}
+
+// exporterOf is nil for a runtime that exports none.
+func exporterOf(rt pin.NodeRuntime) exporter {
+	e, _ := rt.(exporter)
+	return e
+}
+
+// osHost is the node as the updater of the OS sees it.
+type osHost struct {
+	*nodeHost
+	// images is nil for a runtime that exports none.
+	images exporter
+	// dir is where images lie while they are staged.
+	dir string
+}
+
+// Driver finds out how this node's OS is moved.
+func (h osHost) Driver(ctx context.Context) (osimage.Driver, error) {
+	return detect.Find(ctx, osimage.Host{Runner: osimage.Command{}}, detect.Openers{
+		Whole: func(ctx context.Context, s osimage.Source) (io.ReadCloser, error) {
+			return h.tree(ctx, s, flatten.Whole)
+		},
+		Extension: func(ctx context.Context, s osimage.Source) (io.ReadCloser, error) {
+			return h.tree(ctx, s, flatten.Extension)
+		},
+	})
+}
+
+// Image takes the node's own copy, which a bundle or the preloading brought, and names
+// the registry only if there is none.
+func (h osHost) Image(ctx context.Context, image string) (osimage.Source, []string, error) {
+	_, digest, ok := strings.Cut(image, "@sha256:")
+	if !ok {
+		return osimage.Source{}, nil, fmt.Errorf("image %q is not named by its digest", image)
+	}
+	if h.images != nil {
+		dir, err := h.room(digest)
+		if err != nil {
+			return osimage.Source{}, nil, err
+		}
+		manifest, err := h.images.Export(ctx, "sha256:"+digest, dir)
+		if err == nil {
+			return osimage.Source{Transport: osimage.Layout, Location: dir}, []string{manifest}, nil
+		}
+		if !errors.Is(err, containerd.ErrNoImage) {
+			return osimage.Source{}, nil, err
+		}
+	}
+	s := osimage.Source{Transport: osimage.Registry, Location: image}
+	root, err := open(ctx, s)
+	if err != nil {
+		return s, nil, fmt.Errorf("the image is not on this node, and its registry does not give it: %w", err)
+	}
+	same, err := flatten.Digests(ctx, root, platform())
+	return s, same, err
+}
+
+// room is the folder for an image; those of others are let go.
+func (h osHost) room(digest string) (string, error) {
+	if err := os.MkdirAll(h.dir, 0o700); err != nil {
+		return "", fmt.Errorf("room for OS images: %w", err)
+	}
+	all, err := os.ReadDir(h.dir)
+	if err != nil {
+		return "", fmt.Errorf("room for OS images: %w", err)
+	}
+	for _, e := range all {
+		if e.Name() != digest {
+			if err := os.RemoveAll(filepath.Join(h.dir, e.Name())); err != nil {
+				return "", fmt.Errorf("room for OS images: %w", err)
+			}
+		}
+	}
+	return filepath.Join(h.dir, digest), nil
+}
+
+func platform() string { return "linux/" + runtime.GOARCH }
+
+func open(ctx context.Context, s osimage.Source) (oci.Root, error) {
+	if s.Transport == osimage.Layout {
+		return oci.OpenOnly(s.Location)
+	}
+	r, err := oci.NewRegistries()
+	if err != nil {
+		return oci.Root{}, err
+	}
+	return r.Open(ctx, s.Location)
+}
+
+func (h osHost) tree(ctx context.Context, s osimage.Source, form flatten.Form) (io.ReadCloser, error) {
+	root, err := open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return flatten.Tree(ctx, root, platform(), form)
+}
+
+// Boot is another one after a restart of the machine, and of user space alone.
+func (h osHost) Boot() (string, error) {
+	id, err := h.BootID()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = h.unit(ctx, func(m *systemd.Manager) error {
+		since, err := m.UserSpace()
+		id += " " + since
+		return err
+	})
+	return id, err
+}

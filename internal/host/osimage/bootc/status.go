@@ -1,0 +1,114 @@
+package bootc
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Host is the document of `bootc status`, of format v1 (0 is the same). Only what is
+// read is here; what a newer version adds is ignored, and everything may be null.
+type Host struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Spec       struct {
+		Image *ImageReference `json:"image"`
+		// BootOrder is default or rollback.
+		BootOrder string `json:"bootOrder"`
+	} `json:"spec"`
+	Status struct {
+		Staged           *Entry  `json:"staged"`
+		Booted           *Entry  `json:"booted"`
+		Rollback         *Entry  `json:"rollback"`
+		OtherDeployments []Entry `json:"otherDeployments"`
+		RollbackQueued   bool    `json:"rollbackQueued"`
+		// Type is bootcHost, null unless booted from a container image.
+		Type       *string     `json:"type"`
+		UsrOverlay *UsrOverlay `json:"usrOverlay"`
+		ReadOnly   bool        `json:"readOnly"`
+	} `json:"status"`
+}
+
+// Entry is one deployment.
+type Entry struct {
+	Image             *ImageStatus `json:"image"`
+	CachedUpdate      *ImageStatus `json:"cachedUpdate"`
+	Incompatible      bool         `json:"incompatible"`
+	Pinned            bool         `json:"pinned"`
+	SoftRebootCapable bool         `json:"softRebootCapable"`
+	DownloadOnly      bool         `json:"downloadOnly"`
+	Store             *string      `json:"store"`
+	OSTree            *struct {
+		Checksum     string `json:"checksum"`
+		DeploySerial int    `json:"deploySerial"`
+		Stateroot    string `json:"stateroot"`
+	} `json:"ostree"`
+	Composefs *struct {
+		Verity string `json:"verity"`
+	} `json:"composefs"`
+}
+
+// ImageStatus is an image that a deployment is from, or could be updated to.
+type ImageStatus struct {
+	Image        ImageReference `json:"image"`
+	Version      *string        `json:"version"`
+	Timestamp    *time.Time     `json:"timestamp"`
+	ImageDigest  string         `json:"imageDigest"`
+	Architecture string         `json:"architecture"`
+}
+
+// ImageReference is where an image comes from.
+type ImageReference struct {
+	Image     string     `json:"image"`
+	Transport string     `json:"transport"`
+	Signature *Signature `json:"signature"`
+}
+
+// Signature is how an image is verified: a word, or an object with one.
+type Signature struct {
+	// Kind is containerPolicy, insecure or ostreeRemote; Remote goes with the last.
+	Kind, Remote string
+}
+
+// UnmarshalJSON reads both forms.
+func (s *Signature) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, &s.Kind) == nil {
+		return nil
+	}
+	var object map[string]string
+	if err := json.Unmarshal(b, &object); err != nil {
+		return fmt.Errorf("signature: %w", err)
+	}
+	for kind, remote := range object {
+		s.Kind, s.Remote = kind, remote
+	}
+	return nil
+}
+
+// UsrOverlay is a layer over /usr, until the next boot or for good.
+type UsrOverlay struct {
+	AccessMode  string `json:"accessMode"`
+	Persistence string `json:"persistence"`
+}
+
+// Parse reads a status document.
+func Parse(b []byte) (*Host, error) {
+	h := &Host{}
+	if err := json.Unmarshal(b, h); err != nil {
+		return nil, fmt.Errorf("answer of bootc status: %w", err)
+	}
+	if h.Kind != "BootcHost" {
+		return nil, fmt.Errorf("answer of bootc status: kind %q, not BootcHost", h.Kind)
+	}
+	return h, nil
+}
+
+// Known reports whether the document says anything: all null is "unknown", never
+// "not bootc".
+func (h *Host) Known() bool { return h.Status.Booted != nil }
+
+// Manages reports whether bootc moves this host: it was booted from an image, and
+// nothing was layered on it.
+func (h *Host) Manages() bool {
+	return h.Known() && h.Status.Booted.Image != nil && !h.Status.Booted.Incompatible
+}

@@ -1,0 +1,243 @@
+// Package flatten turns a container image into the tree that libostree deploys: the
+// layers laid over each other, /etc as the default in /usr/etc, nothing below the
+// folders that belong to the machine.
+//
+// Promise: every blob is compared with its digest while it is read. Files come out
+// lower layers first, so that a hard link follows what it links to; nothing is kept
+// but names. An image without exactly one kernel is refused: no node could boot it.
+//
+// Input: oci.Root. Output: a tar. Callers: the drivers ostree and sysext.
+package flatten
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"sort"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/refit-dev/refit/internal/oci"
+)
+
+// Form is what the tree is for.
+type Form int
+
+// Forms of a tree.
+const (
+	// Whole is an OS that boots.
+	Whole Form = iota
+	// Extension is laid over /usr and /opt of another OS; all else is left out.
+	Extension
+)
+
+// Tree opens an image for a platform, for example linux/amd64.
+func Tree(ctx context.Context, root oci.Root, platform string, form Form) (io.ReadCloser, error) {
+	m, err := manifest(ctx, root, platform)
+	if err != nil {
+		return nil, err
+	}
+	f := &flat{ctx: ctx, store: root.Store, layers: m.Layers, form: form}
+	if err := f.choose(); err != nil {
+		return nil, fmt.Errorf("image %s: %w", root.Desc.Digest, err)
+	}
+	if err := f.bootable(); err != nil {
+		return nil, fmt.Errorf("image %s: %w", root.Desc.Digest, err)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(f.write(tar.NewWriter(w))) }()
+	return r, nil
+}
+
+// Digests are those under which an image may be known: its own, and that of the
+// manifest for a platform.
+func Digests(ctx context.Context, root oci.Root, platform string) ([]string, error) {
+	out := []string{root.Desc.Digest.String()}
+	d, err := choose(ctx, root, platform)
+	if err == nil && d.Digest != root.Desc.Digest {
+		out = append(out, d.Digest.String())
+	}
+	return out, err
+}
+
+// choose finds the manifest for a platform.
+func choose(ctx context.Context, root oci.Root, platform string) (ocispec.Descriptor, error) {
+	b, err := oci.Fetch(ctx, root.Store, root.Desc)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	var idx ocispec.Index
+	if err := json.Unmarshal(b, &idx); err != nil {
+		return ocispec.Descriptor{}, fmt.Errorf("image %s: %w", root.Desc.Digest, err)
+	}
+	if len(idx.Manifests) == 0 {
+		return root.Desc, nil
+	}
+	for _, d := range idx.Manifests {
+		if d.Platform != nil && d.Platform.OS+"/"+d.Platform.Architecture == platform {
+			return d, nil
+		}
+	}
+	return ocispec.Descriptor{}, fmt.Errorf("image %s has nothing for %s", root.Desc.Digest, platform)
+}
+
+func manifest(ctx context.Context, root oci.Root, platform string) (*ocispec.Manifest, error) {
+	d, err := choose(ctx, root, platform)
+	if err != nil {
+		return nil, err
+	}
+	b, err := oci.Fetch(ctx, root.Store, d)
+	if err != nil {
+		return nil, err
+	}
+	m := &ocispec.Manifest{}
+	if err := json.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("image %s: %w", d.Digest, err)
+	}
+	return m, nil
+}
+
+// flat is one image while it is read.
+type flat struct {
+	ctx    context.Context
+	store  oci.Store
+	layers []ocispec.Descriptor
+	form   Form
+	// wins are, for every layer, the names that no higher layer replaced.
+	wins []map[string]bool
+}
+
+// walk reads the entries of a layer.
+func (f *flat) walk(layer int, do func(name string, h *tar.Header, r io.Reader) error) error {
+	blob, err := f.store.Open(f.ctx, f.layers[layer])
+	if err != nil {
+		return err
+	}
+	defer blob.Close()
+	checked := f.layers[layer].Digest.Verifier()
+	raw := io.TeeReader(blob, checked)
+	plain, done, err := decompress(f.layers[layer].MediaType, raw)
+	if err != nil {
+		return err
+	}
+	defer done()
+	t := tar.NewReader(plain)
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("layer %s: %w", f.layers[layer].Digest, err)
+		}
+		if err := do(clean(h.Name), h, t); err != nil {
+			return err
+		}
+	}
+	if _, err := io.Copy(io.Discard, plain); err != nil {
+		return fmt.Errorf("layer %s: %w", f.layers[layer].Digest, err)
+	}
+	if _, err := io.Copy(io.Discard, raw); err != nil {
+		return fmt.Errorf("layer %s: %w", f.layers[layer].Digest, err)
+	}
+	if !checked.Verified() {
+		return fmt.Errorf("layer %s is not what its digest says", f.layers[layer].Digest)
+	}
+	return nil
+}
+
+func decompress(mediaType string, r io.Reader) (io.Reader, func(), error) {
+	switch {
+	case strings.HasSuffix(mediaType, "gzip"):
+		z, err := gzip.NewReader(r)
+		return z, func() {}, err
+	case strings.HasSuffix(mediaType, "zstd"):
+		z, err := zstd.NewReader(r)
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return r, func() {}, nil
+}
+
+func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
+
+const (
+	whiteout = ".wh."
+	opaque   = ".wh..wh..opq"
+)
+
+// choose decides which layer each name is from: the highest that has it, unless a
+// higher one takes it, or a folder above it, away.
+func (f *flat) choose() error {
+	f.wins = make([]map[string]bool, len(f.layers))
+	// seen says whether what a higher layer has of that name is a folder.
+	seen, gone := map[string]bool{}, map[string]bool{}
+	for i := len(f.layers) - 1; i >= 0; i-- {
+		f.wins[i] = map[string]bool{}
+		goneHere, here := map[string]bool{}, map[string]bool{}
+		err := f.walk(i, func(name string, h *tar.Header, _ io.Reader) error {
+			dir, base := path.Split(name)
+			switch {
+			case base == opaque:
+				goneHere[strings.TrimSuffix(dir, "/")] = true // what lies below it
+			case strings.HasPrefix(base, whiteout):
+				goneHere[dir+strings.TrimPrefix(base, whiteout)] = true
+			case !hidden(gone, seen, name):
+				f.wins[i][name] = true
+				here[name] = h.Typeflag == tar.TypeDir
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		maps.Copy(seen, here)
+		maps.Copy(gone, goneHere)
+	}
+	return nil
+}
+
+// hidden reports whether a higher layer has this name, took it away, or has or took
+// away a folder above it.
+func hidden(gone, seen map[string]bool, name string) bool {
+	if _, ok := seen[name]; ok {
+		return true
+	}
+	for at := name; at != "." && at != "/" && at != ""; at = path.Dir(at) {
+		folder, ok := seen[at]
+		if gone[at] || ok && !folder {
+			return true
+		}
+	}
+	return false
+}
+
+// bootable refuses what no machine can start from.
+func (f *flat) bootable() error {
+	if f.form != Whole {
+		return nil
+	}
+	var kernels []string
+	for _, w := range f.wins {
+		for n := range w {
+			if ok, _ := path.Match("usr/lib/modules/*/vmlinuz", n); ok {
+				kernels = append(kernels, "/"+n)
+			}
+		}
+	}
+	sort.Strings(kernels)
+	if len(kernels) != 1 {
+		return fmt.Errorf("it cannot be booted: it has %d kernels in /usr/lib/modules/*/vmlinuz, and must have one %v", len(kernels), kernels)
+	}
+	return nil
+}

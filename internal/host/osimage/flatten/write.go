@@ -1,0 +1,119 @@
+package flatten
+
+import (
+	"archive/tar"
+	"io"
+	"sort"
+	"strings"
+	"time"
+)
+
+// write emits the chosen entries, the lowest layer first.
+func (f *flat) write(w *tar.Writer) error {
+	have := map[string]bool{}
+	for i := range f.layers {
+		err := f.walk(i, func(name string, h *tar.Header, r io.Reader) error {
+			if !f.wins[i][name] {
+				return nil
+			}
+			delete(f.wins[i], name) // an entry that is there twice counts once
+			return f.emit(w, name, h, r, have)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if f.form == Whole {
+		if err := skeleton(w, have); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+func (f *flat) emit(w *tar.Writer, name string, h *tar.Header, r io.Reader, have map[string]bool) error {
+	to, ok := f.place(name, h)
+	if !ok {
+		return nil
+	}
+	out := &tar.Header{Typeflag: h.Typeflag, Name: to, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, Size: h.Size, ModTime: h.ModTime.Truncate(time.Second),
+		Linkname: h.Linkname, PAXRecords: attributes(h), Format: tar.FormatPAX}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		out.Name += "/"
+	case tar.TypeLink:
+		if out.Linkname, ok = f.place(clean(h.Linkname), nil); !ok {
+			return nil
+		}
+	case tar.TypeReg, tar.TypeSymlink:
+	default:
+		return nil // devices and pipes are made when the machine starts
+	}
+	have[to] = true
+	if err := w.WriteHeader(out); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeReg {
+		_, err := io.Copy(w, r)
+		return err
+	}
+	return nil
+}
+
+// attributes are the extended ones, such as the capabilities of a program.
+func attributes(h *tar.Header) map[string]string {
+	out := map[string]string{}
+	for k, v := range h.PAXRecords {
+		if strings.HasPrefix(k, "SCHILY.xattr.") && !strings.HasSuffix(k, "security.selinux") {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// machines are the folders whose content is the machine's own.
+func machines() []string {
+	return []string{"dev", "proc", "run", "sys", "tmp", "var", "sysroot", "boot", "ostree"}
+}
+
+// place says where an entry goes, ok is false if nowhere.
+func (f *flat) place(name string, h *tar.Header) (string, bool) {
+	top, _, below := strings.Cut(name, "/")
+	if f.form == Extension {
+		return name, top == "usr" || top == "opt"
+	}
+	if name == "" || name == "usr/etc" || strings.HasPrefix(name, "usr/etc/") {
+		return "", false
+	}
+	if top == "etc" {
+		return "usr/" + name, true
+	}
+	for _, m := range machines() {
+		if top == m {
+			return name, !below && (h == nil || h.Typeflag == tar.TypeDir) && m != "ostree"
+		}
+	}
+	return name, true
+}
+
+// skeleton adds the places that a machine mounts on, where the image lacks them.
+func skeleton(w *tar.Writer, have map[string]bool) error {
+	names := append(machines(), "usr/etc")
+	sort.Strings(names)
+	for _, n := range names {
+		h := &tar.Header{Typeflag: tar.TypeDir, Name: n + "/", Mode: 0o755, Format: tar.FormatPAX}
+		switch n {
+		case "tmp":
+			h.Mode = 0o1777
+		case "ostree":
+			h = &tar.Header{Typeflag: tar.TypeSymlink, Name: n, Linkname: "sysroot/ostree", Mode: 0o777, Format: tar.FormatPAX}
+		}
+		if have[n] {
+			continue
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package update
+
+import (
+	"testing"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+func init() {
+	only := func(in *Input) { in.Target.Kubernetes = "" }
+	wants := model.NodeConfig{OS: &model.ConfigOS{Image: "q/os@sha256:new", KernelArguments: []string{"quiet"}},
+		Files: []model.ConfigFile{{Path: "/etc/modules", Mode: 0o644, Owner: "root", Group: "root", Disruption: model.DisruptionReboot}}}
+	on := func(more Fields) Fields {
+		out := Fields{"os/driver": "bootc", "os/image": "sha256:old", "os/kernel-arguments": "none"}
+		for k, v := range more {
+			out[k] = v
+		}
+		return out
+	}
+	stories["an OS image restarts the machine once, after all files were written"] = input(only, cp("n1", old), configuredNode(worker("n2", old), wants, on(nil)))
+	stories["an OS image that is laid over usr restarts no machine"] = input(only, cp("n1", old),
+		configuredNode(worker("n2", old), model.NodeConfig{OS: &model.ConfigOS{Image: "q/os@sha256:new"}}, on(Fields{"os/driver": "sysext"})))
+	stories["an OS of packages stays, and the rest of the node moves"] = input(only, cp("n1", old),
+		configuredNode(worker("n2", old), wants, Fields{"os/driver": "package", "os/unsupported": "the OS of this node is made of packages", "os/kernel-arguments": "none"}))
+}
+
+// A node that was looked at and is as it should be is not in the plan (R2.98).
+func TestABootedImageIsNoDifference(t *testing.T) {
+	in := stories["an OS image restarts the machine once, after all files were written"]
+	n := in.Nodes[1]
+	n.Current = Fields{"os/image": "sha256:new", "os/kernel-arguments": "quiet", "file//etc/modules": n.Desired["file//etc/modules"]}
+	in.Nodes = []Node{in.Nodes[0], n}
+	if out := Make(in); !out.NothingToDo() {
+		t.Fatalf("%+v", out.Plan)
+	}
+}

@@ -1,0 +1,118 @@
+package osimage
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	host "github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Fields beside those that a configuration wants; the planner and whoever removes
+// old images read them.
+const (
+	// FieldDriver is how the OS is moved: bootc, rpm-ostree, ostree, sysext, package.
+	FieldDriver = "os/driver"
+	// FieldUnsupported is why it cannot be.
+	FieldUnsupported = "os/unsupported"
+	// FieldRollback is the digest that the node goes back to, FieldStaged the one
+	// that it boots next.
+	FieldRollback = "os/rollback"
+	FieldStaged   = "os/staged"
+	// FieldDrift are the kinds of drift, with commas; PrefixDrift and a kind has
+	// what was found.
+	FieldDrift  = "os/drift"
+	PrefixDrift = "os/drift/"
+)
+
+// lookEvery is how often the host is asked for fields at most: its tools take a
+// second of a processor.
+const lookEvery = time.Minute
+
+// seen is what the host said last.
+type seen struct {
+	at     time.Time
+	status host.Status
+	ok     bool
+}
+
+// Fields are those of the OS, if a configuration wants any. What cannot be seen is
+// left out.
+func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
+	if c.OS == nil {
+		return nil
+	}
+	u.mu.Lock()
+	now := u.seen
+	u.mu.Unlock()
+	if !now.ok || u.now().Sub(now.at) >= lookEvery {
+		_, s, err := u.status(ctx)
+		now = seen{u.now(), s, err == nil}
+		u.mu.Lock()
+		u.seen = now
+		u.mu.Unlock()
+	}
+	r, err := u.record.read()
+	if !now.ok || err != nil {
+		return nil
+	}
+	return fieldsOf(now.status, c.OS, r)
+}
+
+func fieldsOf(s host.Status, want *model.ConfigOS, r given) map[string]string {
+	out := map[string]string{FieldDriver: s.Driver, model.FieldKernelArguments: arguments(s.Running, want, r.Given)}
+	if s.Unsupported != "" {
+		out[FieldUnsupported] = s.Unsupported
+	}
+	if s.Booted != nil {
+		out[model.FieldOSImage] = r.asked(s.Booted.Digest)
+	}
+	if s.Rollback != nil {
+		out[FieldRollback] = r.asked(s.Rollback.Digest)
+	}
+	if !s.Stays() {
+		out[FieldStaged] = r.asked(s.Next.Digest)
+	}
+	details := map[string][]string{}
+	for _, d := range s.Drift {
+		details[d.Kind] = append(details[d.Kind], d.Detail)
+	}
+	var kinds []string
+	for kind, all := range details {
+		kinds = append(kinds, kind)
+		out[PrefixDrift+kind] = cut(strings.Join(all, "; "))
+	}
+	sort.Strings(kinds)
+	out[FieldDrift] = strings.Join(kinds, ",")
+	return out
+}
+
+// longest is how much of a detail a status repeats.
+const longest = 512
+
+func cut(s string) string {
+	if len(s) > longest {
+		return s[:longest] + " ..."
+	}
+	return s
+}
+
+// arguments are refit's on the running kernel: those that are wanted, in their
+// order, and after them those that refit gave earlier and that are still there.
+func arguments(running []string, want *model.ConfigOS, given []string) string {
+	var out []string
+	for _, a := range want.KernelArguments {
+		if slices.Contains(running, a) {
+			out = append(out, a)
+		}
+	}
+	for _, a := range given {
+		if slices.Contains(running, a) && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return (&model.ConfigOS{KernelArguments: out}).ArgumentsValue()
+}

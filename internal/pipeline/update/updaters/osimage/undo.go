@@ -1,0 +1,117 @@
+package osimage
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	host "github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// Undo boots what was booted before. A node that was taken back by somebody else
+// already is left where it is.
+func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	b, err := kept(t)
+	if err != nil || b == nil {
+		return updaters.Result{Done: err == nil}, err
+	}
+	v := &view{task: t, marks: marks{t, "back"}}
+	if v.driver, v.status, err = u.status(ctx); err != nil {
+		return updaters.Result{}, err
+	}
+	r, err := u.record.read()
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	u.turn(v.marks)
+	v.target = b.target(append(slices.Clone(b.Given), r.Given...))
+	if no := v.refused(); no.Failed || no.Reason != "" {
+		return no, nil
+	}
+	if b.runs(v) {
+		return u.stay(ctx, v, b)
+	}
+	over, err := u.bootOver(v)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if over {
+		return updaters.Fail(v1alpha1.ReasonCameBackOld, "the machine was restarted to go back to %s and runs %s: %s", b.name(), name(v.status.Booted), v.driver.Failure(ctx)), nil
+	}
+	if r, err := u.back(ctx, v, b); err != nil || r.Failed || r.Reason != "" {
+		return r, err
+	}
+	return u.enter(ctx, v)
+}
+
+// target is what to go back to. Of refit's arguments those are wanted that the kernel
+// had then.
+func (b *before) target(given []string) host.Target {
+	t := host.Target{Image: b.Image, Digest: b.Digest}
+	for _, a := range given {
+		switch {
+		case slices.Contains(t.Kargs, a) || slices.Contains(t.Drop, a):
+		case slices.Contains(b.Kargs, a):
+			t.Kargs = append(t.Kargs, a)
+		default:
+			t.Drop = append(t.Drop, a)
+		}
+	}
+	return t
+}
+
+// runs reports whether the node runs what it did, with its arguments.
+func (b *before) runs(v *view) bool {
+	missing, left := v.target.Lacking(v.status.Running)
+	return b.is(v.status.Booted) && len(missing)+len(left) == 0
+}
+
+func (b *before) name() string {
+	return name(&host.Deployment{ID: b.ID, Digest: b.Digest})
+}
+
+// stay drops what is staged over what is to stay.
+func (u *Updater) stay(ctx context.Context, v *view, b *before) (updaters.Result, error) {
+	if !v.status.Stays() {
+		if err := v.driver.Discard(ctx); err != nil {
+			return u.later(ctx, "what is staged could not be dropped", err), nil
+		}
+		return updaters.Going(v1alpha1.ReasonUndoing, "what was staged was dropped"), nil // the next call looks
+	}
+	return updaters.Result{Done: true}, errors.Join(marks{v.task, "there"}.clear(), v.marks.clear(), u.record.change(func(g *given) { g.Given = b.Given }))
+}
+
+// back makes what was booted before the next boot: the deployment that is still
+// there, or its image once more.
+func (u *Updater) back(ctx context.Context, v *view, b *before) (updaters.Result, error) {
+	done, err := v.marks.read("staged")
+	if err != nil || done != "" && v.status.Next != nil && done == v.status.Next.ID {
+		return updaters.Result{}, err
+	}
+	switch {
+	case b.is(v.status.Rollback):
+		err = v.driver.Rollback(ctx)
+	case b.Image != "":
+		t := v.target
+		if t.Source, t.Same, err = u.host.Image(ctx, b.Image); err == nil {
+			err = v.driver.Stage(ctx, t)
+		}
+	default:
+		err = host.ErrNoRollback
+	}
+	switch {
+	case errors.Is(err, host.ErrNoRollback):
+		return updaters.Fail(v1alpha1.ReasonNotReversible, "%s is no longer on this node, and was not from an image that could be fetched again", b.name()), nil
+	case err != nil:
+		return u.later(ctx, "going back could not be prepared", err), nil
+	}
+	if v.status, err = v.driver.Status(ctx); err != nil {
+		return updaters.Result{}, err
+	}
+	if !b.is(v.status.Next) || v.status.Stays() {
+		return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host said that it goes back to %s, and the next boot is into %s; nothing was restarted", b.name(), name(v.status.Next)), nil
+	}
+	return updaters.Result{}, v.marks.write("staged", v.status.Next.ID)
+}

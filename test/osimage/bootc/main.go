@@ -1,0 +1,195 @@
+// Command bootc is a look-alike for tests: it speaks the command line and the JSON of
+// bootc over real libostree deployments. What is bootc's own is played after its
+// documentation: which words it answers with, kargs.d, what "unchanged" compares.
+// What a deployment, staging, /etc or a rollback is, libostree says.
+//
+// It runs on a host of package simhost, as root, and is never shipped.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	repo = "/ostree/repo"
+	// locked keeps libostree from finishing what is staged.
+	locked = "/run/ostree/staged-deployment-locked"
+	// old makes it a bootc from before --download-only.
+	old = "/etc/bootc-is-old"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		code := 1
+		if _, ok := err.(usage); ok { //nolint:errorlint // made below
+			code = 2
+		}
+		os.Exit(code)
+	}
+}
+
+type usage string
+
+func (u usage) Error() string { return string(u) }
+
+func run(ctx context.Context, args []string) error {
+	if os.Getenv("container") != "" {
+		return fmt.Errorf("this command cannot run in a container")
+	}
+	if len(args) == 0 {
+		return usage("a command is needed")
+	}
+	switch rest := args[1:]; args[0] {
+	case "status":
+		return status(rest)
+	case "switch":
+		return switchTo(ctx, rest)
+	case "upgrade":
+		return upgrade(ctx, rest)
+	case "rollback":
+		return rollback()
+	}
+	return usage("unrecognized subcommand " + args[0])
+}
+
+func isOld() bool { _, err := os.Stat(old); return err == nil }
+
+// switchTo stages an image. It compares the reference with that of the spec, which is
+// the staged one if there is one, and does not look at a queued rollback.
+func switchTo(ctx context.Context, args []string) error {
+	transport, lock := "registry", false
+	ref := ""
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; {
+		case a == "--help":
+			fmt.Println("Usage: bootc switch [OPTIONS] <TARGET>\n      --quiet\n      --transport <TRANSPORT>\n      --retain")
+			if !isOld() {
+				fmt.Println("      --download-only\n      --soft-reboot <SOFT_REBOOT>")
+			}
+			return nil
+		case a == "--quiet", a == "--retain", strings.HasPrefix(a, "--soft-reboot="):
+		case a == "--transport" && i+1 < len(args):
+			i++
+			transport = args[i]
+		case a == "--download-only" && !isOld():
+			lock = true
+		case strings.HasPrefix(a, "-"):
+			return usage("unexpected argument " + a)
+		default:
+			ref = a
+		}
+	}
+	if ref == "" {
+		return usage("<TARGET> is needed")
+	}
+	h, err := read()
+	if err != nil {
+		return err
+	}
+	if s := h.spec(); s != nil && s.transport == transport && s.name == ref {
+		fmt.Println("Image specification is unchanged.")
+		return nil
+	}
+	return h.stage(ctx, image{transport: transport, name: ref}, lock)
+}
+
+// upgrade looks for a newer image behind the booted reference.
+func upgrade(ctx context.Context, args []string) error {
+	h, err := read()
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) == 1 && args[0] == "--from-downloaded" && !isOld():
+		if h.staged() == nil {
+			return fmt.Errorf("no staged deployment")
+		}
+		return os.Remove(locked)
+	case len(args) == 1 && args[0] == "--check":
+		digest, err := resolve(ctx, h.booted().image)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile("/run/bootc-cached-update", []byte(digest), 0o600)
+	case len(args) > 0:
+		return usage("unexpected argument " + args[0])
+	}
+	digest, err := resolve(ctx, h.booted().image)
+	if err != nil || digest == h.booted().digest {
+		fmt.Println("No update available.")
+		return err
+	}
+	return h.stage(ctx, h.booted().image, false)
+}
+
+// rollback drops what is staged, and toggles which of the two others is first.
+func rollback() error {
+	h, err := read()
+	if err != nil {
+		return err
+	}
+	if h.staged() != nil {
+		if _, err := ostree("admin", "undeploy", "0"); err != nil {
+			return err
+		}
+		if err := os.Remove(locked); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	to := h.rollback()
+	switch {
+	case to == nil:
+		return fmt.Errorf("no rollback available")
+	case h.queued():
+		to = h.booted()
+		fmt.Println("notice: Reverting queued rollback state")
+	default:
+		fmt.Println("Next boot: rollback deployment")
+	}
+	return first(to.id())
+}
+
+// first gives a deployment's entry the highest version: what libostree does when the
+// order of its list is changed, in one file that is replaced in one go.
+func first(id string) error {
+	files, err := filepath.Glob("/boot/loader/entries/*.conf")
+	if err != nil {
+		return err
+	}
+	highest, mine := 0, ""
+	for _, f := range files {
+		e, err := entryOf(f)
+		if err != nil {
+			return err
+		}
+		highest = max(highest, e.version)
+		if e.deployment == id {
+			mine = f
+		}
+	}
+	if mine == "" {
+		return fmt.Errorf("deployment %s has no entry", id)
+	}
+	b, err := os.ReadFile(mine)
+	if err != nil {
+		return err
+	}
+	var out []string
+	for _, l := range strings.Split(string(b), "\n") {
+		if strings.HasPrefix(l, "version ") {
+			l = fmt.Sprintf("version %d", highest+1)
+		}
+		out = append(out, l)
+	}
+	tmp := mine + ".tmp"
+	if err := os.WriteFile(tmp, []byte(strings.Join(out, "\n")), fs.FileMode(0o644)); err != nil {
+		return err
+	}
+	return os.Rename(tmp, mine)
+}
