@@ -34,7 +34,7 @@ const spaceStart = `set -e
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
 mount --bind "$1" /var/lib
-exec sleep infinity
+exec cat
 `
 
 func newSpace(t *testing.T) *space {
@@ -52,6 +52,9 @@ func newSpace(t *testing.T) *space {
 	c := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", spaceStart, "space", s.dir)
 	var said strings.Builder
 	c.Stderr = &said
+	if _, err := c.StdinPipe(); err != nil { // it ends with us
+		t.Fatal(err)
+	}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +70,7 @@ func newSpace(t *testing.T) *space {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", c.Process.Pid, c.Process.Pid))
 		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 		if err == nil {
-			if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(comm)) == "sleep" {
+			if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(comm)) == "cat" {
 				s.pid = pid
 				return s
 			}

@@ -195,6 +195,9 @@ func (h *Host) BootPick(n int) {
 	c := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", start, "start",
 		entries[n].Deployment, h.disk(), filepath.Join(h.Dir, "cmdline"), filepath.Join(h.Dir, "tools"), h.Stateroot()+"/var")
 	c.Stdout, c.Stderr = &h.console, &h.console
+	if _, err := c.StdinPipe(); err != nil { // it ends with us: the machine does not outlive the test
+		h.t.Fatal(err)
+	}
 	if err := c.Start(); err != nil {
 		h.t.Fatal(err)
 	}
@@ -229,7 +232,7 @@ func (h *Host) first() int {
 		return 0
 	}
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if err != nil || strings.TrimSpace(string(comm)) != "sleep" {
+	if err != nil || strings.TrimSpace(string(comm)) != "cat" {
 		return 0
 	}
 	return pid
@@ -246,7 +249,7 @@ mount --bind "$disk" sysroot; mount --bind "$disk/boot" boot; mount --bind "$var
 mount -t overlay -o "ro,lowerdir=$tools:$dep/usr:/usr" overlay usr
 mount --make-rprivate /
 pivot_root . .; umount -l .
-exec env -i PATH=/usr/sbin:/usr/bin /usr/bin/sleep infinity
+exec env -i PATH=/usr/sbin:/usr/bin /usr/bin/cat
 `
 
 // Up reports whether the machine runs.

@@ -310,6 +310,8 @@ func (u *Updater) restart(ctx context.Context, v *view) (updaters.Result, error)
 	return r, u.host.Reboot(ctx)
 }
 
+func is(d *host.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }
+
 // cameBack says what became of a restart after which not all is as it should be.
 func (v *view) cameBack(ctx context.Context) updaters.Result {
 	s, t := v.status, v.target
@@ -317,7 +319,7 @@ func (v *view) cameBack(ctx context.Context) updaters.Result {
 	switch {
 	case t.On(s.Booted):
 		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image was booted, and %s", v.wrong())
-	case t.On(s.Rollback) || t.On(s.Next) || s.Rollback != nil && s.Rollback.ID == staged:
+	case is(s.Rollback, staged) || is(s.Next, staged): // and no older one of the same image
 		return updaters.Fail(v1alpha1.ReasonOSRolledBack, "the node runs %s although %s was made ready and is still there: it was taken back on the node itself (boot menu, bootc rollback). This is not undone; refit retry boots the image again", name(s.Booted), short(t.Digest))
 	}
 	why := v.driver.Failure(ctx)
