@@ -60,70 +60,86 @@ func run(ctx context.Context, args []string) error {
 
 func isOld() bool { _, err := os.Stat(old); return err == nil }
 
-// switchTo stages an image. It compares the reference with that of the spec, which is
-// the staged one if there is one, and does not look at a queued rollback.
-func switchTo(ctx context.Context, args []string) error {
-	transport, lock := "registry", false
-	ref := ""
+// wish is what `switch` is told.
+type wish struct {
+	image
+	lock, help bool
+}
+
+func parse(args []string) (w wish, err error) {
+	w.transport = "registry"
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
 		case a == "--help":
-			fmt.Println("Usage: bootc switch [OPTIONS] <TARGET>\n      --quiet\n      --transport <TRANSPORT>\n      --retain")
-			if !isOld() {
-				fmt.Println("      --download-only\n      --soft-reboot <SOFT_REBOOT>")
-			}
-			return nil
-		case a == "--quiet", a == "--retain", strings.HasPrefix(a, "--soft-reboot="):
+			w.help = true
+			return w, nil
 		case a == "--transport" && i+1 < len(args):
 			i++
-			transport = args[i]
+			w.transport = args[i]
 		case a == "--download-only" && !isOld():
-			lock = true
-		case strings.HasPrefix(a, "-"):
-			return usage("unexpected argument " + a)
-		default:
-			ref = a
+			w.lock = true
+		case !strings.HasPrefix(a, "-"):
+			w.name = a
+		case a != "--quiet" && a != "--retain" && !strings.HasPrefix(a, "--soft-reboot="):
+			return w, usage("unexpected argument " + a)
 		}
 	}
-	if ref == "" {
-		return usage("<TARGET> is needed")
+	if w.name == "" {
+		err = usage("<TARGET> is needed")
+	}
+	return w, err
+}
+
+// switchTo stages an image. It compares the reference with that of the spec, which is
+// the staged one if there is one, and does not look at a queued rollback.
+func switchTo(ctx context.Context, args []string) error {
+	w, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if w.help {
+		fmt.Println("Usage: bootc switch [OPTIONS] <TARGET>\n      --quiet\n      --transport <TRANSPORT>\n      --retain")
+		if !isOld() {
+			fmt.Println("      --download-only\n      --soft-reboot <SOFT_REBOOT>")
+		}
+		return nil
 	}
 	h, err := read()
 	if err != nil {
 		return err
 	}
-	if s := h.spec(); s != nil && s.transport == transport && s.name == ref {
+	if s := h.spec(); s != nil && *s == w.image {
 		fmt.Println("Image specification is unchanged.")
 		return nil
 	}
-	return h.stage(ctx, image{transport: transport, name: ref}, lock)
+	return h.stage(ctx, w.image, w.lock)
 }
 
-// upgrade looks for a newer image behind the booted reference.
+// upgrade looks for a newer image behind the booted reference, or lets go what was
+// downloaded.
 func upgrade(ctx context.Context, args []string) error {
 	h, err := read()
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(args) == 1 && args[0] == "--from-downloaded" && !isOld():
+	if len(args) == 1 && args[0] == "--from-downloaded" && !isOld() {
 		if h.staged() == nil {
 			return fmt.Errorf("no staged deployment")
 		}
 		return os.Remove(locked)
-	case len(args) == 1 && args[0] == "--check":
-		digest, err := resolve(ctx, h.booted().image)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile("/run/bootc-cached-update", []byte(digest), 0o600)
-	case len(args) > 0:
+	}
+	if len(args) > 1 || len(args) == 1 && args[0] != "--check" {
 		return usage("unexpected argument " + args[0])
 	}
 	digest, err := resolve(ctx, h.booted().image)
-	if err != nil || digest == h.booted().digest {
-		fmt.Println("No update available.")
+	switch {
+	case err != nil:
 		return err
+	case len(args) == 1:
+		return os.WriteFile("/run/bootc-cached-update", []byte(digest), 0o600)
+	case digest == h.booted().digest:
+		fmt.Println("No update available.")
+		return nil
 	}
 	return h.stage(ctx, h.booted().image, false)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -145,36 +146,34 @@ func (h *Host) Entries() []Entry {
 	}
 	var out []Entry
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		var e Entry
-		for _, l := range strings.Split(string(b), "\n") {
-			if v, ok := strings.CutPrefix(l, "version "); ok {
-				e.Version, _ = strconv.Atoi(v)
-			}
-			if v, ok := strings.CutPrefix(l, "options "); ok {
-				e.Options = v
-			}
-		}
-		for _, a := range strings.Fields(e.Options) {
-			if link, ok := strings.CutPrefix(a, "ostree="); ok {
-				if e.Deployment, err = filepath.EvalSymlinks(filepath.Join(h.disk(), link)); err != nil {
-					h.t.Fatalf("the machine cannot boot %s: %v", f, err)
-				}
-			}
-		}
-		out = append(out, e)
+		out = append(out, h.entry(f))
 	}
-	for i := range out {
-		for j := range out {
-			if out[i].Version > out[j].Version {
-				out[i], out[j] = out[j], out[i]
-			}
-		}
-	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Version > out[j].Version })
 	return out
+}
+
+func (h *Host) entry(file string) (e Entry) {
+	h.t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, l := range strings.Split(string(b), "\n") {
+		if v, ok := strings.CutPrefix(l, "version "); ok {
+			e.Version, _ = strconv.Atoi(v)
+		}
+		if v, ok := strings.CutPrefix(l, "options "); ok {
+			e.Options = v
+		}
+	}
+	for _, a := range strings.Fields(e.Options) {
+		if link, ok := strings.CutPrefix(a, "ostree="); ok {
+			if e.Deployment, err = filepath.EvalSymlinks(filepath.Join(h.disk(), link)); err != nil {
+				h.t.Fatalf("the machine cannot boot %s: %v", file, err)
+			}
+		}
+	}
+	return e
 }
 
 // Boot starts the machine from the first entry of the boot loader.

@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -79,19 +80,15 @@ func machines() []string {
 // place says where an entry goes, ok is false if nowhere.
 func (f *flat) place(name string, h *tar.Header) (string, bool) {
 	top, _, below := strings.Cut(name, "/")
-	if f.form == Extension {
+	switch {
+	case f.form == Extension:
 		return name, top == "usr" || top == "opt"
-	}
-	if name == "" || name == "usr/etc" || strings.HasPrefix(name, "usr/etc/") {
+	case name == "", name == "usr/etc", strings.HasPrefix(name, "usr/etc/"):
 		return "", false
-	}
-	if top == "etc" {
+	case top == "etc":
 		return "usr/" + name, true
-	}
-	for _, m := range machines() {
-		if top == m {
-			return name, !below && (h == nil || h.Typeflag == tar.TypeDir) && m != "ostree"
-		}
+	case slices.Contains(machines(), top): // the folder itself, if it is one
+		return name, !below && top != "ostree" && (h == nil || h.Typeflag == tar.TypeDir)
 	}
 	return name, true
 }

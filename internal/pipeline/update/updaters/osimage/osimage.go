@@ -218,7 +218,7 @@ func (u *Updater) bootOver(v *view) (bool, error) {
 // this call.
 func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
 	done, err := v.marks.read("staged")
-	if err != nil || done != "" && v.status.Next != nil && done == v.status.Next.ID {
+	if err != nil || is(v.status.Next, done) {
 		return updaters.Result{}, err
 	}
 	t := v.target

@@ -17,22 +17,36 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err != nil || b == nil {
 		return updaters.Result{Done: err == nil}, err
 	}
-	v := &view{task: t, marks: marks{t, "back"}}
-	if v.driver, v.status, err = u.status(ctx); err != nil {
-		return updaters.Result{}, err
-	}
-	r, err := u.record.read()
+	v, err := u.lookBack(ctx, t, b)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	u.turn(v.marks)
-	v.target = b.target(append(slices.Clone(b.Given), r.Given...))
 	if no := v.refused(); no.Failed || no.Reason != "" {
 		return no, nil
 	}
 	if b.runs(v) {
 		return u.stay(ctx, v, b)
 	}
+	return u.leave(ctx, v, b)
+}
+
+// lookBack is look, for the way back.
+func (u *Updater) lookBack(ctx context.Context, t updaters.Task, b *before) (v *view, err error) {
+	v = &view{task: t, marks: marks{t, "back"}}
+	if v.driver, v.status, err = u.status(ctx); err != nil {
+		return nil, err
+	}
+	r, err := u.record.read()
+	if err != nil {
+		return nil, err
+	}
+	u.turn(v.marks)
+	v.target = b.target(append(slices.Clone(b.Given), r.Given...))
+	return v, nil
+}
+
+// leave restarts into what was booted before.
+func (u *Updater) leave(ctx context.Context, v *view, b *before) (updaters.Result, error) {
 	over, err := u.bootOver(v)
 	if err != nil {
 		return updaters.Result{}, err
@@ -83,25 +97,13 @@ func (u *Updater) stay(ctx context.Context, v *view, b *before) (updaters.Result
 	return updaters.Result{Done: true}, errors.Join(marks{v.task, "there"}.clear(), v.marks.clear(), u.record.change(func(g *given) { g.Given = b.Given }))
 }
 
-// back makes what was booted before the next boot: the deployment that is still
-// there, or its image once more.
+// back makes what was booted before the next boot, and reads it back.
 func (u *Updater) back(ctx context.Context, v *view, b *before) (updaters.Result, error) {
 	done, err := v.marks.read("staged")
-	if err != nil || done != "" && v.status.Next != nil && done == v.status.Next.ID {
+	if err != nil || is(v.status.Next, done) {
 		return updaters.Result{}, err
 	}
-	switch {
-	case b.is(v.status.Rollback):
-		err = v.driver.Rollback(ctx)
-	case b.Image != "":
-		t := v.target
-		if t.Source, t.Same, err = u.host.Image(ctx, b.Image); err == nil {
-			err = v.driver.Stage(ctx, t)
-		}
-	default:
-		err = host.ErrNoRollback
-	}
-	switch {
+	switch err = u.turnBack(ctx, v, b); {
 	case errors.Is(err, host.ErrNoRollback):
 		return updaters.Fail(v1alpha1.ReasonNotReversible, "%s is no longer on this node, and was not from an image that could be fetched again", b.name()), nil
 	case err != nil:
@@ -114,4 +116,19 @@ func (u *Updater) back(ctx context.Context, v *view, b *before) (updaters.Result
 		return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host said that it goes back to %s, and the next boot is into %s; nothing was restarted", b.name(), name(v.status.Next)), nil
 	}
 	return updaters.Result{}, v.marks.write("staged", v.status.Next.ID)
+}
+
+// turnBack prepares the deployment that is still there, or its image once more.
+func (u *Updater) turnBack(ctx context.Context, v *view, b *before) (err error) {
+	if b.is(v.status.Rollback) {
+		return v.driver.Rollback(ctx)
+	}
+	if b.Image == "" {
+		return host.ErrNoRollback
+	}
+	t := v.target
+	if t.Source, t.Same, err = u.host.Image(ctx, b.Image); err != nil {
+		return err
+	}
+	return v.driver.Stage(ctx, t)
 }
