@@ -136,6 +136,21 @@ func TestTracksForPeople(t *testing.T) {
 	}
 	s.must(exit.Blocked, []string{"remembers nothing"}, "tags", "rollback", "app")
 
+	t.Log("a static pod that has failed is tried again, and the records are shown")
+	s.must(exit.Blocked, []string{"has failed"}, "tags", "retry", "app")
+	status(a, "2.6.2-rev1-b5.1", func(st *v1alpha1.ImageTrackStatus) {
+		candidates(st)
+		st.Workloads = []v1alpha1.TrackedWorkload{{Workload: "StaticPod/kube-system/proxy", State: v1alpha1.TargetBlocked, Message: "node n2 failed"}}
+		st.Releases = []v1alpha1.TrackRelease{{Digest: a, LongTag: "2.6.2-rev1-b5.1", From: b, FromLongTag: "2.6.2-rev1-b5.2", Class: v1alpha1.ClassBackwards, By: "ann: slow",
+			TakenAt: metav1.Now(), Result: v1alpha1.ReleaseHalted, Message: "node n2 failed"}}
+	})
+	s.must(exit.OK, []string{"release ", "after 2.6.2-rev1-b5.2 " + b, "Backwards, by ann: slow: Halted, node n2 failed"}, "tags", "status", "app")
+	s.must(exit.OK, []string{a}, "tags", "retry", "app")
+	must(admin.Get(ctx, client.ObjectKeyFromObject(o), o))
+	if o.Spec.Retry != 1 {
+		t.Fatalf("%+v", o.Spec)
+	}
+
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "1"), filepath.Join(dir, "2")
 	side := "docker://" + reg.Ref("shop/side:1")
