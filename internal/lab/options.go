@@ -90,10 +90,8 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("lab name %q: use up to 32 lower-case letters, digits and dashes", o.Name)
 	case o.Nodes < 1 || o.Nodes > maxNodes:
 		return o, fmt.Errorf("%d nodes: a lab has 1 to %d", o.Nodes, maxNodes)
-	case o.ControlPlanes < 1 || o.ControlPlanes > o.Nodes:
-		return o, fmt.Errorf("%d control planes among %d nodes: use 1 to %d", o.ControlPlanes, o.Nodes, o.Nodes)
-	case o.Later < 0 || o.Later > o.Nodes-o.ControlPlanes:
-		return o, fmt.Errorf("%d nodes that join later among %d workers", o.Later, o.Nodes-o.ControlPlanes)
+	case o.roles() != nil:
+		return o, o.roles()
 	case !slices.Contains(components.Versions(), o.Version):
 		return o, fmt.Errorf("version %q of Kubernetes: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
 	}
@@ -108,6 +106,17 @@ func (o Options) complete() (Options, error) {
 	var err error
 	o.StateDir, err = stateDir(o.StateDir)
 	return o, err
+}
+
+// roles says what is wrong with how many nodes are what.
+func (o Options) roles() error {
+	switch {
+	case o.ControlPlanes < 1 || o.ControlPlanes > o.Nodes:
+		return fmt.Errorf("%d control planes among %d nodes: use 1 to %d", o.ControlPlanes, o.Nodes, o.Nodes)
+	case o.Later < 0 || o.Later > o.Nodes-o.ControlPlanes:
+		return fmt.Errorf("%d nodes that join later among %d workers", o.Later, o.Nodes-o.ControlPlanes)
+	}
+	return nil
 }
 
 func (o *Options) fill() {
