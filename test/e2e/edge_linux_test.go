@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -125,6 +126,7 @@ func (e *edge) adopted(t *testing.T) {
 	e.first = e.publish(t, edgeRepo+":"+followed+"-b5.1", "first")
 	e.registry.Tag(edgeRepo, e.first, followed)
 	for _, node := range []string{"n2", "n3"} {
+		must(t, e.s.Exec(t.Context(), node, "mkdir", "-p", path.Dir(edgeFile))) // a worker has none
 		must(t, e.s.Lab.WriteFile(t.Context(), node, edgeFile, []byte(e.manifest(e.ref(""))), 0o600))
 	}
 	e.runs(t, both(e.ref("")))
