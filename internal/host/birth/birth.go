@@ -7,7 +7,8 @@
 // Sources, the first that says something counts: the aleph files of CoreOS and
 // bootc, then BUILD_ID of os-release where it is a version.
 //
-// Input: a root directory. Output: a version as text. Caller: the agent.
+// Input: a root directory. Output: a version as text. Callers: the agent and its
+// first-boot check.
 package birth
 
 import (
@@ -47,18 +48,36 @@ func Version(root string) string {
 	return buildID(filepath.Join(root, "etc/os-release"))
 }
 
+// Booted is the version of the image that a machine has booted for the first time:
+// what it was born from, else what it runs, which is the same then. On a machine
+// that was updated it is not.
+func Booted(root string) string {
+	if v := Version(root); v != "" {
+		return v
+	}
+	return field(filepath.Join(root, "etc/os-release"), "OSTREE_VERSION", "VERSION_ID")
+}
+
 // buildID counts only if it is a version: some write other things there.
-func buildID(path string) string {
+func buildID(path string) string { return field(path, "BUILD_ID") }
+
+// field of an os-release file: the first of the names whose value is a version.
+func field(path string, names ...string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return ""
 	}
+	values := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for lines.Scan() {
-		v, ok := strings.CutPrefix(lines.Text(), "BUILD_ID=")
-		v = strings.Trim(v, `"'`)
-		if _, err := osversion.Parse(v); ok && err == nil {
-			return v
+		name, v, _ := strings.Cut(lines.Text(), "=")
+		values[name] = strings.Trim(v, `"'`)
+	}
+	for _, n := range names {
+		if v := values[n]; v != "" {
+			if _, err := osversion.Parse(v); err == nil {
+				return v
+			}
 		}
 	}
 	return ""

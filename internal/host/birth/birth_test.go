@@ -26,19 +26,44 @@ func TestVersion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root := t.TempDir()
-			for path, text := range tc.files {
-				to := filepath.Join(root, path)
-				if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got := birth.Version(root); got != tc.want {
+			if got := birth.Version(tree(t, tc.files)); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range files {
+		to := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// R1.83: on its first boot a machine runs what it was born from.
+func TestBooted(t *testing.T) {
+	t.Parallel()
+	const aleph = ".coreos-aleph-version.json"
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"born counts first":          {map[string]string{aleph: `{"version":"42.20250101.3.0"}`, "etc/os-release": "OSTREE_VERSION='43.20260101.3.0'\n"}, "42.20250101.3.0"},
+		"CoreOS without aleph":       {map[string]string{"etc/os-release": "VERSION_ID=42\nOSTREE_VERSION='42.20250101.3.0'\n"}, "42.20250101.3.0"},
+		"Flatcar":                    {map[string]string{"etc/os-release": "ID=flatcar\nVERSION_ID=3815.2.0\n"}, "3815.2.0"},
+		"Ubuntu":                     {map[string]string{"etc/os-release": "VERSION_ID=\"24.04\"\n"}, "24.04"},
+		"a number alone is no build": {map[string]string{"etc/os-release": "VERSION_ID=\"12\"\n"}, ""},
+	} {
+		if got := birth.Booted(tree(t, tc.files)); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }
