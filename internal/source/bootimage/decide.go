@@ -288,9 +288,21 @@ func observed(in *Input) (Decision, bool) {
 // contested: it is enough when the same image was written so often within the
 // window. After a time without a write of either side it is tried again.
 func contested(in *Input) (Decision, bool) {
-	count, last := 0, in.ForeignAt
-	for _, p := range in.Past {
-		if p.To != in.Wanted.Text || in.Now.Sub(p.At) > in.Contest.Window {
+	count, stop := in.Contest.stops(in.Now, in.Past, in.Wanted.Text, in.ForeignAt)
+	if !stop {
+		return Decision{}, false
+	}
+	who := undoer(in.UndoneBy)
+	return Decision{Action: Say, State: Contested, Reason: reasonContested, Message: fmt.Sprintf("%s was written %d times and undone by %s", name(in.Wanted), count, who),
+		Fix: "stop that writer, or set mode Propose; after a quiet time it is tried again"}, true
+}
+
+// stops says how often the same was written within the window, and whether that is
+// enough: until nobody has written for the quiet time.
+func (c Contest) stops(now time.Time, past []Past, to string, foreignAt time.Time) (count int, stop bool) {
+	last := foreignAt
+	for _, p := range past {
+		if p.To != to || now.Sub(p.At) > c.Window {
 			continue
 		}
 		count++
@@ -298,15 +310,14 @@ func contested(in *Input) (Decision, bool) {
 			last = p.At
 		}
 	}
-	if count < in.Contest.Writes || in.Now.Sub(last) >= in.Contest.Quiet {
-		return Decision{}, false
+	return count, count >= c.Writes && now.Sub(last) < c.Quiet
+}
+
+func undoer(name string) string {
+	if name == "" {
+		return "somebody who is not named in managedFields"
 	}
-	who := in.UndoneBy
-	if who == "" {
-		who = "somebody who is not named in managedFields"
-	}
-	return Decision{Action: Say, State: Contested, Reason: reasonContested, Message: fmt.Sprintf("%s was written %d times and undone by %s", name(in.Wanted), count, who),
-		Fix: "stop that writer, or set mode Propose; after a quiet time it is tried again"}, true
+	return name
 }
 
 func userData(in *Input) (Decision, bool) {

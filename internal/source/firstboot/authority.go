@@ -4,43 +4,235 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"sort"
 	"strings"
 )
 
 // ReplaceAuthority puts another certificate authority (PEM) into a configuration
 // of version 2 or 3. One with several authorities is refused: it is not known
-// which is meant. The result is the very same bytes if nothing changes.
+// which is meant. Every other byte stays as it is; the result is the very same if
+// nothing changes.
 func ReplaceAuthority(data []byte, pem string) ([]byte, error) {
 	if _, err := Version(data); err != nil {
 		return nil, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var c map[string]any
-	if err := dec.Decode(&c); err != nil {
-		return nil, err
+	whole := span{0, len(data)}
+	list, err := whole.at(data, "ignition", "security", "tls", "certificateAuthorities")
+	if err != nil {
+		return nil, errors.New("it has no certificate authority that could be replaced")
 	}
-	ignition, _ := c["ignition"].(map[string]any)
-	security, _ := ignition["security"].(map[string]any)
-	tls, _ := security["tls"].(map[string]any)
-	list, _ := tls["certificateAuthorities"].([]any)
-	if len(list) != 1 {
-		return nil, fmt.Errorf("it has %d certificate authorities, so it is not known which one is meant", len(list))
+	one, n, err := list.only(data)
+	if err != nil {
+		return nil, fmt.Errorf("its certificate authorities cannot be read: %w", err)
 	}
-	ca, ok := list[0].(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("its certificate authority cannot be read")
+	if n != 1 {
+		return nil, fmt.Errorf("it has %d certificate authorities, so it is not known which one is meant", n)
 	}
-	source := authority(pem)
-	if ca["source"] == source {
+	members, err := one.members(data)
+	if err != nil {
+		return nil, errors.New("its certificate authority cannot be read")
+	}
+	return exchange(data, one, members, authority(pem))
+}
+
+// exchange the source of an authority. What belonged to the one before, its hash
+// and its compression, goes with it.
+func exchange(data []byte, object span, members []member, source string) ([]byte, error) {
+	var had *member
+	stale := false
+	for i := range members {
+		if members[i].name == "source" {
+			had = &members[i]
+		}
+		stale = stale || members[i].stale(data)
+	}
+	if had == nil {
+		return nil, errors.New("its certificate authority has no source")
+	}
+	var now string
+	if json.Unmarshal(data[had.value.from:had.value.to], &now) == nil && now == source {
 		return data, nil
 	}
-	ca["source"] = source
-	delete(ca, "verification") // of the one before
-	delete(ca, "compression")
-	return json.Marshal(c)
+	quoted, err := json.Marshal(source)
+	if err != nil {
+		return nil, err
+	}
+	if stale {
+		return splice(data, object, rebuilt(data, members, quoted)), nil
+	}
+	return splice(data, had.value, quoted), nil
+}
+
+// rebuilt is the object with another source and without what is stale.
+func rebuilt(data []byte, members []member, source []byte) []byte {
+	var kept []string
+	for _, m := range members {
+		switch {
+		case m.stale(data):
+		case m.name == "source":
+			kept = append(kept, `"source":`+string(source))
+		default:
+			kept = append(kept, string(data[m.key.from:m.value.to]))
+		}
+	}
+	return []byte("{" + strings.Join(kept, ",") + "}")
+}
+
+func splice(data []byte, s span, with []byte) []byte {
+	return bytes.Join([][]byte{data[:s.from], with, data[s.to:]}, nil)
+}
+
+// span is a part of a text.
+type span struct{ from, to int }
+
+// member of an object: its name, and where name and value stand.
+type member struct {
+	name       string
+	key, value span
+}
+
+// stale: it says something of the source that is exchanged.
+func (m member) stale(data []byte) bool {
+	raw := string(data[m.value.from:m.value.to])
+	return m.name == "verification" && strings.Contains(raw, `"hash"`) || m.name == "compression" && raw != `""` && raw != "null"
+}
+
+// at follows names of objects. The last of equal names counts, as in Go.
+func (s span) at(data []byte, names ...string) (span, error) {
+	for _, n := range names {
+		ms, err := s.members(data)
+		if err != nil {
+			return s, err
+		}
+		found := false
+		for _, m := range ms {
+			if m.name == n {
+				s, found = m.value, true
+			}
+		}
+		if !found {
+			return s, fmt.Errorf("there is no %s", n)
+		}
+	}
+	return s, nil
+}
+
+// members of the object that the span is.
+func (s span) members(data []byte) ([]member, error) {
+	dec, err := s.open(data, '{')
+	if err != nil {
+		return nil, err
+	}
+	var out []member
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, ok := t.(string)
+		if !ok {
+			return nil, errors.New("a name is wanted")
+		}
+		end := s.from + int(dec.InputOffset())
+		m := member{name: name, key: span{end - quotedLength(data[:end]), end}}
+		if m.value, err = s.value(dec); err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// quotedLength is how long the quoted text is that the data ends with.
+func quotedLength(data []byte) int {
+	for i := len(data) - 2; i >= 0; i-- {
+		if data[i] != '"' {
+			continue
+		}
+		back := 0
+		for i-back-1 >= 0 && data[i-back-1] == '\\' {
+			back++
+		}
+		if back%2 == 0 {
+			return len(data) - i
+		}
+	}
+	return len(data)
+}
+
+// only is the first value of the list that the span is, and how many there are.
+func (s span) only(data []byte) (first span, n int, err error) {
+	dec, err := s.open(data, '[')
+	if err != nil {
+		return first, 0, err
+	}
+	for ; dec.More(); n++ {
+		v, err := s.value(dec)
+		if err != nil {
+			return first, n, err
+		}
+		if n == 0 {
+			first = v
+		}
+	}
+	return first, n, nil
+}
+
+func (s span) open(data []byte, with json.Delim) (*json.Decoder, error) {
+	dec := json.NewDecoder(bytes.NewReader(data[s.from:s.to]))
+	dec.UseNumber()
+	t, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	if t != with {
+		return nil, fmt.Errorf("%v is wanted", with)
+	}
+	return dec, nil
+}
+
+// value that comes next in a decoder of the span.
+func (s span) value(dec *json.Decoder) (span, error) {
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return span{}, err
+	}
+	end := s.from + int(dec.InputOffset())
+	return span{end - len(raw), end}, nil
+}
+
+// Servers are the hosts that a configuration fetches the rest from, with their
+// ports, in order.
+func Servers(data []byte) ([]string, error) {
+	if _, err := Version(data); err != nil {
+		return nil, err
+	}
+	type source struct {
+		Source string `json:"source"`
+	}
+	var c struct {
+		Ignition struct {
+			Config struct {
+				Merge   []source `json:"merge"`
+				Append  []source `json:"append"`
+				Replace source   `json:"replace"`
+			} `json:"config"`
+		} `json:"ignition"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, s := range append(append(c.Ignition.Config.Merge, c.Ignition.Config.Append...), c.Ignition.Config.Replace) {
+		if u, err := url.Parse(s.Source); err == nil && u.Scheme == "https" && u.Host != "" {
+			out = append(out, u.Host)
+		}
+	}
+	sort.Strings(out)
+	return out, nil
 }
 
 // Pointer is the configuration that a machine is started with: it says where the

@@ -2,6 +2,7 @@ package firstboot_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -144,6 +145,174 @@ func TestAuthority(t *testing.T) {
 	} {
 		if _, err := firstboot.ReplaceAuthority([]byte(config), pem); err == nil {
 			t.Errorf("%s is rewritten", name)
+		}
+	}
+}
+
+// R1.42: of a configuration whose authority is replaced every other byte stays.
+func TestAuthorityByteForByte(t *testing.T) {
+	t.Parallel()
+	const pem = "-----BEGIN CERTIFICATE-----\nnew\n-----END CERTIFICATE-----\n"
+	const source = "data:text/plain;charset=utf-8;base64,LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCm5ldwotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg=="
+	for name, tc := range map[string]struct{ in, want string }{
+		"OpenShift's own stub": {
+			`{"ignition":{"config":{"merge":[{"source":"https://api-int.c:22623/config/worker"}]},"security":{"tls":{"certificateAuthorities":[{"source":"data:text/plain;charset=utf-8;base64,OLD"}]}},"version":"3.2.0"}}`,
+			`{"ignition":{"config":{"merge":[{"source":"https://api-int.c:22623/config/worker"}]},"security":{"tls":{"certificateAuthorities":[{"source":"SOURCE"}]}},"version":"3.2.0"}}`},
+		"spaces, numbers, signs and doubled names": {
+			"\n{ \"storage\": {\"size\": 9007199254740993, \"f\": 1.50e2, \"x\": \"<&>\\u00e9\\\"\"},\n\t\"ignition\" : {\"version\":\"2.2.0\" , \"security\":{\"tls\":{\"certificateAuthorities\": [ { \"httpHeaders\": [] ,\"source\" : \"old\" } ]}}}, \"a\":1, \"a\":2 }\n",
+			"\n{ \"storage\": {\"size\": 9007199254740993, \"f\": 1.50e2, \"x\": \"<&>\\u00e9\\\"\"},\n\t\"ignition\" : {\"version\":\"2.2.0\" , \"security\":{\"tls\":{\"certificateAuthorities\": [ { \"httpHeaders\": [] ,\"source\" : \"SOURCE\" } ]}}}, \"a\":1, \"a\":2 }\n"},
+		"an empty verification stays": {
+			`{"ignition":{"version":"2.2.0","security":{"tls":{"certificateAuthorities":[{"source":"old","verification":{}}]}}}}`,
+			`{"ignition":{"version":"2.2.0","security":{"tls":{"certificateAuthorities":[{"source":"SOURCE","verification":{}}]}}}}`},
+		"the hash of the one before goes": {
+			`{"ignition":{"version":"3.4.0","security":{"tls":{"certificateAuthorities":[{"compression":"gzip", "x\\\"y": [1, 2] ,"source":"old","verification":{"hash":"sha512-00"}}]}}},"z":0}`,
+			`{"ignition":{"version":"3.4.0","security":{"tls":{"certificateAuthorities":[{"x\\\"y": [1, 2],"source":"SOURCE"}]}}},"z":0}`},
+	} {
+		want := strings.ReplaceAll(tc.want, "SOURCE", source)
+		got, err := firstboot.ReplaceAuthority([]byte(tc.in), pem)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if again, err := firstboot.ReplaceAuthority(got, pem); err != nil || !bytes.Equal(again, got) {
+			t.Errorf("%s: the same authority changes nothing: %v", name, err)
+		}
+	}
+}
+
+// Fuzz: whatever the configuration, only the authority is another afterwards.
+func FuzzReplaceAuthority(f *testing.F) {
+	f.Add([]byte(stub))
+	f.Add([]byte(`{"ignition":{"version":"3.4.0","security":{"tls":{"certificateAuthorities":[{"x\"":1,"source":"old","verification":{}}]}}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		out, err := firstboot.ReplaceAuthority(data, "pem")
+		if err != nil {
+			return
+		}
+		if !json.Valid(out) {
+			t.Fatalf("no JSON any more: %q -> %q", data, out)
+		}
+		had, have := decode(t, data), decode(t, out)
+		strip(had)
+		strip(have)
+		if diff := cmp.Diff(had, have); diff != "" {
+			t.Errorf("%q -> %q: %s", data, out, diff)
+		}
+	})
+}
+
+// strip the authority from a configuration.
+func strip(c any) {
+	at := c
+	for _, n := range []string{"ignition", "security", "tls"} {
+		m, _ := at.(map[string]any)
+		at = m[n]
+	}
+	m, _ := at.(map[string]any)
+	list, _ := m["certificateAuthorities"].([]any)
+	for _, ca := range list {
+		if o, ok := ca.(map[string]any); ok {
+			for _, n := range []string{"source", "verification", "compression"} {
+				delete(o, n)
+			}
+		}
+	}
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]string{
+		`{"ignition":{"version":"3.2.0","config":{"merge":[{"source":"https://b:1/x"},{"source":"data:,x"}],"replace":{"source":"https://a/x"}}}}`: "a b:1",
+		`{"ignition":{"version":"2.2.0","config":{"append":[{"source":"https://c:22623/config/worker"}]}}}`:                                        "c:22623",
+		`{"ignition":{"version":"3.2.0"}}`: "",
+	} {
+		got, err := firstboot.Servers([]byte(config))
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %v %v", config, got, err)
+		}
+	}
+	if _, err := firstboot.Servers([]byte("#cloud-config")); err == nil {
+		t.Error("cloud-init has no servers of Ignition")
+	}
+}
+
+// R1.83: the check stands before whatever joins, and the user's configuration is
+// inside as it was.
+func TestWithCheck(t *testing.T) {
+	t.Parallel()
+	config := `{ "ignition": {"version": "3.2.0"}, "passwd": {"users": [{"name": "core"}]} }`
+	agent, err := firstboot.ParseProgram("https://files/refit-agent#sha512-" + strings.Repeat("0a", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := firstboot.WithCheck([]byte(config), []byte(`{"pool":"w"}`), "/etc/refit/first-boot.json", agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	validate(t, out)
+	merge := decode(t, out).(map[string]any)["ignition"].(map[string]any)["config"].(map[string]any)["merge"].([]any)
+	inside, ok := strings.CutPrefix(merge[0].(map[string]any)["source"].(string), "data:application/vnd.coreos.ignition+json;base64,")
+	if data, err := base64.StdEncoding.DecodeString(inside); !ok || err != nil || string(data) != config {
+		t.Errorf("%v %s", err, data)
+	}
+	verifyUnit(t, firstboot.UnitText("/etc/refit/first-boot.json"))
+	for _, bad := range []string{`{"ignition":{"version":"2.2.0"}}`, "#cloud-config"} {
+		if _, err := firstboot.WithCheck([]byte(bad), nil, "/x", nil); err == nil {
+			t.Errorf("%s is wrapped", bad)
+		}
+	}
+	for _, bad := range []string{"http://x#sha512-" + strings.Repeat("0a", 64), "https://x", "https://x#sha256-" + strings.Repeat("0a", 32)} {
+		if _, err := firstboot.ParseProgram(bad); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+	if p, err := firstboot.ParseProgram(""); p != nil || err != nil {
+		t.Error("none is none")
+	}
+}
+
+// verifyUnit shows the unit to systemd, beside the units it is ordered before.
+func verifyUnit(t *testing.T, text string) {
+	t.Helper()
+	bin, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("systemd-analyze is not installed: the unit is not shown to it")
+		return
+	}
+	root := t.TempDir()
+	dir := filepath.Join(root, "etc/systemd/system")
+	put := func(path, text string, mode os.FileMode) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(filepath.Join(root, firstboot.Agent), "#!/bin/sh\n", 0o755)
+	put(filepath.Join(dir, firstboot.Unit), text, 0o600)
+	put(filepath.Join(dir, "kubelet.service"), "[Service]\nExecStart=/usr/local/bin/refit-agent\n", 0o600)
+	for _, target := range []string{"sysinit", "basic", "local-fs", "shutdown", "multi-user"} {
+		put(filepath.Join(dir, target+".target"), "[Unit]\nDescription="+target+"\n", 0o600)
+	}
+	put(filepath.Join(dir, "system.slice"), "[Unit]\nDescription=x\n", 0o600)
+	out, err := exec.Command(bin, "verify", "--man=no", "--recursive-errors=yes", "--root="+root, firstboot.Unit).CombinedOutput()
+	if err != nil || len(bytes.TrimSpace(out)) != 0 {
+		t.Errorf("systemd refuses the unit: %v\n%s\n%s", err, out, text)
+	}
+	if systemctl, err := exec.LookPath("systemctl"); err != nil {
+		t.Log("systemctl is not installed: the unit is not enabled")
+	} else if out, err := exec.Command(systemctl, "--root="+root, "enable", firstboot.Unit).CombinedOutput(); err != nil {
+		t.Errorf("systemd does not enable the unit: %v\n%s", err, out)
+	} else if to, err := os.Readlink(filepath.Join(dir, "kubelet.service.requires", firstboot.Unit)); err != nil || filepath.Base(to) != firstboot.Unit {
+		t.Errorf("the kubelet does not need it: %s %v", to, err)
+	}
+	for _, want := range []string{"Before=kubelet.service", "RequiredBy=kubelet.service", "ConditionPathExists=/etc/refit/first-boot.json", "Type=oneshot"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in\n%s", want, text)
 		}
 	}
 }
