@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins
+//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins alerts
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -70,6 +70,12 @@ func Joins() ([]*unstructured.Unstructured, error) { return load("", "joins") }
 // BootImages returns the rights on machine managers and templates of Cluster API,
 // OpenShift and Karpenter. Manifests includes none of them.
 func BootImages() ([]*unstructured.Unstructured, error) { return load("", "boot-images") }
+
+// Alerts returns rules for the Prometheus operator. Manifests includes none of them.
+func Alerts() ([]*unstructured.Unstructured, error) { return load("", "alerts") }
+
+// AlertsText is the same as a file, with its comments.
+func AlertsText() ([]byte, error) { return files.ReadFile("alerts/boot-images.yaml") }
 
 func load(image string, dirs ...string) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured

@@ -86,7 +86,7 @@ type MachineSelection struct {
 
 // SkewRule is one limit for boot images.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.minimumRelease) || has(self.minimumOS) || has(self.minorsBehind) || has(self.majorSteps) || has(self.minAgeDays) || has(self.maxAgeDays) || has(self.incompatible)",message="a rule limits something: minimumRelease, minimumOS, minorsBehind, majorSteps, minAgeDays, maxAgeDays or incompatible"
+// +kubebuilder:validation:XValidation:rule="has(self.minimumRelease) || has(self.minimumOS) || has(self.minorsBehind) || has(self.majorSteps) || has(self.minAgeDays) || has(self.maxAgeDays) || has(self.incompatible) || has(self.minimumFacts)",message="a rule limits something: minimumRelease, minimumOS, minorsBehind, majorSteps, minAgeDays, maxAgeDays, incompatible or minimumFacts"
 type SkewRule struct {
 	// Name by which a waiver means it.
 	// +kubebuilder:validation:MinLength=1
@@ -125,6 +125,13 @@ type SkewRule struct {
 	// Incompatible facts of a source.
 	// +optional
 	Incompatible *IncompatibleFacts `json:"incompatible,omitempty"`
+	// MinimumFacts are the least values of facts that the machines themselves say:
+	// cpu (x86-64-v3), shim and grub (versions). The least of a source's nodes
+	// counts, or what its facts declare while it has none.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=8
+	MinimumFacts map[string]string `json:"minimumFacts,omitempty"`
 	// Why the rule is there: it is part of what people read.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -205,6 +212,34 @@ type BootImageContest struct {
 	QuietMinutes int32 `json:"quietMinutes,omitempty"`
 }
 
+// AuthorityConfigMap is where certificates stand.
+type AuthorityConfigMap struct {
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Key of the certificates, in PEM.
+	// +optional
+	// +kubebuilder:default=ca-bundle.crt
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
+// BootImageAuthority is the certificate authority of the server that first-boot
+// configurations fetch the rest from. When it is another, every configuration that
+// machines of the policy are given gets it, in the modes that write.
+type BootImageAuthority struct {
+	// ConfigMap with the certificates; OpenShift's is machine-config-server-ca in
+	// openshift-machine-config-operator.
+	ConfigMap AuthorityConfigMap `json:"configMap"`
+	// Servers that have it, as host:port. A configuration that fetches from another
+	// one is left alone.
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Servers []string `json:"servers"`
+}
+
 // BootImagePolicySpec says which machine managers get which boot images.
 type BootImagePolicySpec struct {
 	// Streams with the wanted images, names of BootImageStreams. The one of the
@@ -232,6 +267,10 @@ type BootImagePolicySpec struct {
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Kinds *runtime.RawExtension `json:"kinds,omitempty"`
+	// Authority that first-boot configurations are to trust; without it theirs is
+	// left alone.
+	// +optional
+	Authority *BootImageAuthority `json:"authority,omitempty"`
 }
 
 // BlockedTarget is a version that a source's image is too old for.

@@ -13,6 +13,12 @@ const (
 	ConditionCovered     = "Covered"    // InPlacePlan
 	ConditionSkewed      = "Skewed"     // ImageTrack
 	ConditionNewEnough   = "NewEnough"  // MachineSource
+	// ConditionAuthority on a MachineSource: the first-boot configuration of its
+	// machines trusts the server that it fetches from.
+	ConditionAuthority = "AuthorityCurrent"
+	// ConditionMachineImage on a Machine of Cluster API or OpenShift that has not
+	// joined: False if it cannot because of its boot image.
+	ConditionMachineImage = "refit.dev/BootImageNewEnough"
 )
 
 // Reason words. Each has a page section in docs/reference/reasons.md with its
@@ -110,6 +116,9 @@ const (
 	ReasonBootImageWaived      = "BootImageWaived"
 	ReasonBootImageWritten     = "BootImageWritten"
 	ReasonUserDataUnusable     = "UserDataUnusable"
+	ReasonAuthorityContested   = "AuthorityContested"
+	ReasonAuthorityOutdated    = "AuthorityOutdated"
+	ReasonAuthorityUnusable    = "AuthorityUnusable"
 
 	// Cluster API.
 	ReasonFallsBack          = "FallsBack"

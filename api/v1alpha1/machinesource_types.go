@@ -75,6 +75,52 @@ type BirthImage struct {
 	Example string `json:"example,omitempty"`
 }
 
+// MachineFact is what the nodes of a source say of their machines.
+type MachineFact struct {
+	// Name of the fact: cpu, shim, grub, loaderBuilt.
+	Name string `json:"name"`
+	// Least of its values, Nodes with it, and Example, one of them.
+	// +optional
+	Least string `json:"least,omitempty"`
+	// +optional
+	Nodes int32 `json:"nodes,omitempty"`
+	// +optional
+	Example string `json:"example,omitempty"`
+	// Silent are the nodes that do not say it.
+	// +optional
+	Silent int32 `json:"silent,omitempty"`
+}
+
+// AuthorityWrite is one time that refit wrote an authority into a configuration.
+type AuthorityWrite struct {
+	At metav1.Time `json:"at"`
+	// To is the fingerprint of the authority.
+	To string `json:"to"`
+}
+
+// SourceAuthority is what is known of the authority in the first-boot configuration
+// of a source.
+type SourceAuthority struct {
+	// Secret with the configuration, as namespace/name.
+	Secret string `json:"secret"`
+	// Wanted is the fingerprint of the server's authority.
+	// +optional
+	Wanted string `json:"wanted,omitempty"`
+	// Writes, the last one last.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Writes []AuthorityWrite `json:"writes,omitempty"`
+}
+
+// RefusedMachine is a machine that could not join.
+type RefusedMachine struct {
+	// Machine as namespace/name.
+	Machine string `json:"machine"`
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+}
+
 // BootImageWrite is one time that refit wrote an image to the manager.
 type BootImageWrite struct {
 	At metav1.Time `json:"at"`
@@ -189,6 +235,26 @@ type MachineSourceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Born []BirthImage `json:"born,omitempty"`
+	// Nodes that came from here, as far as it is known, and Joining: machines that
+	// have no node yet.
+	// +optional
+	Nodes int32 `json:"nodes,omitempty"`
+	// +optional
+	Joining int32 `json:"joining,omitempty"`
+	// Machines are the least values of what its nodes say of their machines.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Machines []MachineFact `json:"machines,omitempty"`
+	// Refused are machines that could not join because of their boot image.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Refused []RefusedMachine `json:"refused,omitempty"`
+	// Authority of its first-boot configuration, where the policy looks after it.
+	// +optional
+	Authority *SourceAuthority `json:"authority,omitempty"`
 	// Proposal is the JSON patch that would bring the image to the manager, where
 	// others write it.
 	// +optional
@@ -207,7 +273,7 @@ type MachineSourceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Skew []SkewFinding `json:"skew,omitempty"`
-	// Conditions: Ready, NewEnough.
+	// Conditions: Ready, NewEnough, AuthorityCurrent.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -268,6 +268,11 @@ type Observed struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Born string `json:"born,omitempty"`
+	// Machine are facts of the machine itself that limit what it can run: cpu
+	// (x86-64-v3), shim and grub (versions), loaderBuilt (a date).
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	Machine map[string]string `json:"machine,omitempty"`
 	// Architecture in Go's words, for example amd64.
 	// +optional
 	Architecture string `json:"architecture,omitempty"`

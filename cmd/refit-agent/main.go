@@ -12,14 +12,17 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/firstcheck"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/onhost"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/host/detached"
+	"github.com/refit-dev/refit/internal/source/skew/limits"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -27,6 +30,7 @@ import (
 const (
 	exitInternal     = 1
 	exitUsage        = 2
+	exitBlocked      = 3
 	exitVerification = 6
 )
 
@@ -46,7 +50,10 @@ type usageError struct{ error }
 func exitCode(err error) int {
 	var usage usageError
 	var wrong *install.WrongBundleError
+	var refused *firstcheck.RefusedError
 	switch {
+	case errors.As(err, &refused):
+		return exitBlocked
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.As(err, &wrong), isCorrupt(err):
@@ -68,7 +75,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), "address for peers, host or host:port (default: towards the API server, port 7946)")
 	load := func() (config.Config, error) { return merged(file, conf) }
-	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand())
+	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand())
 	return c
 }
 
@@ -193,6 +200,29 @@ func statusCommand(load func() (config.Config, error)) *cobra.Command {
 			return err
 		},
 	}
+}
+
+// patience is how long the cluster is told that this machine was refused.
+const patience = 100 * time.Second
+
+// firstBootCommand is what refit-first-boot.service runs.
+func firstBootCommand() *cobra.Command {
+	var root string
+	c := &cobra.Command{
+		Use: "first-boot", Short: "say whether this machine's boot image is new enough to join", Args: cobra.NoArgs,
+		Long: `Compare the image that this machine was started from with the limits in
+` + limits.Path + `, before it joins.
+
+Without limits, or if they hold, the exit code is 0, and limits that hold are
+taken away: they are asked once. If they do not hold, or cannot be read, the exit
+code is 3, so that what needs refit-first-boot.service does not start, and the
+console says why.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return firstcheck.Check(cmd.Context(), firstcheck.Options{Root: root, Now: time.Now, Out: cmd.OutOrStdout(), Patience: patience})
+		},
+	}
+	c.Flags().StringVar(&root, "root", "", "look at a machine whose root is here")
+	return c
 }
 
 // keepCommand is what a command runs under that must outlive the agent.

@@ -234,7 +234,7 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 // keepBootImages adds what keeps boot images fresh; objects reads machine kinds
 // past the cache, files those of bundles.
 func keepBootImages(mgr ctrl.Manager, objects client.Client, files *brought.Reader, poller *registry.Poller, o Options) error {
-	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry),
+	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
 		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller}}
 	return b.Setup(mgr)
 }

@@ -22,6 +22,8 @@ type nodeFacts struct {
 	host     *nodeHost
 	// fields are the updaters that see fields of the node.
 	fields []fielder
+	// machine are facts that a boot sets, looked at once.
+	machine func() map[string]string
 }
 
 // fielder sees fields of the node, by path. What it cannot see it leaves out.
@@ -56,7 +58,7 @@ const mostFields = 512
 
 // Observe says what it could learn; what it could not is empty.
 func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Observed {
-	o := v1alpha1.Observed{Architecture: runtime.GOARCH, Born: birth.Version("/")}
+	o := v1alpha1.Observed{Architecture: runtime.GOARCH, Born: birth.Version("/"), Machine: f.machine()}
 	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		o.BootID = strings.TrimSpace(string(b))
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/refit-dev/refit/internal/agent"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/firstcheck"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/etcd"
@@ -53,8 +55,9 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
 	list, fields := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images")}, conf.Path("os.json"))
+	machine := sync.OnceValue(func() map[string]string { return firstcheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields}, Place: host.place, Log: log,
+		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
 		Health:    (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {

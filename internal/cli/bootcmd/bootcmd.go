@@ -22,7 +22,7 @@ import (
 // New makes the command.
 func New(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{Use: "bootimage", Short: "What machines start from, and whether that is new enough"}
-	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newImage(a), newUploads(a), newUploaded(a), newToken(a))
+	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
 	return c
 }
 
@@ -89,6 +89,27 @@ type Source struct {
 	SkewReason string                  `json:"skewReason,omitempty"`
 	Skew       string                  `json:"skew,omitempty"`
 	Written    *time.Time              `json:"written,omitempty"`
+	// Nodes that came from it, Joining: machines without a node yet; Refused are
+	// those that their boot image kept from joining.
+	Nodes   int32                     `json:"nodes,omitempty"`
+	Joining int32                     `json:"joining,omitempty"`
+	Refused []v1alpha1.RefusedMachine `json:"refused,omitempty"`
+	// Machines are the least values of what the nodes say of their machines.
+	Machines []v1alpha1.MachineFact `json:"machines,omitempty"`
+	// ImageBuilt is the day of the image that the next machine starts from, OldestBorn
+	// that of the oldest image that a node was born from, where versions say it.
+	ImageBuilt *time.Time `json:"imageBuilt,omitempty"`
+	OldestBorn *time.Time `json:"oldestBorn,omitempty"`
+	// Authority of the first-boot configuration, where a policy looks after it.
+	Authority *Authority `json:"authority,omitempty"`
+}
+
+// Authority is whether new machines trust the server of their configuration.
+type Authority struct {
+	Secret  string `json:"secret"`
+	Trusted bool   `json:"trusted"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
 }
 
 // Status is all sources.
@@ -122,7 +143,7 @@ enough for what runs.`,
 			if format == render.JSON || format == render.YAML {
 				return render.Value(a.Out, format, v)
 			}
-			return v.table(a.Out, format == render.Wide)
+			return v.table(a.Out, format == render.Wide, time.Now())
 		},
 	}
 	c.Flags().StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
@@ -158,6 +179,11 @@ func sourceView(m *v1alpha1.MachineSource) Source {
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionNewEnough); c != nil {
 		v.NewEnough, v.SkewReason, v.Skew = c.Status == "True", c.Reason, c.Message
 	}
+	v.Nodes, v.Joining, v.Refused, v.Machines = st.Nodes, st.Joining, st.Refused, st.Machines
+	v.ages()
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionAuthority); c != nil && st.Authority != nil {
+		v.Authority = &Authority{Secret: st.Authority.Secret, Trusted: c.Status == "True", Reason: c.Reason, Message: c.Message}
+	}
 	if n := len(st.History); n > 0 {
 		at := st.History[n-1].At.UTC()
 		v.Written = &at
@@ -165,7 +191,7 @@ func sourceView(m *v1alpha1.MachineSource) Source {
 	return v
 }
 
-func (v Status) table(w io.Writer, wide bool) error {
+func (v Status) table(w io.Writer, wide bool, now time.Time) error {
 	for _, p := range v.Policies {
 		fmt.Fprintln(w, p)
 	}
@@ -174,23 +200,20 @@ func (v Status) table(w io.Writer, wide bool) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "\nSOURCE\tSTATE\tMODE\tSTARTS FROM\tWANTED\tSKEW\tNEW ENOUGH\tREASON")
+	fmt.Fprintln(tw, "\nSOURCE\tSTATE\tMODE\tSTARTS FROM\tAGE\tWANTED\tSKEW\tNEW ENOUGH\tREASON")
 	for _, s := range v.Sources {
 		enough := "no"
 		if s.NewEnough {
 			enough = "yes"
 		}
-		fmt.Fprintln(tw, strings.Join([]string{s.Name, dash(s.State), dash(s.Mode), image(s.Referenced, wide), image(s.Wanted, wide), dash(s.SkewMode), enough, dash(s.Reason)}, "\t"))
+		fmt.Fprintln(tw, strings.Join([]string{s.Name, dash(s.State), dash(s.Mode), image(s.Referenced, wide), age(s.ImageBuilt, now), image(s.Wanted, wide), dash(s.SkewMode), enough, dash(s.Reason)}, "\t"))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
 	for _, s := range v.Sources {
-		if s.State != v1alpha1.SourceCurrent && s.Message != "" {
-			fmt.Fprintf(w, "\n%s: %s\n", s.Name, s.Message)
-		}
-		if !s.NewEnough && s.Skew != "" {
-			fmt.Fprintf(w, "%s, new enough? %s\n", s.Name, s.Skew)
+		if lines := s.words(wide, now); len(lines) > 0 {
+			fmt.Fprintf(w, "\n%s: %s\n", s.Name, strings.Join(lines, "\n  "))
 		}
 	}
 	return nil

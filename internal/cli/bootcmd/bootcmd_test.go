@@ -83,9 +83,17 @@ func TestCheck(t *testing.T) {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "status", "--from", dump)
-	for _, p := range []string{"all: 1 of 3 sources are current, 1 outdated", "machinedeployment.default.workers", "BootImageRolls", "8.10.20240101-0", "set the strategy OnDelete", "golden-2"} {
+	for _, p := range []string{"all: 1 of 3 sources are current, 1 outdated", "machinedeployment.default.workers", "BootImageRolls", "8.10.20240101-0", "set the strategy OnDelete", "golden-2",
+		"machine default/workers-x could not join: This machine cannot join pool workers", "new machines do not trust their server: Secret default/worker-user-data: the server's authority was written 3 times and undone by script"} {
 		if !strings.Contains(out, p) {
 			t.Errorf("want %q in\n%s", p, out)
+		}
+	}
+	wide, _ := run(t, "status", "--from", dump, "-o", "wide")
+	for _, p := range []string{"3 nodes came from it, the oldest from an image of 2023-01-01 (", "1 machines have no node yet",
+		"its machines have at least processor x86-64-v2 (n1 and 1 more), boot loader shim 15.4 (n3; 2 do not say)"} {
+		if !strings.Contains(wide, p) || strings.Contains(out, p) {
+			t.Errorf("want %q in\n%s\nand only there", p, wide)
 		}
 	}
 	if code != exit.OK {
@@ -96,8 +104,21 @@ func TestStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Sources) != 3 || v.Sources[2].Name != "pxe" || v.Release != "1.36.3" {
 		t.Error(err, out)
 	}
+	w := v.Sources[1]
+	if w.Nodes != 3 || w.OldestBorn == nil || w.OldestBorn.Format(time.DateOnly) != "2023-01-01" || w.ImageBuilt.Format(time.DateOnly) != "2024-01-01" || w.Authority.Trusted || len(w.Refused) != 1 || len(w.Machines) != 2 {
+		t.Errorf("%+v", w)
+	}
 	if _, code = run(t, "status", "-o", "html", "--from", dump); code != exit.UsageCode {
 		t.Error(code)
+	}
+}
+
+// What is printed is what an operator of Prometheus applies.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	out, code := run(t, "alerts")
+	if code != exit.OK || !strings.Contains(out, "kind: PrometheusRule") || !strings.Contains(out, "refit_boot_image_too_old") {
+		t.Errorf("%d %s", code, out)
 	}
 }
 
@@ -122,7 +143,7 @@ func TestPointer(t *testing.T) {
 	ctx := context.Background()
 	c := fake.NewClientBuilder().Build()
 	u, _ := url.Parse("https://10.0.0.1:7950")
-	if _, err := pointer(ctx, c, "worker", u, time.Now()); err == nil || !strings.Contains(err.Error(), "-join-address") {
+	if _, err := pointer(ctx, c, "worker", "", u, time.Now()); err == nil || !strings.Contains(err.Error(), "-join-address") {
 		t.Error(err)
 	}
 	secret := func(ns, name string, data map[string][]byte) {
@@ -131,11 +152,11 @@ func TestPointer(t *testing.T) {
 		}
 	}
 	secret("refit-system", record.Server, map[string][]byte{"ca.crt": []byte("CA")})
-	if _, err := pointer(ctx, c, "worker", u, time.Now()); exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "first-boot-worker") {
+	if _, err := pointer(ctx, c, "worker", "", u, time.Now()); exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "first-boot-worker") {
 		t.Error(err)
 	}
 	secret(record.Namespace, "first-boot-worker", nil)
-	out, err := pointer(ctx, c, "worker", u, time.Now())
+	out, err := pointer(ctx, c, "worker", "", u, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +169,7 @@ func TestPointer(t *testing.T) {
 	if held := fmt.Sprint(made); strings.Contains(held, token) {
 		t.Error("the record holds the token")
 	}
-	for _, args := range [][]string{{"token", "worker", "--url", "http://a"}, {"token", "worker", "--url", "https://a", "--for", "0s"}, {"token", "worker", "--url", "https://a/b"}, {"token", "--url", "https://a"}} {
+	for _, args := range [][]string{{"token", "worker", "--url", "http://a"}, {"token", "worker", "--url", "https://a", "--for", "0s"}, {"token", "worker", "--url", "https://a/b"}, {"token", "worker", "--url", "https://a", "--machine", "m1"}, {"token", "--url", "https://a"}} {
 		if _, code := run(t, args...); code == exit.OK {
 			t.Errorf("%v is accepted", args)
 		}

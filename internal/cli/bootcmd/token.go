@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,7 @@ import (
 const longestLife = 7 * 24 * time.Hour
 
 func newToken(a *cluster.Access) *cobra.Command {
-	var address string
+	var address, machine string
 	var life time.Duration
 	c := &cobra.Command{
 		Use: "token POOL --url URL", Short: "Make the first-boot configuration for one machine: a pointer with a token that is used once", Args: cobra.ExactArgs(1),
@@ -32,18 +33,21 @@ holds no secret but a token, with which that machine, and no other, fetches the
 pool's configuration from refit's controller (-join-address). The token is
 stored nowhere: if it is lost, make another.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			u, err := url.Parse(address)
-			if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
-				return exit.Usage(fmt.Errorf("--url %q: must be https://HOST:PORT, under which machines reach the controller's -join-address", address))
+			u, err := server(address)
+			if err == nil && (life <= 0 || life > longestLife) {
+				err = fmt.Errorf("--for %s: must be more than nothing and at most %s", life, longestLife)
 			}
-			if life <= 0 || life > longestLife {
-				return exit.Usage(fmt.Errorf("--for %s: must be more than nothing and at most %s", life, longestLife))
+			if err == nil && !isMachine(machine) {
+				err = fmt.Errorf("--machine %q: must be NAMESPACE/NAME", machine)
+			}
+			if err != nil {
+				return exit.Usage(err)
 			}
 			cl, err := a.Client()
 			if err != nil {
 				return err
 			}
-			out, err := pointer(cmd.Context(), cl, args[0], u, time.Now().Add(life))
+			out, err := pointer(cmd.Context(), cl, args[0], machine, u, time.Now().Add(life))
 			if err != nil {
 				return err
 			}
@@ -54,12 +58,27 @@ stored nowhere: if it is lost, make another.`,
 	}
 	c.Flags().StringVar(&address, "url", "", "https://HOST:PORT under which machines reach the controller's -join-address")
 	c.Flags().DurationVar(&life, "for", time.Hour, "how long the token may be used")
+	c.Flags().StringVar(&machine, "machine", "", "NAMESPACE/NAME of the Machine object it is for: that one says it if the boot image is refused (else it is found by its address)")
 	_ = c.MarkFlagRequired("url")
 	return c
 }
 
+func server(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
+		return nil, fmt.Errorf("--url %q: must be https://HOST:PORT, under which machines reach the controller's -join-address", address)
+	}
+	return u, nil
+}
+
+// isMachine: NAMESPACE/NAME, or nothing.
+func isMachine(text string) bool {
+	ns, name, ok := strings.Cut(text, "/")
+	return text == "" || ok && ns != "" && name != ""
+}
+
 // pointer makes the token's record, after what could be missing was seen.
-func pointer(ctx context.Context, cl client.Client, pool string, u *url.URL, until time.Time) ([]byte, error) {
+func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url.URL, until time.Time) ([]byte, error) {
 	var held corev1.Secret
 	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: record.Server}, &held); err != nil {
 		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller makes it when -join-address is set): %w", v1alpha1.SystemNamespace, record.Server, err)
@@ -77,6 +96,9 @@ func pointer(ctx context.Context, cl client.Client, pool string, u *url.URL, unt
 	token, made, err := record.New(pool, until)
 	if err != nil {
 		return nil, err
+	}
+	if machine != "" {
+		made.Annotations[record.AnnotationMachine] = machine
 	}
 	out, err := firstboot.Pointer("https://"+u.Host+record.Path+token, string(held.Data["ca.crt"]))
 	if err != nil {

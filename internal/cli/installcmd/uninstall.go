@@ -80,8 +80,12 @@ func installed() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	alerts, err := config.Alerts()
+	if err != nil {
+		return nil, err
+	}
 	management, registration, workload, err := config.ClusterAPI()
-	objects = slices.Concat(objects, boot, workload, management, registration)
+	objects = slices.Concat(objects, boot, alerts, workload, management, registration)
 	slices.Reverse(objects)
 	return objects, err
 }

@@ -159,6 +159,9 @@ func TestBootImages(t *testing.T) {
 		{"a file is named when it was uploaded", testUploads},
 		{"the region is that of the infrastructure", testRegion},
 		{"a node class is of the nodes' region", testRegionOfNodes},
+		{"births by Machine and owner, and what a machine that cannot join says", testLineage},
+		{"a machine that was refused says so in OpenShift's shape", testRefused},
+		{"the authority of first-boot configurations rotates", testAuthority},
 		{"a kind that may not be read is said, and nothing is forgotten", testForbidden},
 	} {
 		t.Run(story.name, func(t *testing.T) {

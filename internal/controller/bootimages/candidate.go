@@ -16,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
+	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
 	"github.com/refit-dev/refit/internal/controller/bootimages/wanted"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/rollout/read"
@@ -55,6 +56,8 @@ type candidate struct {
 	// stub is the converted first-boot configuration that is to be written before
 	// the image, nil for none.
 	stub *corev1.Secret
+	// authority in it, nil if the policy does not look after that.
+	authority *stubs.Verdict
 
 	in       bootimage.Input
 	decision bootimage.Decision

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
+	"github.com/refit-dev/refit/internal/controller/bootimages/onmachines"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 )
@@ -42,6 +44,8 @@ type Reconciler struct {
 	// Streams reads the streams.
 	Streams *bootstreams.Loader
 	Metrics *gauges.Metrics
+	// Events on machines; nil for none.
+	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -87,7 +91,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for i := range w.policies {
 		errs = append(errs, r.policy(ctx, w, &w.policies[i]))
 	}
-	errs = append(errs, r.rest(ctx, w), r.collect(ctx, w))
+	tell := &onmachines.Teller{Client: r.Objects, Events: r.Events, Now: r.Now}
+	errs = append(errs, r.rest(ctx, w), r.collect(ctx, w), tell.All(ctx, w.lineage, w.sources))
 	for i := range w.policies {
 		errs = append(errs, r.summary(ctx, w, &w.policies[i]))
 	}
@@ -110,7 +115,7 @@ func (r *Reconciler) policy(ctx context.Context, w *world, p *v1alpha1.BootImage
 			errs, w.partial = append(errs, err), true
 			c.refused(err)
 		}
-		errs = append(errs, r.record(ctx, w, c))
+		errs = append(errs, c.trust(ctx, w), r.record(ctx, w, c))
 	}
 	return errors.Join(errs...)
 }

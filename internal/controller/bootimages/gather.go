@@ -10,7 +10,9 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bootimages/births"
+	"github.com/refit-dev/refit/internal/controller/bootimages/lineage"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
+	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/osversion"
 	"github.com/refit-dev/refit/internal/source/machinery"
@@ -29,8 +31,6 @@ type world struct {
 	// region that all nodes are in, empty if they differ or do not say.
 	region string
 	kinds  *machines.Kinds
-	// objects reads past any cache.
-	objects client.Client
 	// table of refit and of all policies: who may refer to a template.
 	table *machinery.Table
 	// problems of a policy, by its name: kinds that cannot be read, rows that are
@@ -43,6 +43,10 @@ type world struct {
 	partial bool
 	// again is set when a write must be tried again soon.
 	again bool
+	// lineage says which machine came from which source, and who was refused.
+	lineage *lineage.Found
+	// stubs are the first-boot configurations.
+	stubs *stubs.Keeper
 	// keep are templates of ours that are still of use, by kind and name.
 	keep map[string]bool
 }
@@ -60,8 +64,9 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if len(policies.Items)+len(sources.Items)+len(streams.Items) == 0 {
 		return nil, nil
 	}
-	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), objects: r.Objects, table: machinery.BuiltIn(),
+	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), table: machinery.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
+	w.stubs = stubs.New(r.Objects, FieldOwner, w.now)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
 		w.sources[sources.Items[i].Name] = &sources.Items[i]
@@ -83,24 +88,50 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 	if err := r.Client.List(ctx, &updates, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	born := map[string]string{}
+	seen := map[string]*v1alpha1.Observed{}
 	for i := range updates.Items {
-		if o := updates.Items[i].Status.Observed; o != nil {
-			born[updates.Items[i].Name] = o.Born
-		}
+		seen[updates.Items[i].Name] = updates.Items[i].Status.Observed
 	}
+	var known []lineage.Node
 	architectures, regions := map[string]bool{}, map[string]bool{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		architectures[n.Status.NodeInfo.Architecture] = true
 		regions[n.Labels[corev1.LabelTopologyRegion]] = true
-		w.nodes = append(w.nodes, births.Node{Name: n.Name, Born: born[n.Name], Labels: n.Labels, Created: n.CreationTimestamp.Time})
+		one := births.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
+		if o := seen[n.Name]; o != nil {
+			one.Born, one.Machine = o.Born, o.Machine
+		}
+		w.nodes, known = append(w.nodes, one), append(known, lineage.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
 			w.running = later(w.running, n.Status.NodeInfo.KubeletVersion)
 		}
 	}
 	w.architecture, w.region = only(architectures), only(regions)
 	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
+	return r.gatherMachines(ctx, w, known)
+}
+
+// gatherMachines finds out which node came from which source.
+func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []lineage.Node) (err error) {
+	var groups []string
+	for i := range w.policies {
+		for _, m := range w.policies[i].Spec.Managers {
+			groups = append(groups, m.Group)
+		}
+	}
+	for _, s := range w.sources { // what was said on machines is taken back after the policy is gone
+		if m := s.Spec.Manager; m != nil {
+			groups = append(groups, m.Group)
+		}
+	}
+	if w.lineage, err = lineage.Find(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
+		return err
+	}
+	sources := w.lineage.SourcesOf()
+	for i := range w.nodes {
+		w.nodes[i].Sources = sources[w.nodes[i].Name]
+	}
 	return nil
 }
 

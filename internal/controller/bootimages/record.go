@@ -18,6 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bootimages/births"
+	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/source/bootimage"
 	"github.com/refit-dev/refit/internal/source/machinery"
@@ -77,6 +78,7 @@ func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
 	st.Proposal, st.ProposalObject = c.proposal()
 	st.Upload = c.uploadOf()
 	c.keepTemplates(w, &st)
+	stubs.Record(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
 	message := c.decision.Message
 	if c.decision.Fix != "" {
 		message += "; " + c.decision.Fix
@@ -141,8 +143,12 @@ type verdict struct {
 func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
 	old := s.Status
 	births.Record(s, st, &old, w.nodes, w.now)
-	if st.Contradiction != "" {
+	w.lineage.Record(s, st)
+	switch {
+	case st.Contradiction != "":
 		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageDeclared, st.Contradiction
+	case len(st.Refused) > 0:
+		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageTooOld, "machine "+st.Refused[0].Machine+" could not join: "+st.Refused[0].Message
 	}
 	s.Status = *st
 	judged := w.judge(s, p, v.version)
@@ -222,6 +228,7 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 	st := s.Status
 	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
 	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.Born, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
+	stubs.Record(&st, &s.Status, "", nil, false, s.Generation, w.now)
 	message := "no policy selects it; it keeps the image that was written last"
 	if gone {
 		message = "its machine manager is gone"

@@ -71,6 +71,9 @@ func (w *world) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePo
 	default:
 		ready.Status, ready.Reason = metav1.ConditionTrue, v1alpha1.ReasonAsExpected
 	}
+	if w.lineage.Unread != "" {
+		stalled.Message = clip(w.lineage.Unread)
+	}
 	if problems := w.problems[p.Name]; len(problems) > 0 {
 		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonBootImageUnknown, clip(strings.Join(problems, "; "))
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageUnknown, clip("not all could be looked at: "+strings.Join(problems, "; "))

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -46,12 +47,14 @@ type site struct {
 	line  *line
 	now   time.Time
 	r     *bootimages.Reconciler
+	// recorder outlives the controller.
+	recorder *events.FakeRecorder
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
 	cfg := apitest.Start(t)
-	s := &site{t: t, cfg: cfg, line: &line{}, now: time.Now().Truncate(time.Second)}
+	s := &site{t: t, cfg: cfg, line: &line{}, now: time.Now().Truncate(time.Second), recorder: events.NewFakeRecorder(10000)}
 	s.install()
 	s.admin = s.client(cfg)
 	for _, o := range access(t) {
@@ -94,7 +97,7 @@ func (s *site) restart() {
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { s.line.next = rt; return s.line })
 	c := s.client(cfg)
 	now := func() time.Time { return s.now }
-	s.r = &bootimages.Reconciler{Client: c, Objects: c, Now: now, Metrics: gauges.New(prometheus.NewRegistry()), Streams: &bootstreams.Loader{Client: c, Live: c, Now: now}}
+	s.r = &bootimages.Reconciler{Client: c, Objects: c, Now: now, Events: s.recorder, Metrics: gauges.New(prometheus.NewRegistry()), Streams: &bootstreams.Loader{Client: c, Live: c, Now: now}}
 }
 
 // line counts what is written, and cuts where it is told to.
@@ -152,7 +155,7 @@ func (s *site) install() {
 		group, version, kind, plural string
 	}{
 		{"cluster.x-k8s.io", "v1beta2", "MachineDeployment", "machinedeployments"}, {"cluster.x-k8s.io", "v1beta2", "MachineSet", "machinesets"},
-		{"cluster.x-k8s.io", "v1beta2", "MachinePool", "machinepools"}, {"controlplane.cluster.x-k8s.io", "v1beta2", "KubeadmControlPlane", "kubeadmcontrolplanes"},
+		{"cluster.x-k8s.io", "v1beta2", "MachinePool", "machinepools"}, {"cluster.x-k8s.io", "v1beta2", "Machine", "machines"}, {"machine.openshift.io", "v1beta1", "Machine", "machines"}, {"controlplane.cluster.x-k8s.io", "v1beta2", "KubeadmControlPlane", "kubeadmcontrolplanes"},
 		{"infrastructure.cluster.x-k8s.io", "v1beta2", "AWSMachineTemplate", "awsmachinetemplates"}, {"infrastructure.cluster.x-k8s.io", "v1beta2", "AWSMachine", "awsmachines"},
 		{"infrastructure.cluster.x-k8s.io", "v1beta2", "AWSMachinePool", "awsmachinepools"},
 		{"infrastructure.cluster.x-k8s.io", "v1", "MyTemplate", "mytemplates"},
@@ -179,7 +182,7 @@ func clusterAPI(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	var out []*apiextensionsv1.CustomResourceDefinition
 	for _, f := range files {
 		name := filepath.Base(f)
-		if !strings.Contains(name, "_machinedeployments.") && !strings.Contains(name, "_machinesets.") && !strings.Contains(name, "_kubeadmcontrolplanes.") && !strings.Contains(name, "_machinepools.") {
+		if !strings.Contains(name, "_machinedeployments.") && !strings.Contains(name, "_machinesets.") && !strings.Contains(name, "_kubeadmcontrolplanes.") && !strings.Contains(name, "_machines.") && !strings.Contains(name, "_machinepools.") {
 			continue
 		}
 		data, err := os.ReadFile(f)
@@ -217,10 +220,26 @@ func open(group, version, kind, plural string) *apiextensionsv1.CustomResourceDe
 	if strings.HasPrefix(group, "karpenter") {
 		scope = apiextensionsv1.ClusterScoped
 	}
+	schema := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}
+	var sub *apiextensionsv1.CustomResourceSubresources
+	if kind == "Machine" {
+		schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{"status": conditions()}
+		sub = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	}
 	return &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group}, Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: group, Scope: scope, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, ListKind: kind + "List", Plural: plural, Singular: strings.ToLower(kind)},
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: version, Served: true, Storage: true,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}}}}}}
+			Subresources: sub, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}}}}
+}
+
+// conditions as Machines have them: a list whose items are told apart by their
+// type. The severity is OpenShift's.
+func conditions() apiextensionsv1.JSONSchemaProps {
+	yes, byType, text := true, "map", apiextensionsv1.JSONSchemaProps{Type: "string"}
+	item := &apiextensionsv1.JSONSchemaProps{Type: "object", Required: []string{"type", "status", "lastTransitionTime"}, Properties: map[string]apiextensionsv1.JSONSchemaProps{
+		"type": text, "status": text, "severity": text, "reason": text, "message": text, "lastTransitionTime": {Type: "string", Format: "date-time"}}}
+	return apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes, Properties: map[string]apiextensionsv1.JSONSchemaProps{
+		"conditions": {Type: "array", XListType: &byType, XListMapKeys: []string{"type"}, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: item}}}}
 }
 
 // make creates objects from YAML.

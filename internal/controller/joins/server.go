@@ -111,7 +111,7 @@ func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		token, ok := strings.CutPrefix(r.URL.Path, record.Path)
-		if !ok || r.Method != http.MethodGet {
+		if !ok || r.Method != http.MethodGet && r.Method != http.MethodPost {
 			http.Error(w, "machines ask GET "+record.Path+"TOKEN", http.StatusNotFound)
 			return
 		}
@@ -121,12 +121,19 @@ func (s *Server) Handler() http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), within)
 		defer cancel()
-		s.answer(ctx, w, token, from, joining.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
+		if r.Method == http.MethodPost {
+			s.told(ctx, w, r, token, from)
+			return
+		}
+		s.answer(ctx, w, request{token: token, from: from, host: r.Host}, joining.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
 	})
 }
 
-func (s *Server) answer(ctx context.Context, w http.ResponseWriter, token, from string, c joining.Client) {
-	used, err := s.record(ctx, token, from)
+// request of a machine.
+type request struct{ token, from, host string }
+
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c joining.Client) {
+	used, err := s.record(ctx, r.token, r.from)
 	if err != nil {
 		s.no(w, err)
 		return
@@ -142,16 +149,17 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, token, from 
 		http.Error(w, d.Text, http.StatusBadRequest)
 		return
 	case joining.Message: // holds no secret, so it uses nothing up
-		s.Events.Eventf(held, nil, corev1.EventTypeWarning, v1alpha1.ReasonBootImageTooOld, "Join", "a machine at %s: %s", from, d.Text)
-		if config, err = firstboot.Message(d.Spec, d.Text); err != nil {
-			s.no(w, err)
-			return
+		if err = s.refused(ctx, used, held, r.from, d.Text); err == nil {
+			config, err = firstboot.Message(d.Spec, d.Text)
 		}
 	default:
-		if err := s.claim(ctx, used, from); err != nil {
-			s.no(w, err)
-			return
+		if config, err = s.checked(ctx, r, held, config); err == nil {
+			err = s.claim(ctx, used, r.from)
 		}
+	}
+	if err != nil {
+		s.no(w, err)
+		return
 	}
 	w.Header().Set("Content-Type", "application/vnd.coreos.ignition+json")
 	_, _ = w.Write(config) // who does not hear it asks again

@@ -57,6 +57,9 @@ func (s *Server) claim(ctx context.Context, r *corev1.Secret, from string) error
 	if r.Annotations[record.AnnotationUsedBy] == from {
 		return nil
 	}
+	for _, a := range []string{record.AnnotationRefused, record.AnnotationRefusedAt, record.AnnotationRefusedFrom} { // an older image was; this one is not
+		delete(r.Annotations, a)
+	}
 	r.Annotations[record.AnnotationUsedBy], r.Annotations[record.AnnotationUsedAt] = from, s.Now().UTC().Format(time.RFC3339)
 	err := s.Client.Update(ctx, r)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

@@ -36,6 +36,8 @@ type Source struct {
 	OSStream string
 	// Facts for incompatibilities, for example runtime=runc.
 	Facts map[string]string
+	// Machines are facts that its nodes say of their machines.
+	Machines []MachineFact
 }
 
 // Target is what nodes must run.
@@ -73,6 +75,8 @@ type Rule struct {
 	// Incompatible is true if a source with all Facts, and an OS of one of the
 	// Majors (empty: any), cannot come to the target.
 	Incompatible *Incompatible
+	// MinimumFacts are the least values of facts of machines.
+	MinimumFacts map[string]string
 	// Why the rule is there; part of what is said.
 	Why string
 }
@@ -245,6 +249,9 @@ func (j *judge) rule(r Rule) {
 	}
 	if r.Incompatible != nil {
 		j.incompatible(r)
+	}
+	if len(r.MinimumFacts) > 0 {
+		j.facts(r)
 	}
 }
 

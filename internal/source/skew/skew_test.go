@@ -18,6 +18,8 @@ func n(i int) *int { return &i }
 // "rule kind", with ~ before what was waived.
 func TestRules(t *testing.T) {
 	t.Parallel()
+	cpuV3 := skew.Rule{Name: "cpu", MinimumFacts: map[string]string{"cpu": "x86-64-v3"}}
+	loader := skew.Rule{Name: "loader", MinimumFacts: map[string]string{"shim": "15.8", "grub": "2.06"}}
 	minimum := skew.Rule{Name: "min", MinimumRelease: "4.13.0", MinimumOS: "9.2"}
 	for name, tc := range map[string]struct {
 		source  skew.Source
@@ -58,6 +60,16 @@ func TestRules(t *testing.T) {
 		"an OS stream that the release has retired":       {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Release: "4.23.0", Known: true, OSStreams: []string{"rhel-10"}}, nil, nil, "os-stream-there Incompatible"},
 		"the default OS stream is always there":           {skew.Source{OS: "9.6.20251023-0"}, skew.Target{Release: "4.23.0", Known: true}, nil, nil, ""},
 		"a release whose images nobody knows":             {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Kubernetes: "1.40.0"}, nil, nil, ""},
+		"a processor that is new enough":                  {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v3", Example: "n1"}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, ""},
+		"a processor that is not":                         {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v2", Example: "n1"}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Incompatible"},
+		"a node that does not say its processor":          {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v3", Silent: 1}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Unknown"},
+		"no node says it":                                 {skew.Source{Release: "1.36.3"}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Unknown"},
+		"no node yet, and it is declared":                 {skew.Source{Release: "1.36.3", Facts: map[string]string{"cpu": "x86-64-v3"}}, skew.Target{}, []skew.Rule{cpuV3}, nil, ""},
+		"what a node says counts before what is declared": {skew.Source{Release: "1.36.3", Facts: map[string]string{"cpu": "x86-64-v3"}, Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v1"}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Incompatible"},
+		"a rule about another architecture":               {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "arm64"}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, ""},
+		"an old boot loader":                              {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "shim", Least: "15.4"}, {Name: "grub", Least: "2.06"}}}, skew.Target{}, []skew.Rule{loader}, nil, "loader Incompatible"},
+		"a boot loader that is new enough":                {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "shim", Least: "15.10"}, {Name: "grub", Least: "2.12"}}}, skew.Target{}, []skew.Rule{loader}, nil, ""},
+		"a boot loader that cannot be read":               {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "shim", Least: "new"}, {Name: "grub", Least: "2.12"}}}, skew.Target{}, []skew.Rule{loader}, nil, "loader Unknown"},
 		"nothing is known":                                {skew.Source{}, skew.Target{}, nil, nil, "image-known Unknown"},
 		"a custom image is unknown whatever it is called": {skew.Source{Unknown: "a custom image", OS: "9.6.20251023-0"}, skew.Target{}, []skew.Rule{minimum}, nil, "image-known Unknown, min Unknown"},
 	} {

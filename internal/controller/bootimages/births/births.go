@@ -1,7 +1,10 @@
-// Package births compares what people declare with what nodes were born from.
+// Package births compares what people declare with what nodes were born from, and
+// says what the machines of a source are.
 //
-// Promise: pure. Only nodes that joined after a declaration was first seen can
-// contradict it; a node that says nothing contradicts nothing.
+// Promise: pure. A node of a Machine belongs to that machine's source; a node
+// selector speaks for nodes that no machine stands for. Only nodes that joined
+// after a declaration was first seen can contradict it; a node that says nothing
+// contradicts nothing, and is counted as silent about its machine.
 //
 // Inputs: a MachineSource, nodes with what their agents say. Output: part of its
 // status. Caller: controller/bootimages.
@@ -10,7 +13,10 @@ package births
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +24,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/source/skew"
 )
 
 // most birth images that are shown.
@@ -30,13 +37,17 @@ type Node struct {
 	Born    string
 	Labels  labels.Set
 	Created time.Time
+	// Machine are facts of its machine.
+	Machine map[string]string
+	// Sources that its Machine comes from, by name; none if no Machine stands for it.
+	Sources []string
 }
 
 // Record counts the images that the nodes of a source were born from, and
 // compares those that joined since a declaration with it.
 func Record(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []Node, now time.Time) {
 	nodes := of(s, all)
-	st.Born = count(nodes)
+	st.Born, st.Nodes, st.Machines = count(nodes), int32(min(len(nodes), math.MaxInt32)), facts(nodes)
 	d := s.Spec.Declared
 	if d == nil {
 		return
@@ -49,22 +60,57 @@ func Record(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, al
 	st.Contradiction = contradiction(d, st.DeclaredSince.Time, nodes)
 }
 
-// of a source: the nodes that its selector means.
+// of a source: the nodes of its machines, and those that its selector means.
 func of(s *v1alpha1.MachineSource, all []Node) []Node {
-	if s.Spec.NodeSelector == nil {
-		return nil
-	}
-	m, err := metav1.LabelSelectorAsSelector(s.Spec.NodeSelector)
-	if err != nil {
-		return nil
+	selected := labels.Nothing()
+	if s.Spec.NodeSelector != nil {
+		if m, err := metav1.LabelSelectorAsSelector(s.Spec.NodeSelector); err == nil {
+			selected = m
+		}
 	}
 	var out []Node
 	for _, n := range all {
-		if m.Matches(n.Labels) {
+		if slices.Contains(n.Sources, s.Name) || len(n.Sources) == 0 && selected.Matches(n.Labels) {
 			out = append(out, n)
 		}
 	}
 	return out
+}
+
+// facts are the least values, and who does not say them. Facts that no node says
+// are not there.
+func facts(nodes []Node) []v1alpha1.MachineFact {
+	var out []v1alpha1.MachineFact
+	for _, name := range []string{skew.FactCPU, skew.FactShim, skew.FactGrub, skew.FactLoader} {
+		f := v1alpha1.MachineFact{Name: name}
+		for _, n := range nodes {
+			v := n.Machine[name]
+			if v == "" {
+				f.Silent++
+				continue
+			}
+			switch {
+			case v == f.Least:
+				f.Nodes++
+			case less(name, v, f.Least):
+				f.Least, f.Nodes, f.Example = v, 1, n.Name
+			}
+		}
+		if f.Least != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// less of two values. Of two architectures the one with levels counts: rules are
+// about those.
+func less(name, v, least string) bool {
+	if least == "" {
+		return true
+	}
+	c, same, err := skew.CompareFact(name, v, least)
+	return err == nil && (same && c < 0 || !same && strings.Contains(v, "-v"))
 }
 
 func count(nodes []Node) []v1alpha1.BirthImage {

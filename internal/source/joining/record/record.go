@@ -26,7 +26,20 @@ const (
 	AnnotationUsedBy  = "refit.dev/join-used-by"
 	AnnotationMinimum = "refit.dev/minimum-ignition"
 	AnnotationFix     = "refit.dev/boot-image-fix"
-	KeyConfig         = "config"
+	// On a pool's configuration: the least OS version in a boot image, the
+	// BootImagePolicy whose rules hold besides, the MachineSource that its machines
+	// come from, and where they fetch the agent (URL#sha512-HEX) that checks them.
+	AnnotationMinimumOS = "refit.dev/minimum-os"
+	AnnotationPolicy    = "refit.dev/boot-image-policy"
+	AnnotationSource    = "refit.dev/machine-source"
+	AnnotationAgent     = "refit.dev/first-boot-agent"
+	// On a token's record: the Machine it was made for (namespace/name), if it is
+	// known, and that its machine was refused, why, when, and from which address.
+	AnnotationMachine     = "refit.dev/join-machine"
+	AnnotationRefused     = "refit.dev/join-refused"
+	AnnotationRefusedAt   = "refit.dev/join-refused-at"
+	AnnotationRefusedFrom = "refit.dev/join-refused-from"
+	KeyConfig             = "config"
 	// Path of the server, before the token.
 	Path = "/join/"
 	// Server is the Secret with its certificates, in refit-system.

@@ -24,7 +24,7 @@ func Rules(in []v1alpha1.SkewRule) []skew.Rule {
 	var out []skew.Rule
 	for _, r := range in {
 		v := skew.Rule{Name: r.Name, Targets: r.Targets, MinimumRelease: r.MinimumRelease, MinimumOS: r.MinimumOS, MinorsBehind: number(r.MinorsBehind), MajorSteps: number(r.MajorSteps),
-			MinAge: days(r.MinAgeDays), MaxAge: days(r.MaxAgeDays), Why: r.Why}
+			MinAge: days(r.MinAgeDays), MaxAge: days(r.MaxAgeDays), MinimumFacts: r.MinimumFacts, Why: r.Why}
 		if i := r.Incompatible; i != nil {
 			v.Incompatible = &skew.Incompatible{Facts: i.Facts}
 			for _, m := range i.TargetMajors {
@@ -65,6 +65,12 @@ func Source(s *v1alpha1.MachineSource) skew.Source {
 	out := skew.Source{Name: s.Name, Mode: cmp.Or(s.Status.SkewMode, skew.Manual), OSStream: s.Status.OSStream, Facts: map[string]string{}}
 	maps.Copy(out.Facts, s.Status.Facts)
 	maps.Copy(out.Facts, s.Spec.Facts)
+	for _, m := range s.Status.Machines {
+		out.Machines = append(out.Machines, skew.MachineFact{Name: m.Name, Least: m.Least, Example: "node " + m.Example, Silent: int(m.Silent)})
+		if m.Least != "" && out.Facts[m.Name] == "" {
+			out.Facts[m.Name] = m.Least // for rules about what does not go together
+		}
+	}
 	known := s.Status.Referenced
 	if known != nil {
 		out.Release, out.OS = known.Release, known.OS

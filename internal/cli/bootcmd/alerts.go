@@ -1,0 +1,26 @@
+package bootcmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+)
+
+func newAlerts(a *cluster.Access) *cobra.Command {
+	return &cobra.Command{
+		Use: "alerts", Short: "Print alerts about boot images for the Prometheus operator", Args: cobra.NoArgs,
+		Long: `Print a PrometheusRule: machines that were refused, images that are too old, whose
+declaration is wrong, that somebody undoes, authorities that are out of date. Its
+expressions are of the metrics of refit's controller, which Prometheus must
+scrape. refit bootimage alerts | kubectl apply -f -`,
+		RunE: func(*cobra.Command, []string) error {
+			text, err := config.AlertsText()
+			if err != nil {
+				return err
+			}
+			_, err = a.Out.Write(text)
+			return err
+		},
+	}
+}

@@ -1,0 +1,115 @@
+package bootcmd
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/source/skew"
+)
+
+// ages are the days that versions hold.
+func (s *Source) ages() {
+	from := s.Declared
+	switch {
+	case s.Referenced != nil && s.Referenced.OS != "":
+		s.ImageBuilt = built(s.Referenced.OS)
+	case from != nil:
+		s.ImageBuilt = built(from.OS)
+	}
+	for _, b := range s.Born {
+		if at := built(b.OS); at != nil && (s.OldestBorn == nil || at.Before(*s.OldestBorn)) {
+			s.OldestBorn = at
+		}
+	}
+}
+
+func built(version string) *time.Time {
+	v, err := osversion.Parse(version)
+	if err != nil || v.Built.IsZero() {
+		return nil
+	}
+	return &v.Built
+}
+
+// age in days, as a column.
+func age(at *time.Time, now time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%dd", int(now.Sub(*at).Hours()/24))
+}
+
+// words are what somebody has to know of a source beside its line: what is wrong
+// first, then, if all is asked for, what its machines are.
+func (s *Source) words(wide bool, now time.Time) []string {
+	out := s.wrong()
+	if !wide {
+		return out
+	}
+	if s.Nodes > 0 || s.Joining > 0 {
+		out = append(out, s.counted(now))
+	}
+	if facts := s.facts(); facts != "" {
+		out = append(out, "its machines have at least "+facts)
+	}
+	if s.Authority != nil && s.Authority.Trusted {
+		out = append(out, "new machines and their server: "+s.Authority.Message)
+	}
+	return out
+}
+
+// wrong is what a person must do something about, or know.
+func (s *Source) wrong() []string {
+	var out []string
+	if s.State != v1alpha1.SourceCurrent && s.Message != "" {
+		out = append(out, s.Message)
+	}
+	if !s.NewEnough && s.Skew != "" {
+		out = append(out, "new enough? "+s.Skew)
+	}
+	for _, m := range s.Refused {
+		if len(out) == 0 || !strings.Contains(out[0], m.Message) { // else it is said already
+			out = append(out, fmt.Sprintf("machine %s could not join: %s", m.Machine, m.Message))
+		}
+	}
+	if s.Authority != nil && !s.Authority.Trusted {
+		out = append(out, "new machines do not trust their server: "+s.Authority.Message)
+	}
+	return out
+}
+
+func (s *Source) counted(now time.Time) string {
+	text := fmt.Sprintf("%d nodes came from it", s.Nodes)
+	if s.OldestBorn != nil {
+		text += fmt.Sprintf(", the oldest from an image of %s (%s)", s.OldestBorn.Format(time.DateOnly), age(s.OldestBorn, now))
+	}
+	if s.Joining > 0 {
+		text += fmt.Sprintf("; %d machines have no node yet", s.Joining)
+	}
+	return text
+}
+
+// named are facts in the words of people.
+var named = map[string]string{skew.FactCPU: "processor", skew.FactShim: "boot loader shim", skew.FactGrub: "boot loader GRUB", skew.FactLoader: "boot loader of"}
+
+func (s *Source) facts() string {
+	var out []string
+	for _, f := range s.Machines {
+		name := named[f.Name]
+		if name == "" {
+			name = f.Name
+		}
+		text := fmt.Sprintf("%s %s (%s", name, f.Least, f.Example)
+		if f.Nodes > 1 {
+			text += fmt.Sprintf(" and %d more", f.Nodes-1)
+		}
+		if f.Silent > 0 {
+			text += fmt.Sprintf("; %d do not say", f.Silent)
+		}
+		out = append(out, text+")")
+	}
+	return strings.Join(out, ", ")
+}
