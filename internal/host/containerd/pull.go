@@ -15,7 +15,7 @@ import (
 // pullTime bounds one fetch from a registry.
 const pullTime = 15 * time.Minute
 
-// ErrNotHere: an image that only others may fetch was not fetched yet.
+// ErrNotHere says that an image that only others may fetch was not fetched yet.
 var ErrNotHere = errors.New("the image was not fetched yet")
 
 // Pull has the runtime fetch an image from the registry in its name, by its

@@ -347,20 +347,8 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
 	out := map[string]string{}
 	for _, f := range c.Files {
-		if f.InImage {
-			continue // the OS image brings it; it is not written here
-		}
-		s, err := u.fs.Look(f.Path)
-		switch {
-		case err != nil:
-		case f.Absent && !s.Exists:
-			out[model.FieldFile+f.Path] = model.ValueAbsent
-		case as(f, s):
-			out[model.FieldFile+f.Path] = f.Value()
-		case s.Exists && !s.Regular:
-			out[model.FieldFile+f.Path] = "not a regular file"
-		case s.Exists:
-			out[model.FieldFile+f.Path] = model.FileValue(s.Digest, s.Mode, named(f.Owner, s.UID, files.UserID), named(f.Group, s.GID, files.GroupID))
+		if v := u.value(f); v != "" && !f.InImage { // what the OS image brings is not written here
+			out[model.FieldFile+f.Path] = v
 		}
 	}
 	for _, w := range c.Units {
@@ -369,6 +357,23 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 		}
 	}
 	return out
+}
+
+// value of a file as it is now, empty if it is not there or cannot be seen.
+func (u *Updater) value(f model.ConfigFile) string {
+	s, err := u.fs.Look(f.Path)
+	switch {
+	case err != nil:
+	case f.Absent && !s.Exists:
+		return model.ValueAbsent
+	case as(f, s):
+		return f.Value()
+	case s.Exists && !s.Regular:
+		return "not a regular file"
+	case s.Exists:
+		return model.FileValue(s.Digest, s.Mode, named(f.Owner, s.UID, files.UserID), named(f.Group, s.GID, files.GroupID))
+	}
+	return ""
 }
 
 // named is the wanted name if it stands for the number, else the number.
