@@ -68,12 +68,13 @@ type wish struct {
 
 func parse(args []string) (w wish, err error) {
 	w.transport = "registry"
-	for i := 0; i < len(args); i++ {
+	args = append(args, "") // an option at the end has no value
+	for i := 0; i < len(args)-1; i++ {
 		switch a := args[i]; {
 		case a == "--help":
 			w.help = true
 			return w, nil
-		case a == "--transport" && i+1 < len(args):
+		case a == "--transport":
 			i++
 			w.transport = args[i]
 		case a == "--download-only" && !isOld():
@@ -115,6 +116,13 @@ func switchTo(ctx context.Context, args []string) error {
 	return h.stage(ctx, w.image, w.lock)
 }
 
+func (h *host) letGo() error {
+	if h.staged() == nil {
+		return fmt.Errorf("no staged deployment")
+	}
+	return os.Remove(locked)
+}
+
 // upgrade looks for a newer image behind the booted reference, or lets go what was
 // downloaded.
 func upgrade(ctx context.Context, args []string) error {
@@ -123,10 +131,7 @@ func upgrade(ctx context.Context, args []string) error {
 		return err
 	}
 	if len(args) == 1 && args[0] == "--from-downloaded" && !isOld() {
-		if h.staged() == nil {
-			return fmt.Errorf("no staged deployment")
-		}
-		return os.Remove(locked)
+		return h.letGo()
 	}
 	if len(args) > 1 || len(args) == 1 && args[0] != "--check" {
 		return usage("unexpected argument " + args[0])

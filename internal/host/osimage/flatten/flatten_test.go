@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,7 +35,7 @@ func hard(name, to string) tar.Header {
 // image writes layers into a layout; a header of a file has its text as Linkname.
 func image(t *testing.T, layers ...[]tar.Header) oci.Root {
 	t.Helper()
-	img := v1.Image(empty.Image)
+	var img v1.Image = empty.Image
 	for _, l := range layers {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
@@ -88,7 +89,7 @@ func tree(root oci.Root, form Form) ([]string, error) {
 	t := tar.NewReader(r)
 	for {
 		h, err := t.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
 		if err != nil {

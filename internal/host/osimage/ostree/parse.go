@@ -35,10 +35,10 @@ func parse(out string) []entry {
 			continue
 		}
 		last := &list[len(list)-1]
-		switch key, value, _ := strings.Cut(strings.TrimSpace(l), ":"); {
-		case key == "Unlocked":
+		switch key, value, _ := strings.Cut(strings.TrimSpace(l), ":"); key {
+		case "Unlocked":
 			last.unlocked = strings.TrimSpace(value)
-		case key == "Pinned":
+		case "Pinned":
 			last.pinned = strings.TrimSpace(value) == "yes"
 		}
 	}

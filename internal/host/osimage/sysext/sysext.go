@@ -318,5 +318,5 @@ func (d *Driver) unlinkOthers(keep string) error {
 	return disk.SyncDir(d.path(links))
 }
 
-// Failure: nothing happens at shutdown.
+// Failure is empty: nothing happens at shutdown.
 func (d *Driver) Failure(context.Context) string { return "" }
