@@ -151,7 +151,7 @@ func holdVerdicts(node, runtime string, r pinagent.Result) []model.Verdict {
 	if missing := r.Held - r.Pinned; missing > 0 {
 		out = append(out, model.Verdict{Reason: v1alpha1.ReasonPinsIgnored, Object: "Node/" + node,
 			Message: fmt.Sprintf("%d images of node %s are to be pinned, and its runtime (%s) does not report them so over CRI: the kubelet may collect them", missing, node, runtime),
-			Fix:     "use containerd 1.7.3 or later, or CRI-O 1.30 or later: earlier ones ignore pins; of CRI-O look for \"Unable to reload\" in its log"})
+			Fix:     "use containerd 1.7.3 or later, or CRI-O 1.30 or later: earlier ones ignore pins; of CRI-O look for \"Unable to reload\" in its log, and restart it once if /etc/crio/crio.conf.d was not there when it started"})
 	}
 	return out
 }
