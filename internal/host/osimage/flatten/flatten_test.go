@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -35,7 +34,7 @@ func hard(name, to string) tar.Header {
 // image writes layers into a layout; a header of a file has its text as Linkname.
 func image(t *testing.T, layers ...[]tar.Header) oci.Root {
 	t.Helper()
-	var img v1.Image = empty.Image
+	img := empty.Image
 	for _, l := range layers {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
