@@ -28,14 +28,14 @@ const Platform = "linux/amd64"
 // Host is one machine.
 type Host struct {
 	t testing.TB
-	// Dir has the disk (root), what is laid over /usr (tools) and the console.
+	// Dir has the disk (root) and what is laid over /usr (tools).
 	Dir string
 	// Boots counts, so that every boot has another ID.
 	Boots int
 
 	unshare *exec.Cmd
 	pid     int
-	console bytes.Buffer
+	ended   chan struct{} // closed when all of the last boot has ended
 }
 
 // Needs skips a test that cannot run here.
@@ -190,23 +190,23 @@ func (h *Host) BootPick(n int) {
 	if err := os.WriteFile(filepath.Join(h.Dir, "cmdline"), []byte(entries[n].Options+"\n"), 0o644); err != nil {
 		h.t.Fatal(err)
 	}
-	h.console.Reset()
+	var console bytes.Buffer
 	c := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", start, "start",
 		entries[n].Deployment, h.disk(), filepath.Join(h.Dir, "cmdline"), filepath.Join(h.Dir, "tools"), h.Stateroot()+"/var")
-	c.Stdout, c.Stderr = &h.console, &h.console
+	c.Stdout, c.Stderr = &console, &console
 	if _, err := c.StdinPipe(); err != nil { // it ends with us: the machine does not outlive the test
 		h.t.Fatal(err)
 	}
 	if err := c.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	h.unshare = c
 	ended := make(chan struct{})
+	h.unshare, h.ended = c, ended
 	go func() { _ = c.Wait(); close(ended) }()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-ended:
-			h.t.Fatalf("the machine did not boot: %s", h.console.String())
+			h.t.Fatalf("the machine did not boot: %s", console.String())
 		default:
 		}
 		if pid := h.first(); pid > 0 {
@@ -324,6 +324,7 @@ func (h *Host) PowerCut() {
 	if err := h.unshare.Process.Kill(); err != nil {
 		h.t.Log(err)
 	}
+	<-h.ended
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); os.IsNotExist(err) {
 			return
