@@ -147,6 +147,7 @@ func TestBootImages(t *testing.T) {
 		{"A7 who undoes it is named, writing stops and begins again after quiet", testContested},
 		{"A8 a custom image is unknown and a violation unless waived", testCustom},
 		{"A9 a declaration that a joining node contradicts", testDeclared},
+		{"A10 one major step of the OS is allowed, two are refused, a waiver holds until its end", testMajorStep},
 		{"A11 a first-boot configuration is converted before the image, or the image stays", testUserData},
 		{"A12 the target's policy keeps a minor version back, a patch passes", testTargetBlocked},
 		{"A13 a crash at every write converges", testCrash},
