@@ -84,12 +84,13 @@ func (m *mirror) has(img cri.Target) bool { return m.images[img.Name].Digest == 
 func (m *mirror) canary() string { return "127.0.0.1:1/" + m.secret }
 
 // file tells the runtime of the mirror: one entry for each repository, so that
-// nothing else is diverted.
+// nothing else is diverted. The mirror stands in the registry's own place and not
+// before it: what it does not have is asked of nobody else.
 func (m *mirror) file() []byte {
 	var b strings.Builder
 	b.WriteString("# Written by refit while it loads images; removed when that ends.\n")
 	entry := func(prefix, path string) {
-		fmt.Fprintf(&b, "[[registry]]\nprefix = %[1]q\nlocation = %[1]q\n[[registry.mirror]]\nlocation = %[2]q\ninsecure = true\n", prefix, m.addr+"/"+m.secret+path)
+		fmt.Fprintf(&b, "[[registry]]\nprefix = %q\nlocation = %q\ninsecure = true\n", prefix, m.addr+"/"+m.secret+path)
 	}
 	for i, repo := range m.repos {
 		entry(repo, fmt.Sprintf("/r%d", i))

@@ -82,10 +82,8 @@ func TestMirror(t *testing.T) {
 		var f struct {
 			Registry []struct {
 				Prefix, Location string
-				Mirror           []struct {
-					Location string
-					Insecure bool
-				}
+				Insecure         bool
+				Mirror           []struct{ Location string }
 			}
 		}
 		if _, err := toml.Decode(string(m.file()), &f); err != nil {
@@ -94,8 +92,8 @@ func TestMirror(t *testing.T) {
 		var got []string
 		for _, r := range f.Registry {
 			got = append(got, r.Prefix)
-			if r.Prefix != r.Location || len(r.Mirror) != 1 || !r.Mirror[0].Insecure || !strings.HasPrefix(r.Mirror[0].Location, m.addr+"/"+m.secret+"/") {
-				t.Errorf("%+v", r)
+			if !r.Insecure || len(r.Mirror) != 0 || !strings.HasPrefix(r.Location, m.addr+"/"+m.secret+"/") {
+				t.Errorf("%+v: what is not on loopback would be asked for elsewhere", r)
 			}
 		}
 		if want := []string{"reg.test:5000/a/one", "docker.io/library/two", m.canary()}; !slices.Equal(got, want) {
