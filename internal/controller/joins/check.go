@@ -129,17 +129,9 @@ func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Reques
 
 // usedBy is the record of a token that an address used within the last hour.
 func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret, error) {
-	name := record.Name(token)
-	if name == "" {
-		return nil, errToken
-	}
-	r := &corev1.Secret{}
-	err := s.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: name}, r)
-	if apierrors.IsNotFound(err) {
-		return nil, errToken
-	}
+	r, err := s.read(ctx, token)
 	if err != nil {
-		return nil, fmt.Errorf("read the record of a token: %w", err)
+		return nil, err
 	}
 	at, err := time.Parse(time.RFC3339, r.Annotations[record.AnnotationUsedAt])
 	if err != nil || r.Annotations[record.AnnotationUsedBy] != from || s.Now().Sub(at) > toldAfter {

@@ -23,8 +23,8 @@ const (
 // errToken is every "no" about a token: nobody learns which.
 var errToken = errors.New("the token is not known, has ended, or was used")
 
-// record of a token that may be used, by whom it is now.
-func (s *Server) record(ctx context.Context, token, from string) (*corev1.Secret, error) {
+// read is the record of a token, whatever became of it.
+func (s *Server) read(ctx context.Context, token string) (*corev1.Secret, error) {
 	name := record.Name(token)
 	if name == "" {
 		return nil, errToken
@@ -36,6 +36,15 @@ func (s *Server) record(ctx context.Context, token, from string) (*corev1.Secret
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the record of a token: %w", err)
+	}
+	return r, nil
+}
+
+// record of a token that may be used, by whom it is now.
+func (s *Server) record(ctx context.Context, token, from string) (*corev1.Secret, error) {
+	r, err := s.read(ctx, token)
+	if err != nil {
+		return nil, err
 	}
 	until, err := time.Parse(time.RFC3339, r.Annotations[record.AnnotationUntil])
 	if err != nil || !s.Now().Before(until) || r.Labels[record.LabelPool] == "" {
