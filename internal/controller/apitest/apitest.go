@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -29,6 +31,10 @@ import (
 
 // ControllerUser is the identity that the installed controller has.
 const ControllerUser = "system:serviceaccount:refit-system:refit-controller"
+
+// controller-runtime gives its log a sink 30 s after the program's start if
+// nobody did, without a lock against loggers that are being made: a data race.
+func init() { ctrl.SetLogger(logr.Discard()) }
 
 // Start starts a server with refit's kinds, access rules and policies, and
 // returns the configuration of its administrator. It ends with the test.
