@@ -24,8 +24,9 @@ type line struct {
 	watched map[string]time.Time
 	// moving counts the nodes that this update has started.
 	moving int
-	// workers as they go, if it matters who of them is the first.
-	workers []*model.NodePlan
+	// workers as they go, by their places in the plan, if it matters who of them is
+	// the first.
+	workers []int
 	// passed: every canary is done and has soaked; until is when the last will have,
 	// zero if that is not known yet.
 	passed bool
@@ -42,7 +43,7 @@ func idle(stage string) bool {
 }
 
 // queue puts every node of the plan into its pool's line.
-func queue(in *Input, row []string) map[string]*line {
+func queue(in *Input) map[string]*line {
 	lines := map[string]*line{}
 	var l *line
 	for i := range in.Plan.Nodes {
@@ -53,31 +54,36 @@ func queue(in *Input, row []string) map[string]*line {
 				lines[np.Pool] = l
 			}
 		}
-		if !idle(row[i]) && in.row[i].Started {
+		if !idle(in.stages[i]) && in.row[i].Started {
 			l.moving++
 		}
-		if l.ranks() && np.Role == model.RoleWorker && row[i] != StageGone {
-			l.workers = append(l.workers, np)
+		if l.ranks() && np.Role == model.RoleWorker && in.stages[i] != StageGone {
+			l.workers = append(l.workers, i)
 		}
 	}
 	return lines
 }
 
 // lineUp makes the queues of all pools.
-func lineUp(in *Input, stages map[string]string, row []string) map[string]*line {
-	lines := queue(in, row)
+func lineUp(in *Input) map[string]*line {
+	lines := queue(in)
 	for _, l := range lines {
 		l.workers = l.ordered(in, l.workers)
-		l.pickCanary(in, stages, l.workers)
+		l.pickCanary(in)
 	}
+	var last *line
 	for i := range in.Plan.Nodes {
-		if row[i] == StageDone && !in.row[i].FinishedAt.IsZero() {
-			lines[in.Plan.Nodes[i].Pool].watch(in.Now, in.row[i])
+		if in.stages[i] != StageDone || in.row[i].FinishedAt.IsZero() {
+			continue
 		}
+		if pool := in.Plan.Nodes[i].Pool; last == nil || last.Name != pool {
+			last = lines[pool]
+		}
+		last.watch(in.Now, in.row[i])
 	}
 	for _, l := range lines {
-		l.pickZone(in, stages, l.workers)
-		l.judgeCanary(stages)
+		l.pickZone(in)
+		l.judgeCanary(in)
 	}
 	return lines
 }
@@ -85,28 +91,20 @@ func lineUp(in *Input, stages map[string]string, row []string) map[string]*line 
 // Queue is one pool's share of a rollout.
 type Queue struct {
 	Pool
-	// Workers in the order in which they go.
-	Workers []*model.NodePlan
+	// Workers in the order in which they go, if the pool says in which: by their
+	// places in the plan.
+	Workers []int
 	// Canary are those of them that go first.
 	Canary map[string]bool
 }
 
-// Queues of all pools, at stages that Stages or Next gave.
-func Queues(in Input, stages map[string]string) map[string]Queue {
+// Queues of all pools, at stages that StagesOf or Next gave.
+func Queues(in Input, stages Stages) map[string]Queue {
 	out := map[string]Queue{}
 	in.align()
-	row := make([]string, len(in.Plan.Nodes))
-	for i := range row {
-		row[i] = stages[in.Plan.Nodes[i].Node]
-	}
-	for name, l := range lineUp(&in, stages, row) {
-		var ws []*model.NodePlan
-		for i := range in.Plan.Nodes {
-			if np := &in.Plan.Nodes[i]; np.Pool == name && np.Role == model.RoleWorker && row[i] != StageGone {
-				ws = append(ws, np)
-			}
-		}
-		out[name] = Queue{l.Pool, l.ordered(&in, ws), l.canary}
+	in.stages = stages.row
+	for name, l := range lineUp(&in) {
+		out[name] = Queue{l.Pool, l.workers, l.canary}
 	}
 	return out
 }
@@ -122,14 +120,14 @@ func newLine(p Pool) *line {
 
 // ordered are the workers of a pool as they go: by zone if the pool says so,
 // else as planned.
-func (l *line) ordered(in *Input, workers []*model.NodePlan) []*model.NodePlan {
+func (l *line) ordered(in *Input, workers []int) []int {
 	if !l.Zones {
 		return workers
 	}
-	zones := map[string][]*model.NodePlan{}
-	for _, np := range workers {
-		z := in.Nodes[np.Node].Zone
-		zones[z] = append(zones[z], np)
+	zones := map[string][]int{}
+	for _, i := range workers {
+		z := in.row[i].Zone
+		zones[z] = append(zones[z], i)
 	}
 	out := workers[:0]
 	for _, z := range slices.Sorted(maps.Keys(zones)) {
@@ -139,16 +137,16 @@ func (l *line) ordered(in *Input, workers []*model.NodePlan) []*model.NodePlan {
 }
 
 // pickCanary takes the first workers, without those that a person holds.
-func (l *line) pickCanary(in *Input, stages map[string]string, workers []*model.NodePlan) {
-	want := l.Canary.Of(len(workers))
-	for _, np := range workers {
+func (l *line) pickCanary(in *Input) {
+	want := l.Canary.Of(len(l.workers))
+	for _, i := range l.workers {
 		if len(l.canary) >= want {
 			return
 		}
-		if in.Nodes[np.Node].Held && stages[np.Node] == StageWaiting {
+		if in.row[i].Held && in.stages[i] == StageWaiting {
 			continue
 		}
-		l.canary[np.Node] = true
+		l.canary[in.row[i].Name] = true
 	}
 }
 
@@ -158,8 +156,11 @@ func (l *line) ranks() bool { return l.Zones || l.Canary.Value > 0 }
 // watch notes a done node that has not soaked: it keeps its place in the budget.
 func (l *line) watch(now time.Time, n *Node) {
 	soak := l.Soak
-	if l.canary[n.Name] {
+	if len(l.canary) > 0 && l.canary[n.Name] {
 		soak = max(soak, l.CanarySoak)
+	}
+	if soak == 0 && n.Ready {
+		return
 	}
 	end := n.soakFrom(now).Add(soak)
 	switch {
@@ -184,13 +185,13 @@ func (n *Node) soakFrom(now time.Time) time.Time {
 // pickZone finds the zone whose turn it is: the one in which a node moves or is
 // watched, else the first in which one waits. A zone does not wait for nodes that
 // a person holds.
-func (l *line) pickZone(in *Input, stages map[string]string, workers []*model.NodePlan) {
+func (l *line) pickZone(in *Input) {
 	if !l.Zones {
 		return
 	}
-	for _, np := range workers {
-		n, stage := in.Nodes[np.Node], stages[np.Node]
-		_, watched := l.watched[np.Node]
+	for _, i := range l.workers {
+		n, stage := in.row[i], in.stages[i]
+		_, watched := l.watched[n.Name]
 		moves := !settled(stage) && stage != StageWaiting
 		if watched || moves || stage == StageWaiting && !n.Held && !l.hasZone {
 			l.zone, l.hasZone = n.Zone, true
@@ -202,12 +203,12 @@ func (l *line) pickZone(in *Input, stages map[string]string, workers []*model.No
 }
 
 // judgeCanary sees whether every canary is done and has soaked.
-func (l *line) judgeCanary(stages map[string]string) {
+func (l *line) judgeCanary(in *Input) {
 	l.passed = true
 	for name := range l.canary {
 		end, watched := l.watched[name]
 		switch {
-		case stages[name] != StageDone, watched && end.IsZero():
+		case in.stages[in.at[name]] != StageDone, watched && end.IsZero():
 			l.passed, l.until = false, time.Time{}
 			return
 		case watched:
@@ -227,10 +228,10 @@ func (l *line) once(what string) bool {
 }
 
 // soakEnd is when the last watched node has soaked, and who that is.
-func soakEnd(in *Input, stages map[string]string, lines map[string]*line) (until time.Time, who string) {
+func soakEnd(in *Input, lines map[string]*line) (until time.Time, who string) {
 	for i := range in.Plan.Nodes {
 		np := &in.Plan.Nodes[i]
-		if end, ok := lines[np.Pool].watched[np.Node]; ok && stages[np.Node] == StageDone && end.After(until) {
+		if end, ok := lines[np.Pool].watched[np.Node]; ok && in.stages[i] == StageDone && end.After(until) {
 			until, who = end, np.Node
 		}
 	}

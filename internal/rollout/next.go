@@ -30,7 +30,7 @@ type Action struct {
 // Decision is what to do and what to say.
 type Decision struct {
 	Actions  []Action
-	Stages   map[string]string
+	Stages   Stages
 	Verdicts []model.Verdict
 	// Halted: nothing new starts until a person has looked at what failed.
 	Halted bool
@@ -71,26 +71,19 @@ const (
 func Next(in Input) Decision {
 	in.align()
 	total := len(in.Plan.Nodes)
-	d := Decision{Stages: make(map[string]string, total), Total: total}
 	in.stages = make([]string, total)
+	d := Decision{Stages: Stages{in.stages, in.at}, Total: total}
 	for i := range in.Plan.Nodes { // by index: there may be thirty thousand
 		d.look(&in, i)
 	}
 	d.Total -= d.Gone
-	lines := lineUp(&in, d.Stages, in.stages)
+	lines := lineUp(&in)
 	d.halt(&in, lines)
 	d.finish(&in, lines)
 	if !d.Finished {
 		d.start(&in, lines)
 	}
 	return d
-}
-
-// node gives the facts of a planned node; one that is not known has left.
-func (in *Input) node(name string) Node {
-	n, known := in.Nodes[name]
-	n.Name, n.Gone = name, n.Gone || !known
-	return n
 }
 
 // look judges one node and continues what has started.
@@ -100,7 +93,6 @@ func (d *Decision) look(in *Input, i int) {
 		stage = stageOf(in, in.Plan.Nodes[i], *in.row[i])
 	}
 	in.stages[i] = stage
-	d.Stages[in.Plan.Nodes[i].Node] = stage
 	switch stage {
 	case StageGone:
 		d.Gone++
@@ -217,11 +209,29 @@ func settled(stage string) bool {
 // Moves reports whether a node in a stage has still to move, or is at it.
 func Moves(stage string) bool { return !settled(stage) && stage != StageUndoing }
 
-// Stages says where every node of the plan is.
-func Stages(in Input) map[string]string {
-	out := make(map[string]string, len(in.Plan.Nodes))
-	for _, np := range in.Plan.Nodes {
-		out[np.Node] = stageOf(&in, np, in.node(np.Node))
+// Stages says where every node of a plan is.
+type Stages struct {
+	row []string
+	at  map[string]int
+}
+
+// At is the stage of the i-th node of the plan.
+func (s Stages) At(i int) string { return s.row[i] }
+
+// Of is the stage of a node, empty if the plan does not have it.
+func (s Stages) Of(node string) string {
+	if i, planned := s.at[node]; planned {
+		return s.row[i]
+	}
+	return ""
+}
+
+// StagesOf says where every node of the plan is.
+func StagesOf(in Input) Stages {
+	in.align()
+	out := Stages{make([]string, len(in.Plan.Nodes)), in.at}
+	for i := range out.row {
+		out.row[i] = stageOf(&in, in.Plan.Nodes[i], *in.row[i])
 	}
 	return out
 }
@@ -234,8 +244,8 @@ func (d *Decision) halt(in *Input, lines map[string]*line) {
 	}
 	counts := map[string]int{}
 	open := false
-	for _, np := range in.Plan.Nodes {
-		stage := d.Stages[np.Node]
+	for i := range in.Plan.Nodes {
+		np, stage := &in.Plan.Nodes[i], in.stages[i]
 		open = open || !settled(stage)
 		if !failed(stage) {
 			continue
@@ -255,14 +265,13 @@ func (d *Decision) finish(in *Input, lines map[string]*line) {
 		return
 	}
 	d.Finished = true
-	for _, np := range in.Plan.Nodes {
-		n := in.node(np.Node)
-		if d.Stages[np.Node] == StageDone && !n.Ready {
+	for i, n := range in.row {
+		if in.stages[i] == StageDone && !n.Ready {
 			d.Finished = false
-			d.say(about(np.Node, reasonNodeNotReady, " is at its target and not Ready"))
+			d.say(about(n.Name, reasonNodeNotReady, " is at its target and not Ready"))
 		}
 	}
-	until, who := soakEnd(in, d.Stages, lines)
+	until, who := soakEnd(in, lines)
 	if d.Finished && until.After(in.Now) {
 		d.Finished = false
 		d.say(model.Verdict{Reason: reasonSoaking, Object: "Node/" + who, Waiting: true,

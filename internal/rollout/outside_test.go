@@ -20,17 +20,17 @@ func TestAnExternalUpdater(t *testing.T) {
 		return Next(Input{Plan: model.Plan{Nodes: []model.NodePlan{plan}}, Nodes: map[string]Node{"w1": n},
 			Pools: map[string]Pool{"p": {Name: "p", Budget: 1, Undo: true}}})
 	}
-	if d := look(&Outside{Step: "external-bios", Says: "Updater bios: flashing"}, false); d.Halted || d.Stages["w1"] != StageSettling || !strings.Contains(d.Verdicts[0].Message, "flashing") {
+	if d := look(&Outside{Step: "external-bios", Says: "Updater bios: flashing"}, false); d.Halted || d.Stages.Of("w1") != StageSettling || !strings.Contains(d.Verdicts[0].Message, "flashing") {
 		t.Errorf("at work: %+v", d)
 	}
 	d := look(&Outside{Step: "external-bios", Says: "write protected", Failed: true}, false)
-	if !d.Halted || d.Stages["w1"] != StageFailed || len(d.Actions) > 0 {
+	if !d.Halted || d.Stages.Of("w1") != StageFailed || len(d.Actions) > 0 {
 		t.Fatalf("failed: %+v", d)
 	}
 	if m := d.Verdicts[0].Message; !strings.Contains(m, "step external-bios failed: write protected") || !strings.Contains(m, "it is not undone") {
 		t.Errorf("failed: %s", m)
 	}
-	if d := look(nil, true); d.Stages["w1"] != StageFinishing {
+	if d := look(nil, true); d.Stages.Of("w1") != StageFinishing {
 		t.Errorf("seen at its target: %+v", d)
 	}
 }

@@ -27,8 +27,12 @@ func (d *Decision) start(in *Input, lines map[string]*line) {
 	case d.controlPlaneMoves(in, lines):
 		return
 	}
+	var last *line
 	for _, i := range waiting {
-		d.tryStart(in, i, lines[in.Plan.Nodes[i].Pool])
+		if pool := in.Plan.Nodes[i].Pool; last == nil || last.Name != pool {
+			last = lines[pool]
+		}
+		d.tryStart(in, i, last)
 	}
 }
 
@@ -91,7 +95,7 @@ func (d *Decision) tryStart(in *Input, i int, l *line) {
 	l.moving++
 	d.act(Action{Verb: Cordon, Node: np.Node, Attempt: attempt(in, *n)})
 	d.Current = append(d.Current, np.Node)
-	d.Stages[np.Node], in.stages[i] = StageDraining, StageDraining
+	in.stages[i] = StageDraining
 }
 
 func (d *Decision) nodeWaits(n *Node) bool {
@@ -276,10 +280,10 @@ func (d *Decision) overBudget(in *Input, l *line) {
 	var foreign []string
 	moves := false
 	for _, name := range l.Unavailable {
-		switch n, ok := in.Nodes[name]; {
-		case !ok || !n.Started:
+		switch i, planned := in.at[name]; {
+		case !planned || !in.row[i].Started:
 			foreign = append(foreign, name+" is cordoned or not Ready")
-		case failed(d.Stages[name]):
+		case failed(in.stages[i]):
 			foreign = append(foreign, name+" has failed")
 		default:
 			moves = true

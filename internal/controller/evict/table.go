@@ -34,8 +34,8 @@ func Timeouts(pools map[string]rollout.Pool, u *v1alpha1.ClusterUpdate) map[stri
 // Look is what one look at the nodes that are being emptied found.
 type Look struct {
 	Now time.Time
-	// Nodes of the rollout, for since when each has been emptied.
-	Nodes map[string]rollout.Node
+	// Since when a node has been emptied, zero if that is not known.
+	Since func(node string) time.Time
 	// Decisions over the nodes' pods, and what the Eviction API refused.
 	Decisions map[string]drain.Decision
 	Verdicts  []model.Verdict
@@ -60,7 +60,7 @@ func Table(l Look, before []v1alpha1.NodeDrain) []v1alpha1.NodeDrain {
 		d := l.Decisions[node]
 		old, left := was[node], int32(d.Left())
 		nd := v1alpha1.NodeDrain{Node: node, Left: left, Total: max(old.Total, left), Skipped: int32(len(d.Skipped))}
-		if at := l.Nodes[node].StartedAt; !at.IsZero() {
+		if at := l.Since(node); !at.IsZero() {
 			nd.Since = timeOf(at)
 		}
 		nd.Pods = podDrains(drain.Rows(node, d, onlyOf(node, l.Verdicts), l.Now), old.Pods, l.Now)

@@ -24,6 +24,9 @@ type Node struct {
 	// if none.
 	NodePool, Machine string
 	Annotations       map[string]string
+	// HeldBy is the update that everything is held for already, empty if something
+	// is missing.
+	HeldBy string
 }
 
 // Object is a Machine or a NodePool that is held.
@@ -77,6 +80,16 @@ func (n Node) wantedBy(running map[string]bool) string {
 	return ""
 }
 
+// heldBy is the update that a node is held for with all that it gets, empty if
+// something is missing.
+func heldBy(annotations map[string]string, nodePool string) string {
+	by := owner(annotations)
+	if _, missing := hold(annotations, by, wants(nodePool)); missing {
+		return ""
+	}
+	return by
+}
+
 // wants are the annotations that a node gets.
 func wants(nodePool string) map[string]string {
 	out := map[string]string{scaleDownDisabled: "true"}
@@ -116,6 +129,9 @@ func decideNode(n Node, by string) []Action {
 		if _, held := restore(n.Annotations); held {
 			return []Action{{Verb: VerbRestore, Kind: KindNode, Key: n.Name}}
 		}
+		return nil
+	}
+	if by == n.HeldBy {
 		return nil
 	}
 	if _, missing := hold(n.Annotations, by, wants(n.NodePool)); missing {

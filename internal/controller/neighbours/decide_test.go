@@ -53,6 +53,13 @@ func TestDecide(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
+			without := Decide(tc.in)
+			for i, n := range tc.in.Nodes {
+				tc.in.Nodes[i].HeldBy = heldBy(n.Annotations, n.NodePool)
+			}
+			if diff := cmp.Diff(without, Decide(tc.in)); diff != "" {
+				t.Errorf("what is known of a node beforehand decides something else: %s", diff)
+			}
 		})
 	}
 }

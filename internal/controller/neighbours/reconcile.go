@@ -53,6 +53,10 @@ type Reconciler struct {
 	Roster *roster.Roster
 	Now    func() time.Time
 
+	// known has what the decision needs of each node; nil of one that is of no
+	// interest.
+	known roster.Row[*Node]
+
 	mu sync.Mutex
 	// missing kinds, and when they were asked for. Only ever a reason not to ask.
 	missing map[schema.GroupKind]time.Time
@@ -146,15 +150,17 @@ func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node
 	if err != nil {
 		return nil, err
 	}
+	r.known.Under(nil, seen.Edition, seen.Nodes)
 	var out []Node
-	for _, node := range seen {
-		if node.Annotations[v1alpha1.AnnotationUpdating] == "" && node.Annotations[v1alpha1.AnnotationHeld] == "" {
+	for i, node := range seen.Nodes {
+		kept, same := r.known.At(i, node, nil)
+		if !same {
+			*kept = nodeOf(node)
+		}
+		if *kept == nil {
 			continue // as most of tens of thousands
 		}
-		n := nodeOf(node)
-		if n.MarkedBy == "" && n.Annotations[v1alpha1.AnnotationHeld] == "" {
-			continue
-		}
+		n := **kept
 		if n.MarkedBy != "" && !running[n.MarkedBy] {
 			busy, err := r.busy(ctx, n)
 			if err != nil {
@@ -168,26 +174,32 @@ func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node
 }
 
 // seen are all nodes; nobody changes them.
-func (r *Reconciler) seen(ctx context.Context) ([]*corev1.Node, error) {
+func (r *Reconciler) seen(ctx context.Context) (*roster.View, error) {
 	if r.Roster != nil {
-		return r.Roster.Look(r.Now()).Nodes, nil
+		return r.Roster.Look(r.Now()), nil
 	}
 	var l corev1.NodeList
 	if err := r.Client.List(ctx, &l); err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	var out []*corev1.Node
+	out := &roster.View{}
 	for i := range l.Items {
-		out = append(out, &l.Items[i])
+		out.Nodes = append(out.Nodes, &l.Items[i])
 	}
 	return out, nil
 }
 
-func nodeOf(n *corev1.Node) Node {
-	out := Node{Name: n.Name, NodePool: n.Labels[nodePoolLabel], Annotations: n.Annotations, MarkedBy: markedBy(n.Annotations)}
+// nodeOf is what the decision needs of a node, nil if it has no mark and no record.
+func nodeOf(n *corev1.Node) *Node {
+	marked := markedBy(n.Annotations)
+	if marked == "" && n.Annotations[v1alpha1.AnnotationHeld] == "" {
+		return nil
+	}
+	out := &Node{Name: n.Name, NodePool: n.Labels[nodePoolLabel], Annotations: n.Annotations, MarkedBy: marked}
 	if m, ns := n.Annotations[machineName], n.Annotations[machineNamespace]; m != "" && ns != "" {
 		out.Machine = ns + "/" + m
 	}
+	out.HeldBy = heldBy(n.Annotations, out.NodePool)
 	return out
 }
 

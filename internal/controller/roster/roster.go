@@ -95,6 +95,10 @@ func (r *Roster) Update(nu *v1alpha1.NodeUpdate, now time.Time) { r.updates.answ
 
 // Look takes in what is new.
 func (r *Roster) Look(now time.Time) *View {
+	if len(r.view.ByName)+len(r.view.Updates) == 0 { // the first: maps that grow by and by cost twice the time
+		r.view.ByName, r.view.Updates = make(map[string]*corev1.Node, r.nodes.count()), make(map[string]*v1alpha1.NodeUpdate, r.updates.count())
+		r.at = make(map[string]int, r.nodes.count())
+	}
 	r.updates.take(now, func(name string, nu *v1alpha1.NodeUpdate, there bool) {
 		if i, known := r.at[name]; known {
 			r.view.Reports[i] = nu

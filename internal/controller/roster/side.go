@@ -35,6 +35,13 @@ func (s *side[T]) shown(o T) {
 	s.dirty[o.GetName()] = true
 }
 
+// count is how many objects there may be.
+func (s *side[T]) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.dirty)
+}
+
 func (s *side[T]) gone(o T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

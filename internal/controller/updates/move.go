@@ -54,7 +54,7 @@ func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	verdicts, actErr := r.act(ctx, w, u, kept, d, drains)
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
-	st.out.Drains = evict.Table(evict.Look{Now: w.now, Nodes: in.Nodes, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
+	st.out.Drains = evict.Table(evict.Look{Now: w.now, Since: r.track.since, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
 	if u.Status.Estimate == nil || d.Halted || d.Finished || in.Paused || r.slow.Due("estimate", len(w.nodes), w.now) {
 		st.estimate(in, d)
 	}
@@ -97,7 +97,7 @@ func (r *Reconciler) tellFailures(w *world, u *v1alpha1.ClusterUpdate, d rollout
 	for _, v := range d.Verdicts {
 		name, ok := strings.CutPrefix(v.Object, "Node/")
 		n := w.byName[name]
-		if ok && n != nil && !v.Waiting && failed[d.Stages[name]] && r.once(fmt.Sprintf("%s %s %s %s", u.UID, name, v.Reason, v.Message)) {
+		if ok && n != nil && !v.Waiting && failed[d.Stages.Of(name)] && r.once(fmt.Sprintf("%s %s %s %s", u.UID, name, v.Reason, v.Message)) {
 			r.event(u, n, corev1.EventTypeWarning, v.Reason, "Fail", v.Message)
 		}
 	}
@@ -153,8 +153,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, st *status, pla
 		in.RetryNodes[nr.Name] = nr.Retry
 	}
 	r.track.begin(string(u.UID)+u.Status.PlanDigest, w, plan)
-	in.Nodes = r.track.byName
-	in.InRow(r.track.row)
+	in.InRow(r.track.row, r.track.places)
 	started, err := r.takeIn(ctx, w, u, plan)
 	if err != nil {
 		return in, nil, err
@@ -254,8 +253,7 @@ func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
 // control-plane node has still to move; cps are their places in the plan.
 func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollout.Input, cps []int) error {
 	for _, i := range cps {
-		np := &in.Plan.Nodes[i]
-		if n, known := in.Nodes[np.Node]; known && n.AtTarget && !n.Started {
+		if n := in.At(i); n.AtTarget && !n.Started {
 			continue
 		}
 		health, err := staticpods.Health(ctx, r.Live, w.nodes)

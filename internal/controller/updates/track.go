@@ -1,6 +1,8 @@
 package updates
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -20,7 +22,8 @@ type track struct {
 	rows        []tracked
 	seen, facts []rollout.Node
 	row         []*rollout.Node
-	byName      map[string]rollout.Node
+	// places are their places in that order, by name.
+	places map[string]int
 	// cps are the places of the plan's control-plane nodes.
 	cps []int
 }
@@ -44,19 +47,20 @@ func (t *track) begin(under string, w *world, plan model.Plan) {
 	if t.under == under && t.edition == w.edition && t.plan == first && len(t.rows) == len(plan.Nodes) {
 		return
 	}
-	places := make(map[string]int, len(w.nodes))
+	here := make(map[string]int, len(w.nodes))
 	for i, n := range w.nodes {
-		places[n.Name] = i
+		here[n.Name] = i
 	}
 	n := len(plan.Nodes)
 	*t = track{under: under, edition: w.edition, plan: first, rows: make([]tracked, n), seen: make([]rollout.Node, n), facts: make([]rollout.Node, n),
-		row: make([]*rollout.Node, n), byName: make(map[string]rollout.Node, n)}
+		row: make([]*rollout.Node, n), places: make(map[string]int, n)}
 	for i := range plan.Nodes {
 		x := &t.rows[i]
 		x.at = -1
-		if at, here := places[plan.Nodes[i].Node]; here {
+		if at, known := here[plan.Nodes[i].Node]; known {
 			x.at = at
 		}
+		t.places[plan.Nodes[i].Node] = i
 		t.facts[i] = rollout.Node{Name: plan.Nodes[i].Node, Gone: x.at < 0}
 		t.row[i] = &t.facts[i]
 	}
@@ -84,8 +88,13 @@ func (t *track) read(i int, w *world, u *v1alpha1.ClusterUpdate, np *model.NodeP
 	return &t.seen[i]
 }
 
-// set keeps the facts of a node.
-func (t *track) set(i int, n rollout.Node) {
-	t.facts[i] = n
-	t.byName[n.Name] = n
+// since is when a node's update began, zero if the plan does not have it.
+func (t *track) since(node string) (at time.Time) {
+	if i, planned := t.places[node]; planned {
+		at = t.facts[i].StartedAt
+	}
+	return at
 }
+
+// set keeps the facts of a node.
+func (t *track) set(i int, n rollout.Node) { t.facts[i] = n }

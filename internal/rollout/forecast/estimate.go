@@ -31,7 +31,7 @@ type ETA struct {
 // Estimate says when an update will be done if nothing holds it up; ok is false
 // while no node of a role that must still move was ever timed, when no window
 // is long enough, and when there is nothing left.
-func Estimate(in rollout.Input, stages map[string]string) (eta ETA, ok bool) {
+func Estimate(in rollout.Input, stages rollout.Stages) (eta ETA, ok bool) {
 	work := remaining(in, stages)
 	roles := map[string]bool{}
 	for _, w := range work {
@@ -52,13 +52,20 @@ func Estimate(in rollout.Input, stages map[string]string) (eta ETA, ok bool) {
 
 // queue is what one pool still has to do in one wave.
 type queue struct {
-	wave int
+	of   key
 	role string
-	pool rollout.Pool
-	// groups go one after another: the canaries, the rest, each zone.
+	line rollout.Queue
+	// groups go one after another: the canaries, the rest, each zone; at has their
+	// places by name.
 	groups []group
+	at     map[string]int
 	// elapsed is how long the nodes that move have been at it, at the least.
 	elapsed time.Duration
+}
+
+type key struct {
+	wave int
+	pool string
 }
 
 type group struct {
@@ -67,35 +74,32 @@ type group struct {
 }
 
 // remaining lists the queues in the order of the waves.
-func remaining(in rollout.Input, stages map[string]string) []*queue {
+func remaining(in rollout.Input, stages rollout.Stages) []*queue {
 	queues := rollout.Queues(in, stages)
-	type key struct {
-		wave int
-		pool string
-	}
 	byKey := map[key]*queue{}
-	zones := map[*queue]map[string]int{}
 	var out []*queue
-	for _, np := range in.Plan.Nodes {
-		stage := stages[np.Node]
-		if !rollout.Moves(stage) {
+	var q *queue // of the node before: the plan goes pool by pool
+	for i := range in.Plan.Nodes {
+		np := &in.Plan.Nodes[i]
+		if !rollout.Moves(stages.At(i)) {
 			continue
 		}
-		k, l := key{np.Wave, np.Pool}, queues[np.Pool]
-		q := byKey[k]
-		if q == nil {
-			q = &queue{wave: np.Wave, role: np.Role, pool: l.Pool}
-			byKey[k], zones[q] = q, map[string]int{}
-			out = append(out, q)
+		if k := (key{np.Wave, np.Pool}); q == nil || q.of != k {
+			if q = byKey[k]; q == nil {
+				l := queues[np.Pool]
+				q = &queue{of: k, role: np.Role, line: l, at: map[string]int{}}
+				byKey[k] = q
+				out = append(out, q)
+			}
 		}
-		q.add(in, np, l, zones[q])
+		q.add(in.Now, np, in.At(i))
 	}
 	return out
 }
 
 // add puts a node into its group.
-func (q *queue) add(in rollout.Input, np model.NodePlan, l rollout.Queue, zones map[string]int) {
-	n := in.Nodes[np.Node]
+func (q *queue) add(now time.Time, np *model.NodePlan, n *rollout.Node) {
+	l := &q.line
 	name, soak := "rest", l.Soak
 	switch {
 	case l.Canary[np.Node]:
@@ -103,15 +107,15 @@ func (q *queue) add(in rollout.Input, np model.NodePlan, l rollout.Queue, zones 
 	case l.Zones && np.Role == model.RoleWorker:
 		name = "zone " + n.Zone
 	}
-	at, known := zones[name]
+	at, known := q.at[name]
 	if !known {
 		at = len(q.groups)
-		zones[name] = at
+		q.at[name] = at
 		q.groups = append(q.groups, group{soak: soak})
 	}
 	q.groups[at].nodes++
 	if n.Started {
-		if e := in.Now.Sub(n.StartedAt); q.elapsed == 0 || e < q.elapsed {
+		if e := now.Sub(n.StartedAt); q.elapsed == 0 || e < q.elapsed {
 			q.elapsed = e
 		}
 	}
@@ -121,8 +125,8 @@ func (q *queue) add(in rollout.Input, np model.NodePlan, l rollout.Queue, zones 
 func predict(in rollout.Input, work []*queue, took func(role string) time.Duration) (time.Time, bool) {
 	t, waveEnd, wave := in.Now, in.Now, -1
 	for _, q := range work {
-		if q.wave != wave {
-			t, wave = waveEnd, q.wave
+		if q.of.wave != wave {
+			t, wave = waveEnd, q.of.wave
 		}
 		end, ok := q.end(t, took(q.role))
 		if !ok {
@@ -139,7 +143,7 @@ func predict(in rollout.Input, work []*queue, took func(role string) time.Durati
 func (q *queue) end(t time.Time, took time.Duration) (time.Time, bool) {
 	elapsed := min(q.elapsed, took)
 	for _, g := range q.groups {
-		budget := max(1, q.pool.Budget)
+		budget := max(1, q.line.Budget)
 		if q.role == model.RoleControlPlane {
 			budget = 1
 		}
@@ -148,7 +152,7 @@ func (q *queue) end(t time.Time, took time.Duration) (time.Time, bool) {
 			t, rounds, elapsed = t.Add(took-elapsed+g.soak), rounds-1, 0
 		}
 		var ok bool
-		if t, ok = walk(q.pool.Windows, t, rounds, took, took+g.soak); !ok {
+		if t, ok = walk(q.line.Windows, t, rounds, took, took+g.soak); !ok {
 			return t, false
 		}
 	}

@@ -121,7 +121,7 @@ func TestEstimate(t *testing.T) {
 			p.Windows = []window.Window{{Start: 12 * 60, Duration: 4 * time.Minute, Zone: time.UTC}}
 		})), time.Hour + 3*time.Minute, 25*time.Hour + 2*time.Minute},
 	} {
-		eta, ok := Estimate(tc.in, rollout.Stages(tc.in))
+		eta, ok := Estimate(tc.in, rollout.StagesOf(tc.in))
 		if ok != (tc.high > 0) {
 			t.Errorf("%s: ok %t", name, ok)
 			continue
@@ -142,7 +142,7 @@ func TestEstimateOfWhatHasBegun(t *testing.T) {
 	moves := in.Nodes["w2"]
 	moves.Started, moves.StartedAt, moves.Attempt = true, start.Add(-30*time.Second), rollout.Attempt{Number: 1, Try: 1}
 	in.Nodes["w2"] = moves
-	eta, ok := Estimate(in, rollout.Stages(in))
+	eta, ok := Estimate(in, rollout.StagesOf(in))
 	if want := start.Add(90 * time.Second); !ok || !eta.Earliest.Equal(want) {
 		t.Errorf("%t %s, want %s", ok, eta.Earliest, want)
 	}
@@ -191,7 +191,7 @@ func TestEveryEstimate(t *testing.T) {
 				p.Windows = []window.Window{{Start: rapid.IntRange(0, 24*60-1).Draw(t, "opens"), Duration: time.Duration(rapid.IntRange(1, 300).Draw(t, "length")) * time.Minute, Zone: time.UTC}}
 			}
 		}))
-		if eta, ok := Estimate(in, rollout.Stages(in)); ok && (eta.Latest.Before(eta.Earliest) || eta.Earliest.Before(start)) {
+		if eta, ok := Estimate(in, rollout.StagesOf(in)); ok && (eta.Latest.Before(eta.Earliest) || eta.Earliest.Before(start)) {
 			t.Fatalf("%+v", eta)
 		}
 	})

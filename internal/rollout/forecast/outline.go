@@ -27,7 +27,7 @@ const (
 // is printed beside the plan and is no part of it: a pool may be changed at any
 // time, and time is never approved.
 func Outline(in rollout.Input) []string {
-	stages := rollout.Stages(in)
+	stages := rollout.StagesOf(in)
 	queues := rollout.Queues(in, stages)
 	out := controlPlaneLines(in)
 	for _, g := range workerGroups(in.Plan) {
@@ -95,8 +95,8 @@ func poolLine(in rollout.Input, l rollout.Queue, g *workers) string {
 	}
 	if l.Zones {
 		zones, order := map[string]int{}, []string{}
-		for _, np := range l.Workers {
-			z := in.Nodes[np.Node].Zone
+		for _, i := range l.Workers {
+			z := in.At(i).Zone
 			if zones[z]++; zones[z] == 1 {
 				order = append(order, z)
 			}
@@ -140,7 +140,7 @@ func paceLines(now time.Time, l rollout.Queue) []string {
 	return append(out, fmt.Sprintf("pool %s: a node that fails %s%s; the update halts after %s", l.Name, tries, then, count(max(1, l.MaxFailures), "failed node")))
 }
 
-func timeLine(in rollout.Input, stages map[string]string) []string {
+func timeLine(in rollout.Input, stages rollout.Stages) []string {
 	eta, ok := Estimate(in, stages)
 	switch {
 	case ok:
