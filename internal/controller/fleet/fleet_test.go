@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -369,7 +370,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 	look := func(r *Reconciler) []staleNode {
 		f.ledger = &r.ledger
-		f.selectors, f.lists, f.counted = nil, nil, nil
+		f.selectors, f.lists, f.counted = roster.Selectors{}, nil, nil
 		want := &wanted{w: f.world, order: []string{next, old}, approvals: approvals, names: f.bundleNames(), holds: f.newHolding([]string{next, old}),
 			trust: "trust-x", peers: r.peers.look(f.world, "key")}
 		stale, _ := r.stale(f.world, want)

@@ -7,11 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -27,16 +26,15 @@ type world struct {
 	reports []*v1alpha1.NodeUpdate
 	edition int
 	// ledger counts the nodes, counted is its answer of this look.
-	ledger   *ledger
-	counted  *tally
-	bundles  []v1alpha1.Bundle
-	policies []v1alpha1.TrustPolicy
-	sets     []v1alpha1.PinnedImageSet
-	moves    []v1alpha1.ClusterUpdate
-	contents map[string]*v1alpha1.Content
-	lists    map[string]model.HoldList // of contents, as they were read
-	// selectors that were read already.
-	selectors map[*metav1.LabelSelector]labels.Selector
+	ledger    *ledger
+	counted   *tally
+	bundles   []v1alpha1.Bundle
+	policies  []v1alpha1.TrustPolicy
+	sets      []v1alpha1.PinnedImageSet
+	moves     []v1alpha1.ClusterUpdate
+	contents  map[string]*v1alpha1.Content
+	lists     map[string]model.HoldList // of contents, as they were read
+	selectors roster.Selectors
 	// header answers for a bundle: the header, or why there is none.
 	header func(digest string) (*bundle.Header, error)
 	refit  string

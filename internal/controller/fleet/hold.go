@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"sort"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -32,26 +29,6 @@ func (w *world) newHolding(order []string) *holding {
 	return h
 }
 
-// selects reports whether a set is for a node; one that cannot be read is for
-// none.
-func (w *world) selects(sel *metav1.LabelSelector, nodeLabels map[string]string) bool {
-	if sel == nil {
-		return true
-	}
-	s, known := w.selectors[sel]
-	if !known {
-		var err error
-		if s, err = metav1.LabelSelectorAsSelector(sel); err != nil {
-			s = labels.Nothing()
-		}
-		if w.selectors == nil {
-			w.selectors = map[*metav1.LabelSelector]labels.Selector{}
-		}
-		w.selectors[sel] = s
-	}
-	return s.Matches(labels.Set(nodeLabels))
-}
-
 // of returns the name of the node's hold list, empty if it holds nothing. nu may
 // be nil.
 func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
@@ -62,7 +39,7 @@ func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	}
 	key := platform(n) + " " + old
 	for i := range h.w.sets {
-		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && h.w.selects(s.Spec.NodeSelector, n.Labels) {
+		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && h.w.selectors.Match(s.Spec.NodeSelector, n.Labels) {
 			sets = append(sets, s)
 			key += " " + s.Name
 		}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -137,7 +138,7 @@ func (c *site) change(t *rapid.T, step int) {
 			c.bundle(d, c.images[d]...)
 		}
 	}
-	c.selectors = nil // sets that are read anew
+	c.selectors = roster.Selectors{} // sets that are read anew
 }
 
 // wanted is what the sets want on a node, said independently of how it is

@@ -124,7 +124,7 @@ func kindOf(w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
 	selected := make([]byte, len(w.sets))
 	for i := range w.sets {
 		selected[i] = '0'
-		if w.selects(w.sets[i].Spec.NodeSelector, n.Labels) {
+		if w.selectors.Match(w.sets[i].Spec.NodeSelector, n.Labels) {
 			selected[i] = '1'
 		}
 	}

@@ -21,7 +21,7 @@ func progressOneByOne(w *world, digest string) progress {
 		wanted := false
 		for j := range w.sets {
 			s := &w.sets[j]
-			wanted = wanted || s.Spec.Bundle == digest && s.Spec.AllOfBundle && w.selects(s.Spec.NodeSelector, n.Labels)
+			wanted = wanted || s.Spec.Bundle == digest && s.Spec.AllOfBundle && w.selectors.Match(s.Spec.NodeSelector, n.Labels)
 		}
 		if !wanted {
 			continue

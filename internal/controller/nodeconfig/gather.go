@@ -11,8 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -37,7 +35,8 @@ type world struct {
 	// sources of the NodeConfigs, with the contents of their files.
 	sources map[string]configure.Source
 	// images of pools that have an OSImage, by the pool's name.
-	images map[string]*poolImage
+	images    map[string]*poolImage
+	selectors roster.Selectors
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
@@ -113,23 +112,14 @@ func (m *configMaps) get(ctx context.Context, name string) (*corev1.ConfigMap, e
 // matches reports whether a NodeConfig is for a node.
 func (w *world) matches(c *v1alpha1.NodeConfig, n *corev1.Node) bool {
 	if len(c.Spec.Pools) == 0 {
-		return selects(c.Spec.NodeSelector, n.Labels)
+		return w.selectors.Match(c.Spec.NodeSelector, n.Labels)
 	}
 	for i := range w.pools {
-		if slices.Contains(c.Spec.Pools, w.pools[i].Name) && selects(&w.pools[i].Spec.NodeSelector, n.Labels) {
+		if slices.Contains(c.Spec.Pools, w.pools[i].Name) && w.selectors.Match(&w.pools[i].Spec.NodeSelector, n.Labels) {
 			return true
 		}
 	}
 	return false
-}
-
-// selects: a selector that cannot be read is for no node, none at all for every.
-func selects(sel *metav1.LabelSelector, nodeLabels map[string]string) bool {
-	if sel == nil {
-		return true
-	}
-	s, err := metav1.LabelSelectorAsSelector(sel)
-	return err == nil && s.Matches(labels.Set(nodeLabels))
 }
 
 // rendered is what one set of NodeConfigs comes to.

@@ -78,7 +78,7 @@ func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content)
 func (w *world) poolOf(n *corev1.Node) string {
 	found := ""
 	for i := range w.pools {
-		if !selects(&w.pools[i].Spec.NodeSelector, n.Labels) {
+		if !w.selectors.Match(&w.pools[i].Spec.NodeSelector, n.Labels) {
 			continue
 		}
 		if found != "" {

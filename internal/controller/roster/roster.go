@@ -46,7 +46,8 @@ type Roster struct {
 	nodes   side[*corev1.Node]
 	updates side[*v1alpha1.NodeUpdate]
 	calls   chan event.GenericEvent
-	synced  []func() bool
+	synced  []toolscache.InformerSynced
+	filled  atomic.Bool
 
 	view View
 	at   map[string]int
@@ -64,7 +65,20 @@ func (r *Roster) Watch(ctx context.Context, c cache.Cache, which Changes) error 
 	if err := follow(ctx, r, c, &corev1.Node{}, &r.nodes, which.Node); err != nil {
 		return err
 	}
-	return follow(ctx, r, c, &v1alpha1.NodeUpdate{}, &r.updates, which.Update)
+	if err := follow(ctx, r, c, &v1alpha1.NodeUpdate{}, &r.updates, which.Update); err != nil {
+		return err
+	}
+	go r.fill(ctx)
+	return nil
+}
+
+// fill puts in order what was there at the start, before the first look: that is
+// tens of thousands of names.
+func (r *Roster) fill(ctx context.Context) {
+	if toolscache.WaitForCacheSync(ctx.Done(), r.synced...) {
+		r.Look(time.Now())
+		r.filled.Store(true)
+	}
 }
 
 // Called gets an event, for many changes at once, when there is a reason to look.
@@ -77,15 +91,9 @@ func (r *Roster) call() {
 	}
 }
 
-// Synced reports whether everything that was there at the start is known.
-func (r *Roster) Synced() bool {
-	for _, s := range r.synced {
-		if !s() {
-			return false
-		}
-	}
-	return true
-}
+// Synced reports whether everything that was there at the start is known and in
+// its order: nobody may look before.
+func (r *Roster) Synced() bool { return r.filled.Load() }
 
 // Node notes a node as the API server answered it.
 func (r *Roster) Node(n *corev1.Node, now time.Time) { r.nodes.answer(n, now) }
