@@ -11,6 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/sysroot"
 )
 
 // DefaultName is the lab that is meant when none is named.
@@ -40,6 +41,11 @@ type Options struct {
 	// Runtime of the nodes: RuntimeContainerd (if empty), RuntimeCRIO, or
 	// RuntimeMixed: CRI-O on the last worker, containerd on the others.
 	Runtime string
+	// OSImage is an OCI layout with the one image that the workers are installed with:
+	// each boots what libostree has deployed on its disk. Empty: every node's OS is the
+	// machine's own. The image's /opt, /root, /home, /srv and /mnt are links into /var, as
+	// those of bootc are.
+	OSImage string
 }
 
 // Container runtimes of nodes.
@@ -103,6 +109,9 @@ func (o Options) complete() (Options, error) {
 			return o, fmt.Errorf("disk of %q: %d bytes is too small for a node that starts, use at least %d", node, size, minimalDisk)
 		}
 	}
+	if err := o.checkOSImage(); err != nil {
+		return o, err
+	}
 	var err error
 	o.StateDir, err = stateDir(o.StateDir)
 	return o, err
@@ -154,6 +163,23 @@ func (o *Options) checkRuntime() error {
 		return errors.New("a mixed lab has CRI-O on its last worker: ask for more nodes than control planes")
 	}
 	return nil
+}
+
+// checkOSImage makes the path absolute: the supervisor has another directory.
+func (o *Options) checkOSImage() (err error) {
+	if o.OSImage == "" {
+		return nil
+	}
+	if o.Nodes == o.ControlPlanes {
+		return errors.New("workers boot the OS image: ask for more nodes than control planes")
+	}
+	if o.OSImage, err = filepath.Abs(o.OSImage); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(o.OSImage, "index.json")); err != nil {
+		return fmt.Errorf("OS image %s is no OCI layout: %w", o.OSImage, err)
+	}
+	return sysroot.Preflight()
 }
 
 // crioNodes are the numbers of the nodes with CRI-O.

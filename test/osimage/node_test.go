@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,12 +32,7 @@ var lookalike = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := exec.Command("go", "build", "-o", filepath.Join(dir, "bootc"), "./bootc")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return filepath.Join(dir, "bootc"), nil
+	return simhost.Lookalike(dir)
 })
 
 func TestMain(m *testing.M) {

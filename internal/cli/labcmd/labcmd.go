@@ -95,6 +95,7 @@ func newUp(s *settings) *cobra.Command {
 	c.Flags().StringVar(&o.Version, "version", versions[len(versions)-1], "Kubernetes version: "+strings.Join(versions, ", "))
 	c.Flags().StringVar(&o.Runtime, "runtime", lab.RuntimeContainerd, "container runtime of the nodes: containerd, crio, or mixed (CRI-O on the last worker)")
 	c.Flags().StringToStringVar(&disks, "disk", nil, "disk size of a node, as in n2=2Gi; the name \"all\" is for all others")
+	c.Flags().StringVar(&o.OSImage, "os-image", "", "OCI layout of an OS image that the workers boot through libostree (the firmware is simulated)")
 	c.Flags().BoolVar(&o.Bare, "bare", false, "nodes only, no cluster")
 	return c
 }

@@ -89,8 +89,15 @@ func (m *Machine) mountRoot(terminal string, hierarchies []cgroups.Hierarchy) (s
 	if err := m.populate(disk); err != nil {
 		return "", fmt.Errorf("filling the disk of %s: %w", m.Name, err)
 	}
-	root := filepath.Join(disk, "root")
-	if err := mountAll(root, m.mounts(disk)); err != nil {
+	entry, err := m.bootEntry(disk)
+	if err != nil {
+		return "", err
+	}
+	root, mounts := filepath.Join(disk, "root"), m.mounts(disk)
+	if entry != nil {
+		root, mounts = entry.Deployment, m.deploymentMounts(disk, entry.Deployment)
+	}
+	if err := mountAll(root, mounts); err != nil {
 		return "", err
 	}
 	if err := cgroups.MountInside(filepath.Join(root, "sys/fs/cgroup"), hierarchies); err != nil {
@@ -99,7 +106,10 @@ func (m *Machine) mountRoot(terminal string, hierarchies []cgroups.Hierarchy) (s
 	if err := makeDevices(root, terminal, m.Sticks); err != nil {
 		return "", err
 	}
-	return root, m.pretend(root)
+	if err := m.pretend(root); err != nil || entry == nil {
+		return root, err
+	}
+	return root, booted(root, entry.Options)
 }
 
 // mountDisk attaches and mounts the node's disk. A mount of the last boot may
@@ -133,20 +143,22 @@ type mount struct {
 }
 
 func (m *Machine) mounts(disk string) []mount {
-	overlay := func(name, lower string) mount {
-		data := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s-up,workdir=%s/%s-work", lower, disk, name, disk, name)
-		return mount{"overlay", name, "overlay", 0, data}
-	}
 	return []mount{
 		{filepath.Join(disk, "root"), "", "", unix.MS_BIND, ""},
 		{"proc", "proc", "proc", 0, ""},
 		{"sysfs", "sys", "sysfs", 0, ""},
-		overlay("usr", m.Programs+":/usr"),
-		overlay("etc", "/etc"),
+		overlay(disk, "usr", "usr", m.Programs+":/usr"),
+		overlay(disk, "etc", "etc", "/etc"),
 		{"tmpfs", "run", "tmpfs", 0, "mode=755"},
 		{"tmpfs", "tmp", "tmpfs", 0, "mode=1777"},
 		{"dev", "dev", "tmpfs", 0, "mode=755"},
 	}
+}
+
+// overlay is the node's changes to a folder, on its disk, over others.
+func overlay(disk, name, target, lower string) mount {
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s-up,workdir=%s/%s-work", lower, disk, name, disk, name)
+	return mount{"overlay", target, "overlay", 0, data}
 }
 
 func mountAll(root string, all []mount) error {
@@ -251,14 +263,14 @@ func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	if err := unix.PivotRoot(".", "mnt"); err != nil {
+	if err := unix.PivotRoot(".", "."); err != nil { // the old root comes to lie over the new one
 		return fmt.Errorf("making %s the root: %w", root, err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leaving the old root: %w", err)
 	}
 	if err := os.Chdir("/"); err != nil {
 		return err
-	}
-	if err := unix.Unmount("/mnt", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("leaving the old root: %w", err)
 	}
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }

@@ -9,6 +9,12 @@
 // under them go by themselves. Nothing of the machine that the node could reach
 // (services, kernel settings, devices, clock) is changed by it.
 //
+// A node with an OSImage boots what the boot loader's entry on its disk names: its root
+// is that deployment of libostree, with its /etc, its /usr over the machine's, and the
+// entry's kernel arguments in /proc/cmdline. What is staged is finished when systemd
+// shuts down, by the unit that libostree has for it. Simulated are the firmware and the
+// kernel, and programs that the image has not are the machine's; all else is libostree's.
+//
 // Inputs: a [Machine], written as JSON where the supervisor can read it.
 // Called by internal/lab (makes the values) and internal/lab/mains (starts
 // [Become] in new namespaces).

@@ -28,6 +28,9 @@ type Machine struct {
 	CNIDir   string // network plugins, copied to /opt/cni/bin
 	Pause    string // sandbox image
 	Runtime  string // container runtime: "containerd" or "crio"
+	// OSImage is an OCI layout, on the machine, with the image that this node's disk
+	// is installed with; empty for a node whose OS is the machine's own.
+	OSImage string
 	// Sticks are the block devices that are plugged into this node only.
 	Sticks []Stick
 }

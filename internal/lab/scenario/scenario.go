@@ -37,6 +37,8 @@ type Options struct {
 	Runtime string
 	// Later is how many of the nodes, the last, do not join at first (lab.Join).
 	Later int
+	// OSImage that the workers boot, as lab.Options has it.
+	OSImage string
 	// Stick is the node that has the stick.
 	Stick string
 	// Refit is the program to run; refit-agent and refit-controller are beside it.
@@ -172,7 +174,7 @@ func (s *Scenario) Components(ctx context.Context) error {
 func (s *Scenario) Up(ctx context.Context) error {
 	err := s.phase("labUp", func() (err error) {
 		s.say("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
-		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, Version: s.From, Progress: func(line string) { s.say("%s", line) }})
+		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Version: s.From, Progress: func(line string) { s.say("%s", line) }})
 		if err != nil {
 			return err
 		}

@@ -3,8 +3,10 @@ package simhost
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"sort"
@@ -30,6 +32,35 @@ func Base(version string) Files {
 	return out
 }
 
+// Node is Base for a node of a lab: what its folders are, whose OS it says it is, and
+// the bootc that moves it (Lookalike makes one).
+func Node(t testing.TB, version, bootc string) Files {
+	t.Helper()
+	program, err := os.ReadFile(bootc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := Base(version).With(Files{"usr/bin/bootc": string(program),
+		"usr/lib/os-release": "ID=sim\nVERSION_ID=" + version + "\nPRETTY_NAME=\"Simulated OS " + version + "\"\n", "etc/os-release": "-> ../usr/lib/os-release"})
+	delete(out, "etc/default") // a folder on the machine whose programs the node has
+	for from, to := range map[string]string{"opt": "opt", "root": "roothome", "home": "home", "srv": "srv", "mnt": "mnt"} {
+		out[from] = "-> var/" + to
+	}
+	return out
+}
+
+// Lookalike builds the bootc of these tests into a folder, from any package of this
+// module, and gives its path.
+func Lookalike(dir string) (string, error) {
+	to := filepath.Join(dir, "bootc")
+	c := exec.Command("go", "build", "-o", to, "github.com/refit-dev/refit/test/osimage/bootc")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return to, nil
+}
+
 // With adds files.
 func (f Files) With(more Files) Files {
 	out := Files{}
@@ -49,7 +80,7 @@ func Image(t testing.TB, layers ...Files) v1.Image {
 		t.Fatal(err)
 	}
 	for _, files := range layers {
-		b := files.tar(t)
+		b := files.Tar(t)
 		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +92,8 @@ func Image(t testing.TB, layers ...Files) v1.Image {
 	return img
 }
 
-func (f Files) tar(t testing.TB) []byte {
+// Tar of the files, sorted, with the folders above them.
+func (f Files) Tar(t testing.TB) []byte {
 	t.Helper()
 	names := make([]string, 0, len(f))
 	for n := range f {
@@ -79,6 +111,9 @@ func (f Files) tar(t testing.TB) []byte {
 			}
 		}
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: n, Mode: 0o644, Size: int64(len(f[n]))}
+		if strings.HasPrefix(n, "usr/bin/") {
+			h.Mode = 0o755
+		}
 		if to, ok := strings.CutPrefix(f[n], "-> "); ok {
 			put(t, w, &tar.Header{Typeflag: tar.TypeSymlink, Name: n, Linkname: to, Mode: 0o777}, "")
 			continue

@@ -8,15 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/host/osimage/flatten"
-	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/lab/sysroot"
 )
 
 // OSName is the stateroot.
@@ -58,48 +56,19 @@ func New(t testing.TB, layout string, kargs []string, tools map[string]string) *
 	Needs(t)
 	h := &Host{t: t, Dir: t.TempDir()}
 	t.Cleanup(h.destroy)
-	root := h.disk()
-	if err := os.Mkdir(root, 0o755); err != nil {
+	if err := h.sysroot().Install(t.Context(), layout, kargs); err != nil {
 		t.Fatal(err)
 	}
-	h.must("ostree", "admin", "init-fs", "--modern", root)
-	h.must("ostree", "admin", "os-init", OSName, "--sysroot="+root)
-	h.must("ostree", "config", "--repo="+root+"/ostree/repo", "set", "sysroot.bootloader", "none")
-	h.commit(layout)
-	argv := []string{"ostree", "admin", "deploy", "--sysroot=" + root, "--os=" + OSName}
-	for _, a := range kargs {
-		argv = append(argv, "--karg-append="+a)
-	}
-	h.must(append(argv, "stock")...)
 	h.tools(tools)
 	return h
 }
 
 func (h *Host) disk() string { return filepath.Join(h.Dir, "root") }
 
-// Stateroot is where the deployments and /var are, seen from outside.
-func (h *Host) Stateroot() string { return filepath.Join(h.disk(), "ostree/deploy", OSName) }
+func (h *Host) sysroot() sysroot.Disk { return sysroot.Disk{Dir: h.disk(), OSName: OSName} }
 
-// commit imports what the machine was installed with.
-func (h *Host) commit(layout string) {
-	h.t.Helper()
-	root, err := oci.OpenOnly(layout)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	tree, err := flatten.Tree(h.t.Context(), root, Platform, flatten.Whole)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer tree.Close()
-	digest := root.Desc.Digest.String()
-	c := exec.CommandContext(h.t.Context(), "ostree", "commit", "--repo="+h.disk()+"/ostree/repo", "--branch=stock", "--bootable", "--tree=tar=-", "--tar-autocreate-parents",
-		"--add-metadata-string=ostree.manifest-digest="+digest, "--add-metadata-string=lookalike.image=registry stock.example/os@"+digest)
-	c.Stdin = tree
-	if out, err := c.CombinedOutput(); err != nil {
-		h.t.Fatalf("ostree commit: %v: %s", err, out)
-	}
-}
+// Stateroot is where the deployments and /var are, seen from outside.
+func (h *Host) Stateroot() string { return h.sysroot().Stateroot() }
 
 // tools writes the programs that are played.
 func (h *Host) tools(more map[string]string) {
@@ -130,50 +99,15 @@ func (h *Host) must(argv ...string) {
 	}
 }
 
-// Entry is one entry of the boot loader.
-type Entry struct {
-	Version    int
-	Options    string
-	Deployment string // folder, seen from outside
-}
-
-// Entries are those of the boot loader, the one that boots first.
-func (h *Host) Entries() []Entry {
+// Entries are those of the boot loader, the one that boots first; their folders are
+// seen from outside.
+func (h *Host) Entries() []sysroot.Entry {
 	h.t.Helper()
-	files, err := filepath.Glob(filepath.Join(h.disk(), "boot/loader/entries/*.conf"))
-	if err != nil || len(files) == 0 {
-		h.t.Fatalf("the machine cannot boot: no entries (%v)", err)
-	}
-	var out []Entry
-	for _, f := range files {
-		out = append(out, h.entry(f))
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Version > out[j].Version })
-	return out
-}
-
-func (h *Host) entry(file string) (e Entry) {
-	h.t.Helper()
-	b, err := os.ReadFile(file)
+	out, err := h.sysroot().Entries()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	for _, l := range strings.Split(string(b), "\n") {
-		if v, ok := strings.CutPrefix(l, "version "); ok {
-			e.Version, _ = strconv.Atoi(v)
-		}
-		if v, ok := strings.CutPrefix(l, "options "); ok {
-			e.Options = v
-		}
-	}
-	for _, a := range strings.Fields(e.Options) {
-		if link, ok := strings.CutPrefix(a, "ostree="); ok {
-			if e.Deployment, err = filepath.EvalSymlinks(filepath.Join(h.disk(), link)); err != nil {
-				h.t.Fatalf("the machine cannot boot %s: %v", file, err)
-			}
-		}
-	}
-	return e
+	return out
 }
 
 // Boot starts the machine from the first entry of the boot loader.
@@ -336,11 +270,10 @@ func (h *Host) PowerCut() {
 // Reboot is an orderly shutdown and a boot.
 func (h *Host) Reboot() { h.t.Helper(); h.Shutdown(); h.Boot() }
 
-// destroy takes the machine away. Deployments are immutable folders.
+// destroy takes the machine away.
 func (h *Host) destroy() {
 	h.PowerCut()
-	deployments, _ := filepath.Glob(h.Stateroot() + "/deploy/*")
-	for _, d := range deployments {
-		_ = exec.Command("chattr", "-i", d).Run() // files beside them cannot be immutable
+	if err := h.sysroot().Remove(); err != nil {
+		h.t.Error(err)
 	}
 }

@@ -26,7 +26,7 @@ func (m *Machine) populate(disk string) error {
 	if _, err := os.Stat(filepath.Join(disk, populated)); err == nil {
 		return nil
 	}
-	for _, step := range []func(disk string) error{m.makeDirs, m.hideServices, m.identify, m.writeFiles, m.enable, m.copyPlugins} {
+	for _, step := range []func(disk string) error{m.linkIntoVar, m.makeDirs, m.hideServices, m.identify, m.writeFiles, m.enable, m.copyPlugins, m.installOS} {
 		if err := step(disk); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (m *Machine) writeFiles(disk string) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if other := m.otherRuntime(); strings.Contains(path, other) {
+		if strings.Contains(path, m.otherRuntime()) || strings.Contains(path, "ostree") && m.OSImage == "" {
 			return nil
 		}
 		t, err := template.ParseFS(files, path)
@@ -157,7 +157,11 @@ func (m *Machine) enable(disk string) error {
 	for _, unit := range masked {
 		links[unit] = "/dev/null"
 	}
-	for _, unit := range []string{m.Runtime + ".service", "kubelet.service"} {
+	wanted := []string{m.Runtime + ".service", "kubelet.service"}
+	if m.OSImage != "" {
+		wanted = append(wanted, "ostree-finalize-staged.path")
+	}
+	for _, unit := range wanted {
 		links["multi-user.target.wants/"+unit] = "../" + unit
 	}
 	for name, target := range links {
