@@ -45,6 +45,8 @@ const (
 	ReasonImagesMissing         = "ImagesMissing"
 	ReasonPinsIgnored           = "PinsIgnored"
 	ReasonPayloadMissing        = "PayloadMissing"
+	ReasonNodeJoining           = "NodeJoining"
+	ReasonStoreReplaced         = "StoreReplaced"
 	ReasonAgentMissing          = "AgentMissing"
 	ReasonAgentSilent           = "AgentSilent"
 	ReasonNodeNotReady          = "NodeNotReady"
@@ -193,6 +195,14 @@ const (
 	// and durations learned from it, and it is how a node is known that comes back
 	// at its old version.
 	AnnotationUpdated = "refit.dev/updated"
+	// TaintNotHeld keeps pods away from a node that does not hold yet all that it is
+	// to hold. A kubelet registers with it (registerWithTaints), or the controller
+	// sets it, with the value TaintByPool, where a pool asks for it (holdFirst).
+	TaintNotHeld = "refit.dev/images-not-held"
+	TaintByPool  = "pool"
+	// AnnotationAdmitted on a Node is the public key of the agent that had proven
+	// what the node holds when it was let in; another key is another store.
+	AnnotationAdmitted = "refit.dev/admitted"
 	// AnnotationHold on a Node keeps updates from starting on it; its value is the
 	// reason that a person gave. A node that has started is finished.
 	AnnotationHold = "refit.dev/hold"

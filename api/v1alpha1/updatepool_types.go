@@ -86,6 +86,14 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	OSImage string `json:"osImage,omitempty"`
+	// HoldFirst keeps pods away from nodes that join the pool until they hold and pin
+	// all that they are to hold: a node that refit sees for the first time, or whose
+	// store was lost (a new disk, a machine installed anew), gets the taint
+	// refit.dev/images-not-held:NoSchedule, and loses it when its agent has proven
+	// what it holds. Nodes that were there before the pool are left alone. A node
+	// that registers with that taint itself waits in any pool, and in none.
+	// +optional
+	HoldFirst bool `json:"holdFirst,omitempty"`
 	// Disruption rules say what a change of files, units and ssh keys costs, if the
 	// NodeConfig does not say it itself. Of a pool with rules, or with an OSImage,
 	// what no rule speaks of reboots the node.
@@ -202,6 +210,9 @@ type UpdatePoolStatus struct {
 	// Unavailable nodes are cordoned or not Ready.
 	// +optional
 	Unavailable int32 `json:"unavailable,omitempty"`
+	// Joining nodes take no pods yet, because they do not hold all that they are to.
+	// +optional
+	Joining int32 `json:"joining,omitempty"`
 	// Window says until when nodes may start, or when they may next; empty without
 	// windows.
 	// +optional

@@ -284,6 +284,7 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 		before := a.wanted()
 		w, err := told.Resolve(ctx, a.api, nu, before)
 		if err == nil {
+			a.newStore(ctx, nu)
 			a.take(w, before, nu)
 			return
 		}

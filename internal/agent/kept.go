@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/told"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
@@ -19,7 +20,27 @@ type eventTeller interface {
 const (
 	eventRestored = "ImageRestored"
 	eventMended   = "PullRecordsMended"
+	eventReplaced = v1alpha1.ReasonStoreReplaced
 )
+
+// newStore says, when the node is told something for the first time, that its
+// NodeUpdate speaks of another store than this one: what another agent had held here
+// is gone, and everything comes again.
+func (a *Agent) newStore(ctx context.Context, nu *v1alpha1.NodeUpdate) {
+	a.mu.Lock()
+	heard := a.heard
+	a.mu.Unlock()
+	was := nu.Status.Agent
+	if heard || was == nil || was.PublicKey == "" || was.PublicKey == a.id.PublicKey() {
+		return
+	}
+	held := int32(0)
+	if h := nu.Status.Holding; h != nil {
+		held = h.ImagesHeld
+	}
+	a.update(func(s *state) { s.replaced = true })
+	a.tell(ctx, eventReplaced, fmt.Sprintf("node %s has another store than the one that was known here, with %d images (a new disk, or installed anew): everything comes again from its neighbours or a medium", a.conf.Node, held))
+}
 
 // tell says a thing in the log and as an event; one that does not get through is lost.
 func (a *Agent) tell(ctx context.Context, reason, message string) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
+	agenttold "github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -57,5 +58,39 @@ func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
 				t.Errorf("free %d of %d, want about %d", r.Free, r.Total, want)
 			}
 		})
+	}
+}
+
+// R0.153: an agent that finds its NodeUpdate filled in by another agent says that the
+// node's store is another one, once, and until all is here again.
+func TestAnotherStoreIsSaid(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	api := a.api.(*fakeAPI)
+	told := func(key string) *v1alpha1.NodeUpdate {
+		nu := &v1alpha1.NodeUpdate{}
+		nu.Status.Agent = &v1alpha1.AgentInfo{PublicKey: key}
+		nu.Status.Holding = &v1alpha1.Holding{ImagesHeld: 7}
+		return nu
+	}
+	a.newStore(t.Context(), &v1alpha1.NodeUpdate{}) // a node that is new says nothing
+	a.newStore(t.Context(), told(a.id.PublicKey()))
+	if len(api.events) != 0 || a.state.replaced {
+		t.Fatalf("%v", api.events)
+	}
+	a.newStore(t.Context(), told("another"))
+	if len(api.events) != 1 || !strings.Contains(api.events[0], v1alpha1.ReasonStoreReplaced) || !strings.Contains(api.events[0], "with 7 images") {
+		t.Fatalf("%v", api.events)
+	}
+	if v := a.view(); !strings.Contains(v.message, "another one than before") {
+		t.Errorf("%q", v.message)
+	}
+	a.heard = true // from then on it is its own
+	if a.newStore(t.Context(), told("another")); len(api.events) != 1 {
+		t.Errorf("said again: %v", api.events)
+	}
+	a.want = &agenttold.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
+	a.state.holding.Content = "hold-1" // and nothing is wanted: all is here
+	if v := a.view(); strings.Contains(v.message, "another one") || a.state.replaced {
+		t.Errorf("it is still said when all is here: %q", v.message)
 	}
 }

@@ -15,6 +15,9 @@ type state struct {
 	// present: there is a NodeUpdate to report in. toldErr: it cannot be read.
 	present bool
 	toldErr string
+	// replaced: another store than this one was known of the node, and not all that
+	// it had is here again.
+	replaced bool
 	// sent is the status that was written last.
 	sent *v1alpha1.NodeUpdateStatus
 

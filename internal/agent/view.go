@@ -40,6 +40,7 @@ func (a *Agent) view() view {
 		v.generation = a.want.Generation
 	}
 	s := &a.state
+	s.sayReplaced(&v)
 	if s.toldErr != "" {
 		v.phase, v.reason, v.message, v.busy = phaseWaiting, v1alpha1.ReasonLoading, s.toldErr, true
 	}
@@ -56,6 +57,13 @@ func (a *Agent) view() view {
 		}
 	}
 	return v
+}
+
+// sayReplaced says that the node's store is another one, until all is here again.
+func (s *state) sayReplaced(v *view) {
+	if s.replaced = s.replaced && !v.held; s.replaced {
+		v.message = "its store is another one than before (a new disk, or installed anew); " + v.message
+	}
 }
 
 func orWord(word, otherwise string) string {

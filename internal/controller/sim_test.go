@@ -84,7 +84,7 @@ func (l library) Chunk(d string, n int) ([]byte, error) {
 	return nil, exchange.ErrNotHere
 }
 
-func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node string) *simAgent {
+func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node string, change func(*simAgent)) *simAgent {
 	t.Helper()
 	key, _, err := exchange.NewKey()
 	if err != nil {
@@ -95,6 +95,9 @@ func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node strin
 		t.Fatal(err)
 	}
 	a := &simAgent{t: t, node: node, admin: admin, own: newClient(t, apitest.AsNode(cfg, node)), key: id.PublicKey(), headers: map[string][]byte{}, failStep: map[int32]string{}}
+	if change != nil {
+		change(a)
+	}
 	a.srv = httptest.NewUnstartedServer(exchange.Handler(library{a}, exchange.Alive{Node: node}))
 	a.srv.TLS = id.ServerTLS(a.accepts)
 	a.srv.StartTLS()

@@ -100,7 +100,7 @@ func (s *site) addNode(name string, cp bool, version string) {
 			s.create(p)
 		}
 	}
-	s.agents[name] = newSimAgent(s.t, s.cfg, s.admin, name)
+	s.agents[name] = newSimAgent(s.t, s.cfg, s.admin, name, nil)
 }
 
 func pod(ns, name, node, image string) *corev1.Pod {

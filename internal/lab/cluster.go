@@ -32,6 +32,8 @@ type kubeadmValues struct {
 	Token, CertificateKey                 string
 	PodNetwork, ServiceNetwork            string
 	ControlPlane                          bool
+	// Taints with which a node registers: keys, with effect NoSchedule.
+	Taints []string
 	// Alone: there are no workers, so the control planes run everybody's pods.
 	Alone bool
 }
@@ -159,8 +161,9 @@ func (l *Lab) joined() []string {
 }
 
 // Join has a node join that was left out (Options.Later), and waits until all
-// nodes are Ready.
-func (l *Lab) Join(ctx context.Context, node string) error {
+// nodes are Ready. Its kubelet registers with these taints: keys, with effect
+// NoSchedule.
+func (l *Lab) Join(ctx context.Context, node string, taints ...string) error {
 	number := slices.Index(l.Config.Nodes, node) + 1
 	if !slices.Contains(l.Config.Later, node) {
 		return fmt.Errorf("lab %s has no node %s that is to join later", l.Name, node)
@@ -173,7 +176,7 @@ func (l *Lab) Join(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	v.Token = strings.TrimSpace(token)
+	v.Token, v.Taints = strings.TrimSpace(token), taints
 	discovery, err := l.discovery(v.Token)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
@@ -56,5 +57,19 @@ func TestUninstallTakesWhatWasAddedToo(t *testing.T) {
 		if at[name] == 0 || at[name] > at["CustomResourceDefinition/clusterupdates.refit.dev"] {
 			t.Errorf("%s goes as number %d", name, at[name])
 		}
+	}
+}
+
+// A node that waited to be let in does not wait for ever; what others put there stays.
+func TestUninstallLetsNodesIn(t *testing.T) {
+	t.Parallel()
+	n := &corev1.Node{}
+	n.Annotations = map[string]string{"x": "y", v1alpha1.AnnotationAdmitted: "k"}
+	n.Spec.Taints = []corev1.Taint{{Key: "a"}, {Key: v1alpha1.TaintNotHeld, Effect: corev1.TaintEffectNoSchedule}, {Key: "b"}}
+	if !cleanNode(n) || len(n.Spec.Taints) != 2 || n.Spec.Taints[1].Key != "b" || len(n.Annotations) != 1 {
+		t.Errorf("%v %v", n.Spec.Taints, n.Annotations)
+	}
+	if cleanNode(n) {
+		t.Error("a node that nothing is to be taken off is written to")
 	}
 }

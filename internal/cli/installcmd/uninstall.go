@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,6 +45,27 @@ func (o installer) uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := atRest(ctx, c); err != nil {
+		return err
+	}
+	objects, err := installed()
+	if err != nil {
+		return fmt.Errorf("internal: manifests: %w", err)
+	}
+	for _, obj := range objects {
+		if err := c.Delete(ctx, obj, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		}
+	}
+	if err := letIn(ctx, c); err != nil {
+		return err
+	}
+	fmt.Fprintln(o.Out, "removed; on each node refit-agent uninstall removes the host service")
+	return nil
+}
+
+// atRest refuses while an update is at work.
+func atRest(ctx context.Context, c client.Client) error {
 	var updates v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &updates); err == nil {
 		for _, u := range updates.Items {
@@ -55,17 +77,36 @@ func (o installer) uninstall(ctx context.Context) error {
 			}
 		}
 	}
-	objects, err := installed()
-	if err != nil {
-		return fmt.Errorf("internal: manifests: %w", err)
+	return nil
+}
+
+// letIn takes refit's taint off nodes that wait for it, since nobody else would.
+func letIn(ctx context.Context, c client.Client) error {
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("cannot list the nodes, whose taint %s must go: %w", v1alpha1.TaintNotHeld, err)
 	}
-	for _, obj := range objects {
-		if err := c.Delete(ctx, obj, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		seen := n.DeepCopy()
+		if !cleanNode(n) {
+			continue
+		}
+		patch := client.MergeFromWithOptions(seen, client.MergeFromWithOptimisticLock{})
+		if err := c.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cannot take the taint %s off node %s; say refit uninstall again: %w", v1alpha1.TaintNotHeld, n.Name, err)
 		}
 	}
-	fmt.Fprintln(o.Out, "removed; on each node refit-agent uninstall removes the host service")
 	return nil
+}
+
+// cleanNode takes off what the controller put on a node that joined; only that.
+func cleanNode(n *corev1.Node) bool {
+	before := len(n.Spec.Taints)
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintNotHeld })
+	_, noted := n.Annotations[v1alpha1.AnnotationAdmitted]
+	delete(n.Annotations, v1alpha1.AnnotationAdmitted)
+	return noted || len(n.Spec.Taints) < before
 }
 
 // installed is everything that may have been installed, in the order in which it goes:

@@ -37,17 +37,20 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 	order := w.order(approvals)
 	holds := w.newHolding(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
+	want := &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey)}
 	var stale []staleNode
-	stale, r.more = r.stale(w, &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey)})
+	stale, r.more = r.stale(w, want)
+	waiting, doorErr := r.letIn(ctx, w, want)
 
 	contents := map[string]content{trustName: {v1alpha1.ContentTrust, string(trustData)}}
 	for name, data := range holds.data {
 		contents[name] = content{v1alpha1.ContentHold, data}
 	}
 	return errors.Join(
+		doorErr,
 		r.makeBundles(ctx, w, media),
 		r.makeSets(ctx, w, order),
-		r.writeSpecs(ctx, w, contents, stale),
+		r.writeSpecs(ctx, w, contents, without(stale, waiting)),
 		r.writeBundles(ctx, w, approvals, media),
 		r.writeSets(ctx, w),
 		r.writePolicies(ctx, w),

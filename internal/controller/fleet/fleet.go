@@ -10,18 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/roster"
 )
@@ -43,6 +47,8 @@ type Reconciler struct {
 	Refit string
 	// Now is the clock.
 	Now func() time.Time
+	// Events about nodes that wait and are let in; nil: nobody is told.
+	Events events.EventRecorder
 
 	// progressAt is when each Bundle's status was last written; later is set when
 	// one was put off. One look runs at a time.
@@ -57,6 +63,8 @@ type Reconciler struct {
 	told   int
 	peers  peers
 	ledger ledger
+	// asked is what pools want of each node.
+	asked roster.Row[asked]
 }
 
 // Setup registers the reconciler with a manager.
@@ -71,6 +79,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
 		b = b.Watches(o, Whole("fleet", settle))
 	}
+	b = b.Watches(&v1alpha1.UpdatePool{}, Whole("fleet", settle), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	return b.Complete(times.Of("fleet", r))
 }
 
@@ -100,10 +109,11 @@ func Paced(name string, later func() time.Duration) handler.EventHandler {
 	}
 }
 
-// nodeChanged drops the kubelet's heartbeats: only labels, platform and
-// deletion matter here.
+// nodeChanged drops the kubelet's heartbeats: only labels, platform, deletion, and
+// whether it was let in matter here.
 func nodeChanged(a, b *corev1.Node) bool {
-	return !maps.Equal(a.Labels, b.Labels) || platform(a) != platform(b)
+	return !maps.Equal(a.Labels, b.Labels) || platform(a) != platform(b) || a.Status.NodeInfo.BootID != b.Status.NodeInfo.BootID ||
+		(newcomers.Taint(a) == nil) != (newcomers.Taint(b) == nil) || a.Annotations[v1alpha1.AnnotationAdmitted] != b.Annotations[v1alpha1.AnnotationAdmitted]
 }
 
 // NodeUpdateChanged drops the agents' heartbeats.
@@ -121,9 +131,19 @@ func sameReport(a, b *v1alpha1.NodeUpdateStatus) bool {
 	if (a.Agent == nil) != (b.Agent == nil) || a.Agent != nil && (a.Agent.Address != b.Agent.Address || a.Agent.PublicKey != b.Agent.PublicKey) {
 		return false
 	}
+	if bootOf(a) != bootOf(b) {
+		return false
+	}
 	x, y := meta.FindStatusCondition(a.Conditions, v1alpha1.ConditionStalled), meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionStalled)
 	return slices.Equal(a.Bundles, b.Bundles) && equality.Semantic.DeepEqual(a.Media, b.Media) && equality.Semantic.DeepEqual(a.Holding, b.Holding) &&
 		equality.Semantic.DeepEqual(x, y)
+}
+
+func bootOf(st *v1alpha1.NodeUpdateStatus) string {
+	if st.Observed == nil {
+		return ""
+	}
+	return st.Observed.BootID
 }
 
 // sameButHeartbeat is given copies, and changes nothing below them.

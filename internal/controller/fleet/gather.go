@@ -26,13 +26,15 @@ type world struct {
 	reports []*v1alpha1.NodeUpdate
 	edition int
 	// ledger counts the nodes, counted is its answer of this look.
-	ledger    *ledger
-	counted   *tally
-	bundles   []v1alpha1.Bundle
-	policies  []v1alpha1.TrustPolicy
-	sets      []v1alpha1.PinnedImageSet
-	moves     []v1alpha1.ClusterUpdate
-	contents  map[string]*v1alpha1.Content
+	ledger   *ledger
+	counted  *tally
+	bundles  []v1alpha1.Bundle
+	policies []v1alpha1.TrustPolicy
+	sets     []v1alpha1.PinnedImageSet
+	moves    []v1alpha1.ClusterUpdate
+	contents map[string]*v1alpha1.Content
+	// doors are pools that want nodes to hold first.
+	doors     []doorkeeper
 	lists     map[string]model.HoldList // of contents, as they were read
 	selectors roster.Selectors
 	// header answers for a bundle: the header, or why there is none.
@@ -49,12 +51,14 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	var sets v1alpha1.PinnedImageSetList
 	var moves v1alpha1.ClusterUpdateList
 	var contents v1alpha1.ContentList
-	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &contents} {
+	var pools v1alpha1.UpdatePoolList
+	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &contents, &pools} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
 	}
 	w.bundles, w.policies, w.sets, w.moves = bundles.Items, policies.Items, sets.Items, moves.Items
+	w.doors = doorkeepers(pools.Items)
 	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	sort.Slice(w.sets, func(i, j int) bool { return w.sets[i].Name < w.sets[j].Name })

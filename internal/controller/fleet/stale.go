@@ -32,6 +32,9 @@ type wanted struct {
 	// trust is the name of the Content with the keys.
 	trust string
 	peers *peers
+	// blind are bundles that nobody can read yet, once looked is true.
+	blind  []blind
+	looked bool
 }
 
 // of makes the spec of the i-th node's NodeUpdate, but for what others write.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/rollout/read"
 	"github.com/refit-dev/refit/internal/rollout/window"
@@ -77,6 +78,9 @@ func (l *Look) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice []string
 		}
 		if read.Unavailable(n) {
 			st.Unavailable++
+		}
+		if newcomers.Taint(n) != nil {
+			st.Joining++
 		}
 		switch {
 		case read.MarkOf(n) != nil:

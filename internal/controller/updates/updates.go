@@ -24,6 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/outside"
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/plans"
@@ -126,6 +127,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 // nodeChanged drops the kubelets' heartbeats.
 func nodeChanged(a, b *corev1.Node) bool {
 	return a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
+		(newcomers.Taint(a) == nil) != (newcomers.Taint(b) == nil) ||
 		a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
 }
 
