@@ -234,6 +234,9 @@ const (
 	// LabelOSImage and LabelOSBuild on what a build makes name them.
 	LabelOSImage = "refit.dev/os-image"
 	LabelOSBuild = "refit.dev/os-build"
+	// LabelPlatform on a Job and its pod is the platform it builds, for example
+	// linux-arm64.
+	LabelPlatform = "refit.dev/platform"
 	// LabelManagedBy with the value of FieldOwnerController marks objects that
 	// the controller made and may delete.
 	LabelManagedBy = "app.kubernetes.io/managed-by"

@@ -19,6 +19,8 @@ const (
 	ContentConfig = "config"
 	// ContentOSConfig is a model.NodeConfig: what a pool's OS image is made of.
 	ContentOSConfig = "osconfig"
+	// ContentPackages is text: the packages of an OS image, lines of name and version.
+	ContentPackages = "packages"
 	// ContentStream is the data of a BootImageStream that was fetched.
 	ContentStream = "stream"
 )
@@ -42,10 +44,10 @@ type Content struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Type of the data: hold, trust, plan, config, osconfig or stream.
+	// Type of the data: hold, trust, plan, config, osconfig, packages or stream.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	Type string `json:"type"`
-	// Data as JSON text.
+	// Data as JSON text; packages are lines.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	// +kubebuilder:validation:MaxLength=1000000
 	Data string `json:"data"`

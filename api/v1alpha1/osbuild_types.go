@@ -38,6 +38,17 @@ type OSBuildSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	Containerfile string `json:"containerfile,omitempty"`
+	// PerArchitecture are the Containerfiles of single architectures.
+	// +optional
+	// +listType=map
+	// +listMapKey=architecture
+	// +kubebuilder:validation:MaxItems=4
+	PerArchitecture []OSBuildText `json:"perArchitecture,omitempty"`
+	// Context is the hash of the files beside the Containerfile, or the artifact they
+	// come from.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Context string `json:"context,omitempty"`
 	// Packages that are installed.
 	// +optional
 	// +listType=atomic
@@ -59,6 +70,14 @@ type OSBuildSpec struct {
 	Why string `json:"why,omitempty"`
 }
 
+// OSBuildText is the Containerfile of one architecture.
+type OSBuildText struct {
+	// +kubebuilder:validation:MaxLength=16
+	Architecture string `json:"architecture"`
+	// +kubebuilder:validation:MaxLength=65536
+	Containerfile string `json:"containerfile"`
+}
+
 // OSBuildStatus is how it went. After an end nothing of it changes.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.phase) || !(oldSelf.phase in ['Succeeded', 'Failed', 'Interrupted']) || self == oldSelf",message="a build that ended does not change any more"
@@ -76,19 +95,41 @@ type OSBuildStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	Digest string `json:"digest,omitempty"`
-	// Platforms of the image.
+	// Platforms of the image, or those that are being built.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=32
 	Platforms []string `json:"platforms,omitempty"`
+	// Packages is the Content in refit-nodes with the packages of the image, lines of
+	// name and version; with several platforms those of the first.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Packages string `json:"packages,omitempty"`
+	// PackageCount is how many lines that are.
+	// +optional
+	PackageCount int32 `json:"packageCount,omitempty"`
+	// PackagesFrom is the build whose image was compared, PackageChanges the first of
+	// what differs, and PackagesSay a sentence: what changed, or why it is not known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PackagesFrom string `json:"packagesFrom,omitempty"`
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=512
+	PackageChanges []string `json:"packageChanges,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	PackagesSay string `json:"packagesSay,omitempty"`
 	// Copied is how many bytes of the base had to be copied: 0 within one registry.
 	// +optional
 	Copied int64 `json:"copied,omitempty"`
 	// Attempts that were made; faults of the surroundings are tried again.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
-	// Job in refit-system that builds a Containerfile, and the variant of its pod.
+	// Job in refit-system that builds a Containerfile (with several platforms the
+	// first of them), and the variant of its pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Job string `json:"job,omitempty"`
@@ -126,6 +167,7 @@ type OSBuildStatus struct {
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Digest",type=string,JSONPath=`.status.digest`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Packages",type=string,priority=1,JSONPath=`.status.packagesSay`
 // +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.spec.why`
 type OSBuild struct {
 	metav1.TypeMeta   `json:",inline"`

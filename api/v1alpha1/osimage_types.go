@@ -21,7 +21,8 @@ type OSBase struct {
 
 // OSContainerfile says what is run on top of the base and the configuration.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.configMap)",message="set exactly one of inline and configMap"
+// +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(self.configMap)",message="set one of inline and configMap, not both"
+// +kubebuilder:validation:XValidation:rule="has(self.inline) || has(self.configMap) || has(self.perArchitecture)",message="set inline or configMap, or a text for every architecture under perArchitecture"
 type OSContainerfile struct {
 	// Inline text. Its last stage comes from the stage configs, which has the base and
 	// the pool's configuration: FROM configs AS final.
@@ -31,18 +32,93 @@ type OSContainerfile struct {
 	// ConfigMap key with the text.
 	// +optional
 	ConfigMap *ConfigMapKey `json:"configMap,omitempty"`
+	// PerArchitecture are texts of their own for some architectures; the others take
+	// the one above.
+	// +optional
+	// +listType=map
+	// +listMapKey=architecture
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=4
+	PerArchitecture []OSArchitectureFile `json:"perArchitecture,omitempty"`
 }
 
-// OSBuildPlace says where Containerfile builds run.
+// OSArchitectureFile is the Containerfile of one architecture.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.configMap)",message="set exactly one of inline and configMap"
+type OSArchitectureFile struct {
+	// Architecture as nodes say it (kubernetes.io/arch): amd64, arm64.
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]+$`
+	Architecture string `json:"architecture"`
+	// Inline text.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	Inline string `json:"inline,omitempty"`
+	// ConfigMap key with the text.
+	// +optional
+	ConfigMap *ConfigMapKey `json:"configMap,omitempty"`
+}
+
+// OSBuildContext are the files that COPY and ADD of a Containerfile find.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.configMap) != has(self.artifact)",message="set exactly one of configMap and artifact"
+type OSBuildContext struct {
+	// ConfigMap in the namespace refit-nodes, every key of which is a file.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ConfigMap string `json:"configMap,omitempty"`
+	// Artifact with the files, repository@sha256:...: an image whose files they are,
+	// of any size, or what oras push made, of at most 512 KiB.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$')",message="must be repository@sha256:...: by a tag the same build would not be the same"
+	Artifact string `json:"artifact,omitempty"`
+}
+
+// OSBuildProxy is how builds reach registries and package repositories.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.http) || has(self.https)",message="set http or https, or leave proxy out"
+type OSBuildProxy struct {
+	// HTTP and HTTPS are addresses of proxies, without a password: it would be read by
+	// whoever may read this object.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[^@]+$')",message="must be http://host:port or https://host:port, without user and password"
+	HTTP string `json:"http,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[^@]+$')",message="must be http://host:port or https://host:port, without user and password"
+	HTTPS string `json:"https,omitempty"`
+	// NoProxy are hosts, domains and networks that are reached without, with commas.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	NoProxy string `json:"noProxy,omitempty"`
+}
+
+// OSBuildPlace says where and with what Containerfile builds run.
 type OSBuildPlace struct {
 	// Image with buildah, by digest.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.contains('@sha256:')",message="must be named by digest: repository@sha256:..."
 	Image string `json:"image"`
 	// NodeSelector of the nodes that may build. A node that builds can put anything
-	// into the image, so let it be no less trusted than those that boot it.
+	// into the image, so let it be no less trusted than those that boot it. Every
+	// architecture is built on nodes of it.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Context are the files beside the Containerfile.
+	// +optional
+	Context *OSBuildContext `json:"context,omitempty"`
+	// Secrets in refit-system whose keys a RUN may mount as id=SECRET-KEY
+	// (RUN --mount=type=secret,id=entitlement-key.pem). They come into no layer.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Secrets []PullSecret `json:"secrets,omitempty"`
+	// Mirrors is the key of a ConfigMap with a registries.conf for the build.
+	// +optional
+	Mirrors *ConfigMapKey `json:"mirrors,omitempty"`
 }
 
 // OSImageSpec says how the OS image of a pool is made. Pools name it with
@@ -52,7 +128,8 @@ type OSBuildPlace struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.base) || has(self.repository)",message="base needs repository: where built images are pushed"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || has(self.build)",message="containerfile needs build.image: the image with buildah that runs it"
 // +kubebuilder:validation:XValidation:rule="!has(self.secret) || !has(self.pushSecret)",message="set secret if one does for all, or pushSecret and pullSecret"
-// +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build))",message="image is a finished one: nothing is built, so leave out containerfile, repository and build"
+// +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build) && !has(self.caBundle) && !has(self.proxy))",message="image is a finished one: nothing is built, so leave out containerfile, repository, build, caBundle and proxy"
+// +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || !has(self.containerfile.perArchitecture) || has(self.containerfile.inline) || has(self.containerfile.configMap) || (has(self.platforms) && self.platforms.all(p, self.containerfile.perArchitecture.exists(a, p == 'linux/' + a.architecture || p.startsWith('linux/' + a.architecture + '/'))))",message="containerfile has only texts per architecture: name the platforms, each with a text (platforms: [linux/amd64]), or add inline or configMap for the others"
 type OSImageSpec struct {
 	// Image is a finished one, repository@sha256:...: nothing is built, and who made it
 	// sees to what is in it.
@@ -90,10 +167,18 @@ type OSImageSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:MaxLength=32
+	// +kubebuilder:validation:items:Pattern=`^linux/[a-z0-9]+(/[a-z0-9]+)?$`
 	Platforms []string `json:"platforms,omitempty"`
-	// Build says where a Containerfile is built.
+	// Build says where and with what a Containerfile is built, or packages are installed.
 	// +optional
 	Build *OSBuildPlace `json:"build,omitempty"`
+	// CABundle is the key of a ConfigMap with certificates of authorities, PEM, that
+	// the registries and package repositories of builds are trusted by, beside the usual.
+	// +optional
+	CABundle *ConfigMapKey `json:"caBundle,omitempty"`
+	// Proxy that builds, and refit for them, reach registries by.
+	// +optional
+	Proxy *OSBuildProxy `json:"proxy,omitempty"`
 	// Keep is how many images are kept that no node has, wants or would go back to.
 	// +optional
 	// +kubebuilder:default=3

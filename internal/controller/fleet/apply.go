@@ -145,7 +145,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
 	}
 	for name, c := range w.contents {
-		if c.Type == v1alpha1.ContentConfig || c.Type == v1alpha1.ContentOSConfig || c.Type == v1alpha1.ContentStream {
+		if c.Type == v1alpha1.ContentConfig || c.Type == v1alpha1.ContentOSConfig || c.Type == v1alpha1.ContentPackages || c.Type == v1alpha1.ContentStream {
 			continue // the part that renders them knows who needs them
 		}
 		if !named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {

@@ -9,7 +9,7 @@
 // when no node has, wants or would go back to them.
 //
 // Shape: look.go gathers and decides for all OSImages at once (internal/source/osimage),
-// write.go writes; builds.go makes one build, append.go and job.go are the two ways.
+// write.go writes; building makes one build, given reads what an OSImage names.
 // Inputs: OSImages, UpdatePools, NodeConfigs, OSBuilds, what nodes report,
 // registries. Outputs: OSBuilds, Contents of type osconfig, Jobs in refit-system,
 // images, statuses. Caller: internal/controller.

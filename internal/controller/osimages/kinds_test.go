@@ -32,6 +32,11 @@ func TestKinds(t *testing.T) {
 	w := newWorld(t)
 	digest := "@sha256:" + strings.Repeat("a", 64)
 	yes, no := true, false
+	key := &v1alpha1.ConfigMapKey{Name: "x", Key: "y"}
+	per := func(s *v1alpha1.OSImageSpec) {
+		s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest}
+		s.Containerfile = &v1alpha1.OSContainerfile{PerArchitecture: []v1alpha1.OSArchitectureFile{{Architecture: "arm64", Inline: "FROM configs"}}}
+	}
 	image := func(change func(*v1alpha1.OSImageSpec)) client.Object {
 		s := v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: "r.example/base" + digest}, Repository: "r.example/os/edge"}
 		change(&s)
@@ -68,6 +73,33 @@ func TestKinds(t *testing.T) {
 		"neither":                           {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{} }), "set base to have images built, or image"},
 		"a Containerfile and nobody builds": {image(func(s *v1alpha1.OSImageSpec) { s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs"} }), "containerfile needs build.image"},
 		"R2.49: a builder by tag":           {image(func(s *v1alpha1.OSImageSpec) { s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b:1"} }), "must be named by digest"},
+		"all that a build takes": {image(func(s *v1alpha1.OSImageSpec) {
+			s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs", PerArchitecture: []v1alpha1.OSArchitectureFile{{Architecture: "arm64", ConfigMap: key}}}
+			s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest, Context: &v1alpha1.OSBuildContext{ConfigMap: "files"}, Secrets: []v1alpha1.PullSecret{{Name: "a"}}, Mirrors: key}
+			s.CABundle, s.Proxy = key, &v1alpha1.OSBuildProxy{HTTPS: "http://proxy:3128", NoProxy: ".svc"}
+		}), ""},
+		"R2.26: texts per architecture for all platforms": {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Platforms = []string{"linux/arm64"} }), ""},
+		"R2.26: texts per architecture and no platforms":  {image(per), "name the platforms, each with a text"},
+		"R2.26: a platform without a text":                {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Platforms = []string{"linux/amd64", "linux/arm64"} }), "name the platforms, each with a text"},
+		"a Containerfile without a text": {image(func(s *v1alpha1.OSImageSpec) {
+			s.Containerfile, s.Build = &v1alpha1.OSContainerfile{}, &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest}
+		}), "set inline or configMap"},
+		"a Containerfile twice": {image(func(s *v1alpha1.OSImageSpec) {
+			s.Containerfile, s.Build = &v1alpha1.OSContainerfile{Inline: "FROM configs", ConfigMap: key}, &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest}
+		}), "set one of inline and configMap"},
+		"an architecture without a text": {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Containerfile.PerArchitecture[0].Inline = "" }), "set exactly one of inline and configMap"},
+		"R2.30: a context by tag": {image(func(s *v1alpha1.OSImageSpec) {
+			s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest, Context: &v1alpha1.OSBuildContext{Artifact: "r.example/files:1"}}
+		}), "by a tag the same build would not be the same"},
+		"R2.30: no context": {image(func(s *v1alpha1.OSImageSpec) {
+			s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest, Context: &v1alpha1.OSBuildContext{}}
+		}), "set exactly one of configMap and artifact"},
+		"a proxy with a password":      {image(func(s *v1alpha1.OSImageSpec) { s.Proxy = &v1alpha1.OSBuildProxy{HTTP: "http://a:b@proxy"} }), "without user and password"},
+		"a proxy that is none":         {image(func(s *v1alpha1.OSImageSpec) { s.Proxy = &v1alpha1.OSBuildProxy{NoProxy: "x"} }), "set http or https"},
+		"a platform of another system": {image(func(s *v1alpha1.OSImageSpec) { s.Platforms = []string{"windows/amd64"} }), "should match"},
+		"an authority for what nobody builds": {image(func(s *v1alpha1.OSImageSpec) {
+			*s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest, CABundle: key}
+		}), "nothing is built, so leave out"},
 		"R2.22: one secret, and another": {image(func(s *v1alpha1.OSImageSpec) {
 			s.Secret, s.PushSecret = &v1alpha1.PullSecret{Name: "a"}, &v1alpha1.PullSecret{Name: "b"}
 		}), "set secret if one does for all"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
 	"github.com/refit-dev/refit/internal/registry"
@@ -30,7 +31,7 @@ type world struct {
 	pools    []v1alpha1.UpdatePool
 	configs  []v1alpha1.NodeConfig
 	sources  map[string]configure.Source
-	contents map[string]*v1alpha1.Content // of type osconfig
+	contents map[string]*v1alpha1.Content // of types osconfig and packages
 	// named are Contents that this look named in a new build.
 	named map[string]bool
 }
@@ -53,7 +54,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
 	for i := range contents.Items {
-		if c := &contents.Items[i]; c.Type == v1alpha1.ContentOSConfig {
+		if c := &contents.Items[i]; c.Type == v1alpha1.ContentOSConfig || c.Type == v1alpha1.ContentPackages {
 			w.contents[c.Name] = c
 		}
 	}
@@ -75,6 +76,8 @@ type wish struct {
 	inputs osimage.Inputs
 	// data of the Content with the configuration.
 	data string
+	// unused says which fields of the OSImage do not matter.
+	unused string
 	// refused says why no image can be made.
 	refused  string
 	decision osimage.Decision
@@ -125,8 +128,13 @@ func (w *world) fill(x *wish, about base, text containerfile) {
 		return
 	}
 	x.data = string(placement.Seal(x.config))
-	x.inputs = osimage.Inputs{OSImage: x.image.Name, Base: about.ref, Config: osimage.Hash(entriesText(x.placed.Entries)), Containerfile: text.text, Packages: x.placed.Packages,
-		Repository: x.image.Spec.Repository, Platforms: x.image.Spec.Platforms}
+	x.inputs = osimage.Inputs{OSImage: x.image.Name, Base: about.ref, Config: osimage.Hash(entriesText(x.placed.Entries)), Containerfile: text.text, PerArchitecture: text.per,
+		Packages: x.placed.Packages, Repository: x.image.Spec.Repository, Platforms: x.image.Spec.Platforms}
+	if b, _ := x.inputs.Choose(); b == osimage.Containerfile {
+		x.inputs.Context = text.context
+	} else if x.image.Spec.Build != nil {
+		x.unused = "spec.build does not matter: " + unusedWhy
+	}
 	if b, _ := x.inputs.Choose(); b == osimage.Containerfile && x.image.Spec.Build == nil {
 		x.refused = "packages are wanted (" + strings.Join(x.placed.Packages, ", ") + "), and spec.build.image does not say with which image they are installed"
 	}
@@ -157,8 +165,19 @@ func buildOf(b *v1alpha1.OSBuild) osimage.Build {
 		phase = osimage.Prepared
 	}
 	return osimage.Build{Name: b.Name, Phase: phase, Digest: b.Status.Digest, Message: b.Status.Log, Made: b.CreationTimestamp.Time, Going: !b.DeletionTimestamp.IsZero(),
-		Inputs: osimage.Inputs{OSImage: b.Spec.OSImage, Base: b.Spec.Base, Config: b.Spec.Config, Containerfile: b.Spec.Containerfile, Packages: b.Spec.Packages, Repository: b.Spec.Repository, Platforms: b.Spec.Platforms}}
+		Inputs: osimage.Inputs{OSImage: b.Spec.OSImage, Base: b.Spec.Base, Config: b.Spec.Config, Containerfile: b.Spec.Containerfile, PerArchitecture: textsOf(b), Context: b.Spec.Context, Packages: b.Spec.Packages,
+			Repository: b.Spec.Repository, Platforms: b.Spec.Platforms}}
 }
+
+func textsOf(b *v1alpha1.OSBuild) map[string]string {
+	out := map[string]string{}
+	for _, t := range b.Spec.PerArchitecture {
+		out[t.Architecture] = t.Containerfile
+	}
+	return out
+}
+
+const unusedWhy = "nothing has to be run, so the image is made without a builder"
 
 // live reports whether the pool's image differs from what is wanted only in what is
 // changed without a reboot, and in what.
@@ -199,22 +218,28 @@ type base struct {
 	away *registry.Failure
 }
 
-// containerfile of an OSImage.
-type containerfile struct{ text, problem string }
+// containerfile of an OSImage: the text for all architectures, and those of single
+// ones, and the hash of the files beside it.
+type containerfile struct {
+	text    string
+	per     map[string]string
+	context string
+	problem string
+}
 
 // resolve finds the base's digest.
-func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage) (base, error) {
+func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x given.Given) (base, error) {
 	spec := o.Spec.Base
 	if spec.Track == nil {
 		return base{ref: spec.Image}, nil
 	}
-	keys, problem, err := r.keys(ctx, pullSecret(&o.Spec))
+	keys, problem, err := given.Keys(ctx, r.Live, given.PullSecret(&o.Spec))
 	if err != nil || problem != "" {
 		return base{problem: problem}, err
 	}
 	i := strings.LastIndex(spec.Image, ":")
 	repository, tag := spec.Image[:i], spec.Image[i+1:]
-	digest, err := r.Poller.Digest(ctx, registry.Place{Repository: repository, Keys: keys}, tag, trackEvery)
+	digest, err := r.poller(x).Digest(ctx, registry.Place{Repository: repository, Keys: keys}, tag, trackEvery)
 	var f *registry.Failure
 	switch {
 	case err == nil:
@@ -227,21 +252,39 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage) (base, er
 	return base{}, err
 }
 
-// text of the Containerfile, checked.
+// text of the Containerfiles, checked.
 func (r *Reconciler) text(ctx context.Context, o *v1alpha1.OSImage) (containerfile, error) {
 	c := o.Spec.Containerfile
 	if c == nil {
 		return containerfile{}, nil
 	}
-	out := containerfile{text: c.Inline}
-	if c.ConfigMap != nil {
-		var err error
-		if out, err = r.fromConfigMap(ctx, c.ConfigMap); err != nil || out.problem != "" {
+	out := containerfile{per: map[string]string{}}
+	var problems []string
+	one := func(inline string, ref *v1alpha1.ConfigMapKey, whose string) (string, error) {
+		text, problem := inline, ""
+		if ref != nil {
+			var err error
+			if text, problem, err = given.Text(ctx, r.Live, ref); err != nil {
+				return "", err
+			}
+		}
+		if problem == "" && text != "" {
+			problem = strings.Join(osimage.Check(text).Problems, "; ")
+		}
+		if problem != "" {
+			problems = append(problems, "Containerfile"+whose+": "+problem)
+		}
+		return text, nil
+	}
+	var err error
+	if out.text, err = one(c.Inline, c.ConfigMap, ""); err != nil {
+		return out, err
+	}
+	for _, a := range c.PerArchitecture {
+		if out.per[a.Architecture], err = one(a.Inline, a.ConfigMap, " for "+a.Architecture); err != nil {
 			return out, err
 		}
 	}
-	if problems := osimage.Check(out.text).Problems; len(problems) > 0 {
-		out.problem = "Containerfile: " + strings.Join(problems, "; ")
-	}
+	out.problem = strings.Join(problems, "; ")
 	return out, nil
 }

@@ -3,15 +3,11 @@ package osimages
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +16,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/osimages/building"
+	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage"
 )
@@ -52,6 +50,8 @@ type Reconciler struct {
 	mu sync.Mutex
 	// has is what registries said of images. To lose it costs one question.
 	has map[string]answer
+	// pollers of OSImages with a CA bundle or a proxy of their own.
+	pollers map[string]*registry.Poller
 }
 
 type answer struct {
@@ -72,7 +72,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	b := &Builds{Client: r.Client, Live: r.Live, Over: r.Over, Now: r.Now}
+	b := &building.Builds{Client: r.Client, Live: r.Live, Over: r.Over, Now: r.Now}
 	return b.Setup(mgr)
 }
 
@@ -110,11 +110,7 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 	if o.Spec.Image != "" {
 		return false, r.finished(ctx, w, o)
 	}
-	about, err := r.resolve(ctx, o)
-	if err != nil {
-		return false, err
-	}
-	text, err := r.text(ctx, o)
+	about, text, x, err := r.read(ctx, o)
 	if err != nil {
 		return false, err
 	}
@@ -123,8 +119,9 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 	}
 	builds := w.buildsOf(o)
 	wishes := w.wishes(o, about, text)
+	over := x.Over(r.Over)
 	for _, x := range wishes {
-		if err := r.decide(ctx, w, x, builds); err != nil {
+		if err := r.decide(ctx, w, x, builds, over); err != nil {
 			return false, err
 		}
 		again = again || !slices.Contains([]osimage.Verb{osimage.Use, osimage.Keep, osimage.Stuck}, x.decision.Verb)
@@ -135,8 +132,23 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 	return again, r.writeStatus(ctx, w, o, about, wishes)
 }
 
+// read everything that an OSImage says and names.
+func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base, text containerfile, x given.Given, err error) {
+	if text, err = r.text(ctx, o); err != nil {
+		return about, text, x, err
+	}
+	if x, err = given.Read(ctx, r.Live, o); err != nil {
+		return about, text, x, err
+	}
+	if text.context = x.Context; text.problem == "" {
+		text.problem = x.Problem
+	}
+	about, err = r.resolve(ctx, o, x)
+	return about, text, x, err
+}
+
 // decide asks the registry if the decision needs it.
-func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build) error {
+func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build, over http.RoundTripper) error {
 	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused}
 	asked := x.image.Annotations[v1alpha1.AnnotationRebuild]
 	s.Again = asked != "" && asked != x.image.Status.Rebuilt
@@ -149,7 +161,7 @@ func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osi
 	}
 	i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.decision.Build })
 	var err error
-	if s.Registry, err = r.ask(ctx, x.image, builds[i]); err != nil {
+	if s.Registry, err = r.ask(ctx, x.image, builds[i], over); err != nil {
 		return err
 	}
 	x.decision = osimage.Decide(s)
@@ -157,7 +169,7 @@ func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osi
 }
 
 // ask the registry whether a build's image is still there.
-func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Build) (osimage.Answer, error) {
+func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Build, over http.RoundTripper) (osimage.Answer, error) {
 	ref := b.Inputs.Repository + "@" + b.Digest
 	r.mu.Lock()
 	known, ok := r.has[ref]
@@ -165,14 +177,14 @@ func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Bui
 	if ok && known.what == osimage.Present && r.Now().Sub(known.at) < hasEvery {
 		return known.what, nil
 	}
-	keys, problem, err := r.keys(ctx, pushSecret(&o.Spec))
+	keys, problem, err := given.Keys(ctx, r.Live, given.PushSecret(&o.Spec))
 	if err != nil {
 		return "", err
 	}
 	if problem != "" {
 		return osimage.Denied, nil
 	}
-	there, err := registry.NewWriter(keys, r.Over).Has(ctx, b.Inputs.Repository, b.Digest)
+	there, err := registry.NewWriter(keys, over).Has(ctx, b.Inputs.Repository, b.Digest)
 	what := osimage.Absent
 	var f *registry.Failure
 	switch {
@@ -192,56 +204,22 @@ func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Bui
 	return what, nil
 }
 
-func pullSecret(s *v1alpha1.OSImageSpec) *v1alpha1.PullSecret {
-	if s.Base != nil && s.Base.PullSecret != nil {
-		return s.Base.PullSecret
+// poller asks over the way that an OSImage gives.
+func (r *Reconciler) poller(x given.Given) *registry.Poller {
+	way := x.Way()
+	if way == "" {
+		return r.Poller
 	}
-	return s.Secret
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pollers == nil || len(r.pollers) > maxPollers {
+		r.pollers = map[string]*registry.Poller{}
+	}
+	if r.pollers[way] == nil {
+		r.pollers[way] = registry.NewPoller(x.Over(r.Over), r.Now)
+	}
+	return r.pollers[way]
 }
 
-func pushSecret(s *v1alpha1.OSImageSpec) *v1alpha1.PullSecret {
-	if s.PushSecret != nil {
-		return s.PushSecret
-	}
-	return s.Secret
-}
-
-func (r *Reconciler) keys(ctx context.Context, ref *v1alpha1.PullSecret) (k *registry.Keys, problem string, err error) {
-	return keysOf(ctx, r.Live, ref)
-}
-
-// keysOf reads a Secret; a problem is one that a person mends.
-func keysOf(ctx context.Context, live client.Reader, ref *v1alpha1.PullSecret) (k *registry.Keys, problem string, err error) {
-	if ref == nil {
-		return nil, "", nil
-	}
-	var s corev1.Secret
-	err = live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: ref.Name}, &s)
-	if apierrors.IsNotFound(err) {
-		return nil, "there is no Secret " + ref.Name + " in namespace " + v1alpha1.SystemNamespace, nil
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("read the Secret %s: %w", ref.Name, err)
-	}
-	k, err = registry.ParseKeys(s.Data[corev1.DockerConfigJsonKey])
-	if err != nil {
-		return nil, "Secret " + ref.Name + ": " + err.Error(), nil //nolint:nilerr // a person mends it
-	}
-	return k, "", nil
-}
-
-func (r *Reconciler) fromConfigMap(ctx context.Context, ref *v1alpha1.ConfigMapKey) (containerfile, error) {
-	var cm corev1.ConfigMap
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: ref.Name}, &cm)
-	if apierrors.IsNotFound(err) {
-		return containerfile{problem: "there is no ConfigMap " + ref.Name + " in namespace " + v1alpha1.NodesNamespace}, nil
-	}
-	if err != nil {
-		return containerfile{}, fmt.Errorf("read ConfigMap %s: %w", ref.Name, err)
-	}
-	text, ok := cm.Data[ref.Key]
-	if !ok || strings.TrimSpace(text) == "" {
-		return containerfile{problem: "ConfigMap " + ref.Name + " has no text under " + ref.Key}, nil
-	}
-	return containerfile{text: text}, nil
-}
+// maxPollers are remembered; each saves questions only.
+const maxPollers = 16

@@ -21,6 +21,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
+	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
@@ -31,7 +32,7 @@ type site struct {
 	t      *testing.T
 	admin  client.Client
 	r      *Reconciler
-	builds *Builds
+	builds *building.Builds
 	reg    *registrytest.Server
 	base   string
 	now    time.Time
@@ -63,7 +64,7 @@ func newWorld(t *testing.T) *site {
 	ctl := w.client(apitest.As(cfg, apitest.ControllerUser))
 	now := func() time.Time { return w.now }
 	w.r = &Reconciler{Client: ctl, Live: ctl, Poller: registry.NewPoller(w.door, now), Over: w.door, Now: now}
-	w.builds = &Builds{Client: ctl, Live: ctl, Over: w.door, Now: now}
+	w.builds = &building.Builds{Client: ctl, Live: ctl, Over: w.door, Now: now}
 	w.base = w.reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel", "userland"}}, "9")
 	return w
 }

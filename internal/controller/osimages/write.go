@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/osimages/building"
+	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage"
@@ -55,7 +58,7 @@ func (r *Reconciler) interruptOthers(ctx context.Context, w *world, o *v1alpha1.
 	for i := range w.builds {
 		b := &w.builds[i]
 		if b.Spec.OSImageUID == string(o.UID) && !wanted[b.Name] && !buildOf(b).Phase.Ended() && b.DeletionTimestamp.IsZero() {
-			errs = append(errs, interrupt(ctx, r.Client, b, r.Now()))
+			errs = append(errs, building.Interrupt(ctx, r.Client, b, r.Now()))
 		}
 	}
 	return errors.Join(errs...)
@@ -69,15 +72,22 @@ func (r *Reconciler) make(ctx context.Context, w *world, x *wish) error {
 	w.named[c.Name] = true
 	how, why := x.inputs.Choose()
 	yes := true
-	b := &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: x.inputs.Name(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController, v1alpha1.LabelOSImage: label(x.image.Name)},
+	b := &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: x.inputs.Name(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController, v1alpha1.LabelOSImage: building.Label(x.image.Name)},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSImage", Name: x.image.Name, UID: x.image.UID, Controller: &yes}}},
-		Spec: v1alpha1.OSBuildSpec{OSImage: x.image.Name, OSImageUID: string(x.image.UID), Builder: string(how), BuilderWhy: cut(why, 1024), Base: x.inputs.Base, Content: c.Name, Config: x.inputs.Config,
-			Containerfile: x.inputs.Containerfile, Packages: x.inputs.Packages, Repository: x.inputs.Repository, Platforms: x.inputs.Platforms, Why: cut(x.decision.Why, 1024)}}
+		Spec: v1alpha1.OSBuildSpec{OSImage: x.image.Name, OSImageUID: string(x.image.UID), Builder: string(how), BuilderWhy: building.Cut(why, 1024), Base: x.inputs.Base, Content: c.Name, Config: x.inputs.Config,
+			Containerfile: x.inputs.Containerfile, PerArchitecture: perArchitecture(x.inputs.PerArchitecture), Context: x.inputs.Context, Packages: x.inputs.Packages, Repository: x.inputs.Repository, Platforms: x.inputs.Platforms, Why: building.Cut(x.decision.Why, 1024)}}
 	err = r.Client.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerController))
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make OSBuild %s: %w", b.Name, err)
 	}
 	return nil
+}
+
+func perArchitecture(texts map[string]string) (out []v1alpha1.OSBuildText) {
+	for _, arch := range slices.Sorted(maps.Keys(texts)) {
+		out = append(out, v1alpha1.OSBuildText{Architecture: arch, Containerfile: texts[arch]})
+	}
+	return out
 }
 
 // remake deletes a build; the next look makes it.
@@ -95,31 +105,6 @@ func (r *Reconciler) remake(ctx context.Context, w *world, x *wish) error {
 		}
 	}
 	return nil
-}
-
-func label(s string) string { return strings.TrimRight(s[:min(len(s), 63)], ".-") }
-
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n-3], "") + "..."
-}
-
-// interrupt ends a build that nobody wants any more.
-func interrupt(ctx context.Context, c client.Client, b *v1alpha1.OSBuild, now time.Time) error {
-	st := b.Status.DeepCopy()
-	end(st, v1alpha1.BuildInterrupted, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more", now)
-	return writeBuild(ctx, c, b, st)
-}
-
-// writeBuild writes a build's status. One that ended meanwhile keeps its end.
-func writeBuild(ctx context.Context, c client.Client, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) error {
-	err := ssa.Status(ctx, c, ssa.Object{Kind: "OSBuild", Name: b.Name, UID: string(b.UID)}, st)
-	if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ended") || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // finished: a pool is pointed at an image that somebody else made.
@@ -155,7 +140,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 		if is {
 			status = metav1.ConditionTrue
 		}
-		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: cut(message, 4096), ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second))})
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: building.Cut(message, 4096), ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second))})
 	}
 	set(v1alpha1.ConditionReady, reason == v1alpha1.ReasonAsExpected)
 	set(v1alpha1.ConditionStalled, stalled)
@@ -193,7 +178,8 @@ func summary(about base, wishes []*wish) (reason, message string) {
 
 func (w *world) poolStatus(x *wish) v1alpha1.OSImagePool {
 	st := x.before
-	st.State, st.Message, st.Placed = string(x.decision.Verb), cut(x.decision.Why, 1024), nil
+	b := w.build(x.decision.Build)
+	st.State, st.Message, st.Placed = string(x.decision.Verb), building.Cut(x.says(b), 1024), nil
 	if x.refused == "" && x.image.Spec.Image == "" {
 		st.Wanted = x.inputs.Name()
 		st.Placed = map[string]int32{}
@@ -201,21 +187,38 @@ func (w *world) poolStatus(x *wish) v1alpha1.OSImagePool {
 			st.Placed[string(i.Where)]++
 		}
 	}
-	if x.decision.Verb != osimage.Use || x.image.Spec.Image != "" {
+	if x.decision.Verb != osimage.Use || b == nil {
 		return st
 	}
-	for i := range w.builds {
-		b := &w.builds[i]
-		if b.Name != x.decision.Build {
-			continue
-		}
-		repository := x.image.Spec.PullRepository
-		if repository == "" {
-			repository = b.Spec.Repository
-		}
-		st.Image, st.Build, st.Content = repository+"@"+b.Status.Digest, b.Name, b.Spec.Content
+	repository := x.image.Spec.PullRepository
+	if repository == "" {
+		repository = b.Spec.Repository
 	}
+	st.Image, st.Build, st.Content = repository+"@"+b.Status.Digest, b.Name, b.Spec.Content
 	return st
+}
+
+// says is the decision's sentence, with what changed in the packages of an image that is
+// used, and what of the OSImage does not matter.
+func (x *wish) says(b *v1alpha1.OSBuild) string {
+	why := x.decision.Why
+	if x.decision.Verb == osimage.Use && b != nil && b.Status.PackagesSay != "" {
+		why += "; " + b.Status.PackagesSay
+	}
+	if x.unused != "" {
+		why += "; " + x.unused
+	}
+	return why
+}
+
+// build of a name; nil if there is none.
+func (w *world) build(name string) *v1alpha1.OSBuild {
+	for i := range w.builds {
+		if w.builds[i].Name == name {
+			return &w.builds[i]
+		}
+	}
+	return nil
 }
 
 // digests in what nodes are told.
@@ -237,7 +240,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world) error {
 		errs = append(errs, r.sweepBuilds(ctx, w, &w.images[i], named))
 	}
 	for _, b := range w.builds {
-		w.named[b.Spec.Content] = true
+		w.named[b.Spec.Content], w.named[b.Status.Packages] = true, true
 	}
 	for name, c := range w.contents {
 		if !w.named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
@@ -324,7 +327,7 @@ func (r *Reconciler) discard(ctx context.Context, w *world, o *v1alpha1.OSImage,
 		return other.Name != name && other.Status.Digest == b.Status.Digest && other.Spec.Repository == b.Spec.Repository
 	})
 	if b.Status.Digest != "" && !shared {
-		keys, problem, err := r.keys(ctx, pushSecret(&o.Spec))
+		keys, problem, err := given.Keys(ctx, r.Live, given.PushSecret(&o.Spec))
 		if err != nil {
 			return err
 		}

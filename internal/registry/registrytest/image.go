@@ -6,6 +6,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +28,7 @@ type Image struct {
 	Layers    []string          // content of the layers, the base's first; one is made if there are none
 	Platforms []string          // os/arch; two or more make an index; none is linux/amd64
 	Created   time.Time         // of the configuration, zero by default
+	Files     map[string]string // a layer on top of them, by path; none if empty
 }
 
 // Push makes an image and uploads it under tags (none: by its digest alone). It
@@ -75,6 +78,11 @@ func (s *Server) build(img Image, platform string) v1.Image {
 		out, err = mutate.AppendLayers(out, static.NewLayer(tarOf(s, text+" on "+platform), types.OCIUncompressedLayer))
 		s.must(err)
 	}
+	if len(img.Files) > 0 {
+		var err error
+		out, err = mutate.AppendLayers(out, static.NewLayer(tarOfFiles(s, img.Files), types.OCIUncompressedLayer))
+		s.must(err)
+	}
 	file, err := out.ConfigFile()
 	s.must(err)
 	file = file.DeepCopy()
@@ -94,11 +102,17 @@ func (s *Server) build(img Image, platform string) v1.Image {
 
 // tarOf is a layer with one file.
 func tarOf(s *Server, text string) []byte {
+	return tarOfFiles(s, map[string]string{"content": text})
+}
+
+func tarOfFiles(s *Server, files map[string]string) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	s.must(w.WriteHeader(&tar.Header{Name: "content", Mode: 0o644, Size: int64(len(text))}))
-	_, err := w.Write([]byte(text))
-	s.must(err)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		s.must(w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name]))}))
+		_, err := w.Write([]byte(files[name]))
+		s.must(err)
+	}
 	s.must(w.Close())
 	return buf.Bytes()
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -21,7 +22,7 @@ const (
 )
 
 // builderVersions change when the same inputs would give another image.
-var builderVersions = map[Builder]string{Append: "1", Containerfile: "1"}
+var builderVersions = map[Builder]string{Append: "1", Containerfile: "2"}
 
 // Inputs are all that an image depends on.
 type Inputs struct {
@@ -31,9 +32,14 @@ type Inputs struct {
 	Base string
 	// Config is the hash of what goes into the image of the pool's configuration.
 	Config string
-	// Containerfile is its text, empty for none; Packages are sorted.
-	Containerfile string
-	Packages      []string
+	// Containerfile is its text, empty for none; PerArchitecture are those of single
+	// architectures, by name. Packages are sorted.
+	Containerfile   string
+	PerArchitecture map[string]string
+	Packages        []string
+	// Context is the hash of the files beside the Containerfile, or the artifact that
+	// they come from, by digest.
+	Context string
 	// Repository that the image is pushed to; Platforms, sorted; empty is the base's.
 	Repository string
 	Platforms  []string
@@ -42,7 +48,7 @@ type Inputs struct {
 // Choose says which builder makes the image, and why.
 func (in Inputs) Choose() (Builder, string) {
 	switch {
-	case in.Containerfile != "":
+	case in.Containerfile != "" || len(in.PerArchitecture) > 0:
 		return Containerfile, "the OSImage has a Containerfile"
 	case len(in.Packages) > 0:
 		return Containerfile, "packages are installed by running something: " + strings.Join(in.Packages, ", ")
@@ -56,8 +62,27 @@ func (in Inputs) parts() [][2]string {
 	packages, platforms := slices.Clone(in.Packages), slices.Clone(in.Platforms)
 	sort.Strings(packages)
 	sort.Strings(platforms)
-	return [][2]string{{"OSImage", in.OSImage}, {"base", in.Base}, {"configuration", in.Config}, {"Containerfile", short(in.Containerfile)}, {"packages", strings.Join(packages, " ")},
-		{"repository", in.Repository}, {"platforms", strings.Join(platforms, " ")}, {"builder", string(b) + " " + builderVersions[b]}}
+	return [][2]string{{"OSImage", in.OSImage}, {"base", in.Base}, {"configuration", in.Config}, {"Containerfile", in.texts()}, {"packages", strings.Join(packages, " ")},
+		{"repository", in.Repository}, {"platforms", strings.Join(platforms, " ")}, {"builder", string(b) + " " + builderVersions[b]}, {"context", in.Context}}
+}
+
+// texts is the hash of all Containerfiles.
+func (in Inputs) texts() string {
+	out := short(in.Containerfile)
+	for _, arch := range slices.Sorted(maps.Keys(in.PerArchitecture)) {
+		out += " " + arch + "=" + short(in.PerArchitecture[arch])
+	}
+	return out
+}
+
+// Text is the Containerfile of a platform.
+func (in Inputs) Text(platform string) string {
+	if parts := strings.Split(platform, "/"); len(parts) > 1 {
+		if text, ok := in.PerArchitecture[parts[1]]; ok {
+			return text
+		}
+	}
+	return in.Containerfile
 }
 
 func short(s string) string {
@@ -80,6 +105,9 @@ const maxPrefix = 50
 func (in Inputs) Name() string {
 	var b strings.Builder
 	for _, p := range in.parts() {
+		if p[0] == "context" && p[1] == "" {
+			continue
+		}
 		fmt.Fprintf(&b, "%s %d %s\n", p[0], len(p[1]), p[1])
 	}
 	return strings.TrimRight(in.OSImage[:min(len(in.OSImage), maxPrefix)], ".-") + "-" + Hash(b.String())[:12]

@@ -33,6 +33,7 @@ func TestName(t *testing.T) {
 		"base":          func(i *Inputs) { i.Base = "r.example/base@sha256:bb" },
 		"configuration": func(i *Inputs) { i.Config = "c2" },
 		"Containerfile": func(i *Inputs) { i.Containerfile = "FROM configs" },
+		"context":       func(i *Inputs) { i.Containerfile, i.Context = "FROM configs", "x" },
 		"packages":      func(i *Inputs) { i.Packages = []string{"chrony"} },
 		"repository":    func(i *Inputs) { i.Repository = "r.example/os/other" },
 		"platforms":     func(i *Inputs) { i.Platforms = []string{"linux/arm64"} },
@@ -46,6 +47,23 @@ func TestName(t *testing.T) {
 		if diff := other.Differs(base); !slices.Contains(diff, what) {
 			t.Errorf("%s is told as %v", what, diff)
 		}
+	}
+	for what, change := range map[string]func(*Inputs){
+		"arm64": func(i *Inputs) { i.PerArchitecture = map[string]string{"arm64": "FROM configs"} },
+		"amd64": func(i *Inputs) { i.PerArchitecture = map[string]string{"amd64": "FROM configs"} },
+		"both": func(i *Inputs) {
+			i.PerArchitecture = map[string]string{"amd64": "FROM configs", "arm64": "FROM configs"}
+		},
+	} {
+		other := inputs(change)
+		if who := seen[other.Name()]; who != "" || !slices.Contains(other.Differs(base), "Containerfile") {
+			t.Errorf("R2.26: %s and %q are one build, or differ in %v", what, who, other.Differs(base))
+		}
+		seen[other.Name()] = what
+	}
+	both := inputs(func(i *Inputs) { i.Containerfile, i.PerArchitecture = "all", map[string]string{"arm64": "arm"} })
+	if got := []string{both.Text("linux/amd64"), both.Text("linux/arm64"), both.Text("linux/arm64/v8"), both.Text("")}; !slices.Equal(got, []string{"all", "arm", "arm", "all"}) {
+		t.Error(got)
 	}
 	if n := inputs(func(i *Inputs) { i.OSImage = strings.Repeat("a", 49) + ".b" }).Name(); len(n) > 63 || strings.Contains(n, ".-") {
 		t.Error(n)
@@ -234,7 +252,7 @@ func TestContainerfile(t *testing.T) {
 	}
 	// What is generated passes the same check as the base of what a user writes.
 	whole := Render("r/x@sha256:aa", []string{"chrony", "vim"}, "FROM configs AS final\nRUN true")
-	if !strings.HasPrefix(whole, "FROM r/x@sha256:aa AS configs\nRUN ") || !strings.HasSuffix(whole, "RUN true\n") {
+	if !strings.HasPrefix(whole, "FROM r/x@sha256:aa AS configs\nRUN ") || !strings.Contains(whole, "\nFROM configs AS final\nRUN true\nRUN { if command -v rpm;") || !strings.HasSuffix(whole, "|| true\n") {
 		t.Error(whole)
 	}
 	for _, l := range lines(whole) {

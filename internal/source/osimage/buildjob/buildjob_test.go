@@ -2,8 +2,11 @@ package buildjob
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // R2.48: the tightest pod that builds, as the variants were seen on real nodes.
@@ -46,14 +50,15 @@ func TestPick(t *testing.T) {
 
 func build() Build {
 	return Build{Name: "edge-1", Namespace: "refit-system", Image: "r/buildah@sha256:aa", Containerfile: "FROM x\n", Target: "r/os/edge:edge-1", PullSecret: "pull", PushSecret: "push",
-		Labels: map[string]string{"a": "b"}, Secrets: []string{"entitlement"}, Context: "files", CABundle: "ca", Mirrors: "mirrors", Proxy: map[string]string{"HTTPS_PROXY": "http://p"},
+		Labels: map[string]string{"a": "b"}, Secrets: []string{"entitlement"}, Context: map[string][]byte{"motd": []byte("hello\n"), "etc/app.conf": {0xff}}, CABundle: "PEM\n", Mirrors: "[[registry]]\n", Platform: "linux/arm64", Proxy: map[string]string{"HTTPS_PROXY": "http://p"},
 		NodeSelector: map[string]string{"builds": "yes"}}
 }
 
 // Whatever the variant: nothing of the node, no token of the API, no privilege.
 func TestNoPodIsPrivileged(t *testing.T) {
 	for _, v := range Variants {
-		job, files := Make(v, build())
+		made := Make(v, build())
+		job, files := made.Job, made.Files
 		p := job.Spec.Template.Spec
 		c := p.Containers[0]
 		if len(p.Containers) != 1 || *c.SecurityContext.Privileged || p.HostNetwork || p.HostPID || p.HostIPC || *p.AutomountServiceAccountToken {
@@ -79,9 +84,8 @@ func TestNoPodIsPrivileged(t *testing.T) {
 		if *job.Spec.BackoffLimit != 3 || p.RestartPolicy != corev1.RestartPolicyNever || files.Name != job.Name {
 			t.Errorf("%s: %+v", v, job.Spec)
 		}
-		again, _ := Make(v, build())
-		a, _ := json.Marshal(job)
-		b, _ := json.Marshal(again)
+		a, _ := json.Marshal(made)
+		b, _ := json.Marshal(Make(v, build()))
 		if diff := cmp.Diff(string(a), string(b)); diff != "" {
 			t.Error(v, diff)
 		}
@@ -90,17 +94,18 @@ func TestNoPodIsPrivileged(t *testing.T) {
 
 // R2.33, R2.200: what is secret is mounted, and is not in what is written down.
 func TestSecretsAreMountedOnly(t *testing.T) {
-	job, files := Make(UserNamespace, build())
+	made := Make(UserNamespace, build())
+	job, files := made.Job, made.Files
 	mounts := map[string]string{}
 	for _, m := range job.Spec.Template.Spec.Containers[0].VolumeMounts {
 		mounts[m.Name] = m.MountPath
 	}
-	want := map[string]string{"build": "/build", "refit": "/refit", "pull": "/run/refit/pull", "push": "/run/refit/push", "ca": "/run/refit/ca", "mirrors": "/run/refit/mirrors",
+	want := map[string]string{"build": "/build", "refit": "/refit", "pull": "/run/refit/pull", "push": "/run/refit/push",
 		"context": "/run/refit/context", "secret-entitlement": "/run/refit/secrets/entitlement"}
 	if diff := cmp.Diff(want, mounts); diff != "" {
 		t.Error(diff)
 	}
-	if len(files.Data) != 2 || files.Data["Containerfile"] != "FROM x\n" {
+	if len(files.Data) != 4 || files.Data["Containerfile"] != "FROM x\n" {
 		t.Error(files.Data)
 	}
 }
@@ -136,9 +141,48 @@ func TestLook(t *testing.T) {
 		"T25: it ended well and said no digest":  {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "hello")}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "hello"}},
 		"the newest pod counts, not the first":   {job(batchv1.JobFailed), []corev1.Pod{ended(5, ExitUser, "new"), ended(1, 66, "old")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "new"}},
 		"a log that is too long keeps its end":   {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, strings.Repeat("x", 9000)+"END")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "..." + strings.Repeat("x", maxLog-3) + "END"}},
+		"it went well, with a list of packages":  {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\n")}, Outcome{Tries: 1, Over: true, Digest: digest, Packages: digest}},
 		"a digest with something in front is no": {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "x "+digest)}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "x " + digest}},
 	} {
 		if diff := cmp.Diff(c.want, Look(c.job, c.pods)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden Jobs anew")
+
+// What each variant's Job and its files look like, as a person would read them (R2.30,
+// R2.32, R2.33, R2.48, R2.50).
+func TestGoldenJobs(t *testing.T) {
+	image := build()
+	image.Context, image.ContextImage, image.Secrets, image.CABundle, image.Mirrors, image.Proxy, image.Platform = nil, "r/context@sha256:bb", nil, "", "", nil, ""
+	cases := map[string]Build{"context-image": image}
+	for _, v := range Variants {
+		cases[string(v)] = build()
+	}
+	for name, b := range cases {
+		v := Variant(name)
+		if name == "context-image" {
+			v = UserNamespace
+		}
+		made := Make(v, b)
+		made.Files.Data["build.sh"] = "(build.sh)"
+		got, err := yaml.Marshal(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("testdata", name+".yaml")
+		if *update {
+			if err := os.WriteFile(file, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}

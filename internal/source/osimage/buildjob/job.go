@@ -2,6 +2,9 @@ package buildjob
 
 import (
 	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -25,13 +28,26 @@ type Build struct {
 	NodeSelector           map[string]string
 	// Insecure registries are spoken to without TLS, for registries on the loopback.
 	Insecure bool
-	// Proxy variables (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) of the build; CABundle is a
-	// ConfigMap with ca.crt, Mirrors one with registries.conf, Context one whose keys
-	// are files beside the Containerfile; Secrets are mounted into RUN --mount=type=secret
-	// by name, and land in no layer. All may be empty.
-	Proxy                      map[string]string
-	CABundle, Mirrors, Context string
-	Secrets                    []string
+	// Platform that is built, for example linux/arm64; its Job runs on nodes of that
+	// architecture. Empty runs anywhere.
+	Platform string
+	// Proxy variables (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) of the build.
+	Proxy map[string]string
+	// CABundle is PEM text, Mirrors a registries.conf; a RUN may mount the first as the
+	// secret refit-ca. Both may be empty.
+	CABundle, Mirrors string
+	// Context are the files beside the Containerfile by path, and ContextImage is an
+	// image whose files they are. At most one of the two is there.
+	Context      map[string][]byte
+	ContextImage string
+	// Secrets are mounted into RUN --mount=type=secret as NAME-KEY, and land in no layer.
+	Secrets []string
+}
+
+// Objects of a build. Context is nil if there are no files beside the Containerfile.
+type Objects struct {
+	Job            *batchv1.Job
+	Files, Context *corev1.ConfigMap
 }
 
 // Exit codes of the script.
@@ -51,18 +67,68 @@ const retries = 3
 // deadline of a build in seconds.
 const deadline = 3600
 
-// Make makes the Job and the ConfigMap that it reads. Same inputs, same objects.
-func Make(v Variant, b Build) (*batchv1.Job, *corev1.ConfigMap) {
-	meta := metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace, Labels: b.Labels}
+// Make makes the Job and the ConfigMaps that it reads. Same inputs, same objects.
+func Make(v Variant, b Build) Objects {
+	meta := metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace, Labels: b.labels()}
 	if b.Owner != nil {
 		meta.OwnerReferences = []metav1.OwnerReference{*b.Owner}
 	}
-	files := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"Containerfile": b.Containerfile, "build.sh": script}}
-	job := &batchv1.Job{ObjectMeta: *meta.DeepCopy(), Spec: batchv1.JobSpec{
+	out := Objects{Files: &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"Containerfile": b.Containerfile, "build.sh": script}}}
+	for key, text := range map[string]string{keyCA: b.CABundle, keyMirrors: b.Mirrors} {
+		if text != "" {
+			out.Files.Data[key] = text
+		}
+	}
+	if len(b.Context) > 0 {
+		out.Context = &corev1.ConfigMap{ObjectMeta: *meta.DeepCopy(), BinaryData: map[string][]byte{}}
+		out.Context.Name = b.Name + ContextSuffix
+		for i, path := range slices.Sorted(maps.Keys(b.Context)) {
+			out.Context.BinaryData[contextKey(i)] = b.Context[path]
+		}
+	}
+	out.Job = &batchv1.Job{ObjectMeta: *meta.DeepCopy(), Spec: batchv1.JobSpec{
 		BackoffLimit: ptr(int32(retries)), ActiveDeadlineSeconds: ptr(int64(deadline)), PodFailurePolicy: policy(),
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: b.Labels}, Spec: pod(v, b)},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: b.labels()}, Spec: pod(v, b)},
 	}}
-	return job, files
+	return out
+}
+
+// Keys of the files in the build's ConfigMap.
+const (
+	keyCA      = "ca.crt"
+	keyMirrors = "registries.conf"
+)
+
+// ContextSuffix of the name of the ConfigMap with the files beside the Containerfile.
+const ContextSuffix = "-context"
+
+// contextKey of a file: its path may have characters that a key has not.
+func contextKey(i int) string { return fmt.Sprintf("file-%03d", i) }
+
+func (b Build) labels() map[string]string {
+	out := maps.Clone(b.Labels)
+	if b.Platform != "" {
+		out[LabelPlatform] = Dashed(b.Platform)
+	}
+	return out
+}
+
+// LabelPlatform on the Job and its pod says which platform it builds.
+const LabelPlatform = "refit.dev/platform"
+
+// Dashed is a platform as a label and a name may have it: linux-arm64.
+func Dashed(platform string) string { return strings.ReplaceAll(platform, "/", "-") }
+
+// selector of the nodes that a platform is built on.
+func (b Build) selector() map[string]string {
+	parts := strings.Split(b.Platform, "/")
+	if len(parts) < 2 {
+		return b.NodeSelector
+	}
+	out := map[string]string{}
+	maps.Copy(out, b.NodeSelector)
+	out[corev1.LabelOSStable], out[corev1.LabelArchStable] = parts[0], parts[1]
+	return out
 }
 
 // policy: a fault of the user ends the Job, a drain of its node does not count.
@@ -77,7 +143,7 @@ func policy() *batchv1.PodFailurePolicy {
 
 func pod(v Variant, b Build) corev1.PodSpec {
 	p := corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr(false), EnableServiceLinks: ptr(false), NodeSelector: b.NodeSelector,
+		RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr(false), EnableServiceLinks: ptr(false), NodeSelector: b.selector(),
 		SecurityContext: &corev1.PodSecurityContext{},
 		Containers: []corev1.Container{{
 			Name: "build", Image: b.Image, Command: []string{"/bin/sh", "/refit/build.sh"}, Env: env(b),
@@ -108,10 +174,12 @@ func pod(v Variant, b Build) corev1.PodSpec {
 		}
 		add(name, "/run/refit/"+name, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, Items: []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: "auth.json"}}}})
 	}
-	for _, m := range [][2]string{{"ca", b.CABundle}, {"mirrors", b.Mirrors}, {"context", b.Context}} {
-		if m[1] != "" {
-			add(m[0], "/run/refit/"+m[0], configMap(m[1]))
+	if len(b.Context) > 0 {
+		source := configMap(b.Name + ContextSuffix)
+		for i, path := range slices.Sorted(maps.Keys(b.Context)) {
+			source.ConfigMap.Items = append(source.ConfigMap.Items, corev1.KeyToPath{Key: contextKey(i), Path: path})
 		}
+		add("context", "/run/refit/context", source)
 	}
 	for _, s := range b.Secrets {
 		add("secret-"+s, "/run/refit/secrets/"+s, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s}})
@@ -127,6 +195,9 @@ func configMap(name string) corev1.VolumeSource {
 // env tells the script everything that is not a file.
 func env(b Build) []corev1.EnvVar {
 	out := []corev1.EnvVar{{Name: "TARGET", Value: b.Target}, {Name: "SECRETS", Value: strings.Join(b.Secrets, " ")}}
+	if b.ContextImage != "" {
+		out = append(out, corev1.EnvVar{Name: "CONTEXT_IMAGE", Value: b.ContextImage})
+	}
 	if b.Insecure {
 		out = append(out, corev1.EnvVar{Name: "TLS_VERIFY", Value: "false"})
 	}

@@ -29,7 +29,10 @@ type Outcome struct {
 	Over bool
 	// Digest of the image that was pushed, if it went well.
 	Digest string
-	Fault  Fault
+	// Packages is the digest of the image with the list of packages, empty if there is
+	// none.
+	Packages string
+	Fault    Fault
 	// Log is the end of what was said.
 	Log string
 	// Tries that were made.
@@ -39,7 +42,8 @@ type Outcome struct {
 // maxLog bytes of a log are kept.
 const maxLog = 4096
 
-var digestLine = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+// said is the last message of a build that went well.
+var said = regexp.MustCompile(`^(sha256:[0-9a-f]{64})(?:\n+packages (sha256:[0-9a-f]{64}))?$`)
 
 // Look reads what became of a Job from it and its pods.
 func Look(job *batchv1.Job, pods []corev1.Pod) Outcome {
@@ -71,8 +75,8 @@ func Look(job *batchv1.Job, pods []corev1.Pod) Outcome {
 // finish reads the digest; a Job that ended well without one did not do its work.
 func (o *Outcome) finish(last *corev1.ContainerStateTerminated) {
 	if last != nil {
-		if d := strings.TrimSpace(last.Message); digestLine.MatchString(d) {
-			o.Digest, o.Log = d, ""
+		if m := said.FindStringSubmatch(strings.TrimSpace(last.Message)); m != nil {
+			o.Digest, o.Packages, o.Log = m[1], m[2], ""
 			return
 		}
 	}

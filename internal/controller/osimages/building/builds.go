@@ -1,4 +1,4 @@
-package osimages
+package building
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// tries of a build whose surroundings fail.
-	tries = 4
+	// Tries of a build whose surroundings fail.
+	Tries = 4
 	// firstRest between two of them; it doubles.
 	firstRest = 10 * time.Second
 	// jobEvery is how often a Job is looked at.
@@ -53,6 +53,8 @@ type result struct {
 	digest    string
 	platforms []string
 	copied    int64
+	// packages is the digest of the image with the list of packages, "" for none.
+	packages string
 	// waits: look again then; status may have changed.
 	waits time.Duration
 	// user fault, or one of the surroundings; log is the end of what was said.
@@ -98,15 +100,15 @@ func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 		st.Digest, st.Platforms, st.Copied, st.Log = got.digest, got.platforms, got.copied, ""
 		end(st, v1alpha1.BuildSucceeded, v1alpha1.ReasonAsExpected, "the image is "+got.digest, now)
 	case got.user != "":
-		st.Log = cut(got.user, 8000)
-		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, cut(got.user, 2000), now)
+		st.Log = Cut(got.user, 8000)
+		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, Cut(got.user, 2000), now)
 	case got.surroundings != "":
 		st.Attempts++
-		st.Log = cut(got.surroundings, 8000)
-		if st.Attempts < tries {
+		st.Log = Cut(got.surroundings, 8000)
+		if st.Attempts < Tries {
 			return firstRest << (st.Attempts - 1)
 		}
-		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, cut(got.surroundings, 2000)), now)
+		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, Cut(got.surroundings, 2000)), now)
 	}
 	return got.waits
 }
@@ -125,9 +127,14 @@ func (r *Builds) make(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 		return got, err
 	}
 	if b.Spec.Builder == string(osimage.Containerfile) {
-		return r.containerfile(ctx, b, st, &o, m)
+		got, err = r.containerfile(ctx, b, st, &o, m)
+	} else {
+		got, err = r.append(ctx, b, m, b.Spec.Repository, b.Name)
 	}
-	return r.append(ctx, b, m, b.Spec.Repository, b.Name)
+	if err == nil && got.digest != "" {
+		err = r.packages(ctx, b, st, &o, m, got)
+	}
+	return got, err
 }
 
 func begin(st *v1alpha1.OSBuildStatus, now time.Time) {

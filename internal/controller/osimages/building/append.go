@@ -1,8 +1,9 @@
-package osimages
+package building
 
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -10,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
@@ -20,6 +22,9 @@ import (
 type materials struct {
 	placed     placement.Placed
 	pull, push *registry.Keys
+	given      given.Given
+	// over is how registries are reached.
+	over http.RoundTripper
 }
 
 // materials reads what a build is made of. What is missing is a user's fault.
@@ -42,17 +47,26 @@ func (r *Builds) materials(ctx context.Context, b *v1alpha1.OSBuild, o *v1alpha1
 		return m, result{user: vs[0].Message}, nil
 	}
 	m.placed = placed
+	got, err := r.access(ctx, o, &m)
+	return m, got, err
+}
+
+// access reads with whose credentials, and over which way, registries are reached.
+func (r *Builds) access(ctx context.Context, o *v1alpha1.OSImage, m *materials) (result, error) {
 	for _, k := range []struct {
 		of   *v1alpha1.PullSecret
 		into **registry.Keys
-	}{{pullSecret(&o.Spec), &m.pull}, {pushSecret(&o.Spec), &m.push}} {
-		keys, problem, err := keysOf(ctx, r.Live, k.of)
+	}{{given.PullSecret(&o.Spec), &m.pull}, {given.PushSecret(&o.Spec), &m.push}} {
+		keys, problem, err := given.Keys(ctx, r.Live, k.of)
 		if err != nil || problem != "" {
-			return m, result{user: problem}, err
+			return result{user: problem}, err
 		}
 		*k.into = keys
 	}
-	return m, result{}, nil
+	var err error
+	m.given, err = given.Read(ctx, r.Live, o)
+	m.over = m.given.Over(r.Over)
+	return result{user: m.given.Problem}, err
 }
 
 // nobody has no credentials: the controller has no files of a person's.
@@ -60,13 +74,27 @@ type nobody struct{}
 
 func (nobody) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
 
+// reading registries as somebody; nil is nobody.
+func (m materials) reading(keys *registry.Keys) (*oci.Registries, error) {
+	var chain authn.Keychain = nobody{}
+	if keys != nil {
+		chain = keys
+	}
+	return oci.NewRegistriesWith(chain, m.over)
+}
+
+// writing to registries as who pushes.
+func (m materials) writing() *registry.Writer {
+	keys := m.push
+	if keys == nil {
+		keys = &registry.Keys{}
+	}
+	return registry.NewWriter(keys, m.over)
+}
+
 // append makes and pushes the base with the configuration.
 func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, repository, tag string) (result, error) {
-	var chain authn.Keychain = nobody{}
-	if m.pull != nil {
-		chain = m.pull
-	}
-	from, err := oci.NewRegistriesWith(chain, r.Over)
+	from, err := m.reading(m.pull)
 	if err != nil {
 		return result{}, err
 	}
@@ -79,11 +107,7 @@ func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, r
 	if err != nil {
 		return fault("append build", err), ctx.Err()
 	}
-	keys := m.push
-	if keys == nil {
-		keys = &registry.Keys{}
-	}
-	copied, err := img.Push(ctx, registry.NewWriter(keys, r.Over), repository, tag)
+	copied, err := img.Push(ctx, m.writing(), repository, tag)
 	if err != nil {
 		return fault(fmt.Sprintf("push to %s", repository), err), ctx.Err()
 	}
