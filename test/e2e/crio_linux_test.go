@@ -50,12 +50,17 @@ func TestTwoRuntimes(t *testing.T) {
 			holdsAll(t, s, n, b)
 			nothingLikeARegistry(t, s, n)
 		}
+		nobodyAsked(t, s)
 	})
-	step(t, "pods start by tag, by digest and by both", func(t *testing.T) { threeNames(t, s, b) })
+	step(t, "pods start by tag, by digest and by both", func(t *testing.T) {
+		threeNames(t, s, b)
+		nobodyAsked(t, s)
+	})
 	step(t, "a pinned image that is deleted by hand is back, and it is said from where", func(t *testing.T) {
 		for _, n := range s.Lab.Workers() {
 			removedByHand(t, s, n, b, fresh)
 		}
+		nobodyAsked(t, s)
 	})
 	step(t, "the cluster is updated by the plan that was shown", func(t *testing.T) {
 		must(t, s.Eject(ctx, s.Stick, device))
@@ -125,6 +130,29 @@ func nothingLikeARegistry(t *testing.T, s *scenario.Scenario, node string) {
 	must(t, err)
 	if strings.TrimSpace(out) != "" {
 		t.Errorf("node %s: a runtime is told of a mirror by %s", node, out)
+	}
+}
+
+// nobodyAsked: no packet left for a registry, and no name of one was asked for.
+// If one was, who did it is in the journal of that moment.
+func nobodyAsked(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	o, err := s.Lab.RegistryRequests(t.Context())
+	must(t, err)
+	if o.Packets+o.Lost+o.Questions == 0 {
+		return
+	}
+	t.Errorf("%d packets for a registry, %d lost, %d questions for its name: %v", o.Packets, o.Lost, o.Questions, o.Details)
+	const form = "2006-01-02 15:04:05"
+	for _, a := range o.Details {
+		for _, n := range s.Lab.Nodes() {
+			if s.Lab.Address(n) != a.From {
+				continue
+			}
+			out, err := s.Output(t.Context(), n, "journalctl", "--utc", "--no-pager", "-o", "short-iso-precise",
+				"--since", a.First.UTC().Add(-2*time.Second).Format(form), "--until", a.Last.UTC().Add(2*time.Second).Format(form))
+			t.Logf("%s, %s to %s, node %s (%v):\n%s", a.To, a.First.UTC(), a.Last.UTC(), n, err, out)
+		}
 	}
 }
 

@@ -59,6 +59,7 @@ type Attempt struct {
 	Kind  string // "tcp", "udp", "icmp", ... or "dns"
 	Count int
 	First time.Time
+	Last  time.Time
 }
 
 // Call asks the supervisor of the lab in dir.

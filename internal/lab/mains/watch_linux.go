@@ -197,6 +197,7 @@ func (w *watch) note(a Attempt) {
 		w.attempts[a] = known
 	}
 	known.Count++
+	known.Last = time.Now()
 }
 
 // counts is what was seen since the lab's start.
