@@ -146,6 +146,7 @@ type Agent struct {
 	firstHold chan struct{}
 	unwanted  remember.Unwanted
 	sources   *remember.Sources
+	arrivals  remember.Arrivals
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.

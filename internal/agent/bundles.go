@@ -199,7 +199,7 @@ func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	defer kick(a.kickHold)
 	defer a.sources.Save()
 	if m := a.media.With(s.Digest()); m != nil {
-		err := loadagent.Copy(ctx, m.Reader(), s, chunks, func(n int64) { progress(s.Digest(), n, 0) })
+		err := loadagent.Copy(ctx, m.Reader(), a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
 		if errors.Is(err, loadagent.ErrStore) {
 			return a.waits(err)
 		}
@@ -215,6 +215,28 @@ func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 		verdicts = a.fetch(ctx, s, left, peers, progress)
 	}
 	return verdicts
+}
+
+// arriving is a shelf whose new chunks are noted with where they came from.
+type arriving struct {
+	*loadagent.Shelf
+	note func(n int)
+}
+
+// Put notes what was kept.
+func (s arriving) Put(n int, data []byte) (bool, error) {
+	kept, err := s.Shelf.Put(n, data)
+	if kept {
+		s.note(n)
+	}
+	return kept, err
+}
+
+func (a *Agent) arriving(s *loadagent.Shelf, from func(bytes int64) remember.Bytes) arriving {
+	return arriving{s, func(n int) {
+		c := s.Bundle().Chunks.Chunk(n)
+		a.arrivals.Add(s.Bundle().Metadata.Blobs[c.Blob].Digest, from(c.Size))
+	}}
 }
 
 const (
@@ -243,7 +265,7 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := distribute.Fetch(ctx, s, chunks, ps, distribute.Settings{Log: a.log, Got: func(n int64) {
+	err := distribute.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, distribute.Settings{Log: a.log, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)

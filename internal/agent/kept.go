@@ -8,6 +8,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/load"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
@@ -57,7 +59,11 @@ func (a *Agent) tell(ctx context.Context, reason, message string) {
 // lookAfter says what came back, and once all is held, that the kubelet uses it.
 func (a *Agent) lookAfter(ctx context.Context, w *told.Want, r pinagent.Result, busy bool) {
 	a.tellRestored(ctx, r.Restored)
-	if r.Complete() && !busy {
+	if !r.Complete() {
+		return
+	}
+	a.arrivals.Forget() // what is lost from now on, and is here, is this node's own
+	if !busy {
 		a.mendPulls(ctx, w)
 	}
 }
@@ -73,12 +79,43 @@ func (a *Agent) tellRestored(ctx context.Context, all []pinagent.Restored) {
 			a.tell(ctx, eventRestored, fmt.Sprintf("%d more images had gone from the container runtime and are back", len(all)-i))
 			return
 		}
-		from := "from this node's own copy"
-		if !r.Own {
-			from = "from its neighbours or a medium: this node's own copy was gone too"
-		}
-		a.tell(ctx, eventRestored, fmt.Sprintf("image %s had gone from the container runtime and is back, pinned, %s", r.Image.Name, from))
+		a.tell(ctx, eventRestored, fmt.Sprintf("image %s had gone from the container runtime and is back, pinned, %s", r.Image.Name, a.from(r)))
 	}
+}
+
+// from says from where an image came back. What came again was not here when it
+// was wanted; it may have come before the loss was seen.
+func (a *Agent) from(r pinagent.Restored) string {
+	const gone = ": this node's own copy was gone too"
+	came := a.arrivals.Of(a.blobsOf(r.Image))
+	switch {
+	case came.Media > 0 && came.Peers > 0:
+		return "from its neighbours and the medium in this node" + gone
+	case came.Media > 0:
+		return "from the medium in this node" + gone
+	case came.Peers > 0:
+		return "from its neighbours" + gone
+	case r.Own:
+		return "from this node's own copy"
+	}
+	return "from its neighbours or a medium" + gone // an agent before this one saw it
+}
+
+// blobsOf are the digests of an image's blobs that this node needs.
+func (a *Agent) blobsOf(img model.HeldImage) (out []string) {
+	shelf := a.library.Shelf(img.Bundle)
+	if shelf == nil {
+		return nil
+	}
+	b := shelf.Bundle()
+	have := b.ImageByName(img.Name)
+	if have == nil {
+		return nil
+	}
+	for _, n := range load.Share(b, have, platform(), shelf.ReadSmall) {
+		out = append(out, b.Metadata.Blobs[n].Digest)
+	}
+	return out
 }
 
 // runtimeName is the runtime's name and version, for a sentence.

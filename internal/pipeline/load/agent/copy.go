@@ -15,6 +15,13 @@ type ChunkReader interface {
 	ReadChunk(n int, buf []byte) ([]byte, error)
 }
 
+// ChunkKeeper takes chunks; Shelf is one.
+type ChunkKeeper interface {
+	Has(n int) bool
+	// Put compares and keeps a chunk; kept is false if it was here.
+	Put(n int, data []byte) (kept bool, err error)
+}
+
 // giveUp is after how many unreadable chunks in a row a medium is taken to be
 // gone: a torn one has a few bad places, a removed one nothing but.
 const giveUp = 3
@@ -27,7 +34,7 @@ var ErrStore = errors.New("this node's store")
 // is passed over too, and reported at the end with how many chunks are missing;
 // a medium that is gone or was swapped ends the copy. Other errors are ErrStore
 // and those of the context.
-func Copy(ctx context.Context, from ChunkReader, to *Shelf, chunks []int, got func(bytes int64)) error {
+func Copy(ctx context.Context, from ChunkReader, to ChunkKeeper, chunks []int, got func(bytes int64)) error {
 	var buf []byte
 	var first error
 	bad, row := 0, 0
