@@ -9,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/internal/host/cri"
@@ -38,8 +36,8 @@ func TestTwoRuntimes(t *testing.T) {
 	must(t, err)
 	device, err := s.Insert(ctx, s.Stick, b)
 	must(t, err)
-	// One that both runtimes get from the stick alone, and that no worker runs.
-	fresh := "registry.k8s.io/kube-apiserver:" + to
+	// Two that both runtimes get from the stick alone, and that no worker runs.
+	fresh, other := "registry.k8s.io/kube-apiserver:"+to, "registry.k8s.io/kube-controller-manager:"+to
 	var plan string
 	step(t, "every node holds and pins every image, whichever runtime it has", func(t *testing.T) {
 		must(t, s.Install(ctx, b, device))
@@ -58,19 +56,29 @@ func TestTwoRuntimes(t *testing.T) {
 	})
 	step(t, "a pinned image that is deleted by hand is back, and it is said from where", func(t *testing.T) {
 		for _, n := range s.Lab.Workers() {
-			removedByHand(t, s, n, b, fresh)
+			removedByHand(t, s, n, b, fresh, "this node's own copy")
+		}
+		nobodyAsked(t, s)
+	})
+	must(t, s.Eject(ctx, s.Stick, device))
+	step(t, "one whose blobs are gone as well comes back from a neighbour", func(t *testing.T) {
+		for _, n := range s.Lab.Workers() {
+			withoutBlobs(t, s, n, b, other)
+			removedByHand(t, s, n, b, other, "from its neighbours")
+			holdsAll(t, s, n, b)
 		}
 		nobodyAsked(t, s)
 	})
 	step(t, "the cluster is updated by the plan that was shown", func(t *testing.T) {
-		must(t, s.Eject(ctx, s.Stick, device))
 		must(t, s.Apply(ctx))
 		r, err := s.Measure(ctx, scenario.Result{PlanDigest: plan, Phases: map[string]float64{},
 			Workload: scenario.Workload{Samples: 1, MinReady: 1, Budget: 1}}, b, before)
 		must(t, err)
+		nobodyAsked(t, s)
 		if !r.OK || r.RegistryRequests > 0 {
 			t.Errorf("problems: %v, %d packets for a registry", r.Problems, r.RegistryRequests)
 		}
+		measured(t, "nodes", r.Nodes)
 		if got := r.Nodes[2].Runtime; !strings.HasPrefix(got, "cri-o://") {
 			t.Errorf("n3 runs %s", got)
 		}
@@ -84,6 +92,13 @@ func TestTwoRuntimes(t *testing.T) {
 	step(t, "nothing like a registry is left", func(t *testing.T) {
 		for _, n := range s.Lab.Nodes() {
 			nothingLikeARegistry(t, s, n)
+		}
+		nobodyAsked(t, s)
+	})
+	// Last: here pods are to ask a registry, and do.
+	step(t, "a record of a pull that was cut off is mended", func(t *testing.T) {
+		for _, n := range s.Lab.Workers() {
+			cutOffPull(t, s, n, pauseOf(t, b))
 		}
 	})
 }
@@ -133,16 +148,18 @@ func nothingLikeARegistry(t *testing.T, s *scenario.Scenario, node string) {
 	}
 }
 
-// nobodyAsked: no packet left for a registry, and no name of one was asked for.
-// If one was, who did it is in the journal of that moment.
+// nobodyAsked: no packet left for a registry, and nobody asked for the name of one
+// but CRI-O, which does for every pull from the node itself. If one was, who did it
+// is in the journal of that moment.
 func nobodyAsked(t *testing.T, s *scenario.Scenario) {
 	t.Helper()
-	o, err := s.Lab.RegistryRequests(t.Context())
+	o, err := s.Outside(t.Context())
 	must(t, err)
-	if o.Packets+o.Lost+o.Questions == 0 {
+	measured(t, "outside", map[string]any{"after": t.Name(), "requests": o.Requests, "lookUpsOfCRIO": o.LookUps})
+	if o.Requests == 0 {
 		return
 	}
-	t.Errorf("%d packets for a registry, %d lost, %d questions for its name: %v", o.Packets, o.Lost, o.Questions, o.Details)
+	t.Errorf("%d packets for a registry or questions for its name: %v", o.Requests, o.Details)
 	const form = "2006-01-02 15:04:05"
 	for _, a := range o.Details {
 		for _, n := range s.Lab.Nodes() {
@@ -161,78 +178,24 @@ func nobodyAsked(t *testing.T, s *scenario.Scenario) {
 func threeNames(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 	t.Helper()
 	ctx := t.Context()
-	var tag string
-	for name := range b.Images {
-		if strings.HasPrefix(name, "registry.k8s.io/pause:") {
-			tag = name
-		}
-	}
+	tag := pauseOf(t, b)
 	repository, digest := tag[:strings.LastIndexByte(tag, ':')], b.Images[tag]
 	forms := map[string]string{"tag": tag, "digest": repository + "@" + digest, "both": tag + "@" + digest}
 	var pods []*corev1.Pod
 	for _, n := range s.Lab.Nodes() {
 		for form, image := range forms {
-			grace := int64(0)
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "named-" + form + "-" + n}, Spec: corev1.PodSpec{
-				NodeName: n, TerminationGracePeriodSeconds: &grace, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-				Containers: []corev1.Container{{Name: "c", Image: image, ImagePullPolicy: corev1.PullIfNotPresent}}}}
+			p := plainPod("named-"+form+"-"+n, n, image)
 			must(t, s.Client.Create(ctx, p))
 			pods = append(pods, p)
 		}
 	}
 	for _, p := range pods {
 		eventually(t, 2*time.Minute, p.Name+" runs", func() (bool, string) {
-			var now corev1.Pod
-			if err := s.Client.Get(ctx, client.ObjectKeyFromObject(p), &now); err != nil {
-				return false, err.Error()
-			}
-			said := string(now.Status.Phase)
-			for _, c := range now.Status.ContainerStatuses {
-				if c.State.Waiting != nil {
-					said += " " + c.State.Waiting.Reason + " " + c.State.Waiting.Message
-				}
-			}
-			return now.Status.Phase == corev1.PodRunning, said
+			now, said := phase(t, s, p)
+			return now == corev1.PodRunning, said
 		})
 		must(t, s.Client.Delete(ctx, p))
 	}
-}
-
-// removedByHand takes a pinned image off a node and waits until it is back.
-func removedByHand(t *testing.T, s *scenario.Scenario, node string, b scenario.Bundle, image string) {
-	t.Helper()
-	ctx := t.Context()
-	// By its ID: by a name, a runtime may take off the name alone.
-	for _, i := range images(t, s, node) {
-		if slices.Contains(i.Tags, image) {
-			must(t, s.RemoveImage(ctx, node, i.ID))
-		}
-	}
-	held, err := s.Held(ctx, node, b, image)
-	must(t, err)
-	if held {
-		t.Fatalf("node %s still has %s", node, image)
-	}
-	eventually(t, time.Minute, "it is back on "+node+", pinned", func() (bool, string) {
-		for _, i := range images(t, s, node) {
-			if slices.Contains(i.Tags, image) {
-				return i.Pinned, fmt.Sprintf("%+v", i)
-			}
-		}
-		return false, "it is not there"
-	})
-	eventually(t, time.Minute, "an event says from where", func() (bool, string) {
-		var l corev1.EventList
-		if err := s.Client.List(ctx, &l, client.InNamespace("default")); err != nil {
-			return false, err.Error()
-		}
-		for _, e := range l.Items {
-			if e.Reason == "ImageRestored" && e.InvolvedObject.Name == node && strings.Contains(e.Message, image) {
-				return strings.Contains(e.Message, "this node's own copy"), e.Message
-			}
-		}
-		return false, fmt.Sprintf("%d events, none of it", len(l.Items))
-	})
 }
 
 // underPressure has the kubelet want some more room than there is, and waits
@@ -256,10 +219,11 @@ func underPressure(t *testing.T, s *scenario.Scenario, node string) {
 		}
 		return out
 	}
-	if len(unneeded()) == 0 {
+	gone := unneeded()
+	if len(gone) == 0 {
 		t.Fatalf("node %s has no image that could go: this shows nothing", node)
 	}
-	t.Logf("node %s: unpinned and unused before: %v", node, unneeded())
+	t.Logf("node %s: unpinned and unused before: %v", node, gone)
 	const file = "/var/lib/kubelet/config.yaml"
 	old, err := s.Output(ctx, node, "cat", file)
 	must(t, err)
@@ -281,6 +245,7 @@ func underPressure(t *testing.T, s *scenario.Scenario, node string) {
 		left := unneeded()
 		return len(left) == 0, fmt.Sprint(left)
 	})
+	measured(t, "pressure", map[string]any{"node": node, "runtime": s.Lab.Runtime(node), "gone": gone})
 	must(t, s.Lab.WriteFile(ctx, node, file, []byte(old), 0o644))
 	must(t, s.Exec(ctx, node, "systemctl", "restart", "kubelet"))
 }

@@ -104,13 +104,30 @@ type outcome struct {
 // played by the name of the test.
 var played = map[string][]outcome{}
 
+// noted is what was measured on the way, by the name of the test and what it is.
+var noted = map[string]map[string][]any{}
+
+// measured keeps a thing that was measured for the file of results.
+func measured(t *testing.T, what string, value any) {
+	t.Helper()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	if noted[test] == nil {
+		noted[test] = map[string][]any{}
+	}
+	noted[test][what] = append(noted[test][what], value)
+}
+
 // keepStory writes the parts of this story to a file when the long tables run.
 func keepStory(t *testing.T, file string) {
 	if os.Getenv("REFIT_E2E") == "" {
 		return
 	}
 	t.Cleanup(func() {
-		text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "steps": played[t.Name()]}, "", "  ")
+		story := map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "steps": played[t.Name()]}
+		if m := noted[t.Name()]; m != nil {
+			story["measured"] = m
+		}
+		text, err := json.MarshalIndent(story, "", "  ")
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join("results", file), append(text, '\n'), 0o644))
 	})

@@ -204,11 +204,11 @@ func (s *Scenario) Measure(ctx context.Context, r Result, b Bundle, before map[s
 			n.Before = before[n.Name]
 			r.Nodes = append(r.Nodes, n)
 		}
-		out, err := s.Lab.RegistryRequests(ctx)
+		out, err := s.Outside(ctx)
 		if err != nil {
 			return err
 		}
-		r.RegistryRequests = int64(out.Packets + out.Lost + out.Questions)
+		r.RegistryRequests, r.RuntimeLookUps = out.Requests, out.LookUps
 		if r.RegistryRequests > 0 {
 			r.Problems = append(r.Problems, fmt.Sprintf("packets left for a registry: %v", out.Details))
 		}

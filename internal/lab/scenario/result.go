@@ -10,8 +10,11 @@ type Result struct {
 	Nodes []Node `json:"nodes"`
 	// RegistryRequests counts packets from nodes to anything outside node, pod
 	// and service networks, plus DNS questions for image hosts.
-	RegistryRequests int64    `json:"registryRequests"`
-	Workload         Workload `json:"workload"`
+	RegistryRequests int64 `json:"registryRequests"`
+	// RuntimeLookUps counts questions for the name of an image host that CRI-O asks
+	// for each pull from the node itself; they are no requests.
+	RuntimeLookUps int64    `json:"runtimeLookUps,omitempty"`
+	Workload       Workload `json:"workload"`
 	// APIUnavailableSeconds is how long GET /readyz did not answer ok.
 	APIUnavailableSeconds float64 `json:"apiUnavailableSeconds"`
 	// Phases are wall-clock seconds.
