@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -8,17 +9,50 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
 	agenttold "github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/cri/critest"
+	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
+// ignoring takes pins and reports none, as containerd 1.6 does; what it reports is
+// what one answered.
+type ignoring struct{ pinagent.NodeRuntime }
+
+func (ignoring) Pin(_ context.Context, img containerd.Image) ([]string, bool, error) {
+	return []string{img.Name, img.ByDigest()}, true, nil
+}
+
 // Trap of containerd 1.6, and of any runtime that does not do what it was told:
 // it takes the pin, and CRI does not report it.
 func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
-	vs := holdVerdicts("n1", "containerd 1.6.20", pinagent.Result{Total: 3, Held: 3, Pinned: 1})
+	record := critest.Read(t, "../host/cri/critest/testdata/containerd-1.6.json")
+	rt, err := pinagent.Open(t.Context(), record.Serve(t), crio.Places{Root: t.TempDir()}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rt.Close()
+	if _, ok := rt.(pinagent.Containerd); !ok {
+		t.Fatalf("%s is taken for a %T", record, rt)
+	}
+	have := record.Images.GetImages()[0]
+	name := have.GetRepoTags()[0]
+	_, digest, _ := strings.Cut(have.GetRepoDigests()[0], "@")
+	k, err := pinagent.NewKeeper(ignoring{rt}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := k.Sync(t.Context(), []model.HeldImage{{Name: name, Digest: digest, Bundle: "sha256:b"}}, source{}, func(pinagent.Result) {})
+	if err != nil || r.Held != 1 || r.Pinned != 0 || r.Complete() {
+		t.Fatalf("%+v %v", r, err)
+	}
+	a := &Agent{runtime: rt}
+	vs := holdVerdicts("n1", a.runtimeName(t.Context()), r)
 	if len(vs) != 1 || vs[0].Reason != v1alpha1.ReasonPinsIgnored || vs[0].Waiting ||
-		!strings.Contains(vs[0].Message, "containerd 1.6.20") || !strings.Contains(vs[0].Message, "2 images") {
+		!strings.Contains(vs[0].Message, "containerd 1.6.20") || !strings.Contains(vs[0].Message, "1 images") || !strings.Contains(vs[0].Fix, "1.7.3") {
 		t.Fatalf("%+v", vs)
 	}
 	if vs := holdVerdicts("n1", "containerd 2.2.9", pinagent.Result{Total: 3, Held: 3, Pinned: 3}); len(vs) != 0 {

@@ -196,9 +196,21 @@ func (c *Client) openMirror(ctx context.Context, load []cri.Target, blobs cri.Bl
 		return err
 	}
 	if !c.until(ctx, func() bool { return c.asks(ctx, m) }) {
-		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime has not taken %s within %s: look for \"Unable to reload\" in its log, a mistake in another file of its configuration keeps it from reading any", c.places.Mirror(), c.take))
+		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime has not taken %s within %s: %s", c.places.Mirror(), c.take, c.deaf(ctx)))
 	}
 	return nil
+}
+
+// deaf says why a runtime may not have read its configuration, and what to do.
+func (c *Client) deaf(ctx context.Context) string {
+	if pid, err := c.process(); err == nil && pid == 0 {
+		name, version, err := c.Version(ctx)
+		if err != nil {
+			name = "a runtime that does not answer"
+		}
+		return strings.TrimSpace(name+" "+version) + " is not CRI-O and gets no signal, so it has to read /etc/containers/registries.conf.d anew by itself; bring the images in with its own tools, or use containerd or CRI-O"
+	}
+	return "look for \"Unable to reload\" in its log, a mistake in another file of its configuration keeps it from reading any"
 }
 
 // closeMirror takes the file away, and then the mirror, when the runtime does not ask
@@ -219,7 +231,7 @@ func (c *Client) closeMirror(ctx context.Context) error {
 		return err
 	}
 	if !c.until(ctx, func() bool { return !c.asks(ctx, m) }) {
-		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime still has a mirror that is gone: %s was removed and it has not read its configuration since; look for \"Unable to reload\" in its log", c.places.Mirror()))
+		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime still has a mirror that is gone: %s was removed and it has not read its configuration since: %s", c.places.Mirror(), c.deaf(ctx)))
 	}
 	return nil
 }

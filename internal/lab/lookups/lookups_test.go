@@ -1,4 +1,4 @@
-package scenario
+package lookups
 
 import (
 	"testing"
@@ -32,7 +32,7 @@ func TestLookUpsOfPulls(t *testing.T) {
 		"a node without CRI-O":      {"", mains.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 2}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := lookUps(c.of, readPulls(c.log)); got != c.want {
+			if got := Read(c.log).Of(c.of); got != c.want {
 				t.Fatalf("%d, want %d", got, c.want)
 			}
 		})
