@@ -31,14 +31,16 @@ type part struct {
 	left  int
 }
 
+// begin counts what is on disk, if that is not known. A complete blob is looked at
+// again every time: others may delete it, and it must be wanted then.
 func (p *part) begin() error {
-	if p.began {
+	if p.began && (!p.done || p.whole()) {
 		return nil
 	}
 	p.have = make([]bool, p.blob.Chunks())
 	p.left = len(p.have)
 	p.done = false
-	if st, err := os.Stat(p.final); err == nil && st.Size() == p.blob.Size {
+	if p.whole() {
 		p.markAll()
 		p.began = true
 		return nil
@@ -65,6 +67,12 @@ func (p *part) begin() error {
 	}
 	p.began = true
 	return nil
+}
+
+// whole: the complete blob has its name and length.
+func (p *part) whole() bool {
+	st, err := os.Stat(p.final)
+	return err == nil && st.Size() == p.blob.Size
 }
 
 // create makes the partial file.

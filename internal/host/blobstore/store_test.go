@@ -309,3 +309,44 @@ func TestTwoBundlesCutABlobDifferently(t *testing.T) {
 		})
 	}
 }
+
+// What somebody deletes or cuts short behind the store's back is wanted again at once,
+// not only after a restart: an image that is deleted with its blobs comes back.
+func TestACompleteBlobThatGoesIsWantedAgain(t *testing.T) {
+	data := bytes.Repeat([]byte("x"), 3*chunk)
+	b := blobOf(data)
+	for name, harm := range map[string]func(path string) error{
+		"deleted":                 os.Remove,
+		"cut short, as by a loss": func(path string) error { return os.Truncate(path, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			fill := func() {
+				t.Helper()
+				for n := range b.Chunks() {
+					if kept, err := s.Put(b, n, piece(data, n)); err != nil || !kept {
+						t.Fatalf("chunk %d: %v %v", n, kept, err)
+					}
+				}
+			}
+			fill()
+			path, err := s.Path(b.Digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := harm(path); err != nil {
+				t.Fatal(err)
+			}
+			if s.HasChunk(b, 0) {
+				t.Fatal("a chunk of it is called here")
+			}
+			if _, err := s.Get(b, 1, make([]byte, chunk)); !errors.Is(err, ErrAbsent) {
+				t.Fatalf("read: %v", err)
+			}
+			fill()
+			if !bytes.Equal(readAll(t, s, b.Digest), data) {
+				t.Fatal("it did not come back")
+			}
+		})
+	}
+}
