@@ -38,7 +38,7 @@ func removedByHand(t *testing.T, s *scenario.Scenario, node string, b scenario.B
 	eventually(t, time.Minute, "it is back on "+node+", pinned", func() (bool, string) {
 		for _, i := range images(t, s, node) {
 			if slices.Contains(i.Tags, image) {
-				return i.Pinned, fmt.Sprintf("%+v", i)
+				return i.Pinned && len(i.Digests) > 0, fmt.Sprintf("%+v", i)
 			}
 		}
 		return false, "it is not there"
