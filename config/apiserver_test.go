@@ -53,6 +53,7 @@ func TestAPIServer(t *testing.T) {
 	t.Run("a running update is not deleted by accident", func(t *testing.T) { testRunningStays(t, cfg, admin) })
 	t.Run("no node runs before the gate is open", func(t *testing.T) { testGateBeforeRun(t, cfg, admin) })
 	t.Run("a track permits static pods and nothing else", func(t *testing.T) { testTracksWriteStaticPods(t, cfg, admin) })
+	t.Run("new pods start from images that are there, if somebody wants it", func(t *testing.T) { testIfNotPresent(t, admin) })
 	t.Run("manifests apply", func(t *testing.T) { testManifests(t, admin) })
 }
 

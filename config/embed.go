@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins alerts
+//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins alerts offline
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -70,6 +70,17 @@ func Joins() ([]*unstructured.Unstructured, error) { return load("", "joins") }
 // BootImages returns the rights on machine managers and templates of Cluster API,
 // OpenShift and Karpenter. Manifests includes none of them.
 func BootImages() ([]*unstructured.Unstructured, error) { return load("", "boot-images") }
+
+// IfNotPresent returns the admission policy that has new pods start from images that are
+// on the node, in a version that the API server serves (v1, v1beta1). Manifests
+// does not include it.
+func IfNotPresent(version string) ([]*unstructured.Unstructured, error) {
+	objects, err := load("", "offline")
+	for _, o := range objects {
+		o.SetAPIVersion("admissionregistration.k8s.io/" + version)
+	}
+	return objects, err
+}
 
 // Alerts returns rules for the Prometheus operator. Manifests includes none of them.
 func Alerts() ([]*unstructured.Unstructured, error) { return load("", "alerts") }

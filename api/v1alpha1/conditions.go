@@ -62,6 +62,7 @@ const (
 	ReasonWebhookBlocks         = "WebhookBlocks"
 	ReasonImagePullAlways       = "ImagePullAlways"
 	ReasonMovingTag             = "MovingTag"
+	ReasonTagResolver           = "TagResolver"
 	ReasonCheckUnknown          = "CheckUnknown"
 	ReasonRiskExpired           = "RiskExpired"
 	ReasonRiskNotAcceptable     = "RiskNotAcceptable"

@@ -106,6 +106,13 @@ type NodeUpdateSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
+	// ProgressSeconds is how long the agent keeps mere progress back at least; 0 is
+	// 10. It grows with the cluster, so that a release that spreads over many nodes
+	// is some fifty writes in a second. What changes a state is written at once.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600
+	ProgressSeconds int32 `json:"progressSeconds,omitempty"`
 	// Run permits the node to run its steps; the node is drained by then.
 	// +optional
 	// +structType=atomic

@@ -99,10 +99,10 @@ func TestASentenceIsNotAState(t *testing.T) {
 		return a.status(time.Now())
 	}
 	a.state.sent = say("Updating", "pulling images")
-	if u := a.urgency(say("Updating", "writing manifests"), 0, report.At(0)); u == 0 {
+	if u := a.urgency(say("Updating", "writing manifests"), 0, report.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
 		t.Error("every line that kubeadm prints is written at once")
 	}
-	if u := a.urgency(say("Settling", "pulling images"), 0, report.At(0)); u != 0 {
+	if u := a.urgency(say("Settling", "pulling images"), 0, report.At(v1alpha1.NodeUpdateSpec{})); u != 0 {
 		t.Error("another reason waits")
 	}
 	full := func(free int) *v1alpha1.NodeUpdateStatus {
@@ -112,7 +112,7 @@ func TestASentenceIsNotAState(t *testing.T) {
 		return a.status(time.Now())
 	}
 	a.state.sent = full(1000)
-	if u := a.urgency(full(1001), 0, report.At(0)); u == 0 {
+	if u := a.urgency(full(1001), 0, report.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
 		t.Error("every byte that is free or not is written at once")
 	}
 }

@@ -63,11 +63,10 @@ func (a *Agent) publishLoop(ctx context.Context) {
 func (a *Agent) pace() report.Pace {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	seconds := int32(0)
+	p := report.At(v1alpha1.NodeUpdateSpec{})
 	if a.want != nil {
-		seconds = a.want.Spec.HeartbeatSeconds
+		p = report.At(a.want.Spec)
 	}
-	p := report.At(seconds)
 	p.Beat -= p.Beat/12 + rand.N(p.Beat/6)
 	return p
 }

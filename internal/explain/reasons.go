@@ -137,6 +137,7 @@ var Reasons = []Reason{
 	{"TagIllegal", "A tag breaks the rules of registries or of the repository's scheme: 1 to 128 letters, digits, _ . and -, numbers without leading zeros, no + ~ or :.", "Change the version or the build number, or set a mapping such as --map +=_."},
 	{"TagLies", "A tag says another version of the application than the one inside the image.", "Publish it as the version that is inside; refit tags plan shows that plan. A rebuild that changed the version by itself is a new version, with its manifests and tests."},
 	{"TagNotPlanned", "A tag is to be pushed that does not follow from this image.", "Leave it out, or name a floating tag with --floating."},
+	{"TagResolver", "An admission webhook or a controller asks a registry what images are: without one, new pods may be refused, or named other images than the bundle brings.", "Do what the message says for that product, or be sure that its registry is there. refit tags lint --cluster --offline lists all of them with their owners."},
 	{"TagTaken", "A long tag names another digest already. What names one build is never moved.", "Build again under a new number, or --build next."},
 	{"TrackInvalid", "The track cannot be read: its scheme, its range of versions or its pull secret.", "Correct what the message names."},
 	{"TrackLooking", "The track was not looked at yet.", "Wait."},

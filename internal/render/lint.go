@@ -17,14 +17,7 @@ func Lint(w io.Writer, format string, r lint.Report) error {
 	fmt.Fprintln(w, r.Headline)
 	fixes := map[string]bool{}
 	for _, f := range r.Findings {
-		about := f.Container
-		if f.Image != "" {
-			about = f.Image
-		}
-		if about != "" {
-			about = " (" + about + ")"
-		}
-		fmt.Fprintf(w, "%s: %s %s: %s%s\n", f.Place(), f.Severity, f.Rule, f.Message, about)
+		fmt.Fprintf(w, "%s: %s %s: %s%s\n", f.Place(), f.Severity, f.Rule, f.Message, about(f))
 		fixes[f.Rule+": "+f.Fix] = f.Fix != ""
 	}
 	if len(fixes) > 0 {
@@ -42,6 +35,21 @@ func Lint(w io.Writer, format string, r lint.Report) error {
 		}
 	}
 	return nil
+}
+
+// about is which image a finding is about, and who writes it.
+func about(f lint.Finding) string {
+	out := f.Container
+	if f.Image != "" {
+		out = f.Image
+	}
+	if out != "" {
+		out = " (" + out + ")"
+	}
+	if f.Owner != "" {
+		out += " [change it in " + f.Owner + "]"
+	}
+	return out
 }
 
 // Rules writes the list of rules.

@@ -34,13 +34,16 @@ type Pace struct {
 	Large bool
 }
 
-// At is the pace that spec.heartbeatSeconds asks for; 0 is a small cluster.
-func At(heartbeatSeconds int32) Pace {
-	if heartbeatSeconds <= 0 {
-		return Pace{Beat: heartbeatEvery, Progress: progressEvery}
+// At is the pace that a NodeUpdate asks for; without a word it is that of a small
+// cluster.
+func At(spec v1alpha1.NodeUpdateSpec) Pace {
+	p := Pace{Beat: heartbeatEvery, Progress: max(progressEvery, time.Duration(spec.ProgressSeconds)*time.Second)}
+	if spec.HeartbeatSeconds <= 0 {
+		return p
 	}
-	beat := time.Duration(heartbeatSeconds) * time.Second
-	return Pace{Beat: beat, Progress: max(progressEvery, beat/2), Large: true}
+	p.Beat, p.Large = time.Duration(spec.HeartbeatSeconds)*time.Second, true
+	p.Progress = max(p.Progress, p.Beat/2)
+	return p
 }
 
 // Wait is how long a status may still wait, since the last write; 0 means it is

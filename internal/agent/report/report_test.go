@@ -9,6 +9,11 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
+var (
+	small = At(v1alpha1.NodeUpdateSpec{})
+	large = At(v1alpha1.NodeUpdateSpec{HeartbeatSeconds: 960, ProgressSeconds: 640})
+)
+
 // A database that grows and a clock that drifts are no reason to write; a
 // member that is not healthy any more is.
 func TestHealthIsQuietUntilItMatters(t *testing.T) {
@@ -16,7 +21,7 @@ func TestHealthIsQuietUntilItMatters(t *testing.T) {
 	say := func(skew int32, size int64, healthy bool) *v1alpha1.NodeUpdateStatus {
 		return &v1alpha1.NodeUpdateStatus{Health: &v1alpha1.NodeHealth{ClockSkewSeconds: &skew, Etcd: &v1alpha1.EtcdHealth{Healthy: healthy, SizeBytes: size, InUseBytes: size / 2}}}
 	}
-	a, p := say(0, 10, true), At(0)
+	a, p := say(0, 10, true), small
 	if w := p.Wait(say(1, 20, true), a, 0); w != p.Beat {
 		t.Errorf("numbers that change at every look are written after %s, not with the heartbeat", w)
 	}
@@ -52,21 +57,21 @@ func TestWait(t *testing.T) {
 		small, large time.Duration
 	}{
 		"nothing new":                          {at(nil), time.Minute, 960 * time.Second},
-		"another line of a program":            {at(func(s *v1alpha1.NodeUpdateStatus) { s.Message = "pulling" }), 10 * time.Second, 480 * time.Second},
-		"the next step, and what it has moved": {at(settling), 0, 480 * time.Second},
+		"another line of a program":            {at(func(s *v1alpha1.NodeUpdateStatus) { s.Message = "pulling" }), 10 * time.Second, 640 * time.Second},
+		"the next step, and what it has moved": {at(settling), 0, 640 * time.Second},
 		"a step that waits for something":      {at(func(s *v1alpha1.NodeUpdateStatus) { s.Run.Reason = v1alpha1.ReasonInsufficientSpace }), 0, 0},
 		"a node that is stopped":               {at(func(s *v1alpha1.NodeUpdateStatus) { s.Conditions[0].Status = metav1.ConditionFalse }), 0, 0},
 		"the end":                              {at(func(s *v1alpha1.NodeUpdateStatus) { settling(s); s.Run.State = v1alpha1.RunSucceeded }), 0, 0},
 		"another attempt":                      {at(func(s *v1alpha1.NodeUpdateStatus) { settling(s); s.Run.Attempt = 2 }), 0, 0},
 	} {
-		if w := At(0).Wait(c.now, at(nil), 0); w != c.small {
+		if w := small.Wait(c.now, at(nil), 0); w != c.small {
 			t.Errorf("%s: waits %s in a small cluster, want %s", name, w, c.small)
 		}
-		if w := At(960).Wait(c.now, at(nil), 0); w != c.large {
+		if w := large.Wait(c.now, at(nil), 0); w != c.large {
 			t.Errorf("%s: waits %s in a large cluster, want %s", name, w, c.large)
 		}
 	}
-	if w := At(960).Wait(at(nil), nil, 0); w != 0 {
+	if w := large.Wait(at(nil), nil, 0); w != 0 {
 		t.Errorf("the first status waits %s", w)
 	}
 }

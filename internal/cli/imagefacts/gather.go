@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -97,6 +98,14 @@ func live(ctx context.Context, a *cluster.Access, c client.Client) (read.Objects
 		},
 		func() (string, error) {
 			return "poddisruptionbudgets", pages(ctx, c, &policyv1.PodDisruptionBudgetList{}, func(l *policyv1.PodDisruptionBudgetList) { o.Budgets = append(o.Budgets, l.Items...) })
+		},
+		func() (string, error) {
+			return "mutatingwebhookconfigurations", pages(ctx, c, &admissionv1.MutatingWebhookConfigurationList{}, func(l *admissionv1.MutatingWebhookConfigurationList) { o.Mutating = append(o.Mutating, l.Items...) })
+		},
+		func() (string, error) {
+			return "validatingwebhookconfigurations", pages(ctx, c, &admissionv1.ValidatingWebhookConfigurationList{}, func(l *admissionv1.ValidatingWebhookConfigurationList) {
+				o.Validating = append(o.Validating, l.Items...)
+			})
 		},
 	}
 	for i, list := range lists {

@@ -26,6 +26,8 @@ type installFlags struct {
 	timeout time.Duration
 	// daemonSet installs the agents from pods, where the image can be pulled.
 	daemonSet bool
+	// ifNotPresent is nil if nobody says anything about it.
+	ifNotPresent *bool
 }
 
 // New is the command `refit install`.
@@ -44,9 +46,16 @@ has the stick, and refit-agent install on the others.
 
 It ends by naming the nodes that still lack the agent.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return installer{a}.install(cmd.Context(), f) },
+	}
+	local := false
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("if-not-present") {
+			f.ifNotPresent = &local
+		}
+		return installer{a}.install(cmd.Context(), f)
 	}
 	fl := c.Flags()
+	fl.BoolVar(&local, "if-not-present", false, "have new pods that name images by digest start from what is on the node, whatever their pull policy (an admission policy of the API server; =false takes it away)")
 	fl.StringVar(&f.from, "from", "", "bundle file or device that carries refit's image and agent")
 	fl.StringSliceVar(&f.ssh, "ssh", nil, "hosts to install the agent on, each HOST or HOST:DEVICE if it has the stick")
 	fl.StringVar(&f.rsh, "rsh", "ssh", "remote shell program with ssh's calling convention: PROGRAM HOST COMMAND")
@@ -82,7 +91,14 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 			return err
 		}
 	}
-	return o.installCluster(ctx, image.Name, hosts, f.daemonSet)
+	if err := o.installCluster(ctx, image.Name, hosts, f.daemonSet); err != nil || f.ifNotPresent == nil {
+		return err
+	}
+	c, err := o.Client()
+	if err != nil {
+		return err
+	}
+	return setIfNotPresent(ctx, c, *f.ifNotPresent)
 }
 
 // selfImageOf finds refit's own image in a bundle.

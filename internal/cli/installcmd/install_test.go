@@ -1,9 +1,12 @@
 package installcmd
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/exit"
@@ -57,6 +60,19 @@ func TestUninstallTakesWhatWasAddedToo(t *testing.T) {
 		if at[name] == 0 || at[name] > at["CustomResourceDefinition/clusterupdates.refit.dev"] {
 			t.Errorf("%s goes as number %d", name, at[name])
 		}
+	}
+}
+
+// Where the API server has no such policy, that is said to who wants it, and nothing
+// to who does not.
+func TestNoMutationIsSaid(t *testing.T) {
+	t.Parallel()
+	c := fake.NewClientBuilder().WithRESTMapper(meta.NewDefaultRESTMapper(nil)).Build()
+	if err := setIfNotPresent(t.Context(), c, true); exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "1.36") {
+		t.Errorf("%v", err)
+	}
+	if err := setIfNotPresent(t.Context(), c, false); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -29,7 +29,7 @@ func newLint(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "lint PATH...", Short: "Check image references and pull policies in manifests",
 		Long: `Check the image references and pull policies of manifests (YAML or JSON files,
-folders with them, or - for standard input) against fourteen rules, T01 to T14.
+folders with them, or - for standard input) against sixteen rules, T01 to T16.
 Charts are rendered first: helm template . | refit tags lint -
 
 With --cluster, or --dump FILE, the objects of a cluster are checked, and its facts

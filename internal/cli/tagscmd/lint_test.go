@@ -93,7 +93,7 @@ func TestLintUsage(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q", sentence, r.code, r.err)
 		}
 	}
-	if r := refit(t, "", "tags", "lint", "--rules"); r.code != 0 || strings.Count(r.out, "\nT") != 14 {
+	if r := refit(t, "", "tags", "lint", "--rules"); r.code != 0 || strings.Count(r.out, "\nT") != 16 {
 		t.Errorf("--rules: exit code %d\n%s", r.code, r.out)
 	}
 }

@@ -40,7 +40,7 @@ type wanted struct {
 // of makes the spec of the i-th node's NodeUpdate, but for what others write.
 func (want *wanted) of(i int) v1alpha1.NodeUpdateSpec {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes))}
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes))}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
@@ -86,6 +86,19 @@ func heartbeat(nodes int) int32 {
 	return every
 }
 
+// progressSeconds is how long an agent keeps mere progress back, in seconds, 0 for ten: at
+// least a fiftieth of a second for every node. It doubles as well.
+func progressSeconds(nodes int) int32 {
+	every := 10
+	for every*50 < nodes && every < 3600 {
+		every *= 2
+	}
+	if every == 10 {
+		return 0
+	}
+	return int32(min(every, 3600))
+}
+
 // knows reports whether a node has a bundle, sees it on a medium, or was told of it.
 func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
 	return nu != nil && (slices.Contains(nu.Status.Bundles, digest) ||
@@ -97,7 +110,8 @@ func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
 // themselves and their neighbours: while it is the same, a node that did not change needs no look.
 func (want *wanted) stamp() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %v %d", want.trust, want.peers.controller.PublicKey, len(want.w.nodes) > large, heartbeat(len(want.w.nodes)))
+	n := len(want.w.nodes)
+	fmt.Fprintf(&b, "%s %s %v %d %d", want.trust, want.peers.controller.PublicKey, n > large, heartbeat(n), progressSeconds(n))
 	for _, d := range want.order {
 		_, err := want.w.header(d)
 		fmt.Fprintf(&b, "|%s %s %v", d, want.names[d], err == nil)
@@ -191,7 +205,7 @@ func sameSpec(have, want *v1alpha1.NodeUpdateSpec) bool {
 // sameButPeers is written out because it is asked of thirty thousand at once; a
 // test sees that no field is left out.
 func sameButPeers(have, want *v1alpha1.NodeUpdateSpec) bool {
-	return have.Trust == want.Trust && have.Hold == want.Hold && have.HeartbeatSeconds == want.HeartbeatSeconds && slices.Equal(have.Bundles, want.Bundles)
+	return have.Trust == want.Trust && have.Hold == want.Hold && have.HeartbeatSeconds == want.HeartbeatSeconds && have.ProgressSeconds == want.ProgressSeconds && slices.Equal(have.Bundles, want.Bundles)
 }
 
 // writeSpecs writes what differs, after the Contents that it names.

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -64,6 +65,18 @@ func TestHeartbeatsFillNoAPIServer(t *testing.T) {
 	for nodes, want := range map[int]int32{3: 0, 3000: 0, 3001: 120, 6000: 120, 30000: 960, 1000000: 1920} {
 		if got := heartbeat(nodes); got != want {
 			t.Errorf("%d nodes: every %d s, want %d", nodes, got, want)
+		}
+	}
+}
+
+// Mere progress of agents waits at least max(10 s, nodes/50 s), and at most twice that.
+func TestProgressFillsNoAPIServer(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []int{1, 3, 500, 501, 1000, 1001, 3000, 3001, 6000, 10000, 30000, 32001, 100000} {
+		got := time.Duration(max(10, progressSeconds(nodes))) * time.Second
+		least := progressEvery(nodes)
+		if got < least || got > 2*least {
+			t.Errorf("%d nodes: progress waits %s, want %s to %s", nodes, got, least, 2*least)
 		}
 	}
 }

@@ -119,6 +119,7 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 		return look.Webhooks(ctx, g.Live)
 	})
 	missing(in, err, "webhooks")
+	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
 	in.BootImages, err = bootImages(ctx, g.Live, in.TargetKubernetes, w.lowest())
 	missing(in, err, "boot-images")
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {

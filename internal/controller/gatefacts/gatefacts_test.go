@@ -114,7 +114,7 @@ func TestFactsOfACluster(t *testing.T) {
 	for _, want := range []string{
 		"PodDisruptionBudget default/web allows no eviction, ever: minAvailable 3 wants 3 of 3 pods; the drain would wait for node n2: default/web-1",
 		"node n2: pod default/tool has no owner",
-		"1 pods have imagePullPolicy Always and do not start again without a registry: default/puller",
+		"1 pods have imagePullPolicy Always and do not start again without a registry: ReplicaSet default/app (1)",
 		"API server kube-apiserver-n1 has the admission plugin AlwaysPullImages",
 		"webhook pods.policy.test of ValidatingWebhookConfiguration/policy fails closed, and all its backends (policy/hook) are on node n2, which is drained; it is asked about their own pods too",
 	} {

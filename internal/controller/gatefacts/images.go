@@ -2,16 +2,20 @@ package gatefacts
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/source/imagereport/read"
 	"github.com/refit-dev/refit/internal/source/lint"
+	"github.com/refit-dev/refit/internal/tag"
 )
 
 // survey is what one walk over all pods found, and what the lint says of those
@@ -23,8 +27,71 @@ type survey struct {
 
 func surveyOf(ctx context.Context, c client.Reader, drained map[string]bool, rules look.Rules) (survey, error) {
 	needed := map[string]lint.Object{}
-	s, err := look.Pods(ctx, c, drained, rules, func(p *corev1.Pod) { note(needed, p) })
+	asking := pulls{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
+	s, err := look.Pods(ctx, c, drained, rules, func(p *corev1.Pod) {
+		note(needed, p)
+		asking.see(p)
+	})
+	asking.into(&s.Pulls)
 	return survey{s, risks(needed)}, err
+}
+
+// pulls is who asks registries: pods with policy Always by who makes them, and known
+// products that resolve tags.
+type pulls struct {
+	always    map[string]int
+	resolvers map[string]gate.Resolver
+}
+
+func (x *pulls) see(p *corev1.Pod) {
+	pod, ok := read.Pod(p)
+	if !ok {
+		return
+	}
+	owner, always := pod.Owner(), false
+	for _, u := range pod.Uses {
+		always = always || u.Policy == model.PullAlways
+		ref, err := tag.ParseRef(u.Image)
+		if err != nil {
+			continue
+		}
+		if r := lint.ResolverOfImage(ref.Repository); r != nil {
+			x.resolvers[owner] = gate.Resolver{Object: strings.Replace(owner, " ", "/", 1), Message: owner + " is of " + r.Product + ": " + r.Does, Fix: r.Fix}
+		}
+	}
+	if always {
+		x.always[owner]++
+	}
+}
+
+// maxOwners with policy Always are named.
+const maxOwners = 5
+
+func (x *pulls) into(p *gate.Pulls) {
+	p.Always = nil
+	for _, owner := range slices.Sorted(maps.Keys(x.always)) {
+		if len(p.Always) == maxOwners {
+			p.Always = append(p.Always, fmt.Sprintf("and of %d more", len(x.always)-maxOwners))
+			break
+		}
+		p.Always = append(p.Always, fmt.Sprintf("%s (%d)", owner, x.always[owner]))
+	}
+	for _, owner := range slices.Sorted(maps.Keys(x.resolvers)) {
+		p.Resolvers = append(p.Resolvers, x.resolvers[owner])
+	}
+}
+
+// resolvingHooks are the webhooks of known products that resolve tags and fail closed:
+// they refuse new pods when no registry answers them.
+func resolvingHooks(hooks []gate.Webhook) []gate.Resolver {
+	var out []gate.Resolver
+	for _, w := range hooks {
+		if r := lint.ResolverOfHook(w.Name, w.Configuration, w.Service); r != nil && w.Pods {
+			out = append(out, gate.Resolver{Object: w.Configuration, Message: fmt.Sprintf("webhook %s of %s is of %s and fails closed: %s", w.Name, w.Configuration, r.Product, r.Does), Fix: r.Fix})
+		}
+	}
+	slices.SortFunc(out, func(a, b gate.Resolver) int { return strings.Compare(a.Message, b.Message) })
+	return out
 }
 
 // note remembers a pod that a node needs; those of one owner are alike.

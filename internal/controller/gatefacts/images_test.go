@@ -1,12 +1,15 @@
 package gatefacts
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/source/lint"
 )
 
@@ -45,5 +48,42 @@ func TestRisksOfWhatANodeNeeds(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"T02 DaemonSet/kube-system/cni reg.example/cni:1.2.3", "T01 DaemonSet/kube-system/dns reg.example/dns:stable"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// R0.162, R0.164: pods that ask a registry are named by who makes them, and so are
+// products that resolve tags.
+func TestWhoAsksRegistries(t *testing.T) {
+	t.Parallel()
+	x := pulls{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
+	for _, p := range []*corev1.Pod{
+		needed("shop", "web", "reg.example/web:1", corev1.PullAlways), needed("shop", "web", "reg.example/web:1", corev1.PullAlways),
+		needed("shop", "db", "reg.example/db:1", corev1.PullIfNotPresent), needed("keel", "keel", "ghcr.io/keel-hq/keel:1", corev1.PullIfNotPresent),
+		needed("shop", "done", "reg.example/x:1", corev1.PullAlways, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+	} {
+		x.see(p)
+	}
+	var got gate.Pulls
+	x.into(&got)
+	if diff := cmp.Diff([]string{"DaemonSet shop/web (2)"}, got.Always); diff != "" {
+		t.Error(diff)
+	}
+	if len(got.Resolvers) != 1 || got.Resolvers[0].Object != "DaemonSet/keel/keel" || !strings.Contains(got.Resolvers[0].Message, "Keel: it asks registries") || got.Resolvers[0].Fix == "" {
+		t.Errorf("%+v", got.Resolvers)
+	}
+	hooks := resolvingHooks([]gate.Webhook{{Configuration: "MutatingWebhookConfiguration/kyverno-x", Name: "m", Pods: true}, {Configuration: "ValidatingWebhookConfiguration/other", Name: "v", Pods: true},
+		{Configuration: "MutatingWebhookConfiguration/kyverno-y", Name: "services"}})
+	if len(hooks) != 1 || !strings.Contains(hooks[0].Message, "Kyverno and fails closed") {
+		t.Errorf("%+v", hooks)
+	}
+	res := gate.Decide(gate.Input{Pulls: gate.Pulls{Resolvers: append(got.Resolvers, hooks...)}})
+	said := 0
+	for _, w := range res.Warnings {
+		if w.Reason == v1alpha1.ReasonTagResolver {
+			said++
+		}
+	}
+	if said != 2 {
+		t.Errorf("the gate warns of %d: %+v", said, res.Warnings)
 	}
 }

@@ -192,7 +192,7 @@ func (f *fleet) writeStatus(ctx context.Context, n *node, now time.Time) (wait t
 	if reflect.DeepEqual(st, n.sent) {
 		return 0, nil
 	}
-	if wait := report.At(n.want.Spec.HeartbeatSeconds).Wait(st, n.sent, now.Sub(n.sentAt)); wait > 0 {
+	if wait := report.At(n.want.Spec).Wait(st, n.sent, now.Sub(n.sentAt)); wait > 0 {
 		return wait, nil
 	}
 	body := *st

@@ -22,6 +22,7 @@ const (
 	reasonAPIRemoved         = "APIRemoved"
 	reasonWebhookBlocks      = "WebhookBlocks"
 	reasonImagePullAlways    = "ImagePullAlways"
+	reasonTagResolver        = "TagResolver"
 	reasonCheckUnknown       = "CheckUnknown"
 	reasonRiskExpired        = "RiskExpired"
 	reasonRiskNotAcceptable  = "RiskNotAcceptable"
@@ -245,6 +246,9 @@ func imagePulls(in *Input) (verdicts, verdicts) {
 		warn = append(warn, model.Verdict{Reason: reasonImagePullAlways,
 			Message: fmt.Sprintf("%d pods have imagePullPolicy Always and do not start again without a registry: %s", n, strings.Join(in.Pulls.Always, ", ")),
 			Fix:     "set imagePullPolicy IfNotPresent and name images by digest, or be sure that their registry is there"})
+	}
+	for _, r := range in.Pulls.Resolvers {
+		warn = append(warn, model.Verdict{Reason: reasonTagResolver, Object: r.Object, Message: r.Message, Fix: r.Fix})
 	}
 	return no, warn
 }

@@ -106,6 +106,8 @@ type Webhook struct {
 	// OwnPods is true if it is asked also about the pods of its own backend, so
 	// that these cannot come back once they are gone.
 	OwnPods bool
+	// Pods is true if it is asked about pods that are made.
+	Pods bool
 	// Vital is true if it is asked about what an update must write: nodes,
 	// evictions, leases, refit's own objects.
 	Vital bool
@@ -116,10 +118,19 @@ type Pulls struct {
 	// AlwaysAdmission names the API servers with the admission plugin
 	// AlwaysPullImages.
 	AlwaysAdmission []string
-	// AlwaysPods counts the pods with imagePullPolicy Always; Always are the
-	// first of them as namespace/name.
+	// AlwaysPods counts the pods with imagePullPolicy Always; Always are the first of
+	// them as namespace/name, or who makes them.
 	AlwaysPods int
 	Always     []string
+	// Resolvers ask a registry what an image is.
+	Resolvers []Resolver
+}
+
+// Resolver is an admission webhook or a controller that asks a registry about images.
+type Resolver struct {
+	// Object as kind/namespace/name.
+	Object       string
+	Message, Fix string
 }
 
 // ImageRisk is a reference or pull policy of something that a node needs, which

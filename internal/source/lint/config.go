@@ -71,7 +71,7 @@ func ReadConfig(data []byte) (Config, error) {
 func (o Off) check() error {
 	switch {
 	case !known(o.Rule):
-		return fmt.Errorf("there is no rule %q: T01 to T14", o.Rule)
+		return fmt.Errorf("there is no rule %q: T01 to T16", o.Rule)
 	case strings.TrimSpace(o.Reason) == "":
 		return fmt.Errorf("rule %s is switched off without a reason: say why, the next reader wants to know", o.Rule)
 	}

@@ -1,5 +1,5 @@
-// Package lint judges image references and pull policies: fourteen rules, T01 to
-// T14, about tags that move under what a node needs, policies that ask a
+// Package lint judges image references and pull policies: sixteen rules, T01 to
+// T16, about tags that move under what a node needs, policies that ask a
 // registry which is not there, digests that nobody keeps.
 //
 // Promise: pure. Every finding has a rule, a severity (error, warning, info), a
@@ -13,6 +13,7 @@
 // Outputs: Report. Callers: `refit tags lint`, `refit bundle create`, the gate
 // (internal/controller/gatefacts).
 //
-// Files: rules.go the list, rules_*.go the questions, parse.go and yaml.go
+// Files: rules.go the list, rules_*.go the questions (rules_resolve.go has the known
+// products that resolve tags), parse.go and yaml.go
 // manifests with their lines, config.go what is switched off, place.go where.
 package lint

@@ -53,9 +53,13 @@ type Object struct {
 	Args []string
 	// Off are rules that an annotation switches off, with the reason.
 	Off map[string]string
-	// Budget, Kubelet: other kinds that a rule looks at.
+	// Owner writes the object, as far as it says so: what is changed elsewhere is
+	// written back.
+	Owner string
+	// Budget, Kubelet, Hooks: other kinds that a rule looks at.
 	Budget  *Budget
 	Kubelet *Kubelet
+	Hooks   []Hook
 }
 
 // Budget is a PodDisruptionBudget.
@@ -114,8 +118,10 @@ type Finding struct {
 	Object    string `json:"object,omitempty"`
 	Container string `json:"container,omitempty"`
 	Image     string `json:"image,omitempty"`
-	Message   string `json:"message"`
-	Fix       string `json:"fix,omitempty"`
+	// Owner writes the object: the fix belongs there.
+	Owner   string `json:"owner,omitempty"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
 	// Off is why a person switched the rule off for this; empty if nobody did.
 	Off string `json:"off,omitempty"`
 }
@@ -168,7 +174,7 @@ type check struct {
 
 // found notes a finding about a use of an image, or about the object if u is nil.
 func (x *check) found(o *Object, u *Use, sev Severity, message, fix string) {
-	f := Finding{Rule: x.rule, Severity: sev, File: o.File, Line: o.Line, Object: o.id(), Message: message, Fix: fix}
+	f := Finding{Rule: x.rule, Severity: sev, File: o.File, Line: o.Line, Object: o.id(), Owner: o.Owner, Message: message, Fix: fix}
 	if u != nil {
 		f.Container, f.Image = u.Container, u.Image
 		if u.Line > 0 {

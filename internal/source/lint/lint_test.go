@@ -25,6 +25,8 @@ var sites = map[string]Site{
 	"T06": {Offline: true, Bundle: map[string]string{"reg.example/web:1.0": d("b")}},
 	"T10": {Offline: true},
 	"T13": {Offline: true},
+	"T15": {Offline: true},
+	"T16": {Offline: true},
 	"T14": {Nodes: []model.ImageNode{
 		{Name: "n1", Complete: true, Labels: map[string]string{"kubernetes.io/hostname": "n1"}, Images: []model.CachedImage{{Names: []string{"reg.example/web:1.0"}}}},
 		{Name: "n2", Complete: true, Labels: map[string]string{"kubernetes.io/hostname": "n2"}},
@@ -106,6 +108,9 @@ func TestSiteFacts(t *testing.T) {
 			{Name: "n3", Images: []model.CachedImage{{Names: []string{"reg.example/web:1"}}}}}}, []string{"T11 warning"}},
 		"one image under two repositories of a bundle":                        {nil, Site{Bundle: map[string]string{"a.example/web:1": d("a"), "b.example/web:1": d("a"), "a.example/web:2": d("a")}}, []string{"T10 warning"}},
 		"AlwaysPullImages of a cluster whose API server has no manifest here": {nil, Site{Offline: true, AlwaysPull: true}, []string{"T13 error"}},
+		"a webhook that resolves tags is worth knowing where registries are":  {[]Object{{Kind: "MutatingWebhookConfiguration", Name: "kyverno-x", Hooks: []Hook{{Name: "m", AsksPods: true, FailsClosed: true}}}}, Site{}, []string{"T15 info"}},
+		"a webhook that nobody knows is not, there":                           {[]Object{{Kind: "MutatingWebhookConfiguration", Name: "x", Hooks: []Hook{{Name: "m", AsksPods: true, Mutating: true}}}}, Site{}, nil},
+		"a controller that follows tags is worth knowing there":               {[]Object{pod("ghcr.io/keel-hq/keel@" + d("a"))}, Site{}, []string{"T16 info"}},
 		"AlwaysPullImages where registries are is no finding":                 {nil, Site{AlwaysPull: true}, nil},
 		"a kubelet of 1.34 compares no credentials":                           {[]Object{{Kind: "Node", Name: "n1", Kubelet: &Kubelet{Version: "v1.34.2", Verification: "AlwaysVerify"}}}, Site{Offline: true}, nil},
 		"a kubelet of 1.35 does":                                              {[]Object{{Kind: "Node", Name: "n1", Kubelet: &Kubelet{Version: "v1.35.0", Verification: "AlwaysVerify"}}}, Site{Offline: true}, []string{"T10 warning"}},
@@ -131,7 +136,7 @@ func TestConfig(t *testing.T) {
 		"an empty file is a configuration":         {"", ""},
 		"a rule is switched off with a reason":     {"off: [{rule: T04, reason: by digest from CI, objects: [Deployment/shop/*]}]", ""},
 		"a rule without a reason is refused":       {"off: [{rule: T04}]", "without a reason"},
-		"a rule that does not exist is refused":    {"off: [{rule: T15, reason: x}]", "no rule"},
+		"a rule that does not exist is refused":    {"off: [{rule: T99, reason: x}]", "no rule"},
 		"a word that is not known is refused":      {"offf: []", "not found"},
 		"a scheme that does not exist is refused":  {"schemes: [{repository: a, scheme: x}]", "not known"},
 		"a scheme for no repository is refused":    {"schemes: [{scheme: rev}]", "no repository"},
@@ -218,4 +223,29 @@ func FuzzParse(f *testing.F) {
 		objects, _ := Parse("f.yaml", []byte(text))
 		Check(objects, Site{Offline: true, Bundle: map[string]string{}}, Config{})
 	})
+}
+
+// The fix is said to belong where the object is written, the outermost writer first.
+func TestOwnerOf(t *testing.T) {
+	t.Parallel()
+	helm := map[string]string{"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}
+	for want, c := range map[string]struct{ labels, annotations map[string]string }{
+		"":                            {nil, nil},
+		"Helm release shop/web":       {map[string]string{"app.kubernetes.io/managed-by": "Helm"}, helm},
+		"Flux HelmRelease apps/web":   {map[string]string{"helm.toolkit.fluxcd.io/name": "web", "helm.toolkit.fluxcd.io/namespace": "apps"}, helm},
+		"Flux Kustomization ns/infra": {map[string]string{"kustomize.toolkit.fluxcd.io/name": "infra"}, nil},
+		"Argo CD application web":     {nil, map[string]string{"argocd.argoproj.io/tracking-id": "web:apps/Deployment:ns/web"}},
+		"OLM ClusterServiceVersion operators/x.v1": {map[string]string{"olm.owner": "x.v1", "olm.owner.kind": "ClusterServiceVersion", "olm.owner.namespace": "operators"}, nil},
+		"my-operator": {map[string]string{"app.kubernetes.io/managed-by": "my-operator"}, nil},
+	} {
+		if got := OwnerOf("ns", c.labels, c.annotations); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	o := Object{Kind: "Deployment", Namespace: "shop", Name: "web", Owner: "Helm release shop/web", Uses: []Use{{ImageUse: model.ImageUse{Image: "reg.example/web:1.0", Policy: model.PullAlways}}}}
+	for _, f := range Check([]Object{o}, Site{Offline: true}, Config{}).Findings {
+		if f.Owner != o.Owner {
+			t.Errorf("a finding does not say who writes the object: %+v", f)
+		}
+	}
 }

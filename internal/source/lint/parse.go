@@ -52,6 +52,8 @@ func parseAny(file string, n *yaml.Node) []Object {
 	case "KubeletConfiguration":
 		o.Name = "kubelet"
 		o.Kubelet = kubeletOf(n)
+	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+		o.Hooks = hooksOf(n, o.Kind == "MutatingWebhookConfiguration")
 	default:
 		if !workload(&o, n) {
 			return nil
@@ -136,6 +138,21 @@ func rollout(o *Object, n *yaml.Node) {
 		surge := text(n, "spec", "updateStrategy", "rollingUpdate", "maxSurge")
 		o.AfterKill = text(n, "spec", "updateStrategy", "type") != "OnDelete" && (surge == "" || surge == "0" || surge == "0%")
 	}
+}
+
+func hooksOf(n *yaml.Node, mutating bool) []Hook {
+	var out []Hook
+	for _, w := range items(n, "webhooks") {
+		h := Hook{Name: text(w, "name"), Mutating: mutating, FailsClosed: text(w, "failurePolicy") != "Ignore", Line: lineOf(w, "name")}
+		if s := at(w, "clientConfig", "service"); s != nil {
+			h.Service = text(s, "namespace") + "/" + text(s, "name")
+		}
+		for _, r := range items(w, "rules") {
+			h.AsksPods = h.AsksPods || AsksPods(texts(r, "operations"), texts(r, "apiGroups"), texts(r, "resources"))
+		}
+		out = append(out, h)
+	}
+	return out
 }
 
 func budgetOf(n *yaml.Node) *Budget {

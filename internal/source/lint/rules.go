@@ -27,6 +27,8 @@ func Rules() []Rule {
 		{"T12", Warning, "one repository by two pointers", twoPointers},
 		{"T13", Error, "AlwaysPullImages where no registry is", alwaysAdmission},
 		{"T14", Warning, "a rollout that pulls only after it has ended the old pod", pullAfterKill},
+		{"T15", Error, "an admission webhook that asks a registry about new pods, or writes their images", hooks},
+		{"T16", Warning, "a controller that asks registries what tags mean", followers},
 	}
 }
 

@@ -179,9 +179,12 @@ func alwaysAdmission(x *check) {
 	}
 }
 
-func forcesPull(arg string) bool {
+func forcesPull(arg string) bool { return enables(arg, "AlwaysPullImages") }
+
+// enables reports whether an argument of an API server enables an admission plugin.
+func enables(arg, plugin string) bool {
 	list, ok := strings.CutPrefix(arg, "--enable-admission-plugins=")
-	return ok && slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == "AlwaysPullImages" })
+	return ok && slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == plugin })
 }
 
 // pullAfterKill is T14.

@@ -53,6 +53,7 @@ func Webhooks(ctx context.Context, c client.Reader) ([]gate.Webhook, error) {
 			}
 		}
 		out = append(out, gate.Webhook{Configuration: h.configuration, Name: h.name, Service: key, Nodes: backends[key],
+			Pods:    h.asks("", "pods", admissionv1.Create),
 			OwnPods: h.asks("", "pods", admissionv1.Create) && h.selects(spaces[h.service.Namespace]), Vital: h.vital()})
 	}
 	return out, nil

@@ -107,6 +107,10 @@ func (o *Objects) workload(kind string, item json.RawMessage) error {
 		return decode(item, &o.CronJobs)
 	case "PodDisruptionBudget":
 		return decode(item, &o.Budgets)
+	case "MutatingWebhookConfiguration":
+		return decode(item, &o.Mutating)
+	case "ValidatingWebhookConfiguration":
+		return decode(item, &o.Validating)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package read
 
 import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,8 @@ type Objects struct {
 	CronJobs    []batchv1.CronJob
 	Tracks      []v1alpha1.ImageTrack
 	Budgets     []policyv1.PodDisruptionBudget
+	Mutating    []admissionv1.MutatingWebhookConfiguration
+	Validating  []admissionv1.ValidatingWebhookConfiguration
 	// Kubelets are the kubelets' own configurations by node, where they could be
 	// asked.
 	Kubelets map[string]Kubelet

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -221,4 +224,40 @@ func FuzzDump(f *testing.F) {
 			o.Lint()
 		}
 	})
+}
+
+// R0.162: pods of a kind whose template nobody can see are looked at once for each
+// owner; those of a workload that was read are not, nor Jobs of a CronJob.
+func TestPodsThatNoWorkloadHereMakes(t *testing.T) {
+	t.Parallel()
+	made := func(kind, by, name string) corev1.Pod {
+		yes := true
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: by, Controller: &yes}}}}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "reg.example/x:1", ImagePullPolicy: corev1.PullAlways}}
+		return p
+	}
+	o := Objects{Pods: []corev1.Pod{made("Rollout", "web", "web-1"), made("Rollout", "web", "web-2"), made("DaemonSet", "cni", "cni-1"), made("Job", "clean-29012345", "c-1"),
+		made("Job", "once", "once-1"), made("Node", "n1", "kube-apiserver-n1")}}
+	o.Pods[5].Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	ds := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cni", Annotations: map[string]string{"meta.helm.sh/release-name": "net"}}}
+	o.DaemonSets, o.CronJobs = append(o.DaemonSets, ds), append(o.CronJobs, batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "clean"}})
+	fail := admissionv1.Fail
+	o.Mutating = []admissionv1.MutatingWebhookConfiguration{{ObjectMeta: metav1.ObjectMeta{Name: "kyverno"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "m", FailurePolicy: &fail,
+		Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}}}}}}}}
+	var got []string
+	for _, x := range o.Lint() {
+		line := x.Kind + "/" + x.Name + " by " + x.Owner
+		for _, h := range x.Hooks {
+			line += " hook " + h.Name
+			if h.AsksPods && h.FailsClosed && h.Mutating {
+				line += " asks"
+			}
+		}
+		got = append(got, line)
+	}
+	want := []string{"DaemonSet/cni by Helm release shop/net", "CronJob/clean by ", "Rollout/web by whatever makes Rollout shop/web", "Job/once by whatever makes Job shop/once",
+		"Pod/kube-apiserver-n1 by ", "MutatingWebhookConfiguration/kyverno by  hook m asks"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }

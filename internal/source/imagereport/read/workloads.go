@@ -1,8 +1,10 @@
 package read
 
 import (
+	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,30 +79,104 @@ func (o *Objects) templates(pods []model.ImagePod) []model.ImagePod {
 	return out
 }
 
-// Lint are the objects for the rules: workloads, pods that no workload makes,
-// budgets, kubelets.
+// Lint are the objects for the rules: workloads, pods that no workload here makes,
+// budgets, kubelets, admission webhooks.
 func (o *Objects) Lint() []lint.Object {
 	var out []lint.Object
+	known := map[string]bool{}
 	o.each(func(t template) {
+		known[key(t.kind, t.meta.Namespace, t.meta.Name)] = true
 		out = append(out, lintObject(t.object, t.kind, t.meta, t.pod.Labels, &t.pod.Spec))
 	})
 	for i := range o.Pods {
-		p := &o.Pods[i]
-		if _, running := Pod(p); !running {
-			continue
+		if object, ok := loose(&o.Pods[i], known); ok {
+			out = append(out, object)
 		}
-		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
-		if metav1.GetControllerOf(p) != nil && !static {
-			continue
-		}
-		object := lintObject(lint.Object{Replicas: -1, Static: static}, "Pod", &p.ObjectMeta, p.Labels, &p.Spec)
-		object.Static = static
-		out = append(out, object)
 	}
 	for i := range o.Budgets {
 		out = append(out, budget(&o.Budgets[i].ObjectMeta, o.Budgets[i].Spec.MinAvailable, o.Budgets[i].Spec.MaxUnavailable, o.Budgets[i].Spec.Selector))
 	}
-	return append(out, o.kubelets()...)
+	return append(append(out, o.hooks()...), o.kubelets()...)
+}
+
+func key(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+
+// loose is a pod that no workload here makes: on its own, or, once for all of its
+// pods, what makes it: a kind of somebody's own, whose template nobody can see.
+func loose(p *corev1.Pod, known map[string]bool) (object lint.Object, ok bool) {
+	if _, running := Pod(p); !running {
+		return object, false
+	}
+	_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
+	if kind, name := owner(p); kind != model.OwnerNone && !static {
+		if known[key(kind, p.Namespace, name)] || ofCronJob(kind, p.Namespace, name, known) {
+			return object, false
+		}
+		known[key(kind, p.Namespace, name)] = true
+		object = lintObject(lint.Object{Replicas: -1}, kind, &p.ObjectMeta, p.Labels, &p.Spec)
+		object.Name = name
+		if object.Owner == "" || strings.HasPrefix(object.Owner, kind+" ") {
+			object.Owner = "whatever makes " + kind + " " + p.Namespace + "/" + name
+		}
+		return object, true
+	}
+	object = lintObject(lint.Object{Replicas: -1, Static: static}, "Pod", &p.ObjectMeta, p.Labels, &p.Spec)
+	object.Static = static
+	return object, true
+}
+
+// ofCronJob: a Job that a CronJob has made has its name and a number.
+func ofCronJob(kind, namespace, name string, known map[string]bool) bool {
+	i := strings.LastIndexByte(name, '-')
+	if kind != "Job" || i < 0 || strings.Trim(name[i+1:], "0123456789") != "" {
+		return false
+	}
+	return known[key("CronJob", namespace, name[:i])]
+}
+
+// ownerOf an object: what controls it, else what its labels and annotations say.
+func ownerOf(meta *metav1.ObjectMeta) string {
+	if c := metav1.GetControllerOf(meta); c != nil && c.Kind != "Node" {
+		return c.Kind + " " + meta.Namespace + "/" + c.Name
+	}
+	return lint.OwnerOf(meta.Namespace, meta.Labels, meta.Annotations)
+}
+
+// hooks are the admission webhooks.
+func (o *Objects) hooks() []lint.Object {
+	var out []lint.Object
+	for i := range o.Mutating {
+		c := &o.Mutating[i]
+		x := lint.Object{Kind: "MutatingWebhookConfiguration", Name: c.Name, Replicas: -1, Owner: ownerOf(&c.ObjectMeta)}
+		for _, w := range c.Webhooks {
+			x.Hooks = append(x.Hooks, hook(w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules, true))
+		}
+		out = append(out, x)
+	}
+	for i := range o.Validating {
+		c := &o.Validating[i]
+		x := lint.Object{Kind: "ValidatingWebhookConfiguration", Name: c.Name, Replicas: -1, Owner: ownerOf(&c.ObjectMeta)}
+		for _, w := range c.Webhooks {
+			x.Hooks = append(x.Hooks, hook(w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules, false))
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+func hook(name string, policy *admissionv1.FailurePolicyType, service *admissionv1.ServiceReference, rules []admissionv1.RuleWithOperations, mutating bool) lint.Hook {
+	h := lint.Hook{Name: name, Mutating: mutating, FailsClosed: policy == nil || *policy == admissionv1.Fail}
+	if service != nil {
+		h.Service = service.Namespace + "/" + service.Name
+	}
+	for _, r := range rules {
+		operations := make([]string, len(r.Operations))
+		for i, op := range r.Operations {
+			operations[i] = string(op)
+		}
+		h.AsksPods = h.AsksPods || lint.AsksPods(operations, r.APIGroups, r.Resources)
+	}
+	return h
 }
 
 func (o *Objects) kubelets() []lint.Object {
@@ -124,6 +200,7 @@ func lintObject(o lint.Object, kind string, meta *metav1.ObjectMeta, labels map[
 	spec(&p, s)
 	o.Kind, o.Namespace, o.Name = kind, meta.Namespace, meta.Name
 	o.HostNetwork, o.Critical, o.NodeSelector, o.Tolerates, o.Labels = s.HostNetwork, p.Critical, s.NodeSelector, p.Tolerates, labels
+	o.Owner = ownerOf(meta)
 	o.Off = lint.OffOf(meta.Annotations[lint.OffAnnotation])
 	for _, u := range p.Uses {
 		if u.Kind != model.UseEphemeral {

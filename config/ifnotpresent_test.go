@@ -1,0 +1,77 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/config"
+)
+
+// R0.163, trap 24: where the setting is on, a new pod that names a digest with Always
+// starts from the image that is there; nothing else is written; with the setting gone
+// nothing is.
+func testIfNotPresent(t *testing.T, admin client.Client) {
+	ctx := context.Background()
+	m, err := admin.RESTMapper().RESTMapping(schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}, "v1", "v1beta1")
+	if err != nil {
+		t.Skipf("this API server has no MutatingAdmissionPolicy: %v", err)
+	}
+	objects, err := config.IfNotPresent(m.GroupVersionKind.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept", Labels: map[string]string{"refit.dev/pull-policy": "keep"}}}
+	mustCreate(t, admin, kept)
+	byDigest := "reg.example/shop/web:latest@" + digestA
+	n := 0
+	made := func(namespace string) string {
+		n++
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("pod-", n)}, Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "init", Image: byDigest, ImagePullPolicy: corev1.PullAlways}, {Name: "init-tag", Image: "reg.example/a:1", ImagePullPolicy: corev1.PullAlways}},
+			Containers: []corev1.Container{{Name: "digest", Image: byDigest, Command: []string{"web"}}, {Name: "tag", Image: "reg.example/b:latest"},
+				{Name: "never", Image: byDigest, ImagePullPolicy: corev1.PullNever}}}}
+		mustCreate(t, admin, p)
+		out := ""
+		for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+			out += fmt.Sprintf("%s %s %v; ", c.Name, c.ImagePullPolicy, c.Command)
+		}
+		return out
+	}
+	const asked = "init Always []; init-tag Always []; digest Always [web]; tag Always []; never Never []; "
+	const changed = "init IfNotPresent []; init-tag Always []; digest IfNotPresent [web]; tag Always []; never Never []; "
+	until := func(want string) {
+		t.Helper()
+		got := ""
+		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			if got = made("default"); got == want {
+				return
+			}
+		}
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	if got := made("default"); got != asked {
+		t.Fatalf("off by default: %s", got)
+	}
+	for _, o := range objects {
+		if err := admin.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("test"), client.ForceOwnership); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(changed)
+	if got := made("kept"); got != asked {
+		t.Errorf("a namespace that keeps its policies: %s", got)
+	}
+	for _, o := range objects {
+		if err := admin.Delete(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(asked)
+}
