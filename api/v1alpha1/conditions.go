@@ -130,10 +130,14 @@ const (
 	ReasonUpdaterSilent      = "UpdaterSilent"
 
 	// Of OS images.
-	ReasonOSImageInvalid   = "OSImageInvalid"
-	ReasonImageBuilding    = "ImageBuilding"
-	ReasonImageBuildFailed = "ImageBuildFailed"
-	ReasonBuildInterrupted = "BuildInterrupted"
+	ReasonOSImageInvalid = "OSImageInvalid"
+	ReasonImageBuilding  = "ImageBuilding"
+	ReasonOSImageAbsent  = "OSImageAbsent"
+	// ReasonOSImageNotFetched: the registry gives it to refit, and the container runtime
+	// of a node cannot fetch it.
+	ReasonOSImageNotFetched = "OSImageNotFetched"
+	ReasonImageBuildFailed  = "ImageBuildFailed"
+	ReasonBuildInterrupted  = "BuildInterrupted"
 
 	// Of image tracks.
 	ReasonImageNeedsApproval = "ImageNeedsApproval"

@@ -95,6 +95,12 @@ type OSBuildStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	Digest string `json:"digest,omitempty"`
+	// Manifests of its platforms, if it is an index.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=71
+	Manifests []string `json:"manifests,omitempty"`
 	// Platforms of the image, or those that are being built.
 	// +optional
 	// +listType=atomic

@@ -127,7 +127,7 @@ type OSBuildPlace struct {
 // +kubebuilder:validation:XValidation:rule="has(self.image) != has(self.base)",message="set base to have images built, or image to a finished one"
 // +kubebuilder:validation:XValidation:rule="!has(self.base) || has(self.repository)",message="base needs repository: where built images are pushed"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || has(self.build)",message="containerfile needs build.image: the image with buildah that runs it"
-// +kubebuilder:validation:XValidation:rule="!has(self.secret) || !has(self.pushSecret)",message="set secret if one does for all, or pushSecret and pullSecret"
+// +kubebuilder:validation:XValidation:rule="!has(self.secret) || (!has(self.pushSecret) && !has(self.pullSecret))",message="set secret if one does for all, or pushSecret and pullSecret"
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build) && !has(self.caBundle) && !has(self.proxy))",message="image is a finished one: nothing is built, so leave out containerfile, repository, build, caBundle and proxy"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || !has(self.containerfile.perArchitecture) || has(self.containerfile.inline) || has(self.containerfile.configMap) || (has(self.platforms) && self.platforms.all(p, self.containerfile.perArchitecture.exists(a, p == 'linux/' + a.architecture || p.startsWith('linux/' + a.architecture + '/'))))",message="containerfile has only texts per architecture: name the platforms, each with a text (platforms: [linux/amd64]), or add inline or configMap for the others"
 type OSImageSpec struct {
@@ -159,6 +159,10 @@ type OSImageSpec struct {
 	// pulling the base and pushing the image.
 	// +optional
 	Secret *PullSecret `json:"secret,omitempty"`
+	// PullSecret lets kubelets fetch built images for their nodes, if not secret: let
+	// it read and no more.
+	// +optional
+	PullSecret *PullSecret `json:"pullSecret,omitempty"`
 	// PushSecret lets images be pushed; it is only where builds run.
 	// +optional
 	PushSecret *PullSecret `json:"pushSecret,omitempty"`
@@ -208,6 +212,19 @@ type OSImagePool struct {
 	State string `json:"state,omitempty"`
 	// +optional
 	Message string `json:"message,omitempty"`
+	// Held says how many nodes of the pool, of those with an agent, hold the image, have
+	// it staged or run it: "held/nodes".
+	// +optional
+	Held string `json:"held,omitempty"`
+	// Lacking are the first hundred nodes that do not.
+	// +optional
+	// +listType=atomic
+	Lacking []string `json:"lacking,omitempty"`
+	// HoldReason and HoldMessage say why, if not all do.
+	// +optional
+	HoldReason string `json:"holdReason,omitempty"`
+	// +optional
+	HoldMessage string `json:"holdMessage,omitempty"`
 	// Placed counts where what is configured went: image /usr, image /etc, agent.
 	// +optional
 	Placed map[string]int32 `json:"placed,omitempty"`
@@ -241,6 +258,7 @@ type OSImageStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rosi
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.pools[*].name`
+// +kubebuilder:printcolumn:name="Held",type=string,JSONPath=`.status.pools[*].held`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

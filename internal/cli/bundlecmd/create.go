@@ -28,6 +28,7 @@ SOURCE is one of
   payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, containerd, runc, cni-plugins (a tar),
                               file.NAME for a NodeConfig, or your own
   tracks:[FILE]               what the cluster's ImageTracks have approved, or those in a file (kubectl get imagetracks -o yaml)
+  os-image:NAME               the images that an OSImage of the cluster has for its pools, or the one of an OSBuild
   resources:PATH              manifests, a file or a folder: the controller applies them, before or after the nodes
   boot-images:FILE            the stream of boot images that the release wants (BootImageStream with spec.bundle)
   boot-image:FILE             a boot image as a file (OVA, qcow2, ISO, ...), found in the stream by its SHA-256; no node
@@ -51,6 +52,7 @@ type createFlags struct {
 	lint                lintFlags
 	tracks              fromTracks
 	fromTracks          bool
+	osImages            []string
 	opts                write.Options
 }
 
@@ -73,6 +75,7 @@ func newCreate(a *cluster.Access) *cobra.Command {
 	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to take, for example linux/amd64 (default all that the sources have)")
 	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
 	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
+	fl.StringArrayVar(&f.osImages, "os-image", nil, "take the images of an OSImage or an OSBuild of the cluster (the source os-image:NAME)")
 	fl.BoolVar(&f.fromTracks, "from-tracks", false, "take what the cluster's ImageTracks have approved (the source tracks:)")
 	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "of tracks take the image to go back to as well")
 	f.lint.add(fl)
@@ -87,6 +90,9 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	for _, name := range f.osImages {
+		sources = append(sources, osImagePrefix+name)
+	}
 	if f.fromTracks {
 		sources = append(sources, tracksPrefix)
 	}
@@ -95,6 +101,9 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
 	var err error
+	if sources, err = osImages(c.Context(), f.tracks.access, sources); err != nil {
+		return err
+	}
 	if f.opts.Sources, err = f.tracks.expand(c.Context(), sources); err != nil {
 		return err
 	}

@@ -122,6 +122,8 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
 	in.BootImages, err = bootImages(ctx, g.Live, in.TargetKubernetes, w.lowest())
 	missing(in, err, "boot-images")
+	in.OSImages, err = osImages(ctx, g.Live, w.Moves.booting)
+	missing(in, err, "os-images-held")
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
 		return
 	}
@@ -197,11 +199,13 @@ type Moves struct {
 	// snapshots are the control-plane nodes that kubeadm moves: a snapshot of their
 	// etcd is taken first.
 	snapshots map[string]bool
+	// booting are the nodes of each pool that boot another OS image.
+	booting map[string][]string
 }
 
 // MovesOf a plan.
 func MovesOf(p model.Plan) *Moves {
-	m := &Moves{target: p.Target.Kubernetes, drained: map[string]bool{}, snapshots: map[string]bool{}, workers: map[string]int{}}
+	m := &Moves{target: p.Target.Kubernetes, drained: map[string]bool{}, snapshots: map[string]bool{}, workers: map[string]int{}, booting: map[string][]string{}}
 	for i := range p.Nodes {
 		np := &p.Nodes[i]
 		if np.Role == model.RoleControlPlane {
@@ -213,12 +217,20 @@ func MovesOf(p model.Plan) *Moves {
 			if np.Steps[j].Updater == "kubeadm" && np.Role == model.RoleControlPlane {
 				m.snapshots[np.Node] = true
 			}
+			if bootsImage(&np.Steps[j]) {
+				m.booting[np.Pool] = append(m.booting[np.Pool], np.Node)
+			}
 			if np.Steps[j].ID == rollout.Drained {
 				m.drained[np.Node] = true
 			}
 		}
 	}
 	return m
+}
+
+// bootsImage: a step that changes kernel arguments alone fetches nothing.
+func bootsImage(s *model.Step) bool {
+	return s.Updater == "os-image" && slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage })
 }
 
 // Drains reports whether the plan empties a node.

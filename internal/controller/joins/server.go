@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -44,6 +45,9 @@ type Server struct {
 
 	address string
 	certs   *certs.Keeper
+
+	wholes sync.Mutex
+	known  map[string]rendered
 }
 
 // Setup adds the server and its certificates to a manager.
@@ -143,7 +147,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 		s.no(w, err)
 		return
 	}
-	d := joining.Decide(c, pool)
+	d, kind := joining.Decide(c, pool), "application/vnd.coreos.ignition+json"
 	switch d.Action {
 	case joining.Refuse:
 		http.Error(w, d.Text, http.StatusBadRequest)
@@ -152,8 +156,16 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 		if err = s.refused(ctx, used, held, r.from, d.Text); err == nil {
 			config, err = firstboot.Message(d.Spec, d.Text)
 		}
+	case joining.ServeCloudInit:
+		if config, err = s.userData(ctx, pool.Name, held); err == nil {
+			err = s.claim(ctx, used, r.from)
+		}
+		kind = "text/cloud-config"
 	default:
-		if config, err = s.checked(ctx, r, held, config); err == nil {
+		if config, err = s.whole(ctx, pool, config); err == nil {
+			config, err = s.checked(ctx, r, held, config)
+		}
+		if err == nil {
 			err = s.claim(ctx, used, r.from)
 		}
 	}
@@ -161,7 +173,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 		s.no(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/vnd.coreos.ignition+json")
+	w.Header().Set("Content-Type", kind)
 	_, _ = w.Write(config) // who does not hear it asks again
 }
 
@@ -184,11 +196,15 @@ func (s *Server) pool(ctx context.Context, name string) (joining.Pool, []byte, *
 		}
 		return joining.Pool{}, nil, nil, err
 	}
+	p := joining.Pool{Name: name, MinimumIgnition: held.Annotations[record.AnnotationMinimum], Fix: held.Annotations[record.AnnotationFix]}
+	_, p.CloudInit = held.Data[record.KeyUserData]
+	if p.CloudInit && len(held.Data[record.KeyConfig]) == 0 {
+		return p, nil, held, nil
+	}
 	version, err := firstboot.Version(held.Data[record.KeyConfig])
 	if err != nil {
 		return joining.Pool{}, nil, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", record.Namespace, held.Name, record.KeyConfig, err)
 	}
-	p := joining.Pool{Name: name, MinimumIgnition: held.Annotations[record.AnnotationMinimum], Fix: held.Annotations[record.AnnotationFix]}
 	if version[0] == '2' || version[0] == '3' {
 		p.Spec = int(version[0] - '0')
 	}

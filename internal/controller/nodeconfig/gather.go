@@ -53,7 +53,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	v := r.roster.Look(now)
 	w := &world{now: now, nodes: v.Nodes, reports: v.Reports, updates: v.Updates, edition: v.Edition, configs: configs.Items, pools: pools.Items,
 		contents: map[string]*v1alpha1.Content{}, sources: map[string]configure.Source{}}
-	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
+	sortConfigs(w.configs)
 	for i := range contents.Items {
 		if c := &contents.Items[i]; c.Type == v1alpha1.ContentConfig {
 			w.contents[c.Name] = c
@@ -68,6 +68,10 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		return nil, err
 	}
 	return w, r.gatherImages(ctx, w)
+}
+
+func sortConfigs(list []v1alpha1.NodeConfig) {
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 }
 
 // Sources are the plain values of NodeConfigs by name, with the contents of their

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
@@ -37,7 +38,7 @@ func (r *Reconciler) gatherImages(ctx context.Context, w *world) error {
 	if err := r.Client.List(ctx, &images); err != nil {
 		return err
 	}
-	if err := r.Client.List(ctx, &contents); err != nil {
+	if err := r.Client.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return err
 	}
 	made := map[string]*v1alpha1.Content{}

@@ -125,7 +125,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	if text := w.packages(st); text != "kernel 6.2\nopenssl 3.0.2\n" || st.PackageCount != 2 || st.PackagesSay != "2 packages" || w.has(list) {
 		t.Errorf("R2.82: %q %+v", text, st)
 	}
-	if st.Phase != v1alpha1.BuildSucceeded || fmt.Sprint(st.Platforms) != "[linux/amd64 linux/arm64]" {
+	if st.Phase != v1alpha1.BuildSucceeded || fmt.Sprint(st.Platforms) != "[linux/amd64 linux/arm64]" || fmt.Sprint(st.Manifests) != fmt.Sprint([]string{one, two}) {
 		t.Fatalf("%+v", st)
 	}
 	ref, err := name.NewDigest(w.reg.Ref("os/edge@" + st.Digest))

@@ -15,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
+	"github.com/refit-dev/refit/internal/controller/osimages/holding"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
 	"github.com/refit-dev/refit/internal/registry"
@@ -34,6 +35,19 @@ type world struct {
 	contents map[string]*v1alpha1.Content // of types osconfig and packages
 	// named are Contents that this look named in a new build.
 	named map[string]bool
+	// site is what nodes hold, once it was asked for.
+	site *holding.Site
+}
+
+// wanting are the pools that name an OSImage which is there.
+func (w *world) wanting() map[string]bool {
+	out := map[string]bool{}
+	for _, p := range w.pools {
+		if p.Spec.OSImage != "" && slices.ContainsFunc(w.images, func(o v1alpha1.OSImage) bool { return o.Name == p.Spec.OSImage }) {
+			out[p.Name] = true
+		}
+	}
+	return out
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
@@ -164,7 +178,7 @@ func buildOf(b *v1alpha1.OSBuild) osimage.Build {
 	if phase == "" {
 		phase = osimage.Prepared
 	}
-	return osimage.Build{Name: b.Name, Phase: phase, Digest: b.Status.Digest, Message: b.Status.Log, Made: b.CreationTimestamp.Time, Going: !b.DeletionTimestamp.IsZero(),
+	return osimage.Build{Name: b.Name, Phase: phase, Digest: b.Status.Digest, Manifests: b.Status.Manifests, Message: b.Status.Log, Made: b.CreationTimestamp.Time, Going: !b.DeletionTimestamp.IsZero(),
 		Inputs: osimage.Inputs{OSImage: b.Spec.OSImage, Base: b.Spec.Base, Config: b.Spec.Config, Containerfile: b.Spec.Containerfile, PerArchitecture: textsOf(b), Context: b.Spec.Context, Packages: b.Spec.Packages,
 			Repository: b.Spec.Repository, Platforms: b.Spec.Platforms}}
 }

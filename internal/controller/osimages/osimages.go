@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
+	"github.com/refit-dev/refit/internal/controller/osimages/holding"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage"
 )
@@ -52,6 +53,8 @@ type Reconciler struct {
 	has map[string]answer
 	// pollers of OSImages with a CA bundle or a proxy of their own.
 	pollers map[string]*registry.Poller
+	// told is what registries said of images that nodes are to hold.
+	told map[string]seen
 }
 
 type answer struct {
@@ -92,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		busy = busy || again
 		errs = append(errs, err)
 	}
-	errs = append(errs, r.sweep(ctx, w))
+	errs = append(errs, r.sweep(ctx, w), (&holding.Keeper{Client: r.Client, Live: r.Live}).Sweep(ctx, w.wanting()))
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -108,14 +111,15 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 		return false, nil // its builds go with it
 	}
 	if o.Spec.Image != "" {
-		return false, r.finished(ctx, w, o)
+		return r.finished(ctx, w, o)
 	}
 	about, text, x, err := r.read(ctx, o)
 	if err != nil {
 		return false, err
 	}
 	if about.ref == "" && about.problem == "" {
-		return true, r.writeStatus(ctx, w, o, about, nil) // nothing is known of the base yet
+		_, err := r.writeStatus(ctx, w, o, about, nil)
+		return true, err // nothing is known of the base yet
 	}
 	builds := w.buildsOf(o)
 	wishes := w.wishes(o, about, text)
@@ -129,7 +133,8 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 	if err := r.act(ctx, w, o, wishes); err != nil {
 		return false, err
 	}
-	return again, r.writeStatus(ctx, w, o, about, wishes)
+	held, err := r.writeStatus(ctx, w, o, about, wishes)
+	return again || !held, err
 }
 
 // read everything that an OSImage says and names.

@@ -108,19 +108,21 @@ func (r *Reconciler) remake(ctx context.Context, w *world, x *wish) error {
 }
 
 // finished: a pool is pointed at an image that somebody else made.
-func (r *Reconciler) finished(ctx context.Context, w *world, o *v1alpha1.OSImage) error {
+func (r *Reconciler) finished(ctx context.Context, w *world, o *v1alpha1.OSImage) (again bool, err error) {
 	var wishes []*wish
 	for i := range w.pools {
 		if p := &w.pools[i]; p.Spec.OSImage == o.Name {
 			wishes = append(wishes, &wish{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name, Image: o.Spec.Image}, decision: osimage.Decision{Verb: osimage.Use, Why: "a finished image: who made it sees to what is in it"}})
 		}
 	}
-	return r.writeStatus(ctx, w, o, base{}, wishes)
+	held, err := r.writeStatus(ctx, w, o, base{}, wishes)
+	return !held, err
 }
 
-// writeStatus says which image every pool has. One that cannot be made leaves the
-// one before.
-func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSImage, about base, wishes []*wish) error {
+// writeStatus says which image every pool has, and whether all its nodes hold it. One
+// that cannot be made leaves the one before.
+func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSImage, about base, wishes []*wish) (held bool, err error) {
+	held = true
 	st := v1alpha1.OSImageStatus{ObservedGeneration: o.Generation, Base: about.ref}
 	st.Conditions = append(st.Conditions, o.Status.Conditions...)
 	if st.Base == "" {
@@ -128,7 +130,13 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 	}
 	st.Rebuilt = o.Status.Rebuilt
 	for _, x := range wishes {
-		st.Pools = append(st.Pools, w.poolStatus(x))
+		p := w.poolStatus(x)
+		all, err := r.hold(ctx, w, x, &p)
+		if err != nil {
+			return false, err
+		}
+		held = held && all
+		st.Pools = append(st.Pools, p)
 		if x.decision.Verb == osimage.Remake {
 			st.Rebuilt = o.Annotations[v1alpha1.AnnotationRebuild]
 		}
@@ -145,9 +153,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 	set(v1alpha1.ConditionReady, reason == v1alpha1.ReasonAsExpected)
 	set(v1alpha1.ConditionStalled, stalled)
 	if equality.Semantic.DeepEqual(o.Status, st) {
-		return nil
+		return held, nil
 	}
-	return client.IgnoreNotFound(ssa.Status(ctx, r.Client, ssa.Object{Kind: "OSImage", Name: o.Name, UID: string(o.UID)}, &st))
+	return held, client.IgnoreNotFound(ssa.Status(ctx, r.Client, ssa.Object{Kind: "OSImage", Name: o.Name, UID: string(o.UID)}, &st))
 }
 
 // summary is the reason of the whole and a sentence: what builds, else what waits

@@ -34,14 +34,31 @@ func TestChecks(t *testing.T) {
 		waiting bool
 		warning bool
 	}{
-		"everything in order":                {change: func(*Input) {}},
-		"nobody approved the bundle":         {change: func(in *Input) { in.Approved = false }, closed: "bundle-approved", message: "nobody approved bundle sha256:1"},
-		"the planner's verdict is passed on": {change: func(in *Input) { in.PlanVerdicts = []model.Verdict{{Message: "skew"}} }, closed: "plan", message: "skew"},
-		"another plan was approved":          {change: func(in *Input) { in.ApprovedPlan = "sha256:q" }, closed: "plan-unchanged", message: "plan sha256:q was approved, but the plan is now sha256:p"},
-		"this plan was approved":             {change: func(in *Input) { in.ApprovedPlan = "sha256:p" }},
-		"another update moves nodes":         {change: func(in *Input) { in.Running = "u" }, closed: "no-other-update", message: "ClusterUpdate u has started", waiting: true},
-		"a node without agent":               {change: func(in *Input) { in.Nodes[1] = &Node{Name: "n2", Ready: true, InPlan: true} }, closed: "agents", message: "node n2 has no refit agent"},
-		"an agent that was just heard":       {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0)) }},
+		"everything in order":                    {change: func(*Input) {}},
+		"nobody approved the bundle":             {change: func(in *Input) { in.Approved = false }, closed: "bundle-approved", message: "nobody approved bundle sha256:1"},
+		"the planner's verdict is passed on":     {change: func(in *Input) { in.PlanVerdicts = []model.Verdict{{Message: "skew"}} }, closed: "plan", message: "skew"},
+		"another plan was approved":              {change: func(in *Input) { in.ApprovedPlan = "sha256:q" }, closed: "plan-unchanged", message: "plan sha256:q was approved, but the plan is now sha256:p"},
+		"this plan was approved":                 {change: func(in *Input) { in.ApprovedPlan = "sha256:p" }},
+		"another update moves nodes":             {change: func(in *Input) { in.Running = "u" }, closed: "no-other-update", message: "ClusterUpdate u has started", waiting: true},
+		"every node holds the OS image it boots": {change: func(in *Input) { in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Held: 3}} }},
+		"a node fetches the OS image": {change: func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Held: 2, Reason: "ImagesMissing", Message: "they are fetching it"}}
+		}, closed: "os-images-held", message: "OS image r/os@sha256:1 is held by 2 of 3 nodes of pool edge: they are fetching it", waiting: true},
+		"nobody has counted yet": {change: func(in *Input) { in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3}} }, closed: "os-images-held", message: "held by 0 of 3", waiting: true},
+		"R2.44: the registry has it no more": {change: func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "OSImageAbsent", Message: "registry of r/os: it has no sha256:1"}}
+		}, closed: "os-images-held", message: "it has no sha256:1"},
+		"R2.44: the registry denies it": {change: func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryDenies", Message: "denied"}}
+		}, closed: "os-images-held", message: "denied"},
+		"R2.107: the registry is away": {change: func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryAway", Message: "away"}}
+		}, closed: "os-images-held", message: "away", waiting: true},
+		"runtimes cannot fetch what the OS itself can": {change: func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "OSImageNotFetched", Message: "https"}}
+		}, message: "https", warning: true},
+		"a node without agent":         {change: func(in *Input) { in.Nodes[1] = &Node{Name: "n2", Ready: true, InPlan: true} }, closed: "agents", message: "node n2 has no refit agent"},
+		"an agent that was just heard": {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0)) }},
 		"an agent that speaks seldom, as told": {change: func(in *Input) {
 			in.Nodes[1].Heartbeat, in.Nodes[1].HeartbeatSeconds = now.Add(-SilentAfter(960)), 960
 		}},

@@ -177,6 +177,8 @@ type Input struct {
 	Images []ImageRisk
 	// BootImages are sources of machines whose boot image is too old for the target.
 	BootImages []BootImage
+	// OSImages that nodes boot by the plan.
+	OSImages []OSImage
 	// Unknown are facts that could not be read, by the name of the check that
 	// needs them, with what was asked and what came back.
 	Unknown map[string]string

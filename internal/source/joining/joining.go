@@ -22,8 +22,8 @@ import (
 
 // Client is what a request says of the machine's boot image.
 type Client struct {
-	// Ignition is true if it is Ignition that asks.
-	Ignition bool
+	// Ignition is true if it is Ignition that asks, CloudInit if it is cloud-init.
+	Ignition, CloudInit bool
 	// Version of Ignition itself, empty if it does not say.
 	Version string
 	// Spec is the newest major version of configurations that it reads.
@@ -54,6 +54,7 @@ func ReadClient(accept, userAgent string) Client {
 			c.Spec = n
 		}
 	}
+	c.CloudInit = !c.Ignition && strings.HasPrefix(userAgent, "Cloud-Init/")
 	c.Ignition = c.Ignition || strings.HasPrefix(userAgent, "Ignition/")
 	if c.Ignition && c.Spec == 0 {
 		c.Spec = 2
@@ -66,6 +67,8 @@ type Pool struct {
 	Name string
 	// Spec is the major version of its configuration.
 	Spec int
+	// CloudInit: it has a configuration for machines with cloud-init.
+	CloudInit bool
 	// MinimumIgnition is the least version of Ignition; empty for none.
 	MinimumIgnition string
 	// Fix is what people read on the console.
@@ -76,6 +79,8 @@ type Pool struct {
 const (
 	// Serve the pool's configuration.
 	Serve = "Serve"
+	// ServeCloudInit gives what cloud-init reads.
+	ServeCloudInit = "ServeCloudInit"
 	// Message: serve one with the reason in it.
 	Message = "Message"
 	// Refuse with the reason.
@@ -92,6 +97,12 @@ type Decision struct {
 
 // Decide says what the machine is given.
 func Decide(c Client, p Pool) Decision {
+	if c.CloudInit && p.CloudInit {
+		return Decision{Action: ServeCloudInit}
+	}
+	if c.CloudInit {
+		return Decision{Action: Refuse, Text: "pool " + p.Name + " has no configuration for machines with cloud-init: put one under the key user-data of its Secret"}
+	}
 	if !c.Ignition {
 		return Decision{Action: Refuse, Text: "this address gives machines their first-boot configuration; it is asked by Ignition, which says so in its headers"}
 	}

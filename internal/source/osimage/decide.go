@@ -31,6 +31,8 @@ type Build struct {
 	Phase  Phase
 	// Digest of the image, if it succeeded; Message says why it failed.
 	Digest, Message string
+	// Manifests under an index: a node may say that it has one of them.
+	Manifests []string
 	// Made is when it was created.
 	Made time.Time
 	// Going: it is being deleted.
@@ -205,6 +207,9 @@ func (s Situation) because() string {
 
 // needed: it runs, is named, or a node has to do with its image.
 func (b Build) needed(used, named map[string]bool) bool {
+	if slices.ContainsFunc(b.Manifests, func(d string) bool { return used[d] }) {
+		return true
+	}
 	return !b.Phase.Ended() || b.Going || named[b.Name] || b.Digest != "" && used[b.Digest]
 }
 

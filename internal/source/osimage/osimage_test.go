@@ -197,14 +197,16 @@ func TestGarbage(t *testing.T) {
 		})
 	}
 	builds := []Build{at(1, Succeeded), at(2, Succeeded), at(3, Failed), at(4, Succeeded), at(5, Failed), at(6, Interrupted), at(7, Succeeded), at(8, Building), at(9, Succeeded)}
+	builds[0].Manifests = []string{"sha256:m0", "sha256:m1"}
 	for name, c := range map[string]struct {
 		used, named map[string]bool
 		keep        int
 		want        []string
 	}{
-		"the newest two stay, and the newest failure":  {nil, nil, 2, []string{"b1", "b2", "b3", "b4", "b6"}},
-		"a node has booted, wants or goes back to one": {map[string]bool{"sha256:c1": true}, nil, 2, []string{"b2", "b3", "b4", "b6"}},
-		"a pool names one": {nil, map[string]bool{"b2": true}, 1, []string{"b1", "b3", "b4", "b6", "b7"}},
+		"the newest two stay, and the newest failure":   {nil, nil, 2, []string{"b1", "b2", "b3", "b4", "b6"}},
+		"a node has booted, wants or goes back to one":  {map[string]bool{"sha256:c1": true}, nil, 2, []string{"b2", "b3", "b4", "b6"}},
+		"a node says the digest of its platform":        {map[string]bool{"sha256:m1": true}, nil, 2, []string{"b2", "b3", "b4", "b6"}},
+		"a pool names one":                              {nil, map[string]bool{"b2": true}, 1, []string{"b1", "b3", "b4", "b6", "b7"}},
 		"what is used does not count among those kept":  {map[string]bool{"sha256:c9": true}, nil, 1, []string{"b1", "b2", "b3", "b4", "b6"}},
 		"none are kept but those that are used or runs": {map[string]bool{"sha256:c9": true}, nil, 0, []string{"b1", "b2", "b3", "b4", "b6", "b7"}},
 	} {

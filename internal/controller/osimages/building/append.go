@@ -113,5 +113,9 @@ func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, r
 	}
 	platforms := slices.Clone(img.Platforms)
 	slices.Sort(platforms)
-	return result{digest: img.Digest(), platforms: platforms, copied: copied}, nil
+	got := result{digest: img.Digest(), platforms: platforms, copied: copied}
+	for _, m := range img.Manifests[:len(img.Manifests)-1] { // the top is the last
+		got.manifests = append(got.manifests, m.Digest)
+	}
+	return got, nil
 }

@@ -52,6 +52,8 @@ func (r *Builds) Setup(mgr ctrl.Manager) error {
 type result struct {
 	digest    string
 	platforms []string
+	// manifests of the platforms, if the image is an index.
+	manifests []string
 	copied    int64
 	// packages is the digest of the image with the list of packages, "" for none.
 	packages string
@@ -97,7 +99,7 @@ func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 	now := r.Now()
 	switch {
 	case got.digest != "":
-		st.Digest, st.Platforms, st.Copied, st.Log = got.digest, got.platforms, got.copied, ""
+		st.Digest, st.Platforms, st.Manifests, st.Copied, st.Log = got.digest, got.platforms, got.manifests, got.copied, ""
 		end(st, v1alpha1.BuildSucceeded, v1alpha1.ReasonAsExpected, "the image is "+got.digest, now)
 	case got.user != "":
 		st.Log = Cut(got.user, 8000)

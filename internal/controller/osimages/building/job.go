@@ -119,6 +119,7 @@ func (r *Builds) together(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1
 	var parts []part
 	for i, out := range outs {
 		parts = append(parts, part{platform: st.Platforms[i], digest: out.Digest})
+		got.manifests = append(got.manifests, out.Digest)
 	}
 	digest, fail, err := r.index(ctx, b, m, parts)
 	if err != nil || digest == "" {

@@ -17,5 +17,5 @@
 // the node has said that there is room.
 //
 // Inputs: the images, the nodes and what they report. Outputs: Jobs. Caller:
-// controller/tracks.
+// controller/tracks, and controller/osimages for OS images.
 package fetching

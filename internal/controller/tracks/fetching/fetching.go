@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -66,9 +67,24 @@ type Jobs struct {
 	WriterRole string
 }
 
+// By is for whom images are fetched: an ImageTrack, an OSImage. The Jobs go with it.
+type By struct {
+	Kind, Name string
+	UID        types.UID
+	// Manager is the field owner of the Jobs, Labels what they are found by.
+	Manager string
+	Labels  map[string]string
+}
+
+// ByTrack is for an ImageTrack.
+func ByTrack(o *v1alpha1.ImageTrack) By {
+	return By{Kind: "ImageTrack", Name: o.Name, UID: o.UID, Manager: v1alpha1.FieldOwnerTracks,
+		Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerTracks, v1alpha1.LabelTrack: o.Name}}
+}
+
 // Bring has the nodes that lack images fetch them; nodes are what they report,
 // one after the other. why says what stops it, "" if nothing.
-func (j *Jobs) Bring(ctx context.Context, o *v1alpha1.ImageTrack, p Place, images []Image, lack []*v1alpha1.NodeUpdate) (why string, err error) {
+func (j *Jobs) Bring(ctx context.Context, o By, p Place, images []Image, lack []*v1alpha1.NodeUpdate) (why string, err error) {
 	for i, nu := range lack {
 		if i == atOnce {
 			break
@@ -86,7 +102,7 @@ func (j *Jobs) Bring(ctx context.Context, o *v1alpha1.ImageTrack, p Place, image
 	return why, nil
 }
 
-func (j *Jobs) one(ctx context.Context, o *v1alpha1.ImageTrack, p Place, image Image, nu *v1alpha1.NodeUpdate) (why string, err error) {
+func (j *Jobs) one(ctx context.Context, o By, p Place, image Image, nu *v1alpha1.NodeUpdate) (why string, err error) {
 	name := jobName(o, image, nu.Name)
 	var pods corev1.PodList
 	if err := j.Live.List(ctx, &pods, client.InNamespace(p.Namespace), client.MatchingLabels{batchv1.JobNameLabel: name}); err != nil {
@@ -98,7 +114,7 @@ func (j *Jobs) one(ctx context.Context, o *v1alpha1.ImageTrack, p Place, image I
 	if why := room(nu, image); why != "" {
 		return why, nil
 	}
-	err = j.Client.Create(ctx, job(o, p, image, nu.Name, name), client.FieldOwner(v1alpha1.FieldOwnerTracks))
+	err = j.Client.Create(ctx, job(o, p, image, nu.Name, name), client.FieldOwner(o.Manager))
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return "", nil
@@ -134,20 +150,20 @@ func room(nu *v1alpha1.NodeUpdate, image Image) string {
 	return ""
 }
 
-// jobName tells image, track and node apart.
-func jobName(o *v1alpha1.ImageTrack, image Image, node string) string {
+// jobName tells image, node and for whom it is apart.
+func jobName(o By, image Image, node string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", o.UID, image.Name, node))
 	return fmt.Sprintf("refit-fetch-%x", sum[:8])
 }
 
-func job(o *v1alpha1.ImageTrack, p Place, image Image, node, name string) *batchv1.Job {
+func job(o By, p Place, image Image, node, name string) *batchv1.Job {
 	no, yes, user, once, until, ttl := false, true, int64(nobody), int32(0), int64(deadline), int32(stays)
 	little := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("4Mi")}
 	most := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("16Mi")}
-	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerTracks, v1alpha1.LabelTrack: o.Name}
+	labels := o.Labels
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ImageTrack", Name: o.Name, UID: o.UID}}},
+			{APIVersion: v1alpha1.GroupVersion.String(), Kind: o.Kind, Name: o.Name, UID: o.UID}}},
 		Spec: batchv1.JobSpec{BackoffLimit: &once, ActiveDeadlineSeconds: &until, TTLSecondsAfterFinished: &ttl,
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 				NodeName: node, ImagePullSecrets: p.Secrets, RestartPolicy: corev1.RestartPolicyNever, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},

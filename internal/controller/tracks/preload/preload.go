@@ -144,7 +144,7 @@ func (r *Sets) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place fetching
 		}
 	}
 	j := fetching.Jobs{Client: r.Client, Live: r.Live, WriterRole: r.WriterRole}
-	why, err := j.Bring(ctx, o, place, wanted, lack)
+	why, err := j.Bring(ctx, fetching.ByTrack(o), place, wanted, lack)
 	if why != "" {
 		p.Why = why
 	}

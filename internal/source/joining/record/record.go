@@ -40,6 +40,9 @@ const (
 	AnnotationRefusedAt   = "refit.dev/join-refused-at"
 	AnnotationRefusedFrom = "refit.dev/join-refused-from"
 	KeyConfig             = "config"
+	// KeyUserData is what machines with cloud-init are given first; it may be empty, and
+	// without the key such machines are given nothing.
+	KeyUserData = "user-data"
 	// Path of the server, before the token.
 	Path = "/join/"
 	// Server is the Secret with its certificates, in refit-system.

@@ -1,0 +1,88 @@
+package bundlecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+)
+
+// osImagePrefix begins a source that stands for the images that an OSImage has for its
+// pools, or the one of an OSBuild.
+const osImagePrefix = "os-image:"
+
+// osImages replaces those sources by the images, each by digest and named as nodes that
+// fetch it name it.
+func osImages(ctx context.Context, a *cluster.Access, sources []string) ([]string, error) {
+	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, osImagePrefix) }) {
+		return sources, nil
+	}
+	c, err := a.Client()
+	if err != nil {
+		return nil, err
+	}
+	var images v1alpha1.OSImageList
+	var builds v1alpha1.OSBuildList
+	if err := errors.Join(c.List(ctx, &images), c.List(ctx, &builds)); err != nil {
+		return nil, cluster.ListError(err)
+	}
+	var out []string
+	for _, s := range sources {
+		name, ok := strings.CutPrefix(s, osImagePrefix)
+		if !ok {
+			out = append(out, s)
+			continue
+		}
+		more, err := osImageSources(name, images.Items, builds.Items)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+// osImageSources of an OSImage, or an OSBuild, of this name.
+func osImageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild) ([]string, error) {
+	for i := range builds {
+		b := &builds[i]
+		switch {
+		case b.Name != name:
+		case b.Status.Phase != v1alpha1.BuildSucceeded:
+			return nil, exit.With(exit.Blocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", name, b.Status.Phase, name))
+		default:
+			return []string{sourceOf(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
+		}
+	}
+	i := slices.IndexFunc(images, func(o v1alpha1.OSImage) bool { return o.Name == name })
+	if i < 0 {
+		return nil, exit.With(exit.Blocked, fmt.Errorf("the cluster has neither an OSImage nor an OSBuild %s (kubectl get osimages,osbuilds)", name))
+	}
+	var out []string
+	for _, p := range images[i].Status.Pools {
+		repository, digest, ok := strings.Cut(p.Image, "@")
+		if !ok {
+			return nil, exit.With(exit.Blocked, fmt.Errorf("OSImage %s has no image for pool %s yet: %s", name, p.Name, p.Message))
+		}
+		tag := p.Build
+		if tag == "" { // a finished image
+			tag = "refit-" + strings.TrimPrefix(digest, "sha256:")[:12]
+		}
+		if s := sourceOf(repository, tag, digest); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil, exit.With(exit.Blocked, fmt.Errorf("no pool names OSImage %s, so it has no image: set spec.osImage of an UpdatePool", name))
+	}
+	return out, nil
+}
+
+func sourceOf(repository, tag, digest string) string {
+	return repository + ":" + tag + "=docker://" + repository + "@" + digest
+}

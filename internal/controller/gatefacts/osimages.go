@@ -1,0 +1,60 @@
+package gatefacts
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/osimages/holding"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+// osImages are the images that nodes of the plan boot, and how many of them hold
+// theirs: what the OSImages' own look has counted. byPool are those nodes.
+func osImages(ctx context.Context, c client.Reader, byPool map[string][]string) ([]gate.OSImage, error) {
+	if len(byPool) == 0 {
+		return nil, nil
+	}
+	var images v1alpha1.OSImageList
+	if err := c.List(ctx, &images); err != nil {
+		return nil, fmt.Errorf("list OSImages: %w", err)
+	}
+	var out []gate.OSImage
+	for i := range images.Items {
+		for _, p := range images.Items[i].Status.Pools {
+			nodes := byPool[p.Name]
+			if len(nodes) == 0 || p.Image == "" {
+				continue
+			}
+			o := gate.OSImage{Pool: p.Name, Image: p.Image, Nodes: len(nodes), Held: len(nodes) - lacking(p, nodes), Reason: p.HoldReason, Message: p.HoldMessage}
+			if o.Held < o.Nodes && o.Message == "" {
+				o.Message = "nothing is known of it yet"
+			}
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b gate.OSImage) int { return strings.Compare(a.Pool, b.Pool) })
+	return out, nil
+}
+
+// lacking counts the nodes that do not hold the image; all, while nobody has counted.
+func lacking(p v1alpha1.OSImagePool, nodes []string) int {
+	var held, all int
+	if _, err := fmt.Sscanf(p.Held, "%d/%d", &held, &all); err != nil {
+		return len(nodes)
+	}
+	if all-held > holding.MostLacking { // more than are named
+		return min(len(nodes), all-held)
+	}
+	n := 0
+	for _, node := range nodes {
+		if slices.Contains(p.Lacking, node) {
+			n++
+		}
+	}
+	return n
+}

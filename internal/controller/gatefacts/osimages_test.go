@@ -1,0 +1,42 @@
+package gatefacts
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+// Only nodes that boot another image by the plan are asked about; what nobody has
+// counted is not held.
+func TestOSImagesOfThePlan(t *testing.T) {
+	step := func(path string) []model.Step {
+		return []model.Step{{ID: "os-image", Updater: "os-image", Changes: []model.Change{{Path: path}}}}
+	}
+	m := MovesOf(model.Plan{Nodes: []model.NodePlan{
+		{Node: "n1", Pool: "edge", Steps: step(model.FieldOSImage)}, {Node: "n2", Pool: "edge", Steps: step(model.FieldOSImage)},
+		{Node: "n3", Pool: "edge", Steps: step(model.FieldKernelArguments)}, {Node: "n4", Pool: "new", Steps: step(model.FieldOSImage)}}})
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	o := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{
+		{Name: "edge", Image: "r/os@sha256:1", Held: "7/9", Lacking: []string{"n2", "n3"}, HoldReason: "ImagesMissing", HoldMessage: "they are fetching it"},
+		{Name: "new", Image: "r/os@sha256:1"}, {Name: "other", Image: "r/os@sha256:1", Held: "0/9"}}}}
+	got, err := osImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), m.booting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []gate.OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 2, Held: 1, Reason: "ImagesMissing", Message: "they are fetching it"},
+		{Pool: "new", Image: "r/os@sha256:1", Nodes: 1, Message: "nothing is known of it yet"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,148 @@
+package osimages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/osimages/building"
+	"github.com/refit-dev/refit/internal/controller/osimages/given"
+	"github.com/refit-dev/refit/internal/controller/osimages/holding"
+	"github.com/refit-dev/refit/internal/registry"
+)
+
+// seen is what a registry said of an image that nodes are to hold.
+type seen struct {
+	size int64
+	// problem is nil if it is there.
+	problem *registry.Failure
+	at      time.Time
+}
+
+// askAgain is how old an answer may be that an image is not to be had.
+const askAgain = 20 * time.Second
+
+// hold has the nodes of a pool hold its image, and says in the pool's status how far
+// they are, and why not all do: absent, denied and away are told apart.
+func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.OSImagePool) (all bool, err error) {
+	st.Held, st.Lacking, st.HoldReason, st.HoldMessage = "", nil, "", ""
+	if st.Image == "" || !strings.Contains(st.Image, "@") {
+		return true, nil
+	}
+	k := &holding.Keeper{Client: r.Client, Live: r.Live}
+	if w.site == nil {
+		if w.site, err = k.Gather(ctx); err != nil {
+			return false, err
+		}
+	}
+	want := wantOf(x, st)
+	h, err := k.Look(ctx, w.site, want)
+	if err != nil {
+		return false, err
+	}
+	st.Held, st.Lacking = fmt.Sprintf("%d/%d", h.Held, h.Nodes), h.Lacking
+	var problem *registry.Failure
+	if !h.Bundled {
+		about, err := r.describe(ctx, x.image, st.Image)
+		if err != nil {
+			return false, err
+		}
+		want.Size, problem = about.size, about.problem
+	}
+	why, err := k.Bring(ctx, want, h)
+	if err != nil || h.Held >= h.Nodes {
+		return h.Held >= h.Nodes, err
+	}
+	if st.HoldReason, st.HoldMessage = sayHold(problem, why, h); problem == nil && why == "" && h.Failing && want.Secret == "" {
+		st.HoldReason = v1alpha1.ReasonOSImageNotFetched
+	}
+	return false, nil
+}
+
+// wantOf a pool: a built image is called as its build, a finished one by its digest.
+func wantOf(x *wish, st *v1alpha1.OSImagePool) holding.Want {
+	_, digest, _ := strings.Cut(st.Image, "@sha256:")
+	want := holding.Want{OSImage: x.image, Pool: x.pool, Image: st.Image, Tag: st.Build}
+	if want.Tag == "" {
+		want.Tag = "refit-" + digest[:min(12, len(digest))]
+	}
+	if s := nodeSecret(x.image); s != nil {
+		want.Secret = s.Name
+	}
+	return want
+}
+
+// nodeSecret is the one that may read images: who may only push is never a node.
+func nodeSecret(o *v1alpha1.OSImage) *v1alpha1.PullSecret {
+	if o.Spec.PullSecret != nil {
+		return o.Spec.PullSecret
+	}
+	return o.Spec.Secret
+}
+
+func sayHold(problem *registry.Failure, why string, h holding.Held) (reason, message string) {
+	switch {
+	case problem == nil && why != "":
+		message = why
+	case problem == nil && h.Why != "":
+		message = h.Why
+	case problem == nil:
+		message = "they are fetching it"
+	case problem.Kind == registry.Denied:
+		return v1alpha1.ReasonRegistryDenies, building.Cut(plain(problem), 1024)
+	case problem.Kind == registry.Away || problem.Kind == registry.Limited:
+		return v1alpha1.ReasonRegistryAway, building.Cut(plain(problem), 1024)
+	default:
+		return v1alpha1.ReasonOSImageAbsent, building.Cut(plain(problem), 1024)
+	}
+	return v1alpha1.ReasonImagesMissing, building.Cut(message, 1024)
+}
+
+// plain says what went wrong without the time at which it is asked again, which would
+// make another status of every look.
+func plain(f *registry.Failure) string {
+	g := *f
+	g.Until = time.Time{}
+	return g.Error()
+}
+
+// describe asks the registry that nodes fetch an image from.
+func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image string) (seen, error) {
+	r.mu.Lock()
+	known, ok := r.told[image]
+	r.mu.Unlock()
+	fresh := hasEvery
+	if known.problem != nil {
+		fresh = askAgain
+	}
+	if ok && r.Now().Sub(known.at) < fresh {
+		return known, nil
+	}
+	x, err := given.Read(ctx, r.Live, o)
+	if err != nil {
+		return known, err
+	}
+	keys, _, err := given.Keys(ctx, r.Live, nodeSecret(o))
+	if err != nil {
+		return known, err
+	}
+	repository, digest, _ := strings.Cut(image, "@")
+	d, err := r.poller(x).Describe(ctx, registry.Place{Repository: repository, Keys: keys}, digest)
+	now := seen{size: d.Size, at: r.Now()}
+	if err != nil && !errors.As(err, &now.problem) {
+		return known, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told == nil || len(r.told) > maxTold {
+		r.told = map[string]seen{}
+	}
+	r.told[image] = now
+	return now, nil
+}
+
+// maxTold answers are remembered; each saves questions only.
+const maxTold = 256

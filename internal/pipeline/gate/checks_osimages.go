@@ -1,0 +1,55 @@
+package gate
+
+import (
+	"fmt"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// OSImage is the image that nodes of a pool boot by the plan.
+type OSImage struct {
+	// Pool by name, Image as repository@digest.
+	Pool, Image string
+	// Nodes of the plan that boot it, and how many of them hold it already.
+	Nodes, Held int
+	// Reason and Message say why not all do. A Reason is one of ImagesMissing,
+	// OSImageAbsent, OSImageNotFetched, RegistryDenies, RegistryAway.
+	Reason, Message string
+}
+
+// Reason words of images that are not held.
+const (
+	reasonOSImageAbsent  = "OSImageAbsent"
+	reasonRegistryDenies = "RegistryDenies"
+	reasonRegistryAway   = "RegistryAway"
+
+	reasonOSImageNotFetched = "OSImageNotFetched"
+)
+
+// cures of an image that is not held.
+var cures = map[string]string{
+	reasonOSImageAbsent:     "push it again or build it anew (kubectl annotate osimage NAME refit.dev/rebuild=1), or bring it in a bundle",
+	reasonRegistryDenies:    "name in spec.pullSecret of the OSImage a Secret of refit-system that may read it, or bring the image in a bundle",
+	reasonOSImageNotFetched: "let the nodes' container runtimes reach the registry, or bring the image in a bundle; without that the node's OS fetches it in its turn",
+	reasonRegistryAway:      "mend the registry, or bring the image in a bundle: refit bundle create --os-image",
+}
+
+// osImagesHeld: what a node boots is on the node before it is drained.
+func osImagesHeld(in *Input) (no, warn verdicts) {
+	for _, o := range in.OSImages {
+		if o.Held >= o.Nodes {
+			continue
+		}
+		v := model.Verdict{Reason: o.Reason, Object: "UpdatePool/" + o.Pool, Fix: cures[o.Reason], Waiting: o.Reason == reasonImagesMissing || o.Reason == reasonRegistryAway,
+			Message: fmt.Sprintf("OS image %s is held by %d of %d nodes of pool %s: %s", o.Image, o.Held, o.Nodes, o.Pool, o.Message)}
+		if v.Reason == "" {
+			v.Reason, v.Waiting = reasonImagesMissing, true
+		}
+		if o.Reason == reasonOSImageNotFetched { // its OS fetches it, if the registry is still there then
+			warn = append(warn, v)
+			continue
+		}
+		no = append(no, v)
+	}
+	return no, warn
+}
