@@ -61,6 +61,10 @@ func TestTwoRuntimes(t *testing.T) {
 		nobodyAsked(t, s)
 	})
 	must(t, s.Eject(ctx, s.Stick, device))
+	eventually(t, time.Minute, "the stick is gone for its node, too", func() (bool, string) {
+		_, said := medium(t, s, s.Stick, device)
+		return strings.HasPrefix(said, "no medium"), said
+	})
 	step(t, "one whose blobs are gone as well comes back from a neighbour", func(t *testing.T) {
 		for _, n := range s.Lab.Workers() {
 			withoutBlobs(t, s, n, b, other)
