@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
@@ -207,8 +208,13 @@ func TestCutOffPull(t *testing.T) {
 	must(t, err)
 	must(t, s.Install(ctx, b, device))
 	must(t, s.Approve(ctx, b))
-	_, err = s.Prepare(ctx, b)
-	must(t, err)
+	eventually(t, 5*time.Minute, "both nodes hold it", func() (bool, string) {
+		var l v1alpha1.BundleList
+		if err := s.Client.List(ctx, &l); err != nil || len(l.Items) != 1 {
+			return false, fmt.Sprint(len(l.Items), err)
+		}
+		return l.Items[0].Status.Loaded == "2/2", l.Items[0].Status.Loaded
+	})
 	for _, n := range s.Lab.Nodes() {
 		step(t, "a pull that was cut off on "+n+" with "+s.Lab.Runtime(n), func(t *testing.T) { cutOffPull(t, s, n, pauseOf(t, b)) })
 	}
