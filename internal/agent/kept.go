@@ -157,6 +157,6 @@ func (a *Agent) mendPulls(ctx context.Context, w *told.Want) {
 	}
 	if mended > 0 {
 		a.mended = time.Now()
-		a.tell(ctx, eventMended, fmt.Sprintf("the kubelet had %d records of pulls that were cut off, by which it would pull held images again: they are removed, and it was restarted", mended))
+		a.tell(ctx, eventMended, fmt.Sprintf("the kubelet had records of pulls that were cut off (%d), by which it would pull held images again: they are removed, and it was restarted", mended))
 	}
 }
