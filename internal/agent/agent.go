@@ -131,6 +131,7 @@ type Agent struct {
 	library *load.Library
 	keeper  *pin.Keeper
 	peers   distribute.Peers
+	limit   exchange.Limit // of what goes to and comes from peers
 	media   load.MediaSet
 
 	mu       sync.Mutex
@@ -161,6 +162,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	failpoint.UseFile(conf.Path("failpoint"))
 	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
+	a.peers.Limit = &a.limit
 	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
 		*k = make(chan struct{}, 1)

@@ -2,15 +2,11 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
-	"net/http"
 
-	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // listen opens the chunk server's port on all addresses of the node.
@@ -31,12 +27,8 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, error) {
 
 // serve answers peers; whoever is not in spec.peers is refused.
 func (a *Agent) serve(ctx context.Context, l net.Listener) {
-	h := exchange.Handler(shelves{a.library}, exchange.Alive{Node: a.conf.Node, Version: agentVersion()})
-	srv := exchange.NewServer(exchange.OnlyPeers(h, a.isPeer))
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
-	defer stop()
-	err := srv.Serve(tls.NewListener(l, a.id.ServerTLS(a.isPeer)))
-	if !errors.Is(err, http.ErrServerClosed) {
+	who := exchange.Alive{Node: a.conf.Node, Version: agentVersion()}
+	if err := peering.Serve(ctx, l, peering.Shelves{Library: a.library}, who, a.id, a.isPeer, &a.limit); err != nil {
 		a.log.Error("the chunk server ended", "because", err)
 	}
 }
@@ -52,33 +44,4 @@ func (a *Agent) isPeer(publicKey string) bool {
 		}
 	}
 	return false
-}
-
-// shelves is the library as peers see it.
-type shelves struct{ lib *load.Library }
-
-func (s shelves) Header(digest string) ([]byte, error) {
-	if sh := s.lib.Served(digest); sh != nil {
-		return sh.Bundle().Raw, nil
-	}
-	return nil, exchange.ErrNotHere
-}
-
-func (s shelves) Have(digest string) ([]byte, error) {
-	if sh := s.lib.Served(digest); sh != nil {
-		return sh.Bitmap()
-	}
-	return nil, exchange.ErrNotHere
-}
-
-func (s shelves) Chunk(digest string, n int) ([]byte, error) {
-	sh := s.lib.Served(digest)
-	if sh == nil {
-		return nil, exchange.ErrNotHere
-	}
-	b, err := sh.Get(n)
-	if errors.Is(err, blobstore.ErrAbsent) {
-		return nil, exchange.ErrNotHere
-	}
-	return b, err
 }

@@ -27,6 +27,8 @@ type Client struct {
 	api      *containerd.Client
 	cri      *cri.Client
 	platform platforms.MatchComparer
+	busy     turns // blobs and layers that are being written
+	syncs    syncs
 }
 
 // Open prepares a client; the runtime may be away at that time.

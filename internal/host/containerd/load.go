@@ -8,7 +8,6 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/diff"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 )
 
 // Image is what to load.
@@ -37,8 +35,9 @@ func (c *Client) Load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 }
 
 func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, error) {
-	root, snapshots, snapshotter, err := c.roots(ctx)
-	if err != nil {
+	var at place
+	var err error
+	if at.root, at.snapshots, at.snapshotter, err = c.roots(ctx); err != nil {
 		return nil, err
 	}
 	dgst, err := digest.Parse(img.Digest)
@@ -56,16 +55,13 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 		return nil, err
 	}
 	failpoint.Here(failpoint.LoadContent)
-	image := containerd.NewImageWithPlatform(c.api, images.Image{Name: img.Name, Target: target}, c.platform)
-	// Unpacked files are synced before the runtime notes that they are there: it
-	// never looks again (an image cut off by a power cut would stay empty).
-	err = image.Unpack(ctx, snapshotter, containerd.WithUnpackApplyOpts(diff.WithSyncFs(true)))
-	if err != nil {
+	record := images.Image{Name: img.Name, Target: target}
+	if err := c.unpack(ctx, record, at); err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
 	// Layers that were there before us were not under our lease; from here on
 	// the configuration holds them.
-	ok, err := image.IsUnpacked(ctx, snapshotter)
+	ok, err := containerd.NewImageWithPlatform(c.api, record, c.platform).IsUnpacked(ctx, at.snapshotter)
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
@@ -73,13 +69,13 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 		return nil, errors.New("unpack: a layer was collected meanwhile, it is tried again")
 	}
 	failpoint.Here(failpoint.LoadUnpack)
-	for _, dir := range []string{root, snapshots} {
-		if err := disk.SyncFS(dir); err != nil {
+	for _, dir := range []string{at.root, at.snapshots} {
+		if err := c.syncs.sync(dir); err != nil {
 			return nil, err
 		}
 	}
 	failpoint.Here(failpoint.LoadDone)
-	names, err := c.names(ctx, image.Metadata(), repository(img.Name))
+	names, err := c.names(ctx, record, repository(img.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +99,7 @@ func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Bl
 // copyBlob always asks for a writer: also when the blob is there already, that
 // puts it under our lease, and the collector cannot take it away meanwhile.
 func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.Descriptor, blobs Blobs) error {
+	defer c.busy.take(desc.Digest.String())() // images that share it may come at once
 	ref := "refit-" + desc.Digest.String()
 	w, err := content.OpenWriter(ctx, cs, content.WithRef(ref), content.WithDescriptor(desc))
 	if errdefs.IsAlreadyExists(err) {

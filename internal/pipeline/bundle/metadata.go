@@ -5,7 +5,7 @@ const FormatVersion = 1
 
 // DefaultChunkSize is the size of a chunk in bytes: the unit that nodes
 // exchange and verify.
-const DefaultChunkSize = 4 << 20
+const DefaultChunkSize = 512 << 10
 
 // Groups that images and payloads are put in when nobody says otherwise.
 const (

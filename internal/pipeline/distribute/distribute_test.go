@@ -103,16 +103,34 @@ func TestPick(t *testing.T) {
 		underWay map[int]int
 		theirs   Bitmap
 		others   []Bitmap
+		first    map[int]int
+		offers   []int
 		want     int
 	}{
-		"the neighbour has nothing that is missing":     {missing: []int{1, 2}, theirs: bits(9, 0, 3), want: -1},
-		"the rarest chunk comes first":                  {missing: []int{0, 1, 8}, theirs: bits(9, 0, 1, 8), others: []Bitmap{bits(9, 0, 1), bits(9, 0)}, want: 8},
-		"what is under way waits":                       {missing: []int{0, 1}, underWay: map[int]int{0: 1}, theirs: bits(9, 0, 1), others: []Bitmap{bits(9, 1)}, want: 1},
-		"at the end what is under way is asked for too": {missing: []int{0}, underWay: map[int]int{0: 1}, theirs: bits(9, 0), want: 0},
-		"a bitmap that is too short means not there":    {missing: []int{8}, theirs: Bitmap{0xff}, want: -1},
+		"the neighbour has nothing that is missing":         {missing: []int{1, 2}, theirs: bits(9, 0, 3), want: -1},
+		"the rarest chunk comes first":                      {missing: []int{0, 1, 8}, theirs: bits(9, 0, 1, 8), others: []Bitmap{bits(9, 0, 1), bits(9, 0)}, want: 8},
+		"what is under way waits":                           {missing: []int{0, 1}, underWay: map[int]int{0: 1}, theirs: bits(9, 0, 1), others: []Bitmap{bits(9, 1)}, want: 1},
+		"at the end what is under way is asked for too":     {missing: []int{0}, underWay: map[int]int{0: 1}, theirs: bits(9, 0), want: 0},
+		"what may not be asked for twice is not":            {missing: []int{0}, underWay: map[int]int{0: -1}, theirs: bits(9, 0), want: -1},
+		"a bitmap that is too short means not there":        {missing: []int{8}, theirs: Bitmap{0xff}, want: -1},
+		"what somebody needs now comes before the rarest":   {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), others: []Bitmap{bits(9, 1, 2)}, first: map[int]int{2: 0, 1: 1}, want: 2},
+		"what is needed now and under way is not doubled":   {missing: []int{0, 1, 2}, underWay: map[int]int{2: 1}, theirs: bits(9, 0, 1, 2), first: map[int]int{2: 0}, want: 0},
+		"of equally rare ones that which is offered":        {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), offers: []int{2}, want: 2},
+		"an offer of what others have too is no reason":     {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), others: []Bitmap{bits(9, 2)}, offers: []int{2}, want: 0},
+		"an offer of what the neighbour has not is nothing": {missing: []int{0, 3}, theirs: bits(9, 0), offers: []int{3}, want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Pick(c.missing, c.underWay, c.theirs, append(c.others, c.theirs), first); got != c.want {
+			q := Question{Missing: c.missing, Theirs: c.theirs, First: c.first, Offers: c.offers, Lot: first,
+				Waits: func(n int) int { return c.underWay[n] },
+				Holders: func(n int) (sum int) {
+					for _, b := range append(c.others, c.theirs) {
+						if b.Has(n) {
+							sum++
+						}
+					}
+					return sum
+				}}
+			if got := Pick(q); got != c.want {
 				t.Fatalf("got %d, want %d", got, c.want)
 			}
 		})

@@ -15,34 +15,79 @@ func (b Bitmap) Has(n int) bool {
 // Set marks chunk n, which must be within the bitmap.
 func (b Bitmap) Set(n int) { b[n/8] |= 1 << (n % 8) }
 
-// Pick chooses the chunk to ask one neighbour for: of those that are missing
-// here and that the neighbour has, one that the fewest neighbours have; ties
-// are decided by lot. Chunks that are already under way come only when nothing
-// else is left (so that one slow neighbour does not hold up the end), and those
-// with the fewest askers first.
-//
-// lot(n) returns a number in [0,n). all are the bitmaps of all neighbours,
-// theirs among them. It returns -1 if the neighbour has nothing that is wanted.
-func Pick(missing []int, underWay map[int]int, theirs Bitmap, all []Bitmap, lot func(int) int) int {
+// Clear takes the mark off chunk n; beyond the end there is none.
+func (b Bitmap) Clear(n int) {
+	if b.Has(n) {
+		b[n/8] &^= 1 << (n % 8)
+	}
+}
+
+// Question is what is known when one neighbour is to be asked for a chunk.
+type Question struct {
+	// Missing are the chunks that are wanted and not here.
+	Missing []int
+	// Waits says how many neighbours chunk n has been asked of already, or that
+	// it is not to be asked for now (negative).
+	Waits func(n int) int
+	// Theirs is what the neighbour has.
+	Theirs Bitmap
+	// Holders is how many neighbours have chunk n.
+	Holders func(n int) int
+	// First are chunks that come before all others, and their order.
+	First map[int]int
+	// Offers are those of Missing that the neighbour has promised to nobody else.
+	Offers []int
+	// Lot returns a number in [0,n).
+	Lot func(n int) int
+}
+
+// Pick chooses the chunk to ask the neighbour for: of those that are missing here
+// and that it has, those that somebody needs now in their order, then one that the
+// fewest neighbours have; of equals one that the neighbour offers, else by lot.
+// Chunks that are already under way come only when nothing else is left, and those
+// with the fewest askers first. -1 if the neighbour has nothing that is wanted.
+func Pick(q Question) int {
 	best, bestKey, ties := -1, 0, 0
-	for _, n := range missing {
-		if !theirs.Has(n) {
+	for _, n := range q.Missing {
+		if !q.Theirs.Has(n) {
 			continue
 		}
-		key := underWay[n] << 16
-		for _, b := range all {
-			if b.Has(n) {
-				key++
-			}
-		}
+		key, ok := q.key(n)
 		switch {
+		case !ok:
 		case best < 0 || key < bestKey:
 			best, bestKey, ties = n, key, 1
 		case key == bestKey:
 			ties++
-			if lot(ties) == 0 {
+			if q.Lot(ties) == 0 {
 				best = n
 			}
+		}
+	}
+	return q.offered(best, bestKey)
+}
+
+// key orders chunks; a smaller one is asked for earlier.
+func (q Question) key(n int) (key int, ok bool) {
+	waits := q.Waits(n)
+	if waits < 0 {
+		return 0, false
+	}
+	// Two bits for the askers, one for "nobody needs it now", the rest for the order.
+	if at, first := q.First[n]; first {
+		return waits<<40 | at, true
+	}
+	return waits<<40 | 1<<39 | q.Holders(n), true
+}
+
+// offered is a chunk of the offers that is as good as the best, else the best.
+func (q Question) offered(best, bestKey int) int {
+	if best < 0 || len(q.Offers) == 0 {
+		return best
+	}
+	for _, n := range q.Offers {
+		if key, ok := q.key(n); ok && key == bestKey && q.Theirs.Has(n) {
+			return n
 		}
 	}
 	return best

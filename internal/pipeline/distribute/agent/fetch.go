@@ -32,7 +32,8 @@ type Shelf interface {
 type Peer interface {
 	Peer() exchange.Peer
 	Have(ctx context.Context, digest string, chunks int) ([]byte, error)
-	Chunk(ctx context.Context, digest string, n int, size int64) ([]byte, error)
+	News(ctx context.Context, digest string, chunks int, all func(have []byte), came func(n int)) error
+	Take(ctx context.Context, digest string, n int, size int64) (data []byte, next int, err error)
 }
 
 // Settings of a Fetcher; zero values are the defaults.
@@ -47,9 +48,14 @@ type Settings struct {
 	// Aside is how long a neighbour is put aside after its first failure; it
 	// doubles with every further one up to 60 times that. Default 1 s.
 	Aside time.Duration
+	// First are chunks that come before all others, in this order.
+	First []int
 	// Got is told the bytes of every chunk that was kept. May be nil.
 	Got func(bytes int64)
-	Log *slog.Logger
+	// Lied is told of a neighbour that sent another chunk than it was asked for,
+	// and which. May be nil.
+	Lied func(peer exchange.Peer, n int)
+	Log  *slog.Logger
 }
 
 func (s *Settings) defaults() {
@@ -68,6 +74,9 @@ func (s *Settings) defaults() {
 	if s.Got == nil {
 		s.Got = func(int64) {}
 	}
+	if s.Lied == nil {
+		s.Lied = func(exchange.Peer, int) {}
+	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
@@ -83,21 +92,14 @@ func Fetch(ctx context.Context, shelf Shelf, wanted []int, peers []Peer, s Setti
 	s.defaults()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	f := &fetch{shelf: shelf, s: s, stop: stop, underWay: map[int]int{}}
-	for _, n := range wanted {
-		if !shelf.Has(n) {
-			f.missing = append(f.missing, n)
-		}
-	}
+	f := newFetch(shelf, wanted, s)
+	f.stop = stop
 	if len(f.missing) == 0 {
 		return nil
 	}
 	var wg sync.WaitGroup
 	for _, p := range peers {
 		src := &source{peer: p}
-		f.sources = append(f.sources, src)
-	}
-	for _, src := range f.sources {
 		wg.Go(func() { f.follow(ctx, src) })
 		for range s.Streams {
 			wg.Go(func() { f.stream(ctx, src) })
@@ -117,90 +119,128 @@ type fetch struct {
 	shelf Shelf
 	s     Settings
 	stop  context.CancelCauseFunc
+	first map[int]int
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// missing are the chunks that are to come, in no order; at says where one is.
 	missing  []int
-	underWay map[int]int
-	sources  []*source
+	at       map[int]int
+	underWay map[int]asked
+	// holders counts the neighbours that have a chunk.
+	holders []uint16
+	// pace is how long a chunk takes, on an average of the last ones.
+	pace time.Duration
+	// changed is closed when a stream that found nothing to do may find something.
+	changed chan struct{}
+}
+
+// asked is a chunk that is under way: of how many, and since when.
+type asked struct {
+	of    int
+	since time.Time
 }
 
 // source is a neighbour and what is thought of it; guarded by fetch.mu.
 type source struct {
-	peer  Peer
-	have  distribute.Bitmap
-	fails int
-	until time.Time
+	peer   Peer
+	have   distribute.Bitmap
+	offers []int
+	fails  int
+	until  time.Time
 }
 
-// follow keeps the neighbour's bitmap fresh while it lacks something.
-func (f *fetch) follow(ctx context.Context, src *source) {
-	for {
-		if f.aside(src) <= 0 {
-			f.refresh(ctx, src)
-		}
-		if !sleep(ctx, f.s.Poll) {
-			return
+func newFetch(shelf Shelf, wanted []int, s Settings) *fetch {
+	f := &fetch{shelf: shelf, s: s, first: map[int]int{}, at: map[int]int{}, underWay: map[int]asked{},
+		holders: make([]uint16, shelf.Chunks()), changed: make(chan struct{})}
+	for _, n := range wanted {
+		if _, twice := f.at[n]; !twice && !shelf.Has(n) {
+			f.at[n] = len(f.missing)
+			f.missing = append(f.missing, n)
 		}
 	}
+	for i, n := range s.First {
+		if _, twice := f.first[n]; !twice {
+			f.first[n] = i
+		}
+	}
+	return f
 }
 
-func (f *fetch) refresh(parent context.Context, src *source) {
-	ctx, cancel := context.WithTimeout(parent, f.s.ChunkTime)
-	defer cancel()
-	have, err := src.peer.Have(ctx, f.shelf.Digest(), f.shelf.Chunks())
-	switch {
-	case errors.Is(err, exchange.ErrNotHere):
-		have = nil // it will have the bundle later
-	case err != nil:
-		if parent.Err() == nil { // not merely because all is here
-			f.failed(src, 1, err)
-		}
-		return
-	}
-	f.mu.Lock()
-	src.have = have
-	f.mu.Unlock()
+// wake lets streams look again; with the lock.
+func (f *fetch) wake() {
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // stream asks one neighbour for one chunk after the other.
 func (f *fetch) stream(ctx context.Context, src *source) {
 	for ctx.Err() == nil {
-		if wait := f.aside(src); wait > 0 {
-			if !sleep(ctx, min(wait, f.s.Poll)) {
-				return
-			}
+		n, changed, wait := f.take(src)
+		if n >= 0 {
+			f.one(ctx, src, n)
 			continue
 		}
-		n := f.take(src)
-		if n < 0 {
-			if !sleep(ctx, f.s.Poll/4) {
-				return
-			}
-			continue
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-t.C:
 		}
-		f.one(ctx, src, n)
+		t.Stop()
 	}
 }
 
-func (f *fetch) take(src *source) int {
+// take chooses a chunk to ask for. Without one it says what to wait for.
+func (f *fetch) take(src *source) (n int, changed <-chan struct{}, wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := make([]distribute.Bitmap, 0, len(f.sources))
-	for _, s := range f.sources {
-		all = append(all, s.have)
+	if wait = time.Until(src.until); wait > 0 {
+		return -1, nil, wait
 	}
-	n := distribute.Pick(f.missing, f.underWay, src.have, all, rand.IntN)
-	if n < 0 || f.underWay[n] >= 2 {
+	n = f.pick(src)
+	if n < 0 {
+		return -1, f.changed, f.s.Poll / 4
+	}
+	a := f.underWay[n]
+	f.underWay[n] = asked{of: a.of + 1, since: time.Now()}
+	return n, nil, 0
+}
+
+func (f *fetch) pick(src *source) int {
+	offers := src.offers[:0]
+	for _, n := range src.offers {
+		if _, lacks := f.at[n]; lacks && f.underWay[n].of == 0 {
+			offers = append(offers, n)
+		}
+	}
+	src.offers = offers
+	end := len(f.underWay) == len(f.missing)
+	return distribute.Pick(distribute.Question{Missing: f.missing, Theirs: src.have, First: f.first, Offers: offers, Lot: rand.IntN,
+		Waits: func(n int) int {
+			a := f.underWay[n]
+			if a.of == 0 {
+				return 0
+			}
+			return f.again(a, end)
+		},
+		Holders: func(n int) int { return int(f.holders[n]) }})
+}
+
+// again says whether a chunk that is under way may be asked of another neighbour:
+// one at the end of it all that takes longer than chunks do, so that nobody slow or
+// dead holds up the end, and few come twice.
+func (f *fetch) again(a asked, end bool) int {
+	if !end || a.of >= 2 || time.Since(a.since) < 2*f.pace {
 		return -1
 	}
-	f.underWay[n]++
-	return n
+	return a.of
 }
 
 func (f *fetch) one(ctx context.Context, src *source, n int) {
+	began := time.Now()
 	size := f.shelf.ChunkSize(n)
 	cctx, cancel := context.WithTimeout(ctx, f.s.ChunkTime)
-	data, err := src.peer.Chunk(cctx, f.shelf.Digest(), n, size)
+	data, next, err := src.peer.Take(cctx, f.shelf.Digest(), n, size)
 	cancel()
 	if err != nil {
 		f.release(n)
@@ -208,31 +248,42 @@ func (f *fetch) one(ctx context.Context, src *source, n int) {
 		return
 	}
 	kept, err := f.shelf.Put(n, data)
-	f.release(n)
 	switch {
 	case errors.Is(err, blobstore.ErrBadChunk):
+		f.release(n)
+		f.s.Lied(src.peer.Peer(), n)
 		f.failed(src, lieFactor, fmt.Errorf("sent a wrong chunk %d: %w", n, err))
 	case err != nil:
+		f.release(n)
 		f.stop(err) // this node's own disk: no neighbour can help
 	default:
 		if kept {
 			f.s.Got(size)
 		}
 		failpoint.Here(failpoint.PeerFetch)
-		f.done(src, n)
+		f.done(src, n, next, time.Since(began))
 	}
 }
 
+// release notes that a chunk is under way no more; it may be asked for anew.
 func (f *fetch) release(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.underWay[n]--; f.underWay[n] <= 0 {
+	f.unask(n)
+	f.wake()
+}
+
+func (f *fetch) unask(n int) {
+	a := f.underWay[n]
+	if a.of--; a.of <= 0 {
 		delete(f.underWay, n)
+		return
 	}
+	f.underWay[n] = a
 }
 
 // lost notes a chunk that did not come. A neighbour that does not have what it
-// said it had is asked anew what it has.
+// said it had is not asked for it again.
 func (f *fetch) lost(ctx context.Context, src *source, n int, err error) {
 	if ctx.Err() != nil {
 		return
@@ -240,7 +291,8 @@ func (f *fetch) lost(ctx context.Context, src *source, n int, err error) {
 	if errors.Is(err, exchange.ErrNotHere) {
 		f.mu.Lock()
 		if src.have.Has(n) {
-			src.have[n/8] &^= 1 << (n % 8)
+			src.have.Clear(n)
+			f.holders[n]--
 		}
 		f.mu.Unlock()
 		return
@@ -248,19 +300,26 @@ func (f *fetch) lost(ctx context.Context, src *source, n int, err error) {
 	f.failed(src, 1, err)
 }
 
-func (f *fetch) done(src *source, n int) {
+func (f *fetch) done(src *source, n, next int, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	src.fails = 0
-	for i, m := range f.missing {
-		if m == n {
-			f.missing[i] = f.missing[len(f.missing)-1]
-			f.missing = f.missing[:len(f.missing)-1]
-			break
-		}
+	if next >= 0 {
+		src.offers = append(src.offers, next)
+	}
+	f.pace += (took - f.pace) / 8
+	delete(f.underWay, n) // others that were asked for it are no matter any more
+	if i, lacks := f.at[n]; lacks {
+		last := f.missing[len(f.missing)-1]
+		f.missing[i], f.at[last] = last, i
+		f.missing = f.missing[:len(f.missing)-1]
+		delete(f.at, n)
 	}
 	if len(f.missing) == 0 {
 		f.stop(errComplete)
+	}
+	if len(f.underWay) == len(f.missing) {
+		f.wake() // the end: who has nothing to do may help
 	}
 }
 
@@ -271,13 +330,6 @@ func (f *fetch) failed(src *source, factor int, err error) {
 	src.fails++
 	src.until = time.Now().Add(wait)
 	f.s.Log.Info("a peer is put aside", "peer", src.peer.Peer().Name, "for", wait, "because", err)
-}
-
-// aside is how long the neighbour stays aside.
-func (f *fetch) aside(src *source) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return time.Until(src.until)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -9,6 +9,9 @@ import (
 
 // Peers keeps one client, and so its connections, for every neighbour.
 type Peers struct {
+	// Limit is what the node may use of its network; nil is all.
+	Limit *exchange.Limit
+
 	mu  sync.Mutex
 	all map[exchange.Peer]*exchange.Client
 }
@@ -27,7 +30,7 @@ func (s *Peers) Clients(id *exchange.Identity, peers []v1alpha1.Peer, self strin
 		key := exchange.Peer{Name: p.Node, Address: p.Address, PublicKey: p.PublicKey}
 		c := s.all[key]
 		if c == nil {
-			c = exchange.NewClient(id, key)
+			c = exchange.NewLimited(id, key, s.Limit)
 		}
 		now[key] = c
 		out = append(out, c)

@@ -36,16 +36,20 @@ type Client struct {
 }
 
 // NewClient makes a client; nothing is dialled before the first question.
-func NewClient(id *Identity, p Peer) *Client {
+func NewClient(id *Identity, p Peer) *Client { return NewLimited(id, p, nil) }
+
+// NewLimited makes a client that keeps within a limit; nil is none.
+func NewLimited(id *Identity, p Peer, limit *Limit) *Client {
 	tlsConf := id.tlsConfig(func(pub string) bool { return pub == p.PublicKey })
 	return &Client{peer: p, http: &http.Client{Transport: &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:           limit.dial((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext),
 		TLSClientConfig:       tlsConf,
 		TLSHandshakeTimeout:   5 * time.Second,
-		ResponseHeaderTimeout: 20 * time.Second,
-		IdleConnTimeout:       time.Minute,
-		MaxIdleConnsPerHost:   4,
-		DisableCompression:    true,
+		ResponseHeaderTimeout: time.Minute, // a peer sends to others before, and not faster than it may
+
+		IdleConnTimeout:     time.Minute,
+		MaxIdleConnsPerHost: 4,
+		DisableCompression:  true,
 	}}}
 }
 
@@ -83,32 +87,66 @@ func (c *Client) Have(ctx context.Context, digest string, chunks int) ([]byte, e
 
 // Chunk fetches chunk n, which has size bytes. The caller compares it.
 func (c *Client) Chunk(ctx context.Context, digest string, n int, size int64) ([]byte, error) {
-	return c.get(ctx, "/v1/bundles/"+strings.TrimPrefix(digest, "sha256:")+"/chunks/"+strconv.Itoa(n), size)
+	data, _, err := c.Take(ctx, digest, n, size)
+	return data, err
 }
 
-func (c *Client) get(ctx context.Context, path string, most int64) ([]byte, error) {
-	where := func(err error) error {
-		return fmt.Errorf("peer %s at %s: %w", c.peer.Name, c.peer.Address, err)
+// Take is Chunk for who wants many: next is a chunk that the peer has offered to
+// nobody else, -1 if it offers none.
+func (c *Client) Take(ctx context.Context, digest string, n int, size int64) (data []byte, next int, err error) {
+	resp, err := c.ask(ctx, "/v1/bundles/"+strings.TrimPrefix(digest, "sha256:")+"/chunks/"+strconv.Itoa(n))
+	if err != nil {
+		return nil, -1, err
 	}
+	defer resp.Body.Close()
+	if next, err = strconv.Atoi(resp.Header.Get(nextHeader)); err != nil {
+		next = -1
+	}
+	data, err = c.read(resp, size)
+	return data, next, err
+}
+
+func (c *Client) where(err error) error {
+	return fmt.Errorf("peer %s at %s: %w", c.peer.Name, c.peer.Address, err)
+}
+
+// ask sends a question; the caller closes the answer's body.
+func (c *Client) ask(ctx context.Context, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.peer.Address+path, nil)
 	if err != nil {
-		return nil, where(err)
+		return nil, c.where(err)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, where(err)
+		return nil, c.where(err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return resp, nil
+	case http.StatusNotFound:
+		err = ErrNotHere
+	default:
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 256))
+		err = fmt.Errorf("answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	_ = resp.Body.Close() // the error above says more
+	return nil, c.where(err)
+}
+
+func (c *Client) get(ctx context.Context, path string, most int64) ([]byte, error) {
+	resp, err := c.ask(ctx, path)
+	if err != nil {
+		return nil, err
 	}
 	defer resp.Body.Close()
-	switch {
-	case resp.StatusCode == http.StatusNotFound:
-		return nil, where(ErrNotHere)
-	case resp.StatusCode != http.StatusOK:
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 256))
-		return nil, where(fmt.Errorf("answered %s: %s", resp.Status, strings.TrimSpace(string(text))))
-	case resp.ContentLength > most:
-		return nil, where(ErrTooLong)
+	return c.read(resp, most)
+}
+
+func (c *Client) read(resp *http.Response, most int64) ([]byte, error) {
+	if resp.ContentLength > most {
+		return nil, c.where(ErrTooLong)
 	}
-	return readAtMost(resp, most, where)
+	return readAtMost(resp, most, c.where)
 }
 
 func readAtMost(resp *http.Response, most int64, where func(error) error) ([]byte, error) {

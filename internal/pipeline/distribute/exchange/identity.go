@@ -130,6 +130,8 @@ func (id *Identity) tlsConfig(accepts func(publicKey string) bool) *tls.Config {
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true, // names and authorities mean nothing here; the key is checked below
 		SessionTicketsDisabled: true, // a peer that was removed must not resume
+		// Chunks are long: the first bytes of one need not come in small records.
+		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 {
 				return errors.New("the peer showed no key")

@@ -38,14 +38,23 @@ const maxAtOnce = 16
 // sendTime is how long one answer may take before the peer is let go.
 const sendTime = 2 * time.Minute
 
+// nextHeader names a chunk that the peer has offered to nobody else.
+const nextHeader = "Refit-Next"
+
 // Handler serves a library.
 //
 //	GET /v1/alive
 //	GET /v1/bundles/{hex}/header
 //	GET /v1/bundles/{hex}/have
+//	GET /v1/bundles/{hex}/news
 //	GET /v1/bundles/{hex}/chunks/{n}
+//
+// A chunk comes with the header Refit-Next if the library is a Teller and there is
+// a chunk that nobody was sent yet: the number of one to ask for next.
 func Handler(lib Library, who Alive) http.Handler {
 	slots := make(chan struct{}, maxAtOnce)
+	offered := &offers{}
+	tell, tells := lib.(Teller)
 	answer := func(get func(r *http.Request, digest string) ([]byte, error)) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			select {
@@ -54,10 +63,16 @@ func Handler(lib Library, who Alive) http.Handler {
 			case <-r.Context().Done():
 				return
 			}
-			body, err := get(r, "sha256:"+r.PathValue("hex"))
+			digest := "sha256:" + r.PathValue("hex")
+			body, err := get(r, digest)
 			if err != nil {
 				fail(w, err)
 				return
+			}
+			if n, err := strconv.Atoi(r.PathValue("n")); err == nil && tells {
+				if next := offered.after(tell, digest, n); next >= 0 {
+					w.Header().Set(nextHeader, strconv.Itoa(next))
+				}
 			}
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTime))
 			w.Header().Set("Content-Type", "application/octet-stream")
@@ -72,6 +87,7 @@ func Handler(lib Library, who Alive) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/bundles/{hex}/header", answer(func(_ *http.Request, d string) ([]byte, error) { return lib.Header(d) }))
 	mux.HandleFunc("GET /v1/bundles/{hex}/have", answer(func(_ *http.Request, d string) ([]byte, error) { return lib.Have(d) }))
+	mux.HandleFunc("GET /v1/bundles/{hex}/news", func(w http.ResponseWriter, r *http.Request) { tellNews(lib, w, r) })
 	mux.HandleFunc("GET /v1/bundles/{hex}/chunks/{n}", answer(func(r *http.Request, d string) ([]byte, error) {
 		n, err := strconv.Atoi(r.PathValue("n"))
 		if err != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/model"
@@ -15,10 +16,13 @@ type Shelf struct {
 	header *bundle.Header
 	store  *blobstore.Store
 	blobs  []blobstore.Blob
+
+	mu      sync.Mutex
+	changed chan struct{}
 }
 
 func newShelf(h *bundle.Header, st *blobstore.Store) *Shelf {
-	s := &Shelf{header: h, store: st}
+	s := &Shelf{header: h, store: st, changed: make(chan struct{})}
 	for i, b := range h.Metadata.Blobs {
 		first, n := h.Chunks.OfBlob(i)
 		sums := make([][32]byte, n)
@@ -64,7 +68,20 @@ func (s *Shelf) Put(n int, data []byte) (kept bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return s.store.Put(b, k, data)
+	if kept, err = s.store.Put(b, k, data); kept {
+		s.mu.Lock()
+		close(s.changed)
+		s.changed = make(chan struct{})
+		s.mu.Unlock()
+	}
+	return kept, err
+}
+
+// Changed is closed when another chunk has come to this shelf since the call.
+func (s *Shelf) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
 }
 
 // Get reads chunk n and compares it.

@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/containerd"
@@ -79,11 +82,18 @@ type Restored struct {
 // Complete reports that everything of bundles is held and pinned.
 func (r Result) Complete() bool { return r.Pinned == r.Total && r.Held == r.Total }
 
+// Parallel is a Runtime that can load several images at once: unpacking is work for
+// a processor, and one image alone keeps but one of them busy.
+type Parallel interface{ AtOnce() int }
+
 // Keeper keeps one node's images. One Sync at a time.
 type Keeper struct {
 	runtime Runtime
 	path    string
-	own     pin.Own
+
+	// mu guards what follows, and the result of a Sync: images are loaded side by side.
+	mu  sync.Mutex
+	own pin.Own
 	// had are the images that were held and pinned last, false for those whose
 	// blobs were not here either when they were missed. What is in the record at
 	// the start counts: it was pinned by an agent before this one.
@@ -165,13 +175,7 @@ func (k *Keeper) prepare(ctx context.Context, d pin.Decision, src Source) (end f
 
 // work does what was decided.
 func (k *Keeper) work(ctx context.Context, want []model.HeldImage, have []pin.Present, d pin.Decision, src Source, r Result, progress func(Result)) (Result, error) {
-	for _, img := range d.Load {
-		if k.one(ctx, img, src, &r) && !img.Registry {
-			// On the way only: whether all are held is for the runtime to say.
-			r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total-1)
-		}
-		progress(r)
-	}
+	k.loadAll(ctx, d.Load, src, &r, progress)
 	for _, img := range d.Pin {
 		k.one(ctx, img, src, &r)
 	}
@@ -182,12 +186,38 @@ func (k *Keeper) work(ctx context.Context, want []model.HeldImage, have []pin.Pr
 	return k.readBack(ctx, want, r)
 }
 
+// loadAll loads images, as many at once as the runtime can.
+func (k *Keeper) loadAll(ctx context.Context, all []model.HeldImage, src Source, r *Result, progress func(Result)) {
+	atOnce := 1
+	if rt, ok := k.runtime.(Parallel); ok {
+		atOnce = rt.AtOnce()
+	}
+	var group errgroup.Group
+	group.SetLimit(max(atOnce, 1))
+	for _, img := range all {
+		group.Go(func() error {
+			ok := k.one(ctx, img, src, r)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if ok && !img.Registry {
+				// On the way only: whether all are held is for the runtime to say.
+				r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total-1)
+			}
+			progress(*r)
+			return nil
+		})
+	}
+	_ = group.Wait() // what failed is in the result
+}
+
 // one loads or pins an image and reports whether it did.
 func (k *Keeper) one(ctx context.Context, img model.HeldImage, src Source, r *Result) bool {
 	if ctx.Err() != nil {
 		return false
 	}
 	ok, err := k.load(ctx, img, src, r)
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	switch {
 	case err != nil:
 		r.Failed[img.Name] = err
@@ -216,9 +246,11 @@ func (k *Keeper) load(ctx context.Context, img model.HeldImage, src Source, r *R
 	if err != nil {
 		return false, err
 	}
+	k.mu.Lock()
 	if own, had := k.had[pin.Key(img)]; had {
 		r.Restored = append(r.Restored, Restored{Image: img, Own: own})
 	}
+	k.mu.Unlock()
 	return true, k.remember(img, names)
 }
 
@@ -247,6 +279,8 @@ func (k *Keeper) pin(ctx context.Context, img model.HeldImage) (bool, error) {
 
 func (k *Keeper) remember(img model.HeldImage, names []string) error {
 	failpoint.Here(failpoint.PinRecord)
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.had[pin.Key(img)] = true
 	if slices.Equal(k.own[pin.Key(img)], names) {
 		return nil

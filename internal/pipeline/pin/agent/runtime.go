@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"strings"
 	"time"
 
@@ -19,6 +20,9 @@ type Containerd struct{ *containerd.Client }
 func (c Containerd) Present(ctx context.Context) ([]pin.Present, error) {
 	return present(ctx, c.CRI())
 }
+
+// AtOnce is two: a node has other work for its processors, and its memory is small.
+func (c Containerd) AtOnce() int { return min(2, runtime.GOMAXPROCS(0)) }
 
 // Version is the runtime's name and version.
 func (c Containerd) Version(ctx context.Context) (string, string, error) {

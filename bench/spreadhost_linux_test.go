@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/peering"
+	"github.com/refit-dev/refit/internal/lab/hosts"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
+)
+
+// spreadHost is set in the processes that are hosts of TestSpread: what to be.
+const spreadHost = "REFIT_BENCH_SPREAD_HOST"
+
+func TestMain(m *testing.M) {
+	for name, be := range map[string]func(string) error{spreadHost: beHost, loadAgent: beAgent} {
+		text := os.Getenv(name)
+		if text == "" {
+			continue
+		}
+		if err := be(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// hostRole is what a host is told at its start.
+type hostRole struct {
+	Number int    `json:"number"`
+	Dir    string `json:"dir"`
+	// Bundle is a file with the bundle; only Origin keeps its chunks, the others
+	// have its header alone.
+	Bundle string `json:"bundle"`
+	Origin bool   `json:"origin"`
+	Lies   bool   `json:"lies"`
+}
+
+// hostSays is a line of a host.
+type hostSays struct {
+	PublicKey string `json:"publicKey,omitempty"`
+	Listens   bool   `json:"listens,omitempty"`
+	Done      *took  `json:"done,omitempty"`
+}
+
+// took is what a host has to say at its end.
+type took struct {
+	Seconds float64  `json:"seconds"`
+	CPU     float64  `json:"cpuSeconds"`
+	RSS     int64    `json:"peakRSSMiB"`
+	Bytes   int64    `json:"bytesKept"`
+	Liars   []string `json:"liars,omitempty"`
+	Whole   bool     `json:"whole"`
+}
+
+func hostName(k int) string { return fmt.Sprint("host-", k) }
+
+func hostAddress(k int) string { return net.JoinHostPort(hosts.Address(k), "7946") }
+
+// liar is a library that sends every chunk with a wrong byte.
+type liar struct{ peering.Shelves }
+
+func (l liar) Chunk(digest string, n int) ([]byte, error) {
+	b, err := l.Shelves.Chunk(digest, n)
+	if err == nil {
+		b[len(b)/2] ^= 1
+	}
+	return b, err
+}
+
+// beHost is one node: the agent's own library, server, clients and exchange. It is
+// told of its peers, then to begin, on its standard input.
+func beHost(text string) error {
+	var role hostRole
+	if err := json.Unmarshal([]byte(text), &role); err != nil {
+		return err
+	}
+	id, err := exchange.LoadIdentity(filepath.Join(role.Dir, "key.pem"))
+	if err != nil {
+		return err
+	}
+	lib, shelf, err := openShelf(role)
+	if err != nil {
+		return err
+	}
+	say := json.NewEncoder(os.Stdout)
+	hear := bufio.NewScanner(os.Stdin)
+	hear.Buffer(nil, 1<<20)
+	_ = say.Encode(hostSays{PublicKey: id.PublicKey()})
+	var peers []v1alpha1.Peer
+	hear.Scan()
+	if err := json.Unmarshal(hear.Bytes(), &peers); err != nil {
+		return fmt.Errorf("peers: %w", err)
+	}
+	l, err := net.Listen("tcp", hostAddress(role.Number))
+	if err != nil {
+		return err
+	}
+	serve := exchange.Library(peering.Shelves{Library: lib})
+	if role.Lies {
+		serve = liar{peering.Shelves{Library: lib}}
+	}
+	known := func(key string) bool {
+		return slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.PublicKey == key })
+	}
+	go func() {
+		_ = peering.Serve(context.Background(), l, serve, exchange.Alive{Node: hostName(role.Number)}, id, known, nil)
+	}()
+	_ = say.Encode(hostSays{Listens: true})
+	hear.Scan()
+	t, err := take(role, shelf, id, peers)
+	if err != nil {
+		return err
+	}
+	_ = say.Encode(hostSays{Done: t})
+	hear.Scan() // serves until it is told to end
+	return nil
+}
+
+func openShelf(role hostRole) (*loadagent.Library, *loadagent.Shelf, error) {
+	lib, err := loadagent.OpenLibrary(role.Dir, slog.Default())
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := read.OpenPath(role.Bundle)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	shelf, err := lib.Add(f.Header())
+	if err != nil {
+		return nil, nil, err
+	}
+	lib.Serve([]string{shelf.Digest()})
+	if role.Origin {
+		err = loadagent.Copy(context.Background(), f, shelf, all(shelf.Bundle()), func(int64) {})
+	}
+	return lib, shelf, err
+}
+
+func all(h *bundle.Header) (out []int) {
+	for n := range h.Chunks.Len() {
+		out = append(out, n)
+	}
+	return out
+}
+
+func take(role hostRole, shelf *loadagent.Shelf, id *exchange.Identity, peers []v1alpha1.Peer) (*took, error) {
+	var clients distribute.Peers
+	var from []distribute.Peer
+	for _, c := range clients.Clients(id, peers, hostName(role.Number)) {
+		from = append(from, c)
+	}
+	var mu sync.Mutex
+	out := &took{}
+	began := time.Now()
+	err := distribute.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, distribute.Settings{
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Got: func(n int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			out.Bytes += n
+		},
+		Lied: func(p exchange.Peer, _ int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Contains(out.Liars, p.Name) {
+				out.Liars = append(out.Liars, p.Name)
+			}
+		}})
+	out.Seconds = time.Since(began).Seconds()
+	out.Whole = err == nil
+	for i := range shelf.Bundle().Metadata.Blobs {
+		out.Whole = out.Whole && shelf.HasBlob(i)
+	}
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // of this process it does not fail
+	out.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+	out.RSS = u.Maxrss >> 10
+	return out, err
+}

@@ -1,0 +1,80 @@
+package peering
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+)
+
+// Serve answers peers until the context ends: whoever accepts does not know is
+// refused. lib is Shelves, but in tests.
+func Serve(ctx context.Context, l net.Listener, lib exchange.Library, who exchange.Alive, id *exchange.Identity, accepts func(publicKey string) bool, limit *exchange.Limit) error {
+	srv := exchange.NewServer(exchange.OnlyPeers(exchange.Handler(lib, who), accepts))
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	err := srv.Serve(tls.NewListener(limit.Listener(l), id.ServerTLS(accepts)))
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shelves is a library as peers see it.
+type Shelves struct{ Library *load.Library }
+
+// Header implements exchange.Library.
+func (s Shelves) Header(digest string) ([]byte, error) {
+	if sh := s.Library.Served(digest); sh != nil {
+		return sh.Bundle().Raw, nil
+	}
+	return nil, exchange.ErrNotHere
+}
+
+// Have implements exchange.Library.
+func (s Shelves) Have(digest string) ([]byte, error) {
+	if sh := s.Library.Served(digest); sh != nil {
+		return sh.Bitmap()
+	}
+	return nil, exchange.ErrNotHere
+}
+
+// Chunk implements exchange.Library.
+func (s Shelves) Chunk(digest string, n int) ([]byte, error) {
+	sh := s.Library.Served(digest)
+	if sh == nil {
+		return nil, exchange.ErrNotHere
+	}
+	b, err := sh.Get(n)
+	if errors.Is(err, blobstore.ErrAbsent) {
+		return nil, exchange.ErrNotHere
+	}
+	return b, err
+}
+
+// Chunks implements exchange.Teller.
+func (s Shelves) Chunks(digest string) int {
+	if sh := s.Library.Served(digest); sh != nil {
+		return sh.Chunks()
+	}
+	return 0
+}
+
+// Has implements exchange.Teller.
+func (s Shelves) Has(digest string, n int) bool {
+	sh := s.Library.Served(digest)
+	return sh != nil && sh.Has(n)
+}
+
+// Changed implements exchange.Teller.
+func (s Shelves) Changed(digest string) <-chan struct{} {
+	if sh := s.Library.Served(digest); sh != nil {
+		return sh.Changed()
+	}
+	return nil // never: it is not served any more, and the talk ends with its next word
+}
