@@ -139,6 +139,7 @@ type Agent struct {
 	heard    bool // want comes from the API server, not from disk
 	state    state
 	compared map[string]bool // payloads, by digest
+	liars    map[string]time.Time
 
 	served    []string        // bundles loop only
 	rechecked map[string]bool // hold loop only

@@ -265,7 +265,7 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := distribute.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, distribute.Settings{Log: a.log, Got: func(n int64) {
+	err := distribute.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, distribute.Settings{Log: a.log, Lied: func(p exchange.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)

@@ -188,22 +188,28 @@ func (k *Keeper) work(ctx context.Context, want []model.HeldImage, have []pin.Pr
 
 // loadAll loads images, as many at once as the runtime can.
 func (k *Keeper) loadAll(ctx context.Context, all []model.HeldImage, src Source, r *Result, progress func(Result)) {
-	atOnce := 1
-	if rt, ok := k.runtime.(Parallel); ok {
-		atOnce = rt.AtOnce()
+	one := func(img model.HeldImage) {
+		ok := k.one(ctx, img, src, r)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if ok && !img.Registry {
+			// On the way only: whether all are held is for the runtime to say.
+			r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total-1)
+		}
+		progress(*r)
+	}
+	rt, ok := k.runtime.(Parallel)
+	if !ok {
+		for _, img := range all {
+			one(img)
+		}
+		return
 	}
 	var group errgroup.Group
-	group.SetLimit(max(atOnce, 1))
+	group.SetLimit(max(rt.AtOnce(), 1))
 	for _, img := range all {
 		group.Go(func() error {
-			ok := k.one(ctx, img, src, r)
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			if ok && !img.Registry {
-				// On the way only: whether all are held is for the runtime to say.
-				r.Held, r.Pinned = min(r.Held+1, r.Total), min(r.Pinned+1, r.Total-1)
-			}
-			progress(*r)
+			one(img)
 			return nil
 		})
 	}
