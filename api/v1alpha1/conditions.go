@@ -44,6 +44,9 @@ const (
 	ReasonInsufficientSpace     = "InsufficientSpace"
 	ReasonImagesMissing         = "ImagesMissing"
 	ReasonPinsIgnored           = "PinsIgnored"
+	ReasonNoLocalCopy           = "NoLocalCopy"
+	ReasonStartNotChecked       = "StartNotChecked"
+	ReasonNotHeld               = "NotHeld"
 	ReasonPayloadMissing        = "PayloadMissing"
 	ReasonNodeJoining           = "NodeJoining"
 	ReasonStoreReplaced         = "StoreReplaced"
@@ -208,6 +211,10 @@ const (
 	// AnnotationAdmitted on a Node is the public key of the agent that had proven
 	// what the node holds when it was let in; another key is another store.
 	AnnotationAdmitted = "refit.dev/admitted"
+	// AnnotationDrill on a NodeUpdate asks its agent for a drill: the node restarts
+	// at once and puts its images back before its kubelet starts. The value is a new
+	// one for each drill.
+	AnnotationDrill = "refit.dev/drill"
 	// AnnotationHold on a Node keeps updates from starting on it; its value is the
 	// reason that a person gave. A node that has started is finished.
 	AnnotationHold = "refit.dev/hold"

@@ -215,6 +215,43 @@ type Holding struct {
 	NeededBytes map[string]int64 `json:"neededBytes,omitempty"`
 }
 
+// ColdStart is what a node would start from, and what the check before its
+// kubelet's start found last.
+type ColdStart struct {
+	// Copies are the held images whose blobs are all in the agent's own store, of
+	// imagesTotal.
+	Copies int32 `json:"copies"`
+	// CopyBytes of these blobs.
+	CopyBytes int64 `json:"copyBytes"`
+	// Without are held images of which this node has no whole copy. The first 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Without []string `json:"without,omitempty"`
+	// CheckedBoot is the boot before whose kubelet the images were looked at last.
+	// +optional
+	CheckedBoot string `json:"checkedBoot,omitempty"`
+	// CheckedAt is when; CheckSeconds how long it took.
+	// +optional
+	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
+	// +optional
+	CheckSeconds int32 `json:"checkSeconds,omitempty"`
+	// Unclean: the end before was no orderly one, so contents were compared.
+	// +optional
+	Unclean bool `json:"unclean,omitempty"`
+	// Drill that this start was, as refit.dev/drill named it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Drill string `json:"drill,omitempty"`
+	// Compared files by content, Restored images, Missing ones that could not be.
+	// +optional
+	Compared int32 `json:"compared,omitempty"`
+	// +optional
+	Restored int32 `json:"restored,omitempty"`
+	// +optional
+	Missing int32 `json:"missing,omitempty"`
+}
+
 // RunState of a node's run.
 // +kubebuilder:validation:Enum=Running;Succeeded;Failed;Undone
 type RunState string
@@ -330,6 +367,9 @@ type NodeUpdateStatus struct {
 	Bundles []string `json:"bundles,omitempty"`
 	// +optional
 	Holding *Holding `json:"holding,omitempty"`
+	// ColdStart is what this node would start from if its runtime's store were lost.
+	// +optional
+	ColdStart *ColdStart `json:"coldStart,omitempty"`
 	// +optional
 	Run *NodeRunStatus `json:"run,omitempty"`
 	// Conditions: Ready, Reconciling, Stalled, ImagesHeld.

@@ -32,6 +32,17 @@ type ImageGroup struct {
 	Images []PinnedImage `json:"images"`
 }
 
+// LocalCopy says whether a node keeps the blobs of images it holds.
+// +kubebuilder:validation:Enum=Keep;Discard
+type LocalCopy string
+
+const (
+	// LocalCopyKeep keeps them.
+	LocalCopyKeep LocalCopy = "Keep"
+	// LocalCopyDiscard keeps them until the runtime holds the images.
+	LocalCopyDiscard LocalCopy = "Discard"
+)
+
 // PinnedImageSetSpec says which images which nodes hold.
 type PinnedImageSetSpec struct {
 	// NodeSelector picks the nodes by label; empty means every node.
@@ -54,6 +65,14 @@ type PinnedImageSetSpec struct {
 	// AllOfBundle pins every image of the bundle, without listing them.
 	// +optional
 	AllOfBundle bool `json:"allOfBundle,omitempty"`
+	// LocalCopy says whether nodes keep the blobs of the images beside their runtime's
+	// store once they hold them: Keep, from which a node puts back what a power cut or
+	// a hand took, with no registry and no network; or Discard, which saves the room,
+	// and a loss is made good by neighbours that keep, or a medium. Empty is what the
+	// node's UpdatePool says, or Keep. An image of two sets is kept if one of them says
+	// so. It is on the file system of the agent's state directory.
+	// +optional
+	LocalCopy LocalCopy `json:"localCopy,omitempty"`
 	// Groups of images.
 	// +optional
 	// +listType=map

@@ -81,6 +81,11 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:default=Halt
 	OnFailure FailurePolicy `json:"onFailure,omitempty"`
+	// LocalCopy says whether the pool's nodes keep the blobs of images that they hold,
+	// for PinnedImageSets that do not say it themselves: Keep, from which a node comes
+	// up by itself after a power cut, or Discard, which saves the room. Empty is Keep.
+	// +optional
+	LocalCopy LocalCopy `json:"localCopy,omitempty"`
 	// OSImage that the pool's nodes boot. While the pool is paused its images are
 	// built, and no node moves.
 	// +optional

@@ -104,6 +104,12 @@ type Parts struct {
 	// kubelet if there are any, and is called again with the same note, a file,
 	// after a crash. nil: nobody does.
 	MendPulls func(ctx context.Context, note string, ids, names []string) (mended int, err error)
+	// Settled is called when everything of bundles is held: what costs time and
+	// holds up nobody. nil: nothing is done then.
+	Settled func(ctx context.Context, images []model.HeldImage, lib *load.Library)
+	// Drill notes a drill of that name and restarts the machine; one that was noted
+	// before is passed over. nil: this agent plays none.
+	Drill func(ctx context.Context, id string) error
 	// Place is where the program of a payload is, or is to be put; "" for what is
 	// no program of the node. nil knows no place.
 	Place func(ctx context.Context, payload string) string
@@ -121,6 +127,8 @@ type Agent struct {
 	health  func(ctx context.Context) *v1alpha1.NodeHealth
 	mend    func(ctx context.Context, note string, ids, names []string) (int, error)
 	place   func(ctx context.Context, payload string) string
+	drill   func(ctx context.Context, id string) error
+	settled func(ctx context.Context, images []model.HeldImage, lib *load.Library)
 	digests nodefiles.Digests
 	// eviction is what the kubelet wants left free; tests want nothing left free of
 	// the disk that they happen to run on.
@@ -152,7 +160,9 @@ type Agent struct {
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
-	kickBundles, kickHold, kickRun, kickMedia, kickFacts, kickPublish chan struct{}
+	kickBundles, kickHold, kickRun, kickMedia, kickFacts, kickPublish, kickSettled chan struct{}
+	// drills has the one that was asked for last.
+	drills chan string
 }
 
 // New opens the agent's state. Run does the work.
@@ -161,11 +171,12 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.peers.Limit = &a.limit
+	a.drills = make(chan string, 1)
 	a.state.media = map[string]v1alpha1.Medium{}
-	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish} {
+	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled} {
 		*k = make(chan struct{}, 1)
 	}
 	var err error
@@ -203,7 +214,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		func(ctx context.Context) { a.serve(ctx, listener) },
-		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.healthLoop, a.publishLoop,
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })
@@ -325,6 +336,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 			s.sent = nil
 		}
 	})
+	a.drillAsked(nu.Annotations[v1alpha1.AnnotationDrill])
 	if changed || first {
 		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickMedia, a.kickFacts} {
 			kick(k)

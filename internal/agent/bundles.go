@@ -78,7 +78,7 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 		kick(a.kickHold)
 	}
 	a.library.Serve(served)
-	a.collect(w, served)
+	a.collect(ctx, w, served)
 	a.update(func(s *state) { s.bundles = slices.Clone(served[:min(len(served), 8)]) })
 	slices.Sort(served)
 	for _, digest := range w.Bundles() {
@@ -92,7 +92,7 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 	if ctx.Err() == nil {
 		a.setBundleVerdicts(verdicts)
 	}
-	a.describeMedia()
+	a.describeMedia(ctx)
 }
 
 func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
@@ -166,17 +166,18 @@ func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange
 }
 
 // missing is how many bytes of what a node needs of a bundle are not here.
-func (a *Agent) missing(s *loadagent.Shelf, w *told.Want) (missing, total int64) {
-	x := s.Wanted(w.Hold, platform())
+func (a *Agent) missing(s *loadagent.Shelf, hold model.HoldList) (missing, total int64) {
+	x := s.Wanted(hold, platform())
 	return x.Bytes - s.BytesHere(x.Blobs), x.Bytes
 }
 
 // acquire gets the chunks of one bundle, round by round: what an index or a
 // manifest wants is known once it is here.
 func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, peers []*exchange.Client) []model.Verdict {
-	defer a.countProgress(w)
+	defer a.countProgress(ctx, w)
 	for ctx.Err() == nil {
-		x := s.Wanted(w.Hold, platform())
+		hold, _ := a.inStore(ctx, w)
+		x := s.Wanted(hold, platform())
 		missing := a.missingChunks(s, x)
 		if missing == nil {
 			return x.Missing
@@ -206,7 +207,7 @@ func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("a medium cannot be copied to the end", "medium", m.Path, "because", err)
 			a.media.Fail(m, err)
-			a.describeMedia()
+			a.describeMedia(ctx)
 		}
 	}
 	var verdicts []model.Verdict
@@ -318,8 +319,8 @@ func (a *Agent) progress() func(digest string, media, peers int64) {
 }
 
 // countProgress counts anew what of the hold list is in the store.
-func (a *Agent) countProgress(w *told.Want) {
-	count := a.countStore(w)
+func (a *Agent) countProgress(ctx context.Context, w *told.Want) {
+	count := a.countStore(ctx, w)
 	a.update(func(s *state) {
 		if a.want.Spec.Hold == w.Spec.Hold { // or the counts are not about it
 			count(&s.holding)
@@ -329,15 +330,16 @@ func (a *Agent) countProgress(w *told.Want) {
 
 // countStore looks what of the hold list is in the store, and returns what
 // writes it down.
-func (a *Agent) countStore(w *told.Want) func(*v1alpha1.Holding) {
+func (a *Agent) countStore(ctx context.Context, w *told.Want) func(*v1alpha1.Holding) {
 	var total, done int64
 	payloads := 0
+	hold, _ := a.inStore(ctx, w)
 	for _, d := range w.Bundles() {
 		s := a.library.Shelf(d)
 		if s == nil {
 			continue
 		}
-		x := s.Wanted(w.Hold, platform())
+		x := s.Wanted(hold, platform())
 		total += x.Bytes
 		done += s.BytesHere(x.Blobs)
 		for _, p := range x.Payloads {
@@ -353,9 +355,13 @@ func (a *Agent) countStore(w *told.Want) func(*v1alpha1.Holding) {
 }
 
 // collect removes bundles that are neither served nor held, and their blobs.
-func (a *Agent) collect(w *told.Want, served []string) {
+func (a *Agent) collect(ctx context.Context, w *told.Want, served []string) {
 	if a.runner.Busy() {
 		return // a run may need what nobody else does
+	}
+	hold, known := a.inStore(ctx, w)
+	if !known {
+		return
 	}
 	bundles, blobs := map[string]bool{}, map[string]bool{}
 	for _, d := range append(w.Bundles(), served...) {
@@ -364,7 +370,7 @@ func (a *Agent) collect(w *told.Want, served []string) {
 		if s == nil {
 			continue
 		}
-		for _, i := range s.Wanted(w.Hold, platform()).Blobs {
+		for _, i := range s.Wanted(hold, platform()).Blobs {
 			blobs[s.Bundle().Metadata.Blobs[i].Digest] = true
 		}
 	}
@@ -380,7 +386,9 @@ func (a *Agent) collect(w *told.Want, served []string) {
 		return
 	}
 	for d := range have {
-		blobs[d] = !a.unwanted.Over(d, blobs[d])
+		if blobs[d] = !a.unwanted.Over(d, blobs[d]); !blobs[d] {
+			defer kick(a.kickHold) // what this node would start from has changed
+		}
 	}
 	for _, d := range a.library.Digests() {
 		bundles[d] = !a.unwanted.Over(d, bundles[d])

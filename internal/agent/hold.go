@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/load"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -55,7 +56,13 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		time.AfterFunc(a.unwanted.Grace, func() { kick(a.kickHold) }) // then it is over
 		return true
 	}
-	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(w), busy: a.runner.Busy()}
+	// The check before the kubelet's start changes images too; it is over soon.
+	unlock, err := disk.Lock(a.conf.Path(preflight.LockFile))
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(ctx, w), busy: a.runner.Busy()}
 	verdicts := a.asks(ctx, w, &src)
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
 		a.update(func(s *state) {
@@ -77,12 +84,13 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	a.recheck(w, r.Failed)
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, a.runtimeName(ctx), r)...)
 	a.lookAfter(ctx, w, r, src.busy)
-	payloads := a.countStore(w)
+	payloads := a.countStore(ctx, w)
 	lacks := a.judge(ctx, w, r.Held == r.Total)
 	verdicts = append(verdicts, lacks.verdicts...)
+	cold := a.coldStart(w)
 	// In one stroke: what is called held is all of one list.
 	a.update(func(s *state) {
-		s.holdVerdicts = verdicts
+		s.holdVerdicts, s.cold = verdicts, cold
 		if a.want.Spec.Hold != w.Spec.Hold {
 			return // it moved on meanwhile, and these counts are not about it
 		}
@@ -159,11 +167,12 @@ func holdVerdicts(node, runtime string, r pinagent.Result) []model.Verdict {
 // partial says of which bundles something that this node wants has not arrived.
 // None of their images is loaded yet: what is found altered on a stick leaves
 // the runtime as it was.
-func (a *Agent) partial(w *told.Want) map[string]bool {
+func (a *Agent) partial(ctx context.Context, w *told.Want) map[string]bool {
+	hold, _ := a.inStore(ctx, w)
 	out := map[string]bool{}
 	for _, d := range w.Bundles() {
 		if s := a.library.Shelf(d); s != nil {
-			missing, _ := a.missing(s, w)
+			missing, _ := a.missing(s, hold)
 			out[d] = missing > 0
 		}
 	}
@@ -187,20 +196,7 @@ func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
 	if s.closed || s.partial[img.Bundle] || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
 		return containerd.Image{}, false
 	}
-	have := shelf.Bundle().ImageByName(img.Name)
-	if have == nil || have.Digest != img.Digest {
-		return containerd.Image{}, false
-	}
-	out := containerd.Image{Name: have.Name, Digest: have.Digest, MediaType: have.MediaType}
-	for _, b := range load.Share(shelf.Bundle(), have, platform(), shelf.ReadSmall) {
-		if !shelf.HasBlob(b) {
-			return containerd.Image{}, false
-		}
-		if blob := shelf.Bundle().Metadata.Blobs[b]; blob.Digest == have.Digest {
-			out.Size = blob.Size
-		}
-	}
-	return out, true
+	return shelf.Target(img, platform())
 }
 
 // MayPull: what comes from no bundle, if there is room, and while no update runs

@@ -23,6 +23,7 @@ const (
 	eventRestored = "ImageRestored"
 	eventMended   = "PullRecordsMended"
 	eventReplaced = v1alpha1.ReasonStoreReplaced
+	eventDrill    = "Drill"
 )
 
 // newStore says, when the node is told something for the first time, that its
@@ -65,6 +66,24 @@ func (a *Agent) lookAfter(ctx context.Context, w *told.Want, r pinagent.Result, 
 	a.arrivals.Forget() // what is lost from now on, and is here, is this node's own
 	if !busy {
 		a.mendPulls(ctx, w)
+		kick(a.kickSettled)
+	}
+}
+
+// settledLoop does what nobody waits for, when everything is held.
+func (a *Agent) settledLoop(ctx context.Context) {
+	for a.settled != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case id := <-a.drills:
+			a.playDrill(ctx, id)
+			continue
+		case <-a.kickSettled:
+		}
+		if w := a.wanted(); w != nil {
+			a.settled(ctx, w.Hold.Images, a.library)
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func TestCountsOfAnOldListAreNotThoseOfTheNew(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "new"}}
 	a.state.holding = v1alpha1.Holding{Content: "new", PayloadsTotal: 3}
-	a.countProgress(&told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "old"}})
+	a.countProgress(t.Context(), &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "old"}})
 	if a.view().held {
 		t.Fatalf("held: %+v", a.state.holding)
 	}

@@ -23,7 +23,7 @@ func (a *Agent) watchMedia(ctx context.Context) {
 	}
 	each(ctx, a.kickMedia, scanEvery, func(ctx context.Context) {
 		a.scan()
-		a.describeMedia()
+		a.describeMedia(ctx)
 		// A device appears in /dev a moment after the kernel's event.
 		sleep(ctx, 100*time.Millisecond)
 	})
@@ -46,14 +46,15 @@ func (a *Agent) scan() {
 }
 
 // describeMedia says in the status what is plugged in.
-func (a *Agent) describeMedia() {
+func (a *Agent) describeMedia(ctx context.Context) {
 	w := a.wanted()
 	if w == nil {
 		w = &told.Want{}
 	}
+	hold, _ := a.inStore(ctx, w)
 	out := a.media.Describe(w.Policy(), func(digest string) (missing, total int64) {
 		if s := a.library.Shelf(digest); s != nil {
-			return a.missing(s, w)
+			return a.missing(s, hold)
 		}
 		return 0, 0
 	})

@@ -59,13 +59,15 @@ func (a *Agent) needs(ctx context.Context, w *told.Want) (map[string]int64, erro
 		toLoad[pin.Key(i)] = true
 	}
 	out := map[string]int64{load.StateFS: 0, load.ImagesFS: 0}
+	store, _ := a.inStore(ctx, w)
 	for _, d := range w.Bundles() {
 		s := a.library.Shelf(d)
 		if s == nil {
 			continue
 		}
 		x := s.Wanted(w.Hold, platform())
-		out[load.StateFS] += x.Bytes - s.BytesHere(x.Blobs)
+		mine := s.Wanted(store, platform())
+		out[load.StateFS] += mine.Bytes - s.BytesHere(mine.Blobs)
 		blobs := map[int]bool{}
 		for _, img := range x.Images {
 			if !toLoad[img.Name+"@"+img.Digest] {

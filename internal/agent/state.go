@@ -28,6 +28,7 @@ type state struct {
 	// observedHold is the hold list whose programs were looked at.
 	observedHold string
 	health       *v1alpha1.NodeHealth
+	cold         *v1alpha1.ColdStart
 	run          *v1alpha1.NodeRunStatus
 
 	// Why the bundles or the images are not complete; the first counts.
@@ -81,7 +82,7 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 			h := s.holding
 			from := a.sources.Of(a.want.Bundles())
 			h.BytesFromMedia, h.BytesFromPeers = from.Media, from.Peers
-			out.Holding = &h
+			out.Holding, out.ColdStart = &h, s.cold
 		}
 	}
 	v := a.view()

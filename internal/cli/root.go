@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/bundlecmd"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/configcmd"
+	"github.com/refit-dev/refit/internal/cli/drillcmd"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/imagecmd"
 	"github.com/refit-dev/refit/internal/cli/installcmd"
@@ -57,7 +58,7 @@ func rootOf(name string, o *options) *cobra.Command {
 	root.AddCommand(
 		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
 		newRollback(o), newExplain(o), newGate(o), newVersion(o), newSelfImage(o),
-		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), bootcmd.New(&o.Access), configcmd.New(&o.Access), imagecmd.New(&o.Access), tags,
+		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), bootcmd.New(&o.Access), configcmd.New(&o.Access), drillcmd.New(&o.Access), imagecmd.New(&o.Access), tags,
 	)
 	root.AddCommand(steer.New(&o.Access)...)
 	labs := labcmd.New()

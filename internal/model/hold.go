@@ -31,6 +31,8 @@ type HeldImage struct {
 	Registry bool `json:"registry,omitempty"`
 	// Kubelet: only the kubelet may, because it has credentials for it.
 	Kubelet bool `json:"kubelet,omitempty"`
+	// NoCopy: its blobs need not stay beside the runtime's store once it is held.
+	NoCopy bool `json:"noCopy,omitempty"`
 	// Size that is fetched from a registry, in bytes; 0 if nobody knows.
 	Size int64 `json:"size,omitempty"`
 }

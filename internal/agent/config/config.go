@@ -63,8 +63,8 @@ func Read(path string) (Config, error) {
 	return c, nil
 }
 
-// Complete fills in the defaults. The node's name needs the kubeconfig.
-func (c Config) Complete() (Config, error) {
+// WithPlaces fills in the defaults of what is on this machine itself.
+func (c Config) WithPlaces() Config {
 	for _, d := range []struct {
 		field *string
 		value string
@@ -76,6 +76,12 @@ func (c Config) Complete() (Config, error) {
 			*d.field = d.value
 		}
 	}
+	return c
+}
+
+// Complete fills in the defaults. The node's name needs the kubeconfig.
+func (c Config) Complete() (Config, error) {
+	c = c.WithPlaces()
 	if c.Node == "" {
 		name, err := kube.NodeName(c.Kubeconfig)
 		if err != nil {

@@ -27,8 +27,11 @@ import (
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
-// Unit is the agent's service.
-const Unit = "refit-agent.service"
+// Unit is the agent's service, Preflight the check before the kubelet starts.
+const (
+	Unit      = "refit-agent.service"
+	Preflight = "refit-preflight.service"
+)
 
 // Places that Install writes to; the zero value is a node's own root.
 type Places struct{ Root string }
@@ -38,6 +41,13 @@ func (p Places) at(path string) string { return filepath.Join("/", p.Root, path)
 // Binary is where the agent is put.
 func (p Places) Binary() string { return p.at("/usr/local/bin/refit-agent") }
 func (p Places) unit() string   { return p.at("/etc/systemd/system/" + Unit) }
+func (p Places) check() string  { return p.at("/etc/systemd/system/" + Preflight) }
+
+// asks is the file by which the kubelet's unit asks whether it may start.
+func (p Places) asks() string {
+	return p.at("/etc/systemd/system/kubelet.service.d/20-refit-preflight.conf")
+}
+
 func (p Places) config() string { return p.at(config.DefaultFile) }
 
 // Options of Install.
@@ -73,31 +83,6 @@ type Report struct {
 type firstContact struct {
 	Bundle string   `json:"bundle"`
 	Names  []string `json:"names"`
-}
-
-// unitText orders the agent before the kubelet without tying them: an agent
-// that fails must never keep a node from coming up.
-func unitText(binary string) string {
-	return `[Unit]
-Description=refit node agent
-Documentation=https://github.com/refit-dev/refit
-Wants=network-online.target
-After=network-online.target local-fs.target containerd.service crio.service
-Before=kubelet.service
-StartLimitIntervalSec=0
-
-[Service]
-Type=notify
-ExecStart=` + binary + ` run
-Restart=always
-RestartSec=2
-KillMode=process
-TimeoutStartSec=60
-TimeoutStopSec=20
-
-[Install]
-WantedBy=multi-user.target
-`
 }
 
 // Install does what is missing.
@@ -233,7 +218,12 @@ func putFiles(o Options, conf config.Config, r *Report) error {
 	if err := put(o.Places.config(), text, 0o644, r); err != nil {
 		return err
 	}
-	return put(o.Places.unit(), []byte(unitText(o.Places.Binary())), 0o644, r)
+	for _, f := range o.Places.units() {
+		if err := put(f.path, []byte(f.text), 0o644, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func putBinary(o Options, r *Report) error {
@@ -320,7 +310,14 @@ func start(ctx context.Context, o Options, r *Report) error {
 	if err := m.Reload(ctx); err != nil {
 		return err
 	}
-	if err := m.Enable(ctx, Unit); err != nil {
+	for _, unit := range []string{Preflight, Unit} {
+		if err := m.Enable(ctx, unit); err != nil {
+			return err
+		}
+	}
+	// The kubelet runs: by its next start this boot has been looked at. A look at a
+	// store that was filled before us may take minutes, and nobody waits for it.
+	if err := m.Begin(ctx, Preflight); err != nil {
 		return err
 	}
 	state, err := m.Active(ctx, Unit)
@@ -366,11 +363,17 @@ func Uninstall(ctx context.Context, o Removal) error {
 			return err
 		}
 	}
-	for _, f := range []string{o.Places.unit(), o.Places.Binary(), o.Places.config()} {
+	// What the kubelet asks goes before what answers.
+	files := []string{o.Places.Binary(), o.Places.config()}
+	for _, u := range o.Places.units() {
+		files = append([]string{u.path}, files...)
+	}
+	for _, f := range files {
 		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("uninstall: %w", err)
 		}
 	}
+	_ = os.Remove(filepath.Dir(o.Places.asks()))   // only if nothing else is in it
 	_ = os.Remove(filepath.Dir(o.Places.config())) // only if nothing else is in it
 	if !o.KeepState {
 		if err := removeState(o); err != nil {
@@ -390,7 +393,7 @@ func removeState(o Removal) error {
 		return os.RemoveAll(dir)
 	}
 	for _, name := range []string{"blobs", "bundles", "journal", "runs", "rollback", "failpoint", "first-contact.json", "kubelet-restart",
-		"key.pem", "lock", "pins.json", "sources.json", "want.json"} {
+		"key.pem", "lock", "pins.json", "sources.json", "want.json", "layers", "hold.lock", "preflight.json", "clean-end"} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -400,18 +403,27 @@ func removeState(o Removal) error {
 }
 
 func stop(ctx context.Context, o Removal) error {
-	if _, err := os.Stat(o.Places.unit()); errors.Is(err, fs.ErrNotExist) {
-		return nil
+	for unit, file := range map[string]string{Unit: o.Places.unit(), Preflight: o.Places.check()} {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := stopUnit(ctx, unit); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func stopUnit(ctx context.Context, unit string) error {
 	m, err := systemd.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	if err := m.Stop(ctx, Unit); err != nil {
+	if err := m.Stop(ctx, unit); err != nil {
 		return err
 	}
-	return m.Disable(ctx, Unit)
+	return m.Disable(ctx, unit)
 }
 
 func unpin(ctx context.Context, o Removal) error {

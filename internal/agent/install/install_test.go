@@ -40,7 +40,7 @@ func TestInstall(t *testing.T) {
 		}
 		o := Options{Places: p, NoStart: true, Say: say(t), Config: config.Config{Node: "n1", Media: []string{stick}}}
 		r, err := Install(t.Context(), o)
-		if err != nil || len(r.Changed) != 3 {
+		if err != nil || len(r.Changed) != 5 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		got, err := config.Read(p.config())
@@ -60,6 +60,31 @@ func TestInstall(t *testing.T) {
 		for _, want := range []string{"Before=kubelet.service", "After=network-online.target local-fs.target containerd.service", "KillMode=process", "Restart=always"} {
 			if !strings.Contains(string(unit), want) {
 				t.Errorf("the unit lacks %s", want)
+			}
+		}
+		check, err := os.ReadFile(p.check())
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks, err := os.ReadFile(p.asks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// R0.150: a check that fails neither lets the kubelet start nor is its last word,
+		// and a runtime that is restarted stops neither.
+		for _, want := range []string{"Type=oneshot", "RemainAfterExit=yes", "Restart=on-failure", "Before=kubelet.service", "TimeoutStartSec=infinity"} {
+			if !strings.Contains(string(check), want) {
+				t.Errorf("the check's unit lacks %s", want)
+			}
+		}
+		for _, want := range []string{"ExecStartPre=", "Restart=always", "After=refit-preflight.service", "StartLimitIntervalSec=0", "test ! -x " + p.Binary()} {
+			if !strings.Contains(string(asks), want) {
+				t.Errorf("the kubelet's file lacks %s", want)
+			}
+		}
+		for _, text := range [][]byte{check, asks} {
+			if strings.Contains(string(text), "Requires=") || strings.Contains(string(text), "RequiredBy=") || strings.Contains(string(text), "BindsTo=") {
+				t.Errorf("a unit is required, and systemd never tries again what required one that failed:\n%s", text)
 			}
 		}
 		if strings.Contains(string(unit), "Requires=") || strings.Contains(string(unit), "RequiredBy=") {
@@ -108,9 +133,11 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The unit was never started; without its file nothing is stopped either.
-	if err := os.Remove(p.unit()); err != nil {
-		t.Fatal(err)
+	// The units were never started; without their files nothing is stopped either.
+	for _, f := range []string{p.unit(), p.check()} {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
 	}
 	o := Removal{Places: p, Config: config.Config{StateDir: state}, Say: say(t)}
 	for range 2 {
@@ -129,7 +156,7 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 	if err := Uninstall(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]bool{p.Binary(): false, p.config(): false, state: false, foreign: true, theirs: true, ours: false} {
+	for path, want := range map[string]bool{p.Binary(): false, p.asks(): false, p.config(): false, state: false, foreign: true, theirs: true, ours: false} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: there: %v, want %v", path, err == nil, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/firstcheck"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
+	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/etcd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -59,6 +60,8 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
+		Drill:     drillOf(conf),
+		Settled:   (&preflight.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
 		Health:    (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.held = store.Config, store.Held

@@ -80,6 +80,18 @@ func allOf(digest string) v1alpha1.PinnedImageSet {
 		Spec: v1alpha1.PinnedImageSetSpec{Bundle: digest, AllOfBundle: true}}
 }
 
+// poolOf one node, by name.
+func poolOf(node string, keep v1alpha1.LocalCopy) v1alpha1.UpdatePool {
+	return v1alpha1.UpdatePool{Spec: v1alpha1.UpdatePoolSpec{LocalCopy: keep, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"name": node}}}}
+}
+
+// lean is a set that keeps no copy on nodes.
+func lean(digest string) v1alpha1.PinnedImageSet {
+	s := allOf(digest)
+	s.Spec.LocalCopy = v1alpha1.LocalCopyDiscard
+	return s
+}
+
 // decide makes the hold list of a node and gives it to the node.
 func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string) []string {
 	h := f.newHolding(order)
@@ -100,7 +112,11 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 		f.lists = nil
 		var out []string
 		for _, i := range l.Images {
-			out = append(out, i.Name+"="+i.Digest)
+			one := i.Name + "=" + i.Digest
+			if i.NoCopy {
+				one += "(no copy)"
+			}
+			out = append(out, one)
 		}
 		for _, p := range l.Payloads {
 			out = append(out, p.Name)
@@ -129,6 +145,33 @@ func TestHold(t *testing.T) {
 			f.set(allOf(old))
 			f.set(allOf(next))
 		}, []string{next, old}, "app:1=x db:1=y db:2=z kubelet kubelet"},
+		"no copy is kept if the set says so": {func(f *fake) {
+			f.bundle(old, "app:1=x")
+			f.set(lean(old))
+		}, nil, "app:1=x(no copy) kubelet"},
+		"no copy is kept in a pool that says so": {func(f *fake) {
+			f.bundle(old, "app:1=x")
+			f.set(allOf(old))
+			f.pools = []v1alpha1.UpdatePool{poolOf("n1", v1alpha1.LocalCopyDiscard), poolOf("n2", v1alpha1.LocalCopyKeep)}
+		}, nil, "app:1=x(no copy) kubelet"},
+		"a node of two pools keeps": {func(f *fake) {
+			f.bundle(old, "app:1=x")
+			f.set(allOf(old))
+			f.pools = []v1alpha1.UpdatePool{poolOf("n1", v1alpha1.LocalCopyDiscard), poolOf("n1", "")}
+		}, nil, "app:1=x kubelet"},
+		"a set that says Keep counts more than the pool": {func(f *fake) {
+			f.bundle(old, "app:1=x")
+			s := allOf(old)
+			s.Spec.LocalCopy = v1alpha1.LocalCopyKeep
+			f.set(s)
+			f.pools = []v1alpha1.UpdatePool{poolOf("n1", v1alpha1.LocalCopyDiscard)}
+		}, nil, "app:1=x kubelet"},
+		"who keeps a copy has its way (R0.120)": {func(f *fake) {
+			f.bundle(old, "app:1=x", "db:1=y")
+			f.set(lean(old))
+			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.PinnedImageSetSpec{Bundle: old,
+				Groups: []v1alpha1.ImageGroup{{Name: "g", Images: []v1alpha1.PinnedImage{{Name: "app:1", Digest: "x"}}}}}})
+		}, nil, "app:1=x db:1=y(no copy) kubelet"},
 		"a tag that moved belongs to the first in rank": {func(f *fake) {
 			f.bundle(old, "app:1=x")
 			f.bundle(next, "app:1=y")

@@ -32,6 +32,7 @@ type world struct {
 	policies []v1alpha1.TrustPolicy
 	sets     []v1alpha1.PinnedImageSet
 	moves    []v1alpha1.ClusterUpdate
+	pools    []v1alpha1.UpdatePool
 	contents map[string]*v1alpha1.Content
 	// doors are pools that want nodes to hold first.
 	doors     []doorkeeper
@@ -50,18 +51,19 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	var policies v1alpha1.TrustPolicyList
 	var sets v1alpha1.PinnedImageSetList
 	var moves v1alpha1.ClusterUpdateList
-	var contents v1alpha1.ContentList
 	var pools v1alpha1.UpdatePoolList
-	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &contents, &pools} {
+	var contents v1alpha1.ContentList
+	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &pools, &contents} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
 	}
 	w.bundles, w.policies, w.sets, w.moves = bundles.Items, policies.Items, sets.Items, moves.Items
-	w.doors = doorkeepers(pools.Items)
+	w.pools, w.doors = pools.Items, doorkeepers(pools.Items)
 	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	sort.Slice(w.sets, func(i, j int) bool { return w.sets[i].Name < w.sets[j].Name })
+	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.moves, func(i, j int) bool { return w.moves[i].Name < w.moves[j].Name })
 	for i := range contents.Items {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"sort"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +39,8 @@ func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	if nu != nil {
 		old = nu.Spec.Hold
 	}
-	key := platform(n) + " " + old
+	discard := h.w.discards(n)
+	key := fmt.Sprint(platform(n), " ", old, " ", discard)
 	for i := range h.w.sets {
 		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && h.w.selectors.Match(s.Spec.NodeSelector, n.Labels) {
 			sets = append(sets, s)
@@ -46,22 +49,38 @@ func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	}
 	name, ok := h.memo[key]
 	if !ok {
-		name = h.make(sets, platform(n), h.w.hold(old))
+		name = h.make(sets, platform(n), discard, h.w.hold(old))
 		h.memo[key] = name
 	}
 	return name
 }
 
-func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, old model.HoldList) string {
+func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard bool, old model.HoldList) string {
 	sort.SliceStable(sets, func(i, j int) bool { return h.rankOf(sets[i]) < h.rankOf(sets[j]) })
 	u := union{names: map[string]bool{}, payloads: map[model.HeldPayload]bool{}}
 	for _, s := range sets {
-		u.add(h.w.wantedBy(s, platform, old))
+		l := h.w.wantedBy(s, platform, old)
+		for i := range l.Images {
+			l.Images[i].NoCopy = l.Images[i].Bundle != "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
+		}
+		u.add(l)
 	}
 	if len(u.list.Images)+len(u.list.Payloads) == 0 {
 		return ""
 	}
 	return h.store(u.sorted())
+}
+
+// discards reports whether the node's pool keeps no copies. A node of two pools
+// keeps: nobody can tell which one counts.
+func (w *world) discards(n *corev1.Node) bool {
+	var of []*v1alpha1.UpdatePool
+	for i := range w.pools {
+		if p := &w.pools[i]; p.DeletionTimestamp.IsZero() && w.selectors.Match(&p.Spec.NodeSelector, n.Labels) {
+			of = append(of, p)
+		}
+	}
+	return len(of) == 1 && of[0].Spec.LocalCopy == v1alpha1.LocalCopyDiscard
 }
 
 func (h *holding) rankOf(s *v1alpha1.PinnedImageSet) int {
@@ -124,6 +143,11 @@ func (u *union) add(l model.HoldList) {
 		if !u.names[i.Name] {
 			u.names[i.Name] = true
 			u.list.Images = append(u.list.Images, i)
+			continue
+		}
+		at := slices.IndexFunc(u.list.Images, func(x model.HeldImage) bool { return x.Name == i.Name })
+		if x := &u.list.Images[at]; x.Digest == i.Digest && x.Bundle == i.Bundle {
+			x.NoCopy = x.NoCopy && i.NoCopy // who keeps has its way
 		}
 	}
 	for _, p := range l.Payloads {

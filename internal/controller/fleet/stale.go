@@ -121,6 +121,10 @@ func (want *wanted) stamp() string {
 		_, err := want.w.header(s.Spec.Bundle)
 		fmt.Fprintf(&b, "|%s %d %v %v", s.UID, s.Generation, s.DeletionTimestamp.IsZero(), err == nil)
 	}
+	for i := range want.w.pools {
+		p := &want.w.pools[i]
+		fmt.Fprintf(&b, "|%s %d %v", p.UID, p.Generation, p.DeletionTimestamp.IsZero())
+	}
 	var candidates []string
 	for d, a := range want.approvals {
 		for _, node := range a.candidate {

@@ -252,3 +252,15 @@ func TestEveryFieldOfASpecCounts(t *testing.T) {
 		}
 	}
 }
+
+// A pool that keeps no copies any more changes what its nodes are told.
+func TestAPoolChangesWhatNodesAreTold(t *testing.T) {
+	t.Parallel()
+	f := many(2)
+	f.pools = []v1alpha1.UpdatePool{poolOf("n0001", v1alpha1.LocalCopyKeep)}
+	before := newWanted(f, &peers{}).stamp()
+	f.pools[0].Spec.LocalCopy, f.pools[0].Generation = v1alpha1.LocalCopyDiscard, 2
+	if newWanted(f, &peers{}).stamp() == before {
+		t.Error("nobody looks at its nodes again")
+	}
+}

@@ -15,11 +15,12 @@ import (
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/disk"
 )
 
 // ErrNoImage says that the runtime has no image with a digest.
-var ErrNoImage = errors.New("the container runtime does not have the image")
+var ErrNoImage = cri.ErrNoImage
 
 // Export writes this platform's part of an image that the runtime has into a folder,
 // as an OCI layout with one manifest, whose digest it returns: that of the image, or

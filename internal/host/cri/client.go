@@ -125,6 +125,39 @@ func (c *Client) ImageID(ctx context.Context, name string) (string, error) {
 	return r.GetImage().GetId(), nil
 }
 
+// Remove takes an image away with all its names; one that is not there is none to
+// remove. The runtime may keep the layers that containers use.
+func (c *Client) Remove(ctx context.Context, name string) error {
+	id, err := c.ImageID(ctx, name) // by a name, CRI-O takes off that name alone
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		id = name // what containerd cannot read it does not know by ID
+	}
+	if _, err := c.images.RemoveImage(ctx, &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: id}}); err != nil {
+		return fmt.Errorf("CRI removal of image %s: %w", name, err)
+	}
+	return nil
+}
+
+// RemovePods takes all pods away with their containers.
+func (c *Client) RemovePods(ctx context.Context) error {
+	r, err := c.runtime.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("CRI list of pods: %w", err)
+	}
+	for _, p := range r.GetItems() {
+		if _, err := c.runtime.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: p.GetId()}); err != nil {
+			return fmt.Errorf("CRI stop of pod %.12s: %w", p.GetId(), err)
+		}
+		if _, err := c.runtime.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: p.GetId()}); err != nil {
+			return fmt.Errorf("CRI removal of pod %.12s: %w", p.GetId(), err)
+		}
+	}
+	return nil
+}
+
 // ImageRoot is the directory in which the runtime unpacks images.
 func (c *Client) ImageRoot(ctx context.Context) (string, error) {
 	r, err := c.images.ImageFsInfo(ctx, &runtime.ImageFsInfoRequest{})

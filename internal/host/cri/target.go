@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"errors"
 	"io"
 	"strings"
 )
@@ -34,3 +35,18 @@ type Blobs interface {
 	// Open a complete blob; an error if it is not there.
 	Open(digest string) (io.ReadCloser, error)
 }
+
+// Part is a piece of an image where it lies in a runtime's own store.
+type Part struct {
+	// Digest of the blob that it is, or was unpacked from.
+	Digest string
+	// File holds the blob itself; else Dir what was unpacked of it, in the
+	// overlay format. Base is the lowest layer.
+	File, Dir string
+	Base      bool
+	// Size of File in bytes, 0 if it is not known.
+	Size int64
+}
+
+// ErrNoImage says that a runtime has no image of that name and digest.
+var ErrNoImage = errors.New("the container runtime does not have the image")

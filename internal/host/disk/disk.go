@@ -56,9 +56,18 @@ func Digest(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	d, err := DigestOf(f)
+	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// DigestOf is sha256:<hex> of what is left to read.
+func DigestOf(r io.Reader) (string, error) {
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", err
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }

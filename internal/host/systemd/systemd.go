@@ -55,6 +55,14 @@ func (m *Manager) Start(ctx context.Context, unit string) error {
 	return job(ctx, "start", unit, func(d chan<- string) (int, error) { return m.conn.StartUnitContext(ctx, unit, "replace", d) })
 }
 
+// Begin has a unit started and does not wait for it.
+func (m *Manager) Begin(ctx context.Context, unit string) error {
+	if _, err := m.conn.StartUnitContext(ctx, unit, "replace", nil); err != nil {
+		return fmt.Errorf("start of %s: %w", unit, err)
+	}
+	return nil
+}
+
 // Stop stops a unit and waits until it has ended.
 func (m *Manager) Stop(ctx context.Context, unit string) error {
 	return job(ctx, "stop", unit, func(d chan<- string) (int, error) { return m.conn.StopUnitContext(ctx, unit, "replace", d) })
@@ -87,6 +95,16 @@ func (m *Manager) Disable(ctx context.Context, unit string) error {
 		return fmt.Errorf("disable of %s: %w", unit, err)
 	}
 	return nil
+}
+
+// Stopping reports whether the machine goes down in an orderly way.
+func (m *Manager) Stopping(ctx context.Context) (bool, error) {
+	p, err := m.conn.SystemStateContext(ctx)
+	if err != nil {
+		return false, fmt.Errorf("state of the machine: %w", err)
+	}
+	s, _ := p.Value.Value().(string)
+	return s == "stopping", nil
 }
 
 // Active is the unit's state: active, activating, inactive, failed ...; a unit

@@ -275,3 +275,48 @@ func below(dir string) []string {
 	})
 	return dirs
 }
+
+// Freeze stops every process in group and below where it is, until thaw.
+func Freeze(group string, patience time.Duration) (thaw func() error, err error) {
+	all, err := Mounted()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range all {
+		var f freezer
+		switch {
+		case slices.Contains(strings.Split(h.Options, ","), "freezer"):
+			f = freezer{filepath.Join(h.Mount, group, "freezer.state"), "FROZEN", "THAWED", filepath.Join(h.Mount, group, "freezer.state"), "FROZEN"}
+		case h.Unified && len(all) == 1:
+			f = freezer{filepath.Join(h.Mount, group, "cgroup.freeze"), "1", "0", filepath.Join(h.Mount, group, "cgroup.events"), "frozen 1"}
+		default:
+			continue
+		}
+		thaw = func() error { return os.WriteFile(f.file, []byte(f.thaw), 0) }
+		if err := f.freezeNow(patience); err != nil {
+			return nil, errors.Join(err, thaw())
+		}
+		return thaw, nil
+	}
+	return nil, errors.New("no control group hierarchy can freeze processes")
+}
+
+// freezer is how one hierarchy freezes.
+type freezer struct{ file, freeze, thaw, says, frozen string }
+
+func (f freezer) freezeNow(patience time.Duration) error {
+	for deadline := time.Now().Add(patience); ; {
+		// Asked again: a process that was just made may have slipped through.
+		if err := os.WriteFile(f.file, []byte(f.freeze), 0); err != nil {
+			return err
+		}
+		state, err := os.ReadFile(f.says)
+		if err != nil || strings.Contains(string(state), f.frozen) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s does not freeze", f.file)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

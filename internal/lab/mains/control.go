@@ -20,6 +20,10 @@ const (
 	OpQuit    = "quit"    // kill all nodes and end
 )
 
+// CutDisk is where the copy of a node's disk is put from which it starts the next
+// time.
+func CutDisk(disk string) string { return disk + ".cut" }
+
 // Request is one question to the supervisor.
 type Request struct {
 	Op   string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"os"
 	"os/exec"
@@ -168,6 +169,9 @@ func (n *node) boot() (*exec.Cmd, io.Closer, error) {
 		return nil, nil, err
 	}
 	waitUnmounted(m.Disk)
+	if err := swapDisk(m.Disk); err != nil {
+		return nil, nil, fmt.Errorf("node %s: %w", n.name, err)
+	}
 	terminal, err := n.console()
 	if err != nil {
 		return nil, nil, err
@@ -249,6 +253,20 @@ func waitUnmounted(disk string) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// swapDisk puts what a power cut has left of a disk in its place, if there was one.
+func swapDisk(disk string) error {
+	if _, err := os.Stat(CutDisk(disk)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for range 3000 { // two devices on files of one name would be taken for one
+		if len(loop.Attached(disk)) == 0 {
+			return os.Rename(CutDisk(disk), disk)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("the disk %s of before the power cut is still in use", disk)
 }
 
 // console makes a terminal for the node; what is said there goes to console.log.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/load"
@@ -178,4 +179,23 @@ func (s *Shelf) BytesHere(blobs []int) int64 {
 		}
 	}
 	return sum
+}
+
+// Target is a held image of this bundle as a runtime takes it; ok is false while
+// not all its blobs are here.
+func (s *Shelf) Target(img model.HeldImage, platform string) (out cri.Target, ok bool) {
+	have := s.header.ImageByName(img.Name)
+	if have == nil || have.Digest != img.Digest {
+		return cri.Target{}, false
+	}
+	out = cri.Target{Name: have.Name, Digest: have.Digest, MediaType: have.MediaType}
+	for _, b := range load.Share(s.header, have, platform, s.ReadSmall) {
+		if !s.HasBlob(b) {
+			return cri.Target{}, false
+		}
+		if blob := s.header.Metadata.Blobs[b]; blob.Digest == have.Digest {
+			out.Size = blob.Size
+		}
+	}
+	return out, true
 }

@@ -24,6 +24,15 @@ func (c Containerd) Present(ctx context.Context) ([]pin.Present, error) {
 // AtOnce is two: a node has other work for its processors, and its memory is small.
 func (c Containerd) AtOnce() int { return min(2, runtime.GOMAXPROCS(0)) }
 
+// Remove takes an image out with all its names.
+func (c CRIO) Remove(ctx context.Context, name string) error { return c.CRI().Remove(ctx, name) }
+
+// RemovePods takes all pods away.
+func (c Containerd) RemovePods(ctx context.Context) error { return c.CRI().RemovePods(ctx) }
+
+// RemovePods takes all pods away.
+func (c CRIO) RemovePods(ctx context.Context) error { return c.CRI().RemovePods(ctx) }
+
 // Version is the runtime's name and version.
 func (c Containerd) Version(ctx context.Context) (string, string, error) {
 	return c.CRI().Version(ctx)
@@ -52,6 +61,12 @@ func present(ctx context.Context, c *cri.Client) ([]pin.Present, error) {
 type NodeRuntime interface {
 	Runtime
 	CRI() *cri.Client
+	// Parts of an image in the runtime's store, Refresh has it look at one again
+	// that was put back there, Remove takes one out.
+	Parts(ctx context.Context, img cri.Target) ([]cri.Part, error)
+	Refresh(ctx context.Context, img cri.Target) error
+	Remove(ctx context.Context, name string) error
+	RemovePods(ctx context.Context) error
 	// Root is a directory whose file system takes the images.
 	Root(ctx context.Context) (string, error)
 	// Version is the runtime's name and version.

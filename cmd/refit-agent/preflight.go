@@ -1,0 +1,47 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/service"
+)
+
+// preflightCommand is what refit-preflight.service and the kubelet's unit run.
+func preflightCommand(load func() (config.Config, error)) *cobra.Command {
+	var stopping bool
+	var patience time.Duration
+	c := &cobra.Command{
+		Use: "preflight", Short: "see to it that this node's images are whole, before its kubelet starts", Args: cobra.NoArgs,
+		Long: `Compare every image that this node holds with what it must be, and put back
+what is torn or missing from the node's own copy, without network. Sizes are
+compared at every start of the machine, contents when its last end was no orderly
+one. It ends when the kubelet may start, and prints what it found and did; a boot
+that was looked at is not looked at again.
+
+An image that is torn or missing and of which this node has no copy is waited for
+(--patience): the agent gets it from neighbours or a medium if it can. After that
+a torn one is taken out of the runtime, and the node comes up without.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conf, err := load()
+			if err != nil {
+				return err
+			}
+			if stopping {
+				return service.NoteEnd(cmd.Context(), conf)
+			}
+			r, err := service.Preflight(cmd.Context(), conf, patience, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			if err != nil {
+				return err
+			}
+			return printJSON(cmd.OutOrStdout(), r)
+		},
+	}
+	c.Flags().BoolVar(&stopping, "stopping", false, "the unit stops: note an orderly end if the machine goes down")
+	c.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long images without a copy are waited for")
+	return c
+}

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+)
+
+// R0.155: a node that keeps no copy holds the images all the same; what it loses
+// comes from a neighbour that keeps, and it says what it would start from.
+func TestANodeThatKeepsNoCopy(t *testing.T) {
+	path, h := stick(t, bundletest.Tiny(), 1)
+	keeps, lean := newTestNode(t, "n1", 17966, path), newTestNode(t, "n2", 17967)
+	introduce(keeps, lean)
+	approve(t, h, everything(h), keeps)
+	few := everything(h)
+	for i := range few.Images {
+		few.Images[i].NoCopy = true
+	}
+	approve(t, h, few, lean)
+	copies := func(n int32) func(*v1alpha1.NodeUpdateStatus) bool {
+		return func(s *v1alpha1.NodeUpdateStatus) bool {
+			return held(s) && s.ColdStart != nil && s.ColdStart.Copies == n && len(s.ColdStart.Without) == 2-int(n)
+		}
+	}
+	keeps.reported("a copy of both", copies(2))
+	s := lean.reported("everything held, no copy", copies(0))
+	if s.Holding.ImagesPinned != 2 || s.Holding.PayloadsHeld != 1 || s.Holding.BytesDone != s.Holding.BytesTotal {
+		t.Errorf("%+v", s.Holding)
+	}
+	lean.runtime.lose("registry.example/app:1")
+	for range 600 {
+		if lean.runtime.has("registry.example/app:1") {
+			lean.reported("held again, no copy again", copies(0))
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("it never came back from the neighbour")
+}
+
+// A drill is played only on a node that holds and copies everything, and once.
+func TestADrillIsPlayedOnAReadyNodeOnly(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	var played []string
+	a.drill = func(_ context.Context, id string) error { played = append(played, id); return nil }
+	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
+	a.state.holding = v1alpha1.Holding{Content: "hold-1", ImagesTotal: 2, ImagesPinned: 2}
+	for _, c := range []struct {
+		cold *v1alpha1.ColdStart
+		id   string
+		want int
+	}{
+		{&v1alpha1.ColdStart{Copies: 1}, "d1", 0},
+		{&v1alpha1.ColdStart{Copies: 2, Drill: "d1"}, "d1", 0},
+		{&v1alpha1.ColdStart{Copies: 2, Drill: "d1"}, "d2", 1},
+	} {
+		a.state.cold = c.cold
+		a.playDrill(t.Context(), c.id)
+		if len(played) != c.want {
+			t.Errorf("%+v, drill %s: played %v", c.cold, c.id, played)
+		}
+	}
+}

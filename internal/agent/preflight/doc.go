@@ -1,0 +1,21 @@
+// Package preflight is what a node asks itself before its kubelet starts: are the
+// images that it holds whole?
+//
+// Promise: no kubelet starts on an image that a power cut has torn. Of every held
+// image the blobs and the unpacked layers are compared with what they must be: by
+// size at every start, by content too when the last end was no orderly one. What is
+// torn is written anew where it lies, what is missing is loaded, from this node's
+// own copy: no registry, no network, no API server. What cannot be put back is
+// waited for some time, since the agent may get it from neighbours or a medium, and
+// then taken out of the runtime, so that nothing starts from it; the node comes up
+// without. Whatever else goes wrong is tried again, for ever, and the kubelet does
+// not start before. Cut off anywhere, the next run begins anew.
+//
+// A stamp below /run says that this boot was looked at; with it a run ends at once.
+// That lets the kubelet's own unit ask (ExecStartPre) every time: if the unit that
+// does it first was killed, the kubelet's restarts are the retry.
+//
+// Inputs: what the node was told last, its library, the runtime. Outputs: the
+// runtime's store, a Report on disk and below /run. Callers: refit-agent preflight;
+// the agent (Indexer, ReadReport).
+package preflight

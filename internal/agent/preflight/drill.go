@@ -1,0 +1,102 @@
+package preflight
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+const drillFile = "drill.json"
+
+// armed is a drill that was asked of this node.
+type armed struct {
+	ID string `json:"id"`
+	// BootID in which it was asked: it is played in the next.
+	BootID string `json:"bootID"`
+	Done   bool   `json:"done"`
+}
+
+func readDrill(c config.Config) (armed, error) {
+	var d armed
+	b, err := os.ReadFile(c.Path(drillFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &d)
+	}
+	return d, err
+}
+
+func (d armed) write(c config.Config) error {
+	b, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return disk.WriteFile(c.Path(drillFile), b, 0o600)
+}
+
+// Arm notes that the next start of the machine is a drill: every held image is taken
+// out of the runtime and put back from this node's own copy. fresh is false if this
+// drill was noted before: it is not played again.
+func Arm(c config.Config, id, bootID string) (fresh bool, err error) {
+	d, err := readDrill(c)
+	if err == nil && d.ID == id {
+		return false, nil
+	}
+	return true, armed{ID: id, BootID: bootID}.write(c) // one that cannot be read is over
+}
+
+// play takes the images out if this start is a drill. Nothing runs yet: the machine
+// has restarted, and its kubelet waits for us.
+func (c *check) play(ctx context.Context, images []model.HeldImage) error {
+	d, err := readDrill(c.Config)
+	if err != nil || d.ID == "" || d.Done || d.BootID == c.BootID {
+		return nil //nolint:nilerr // a note that is torn asks for nothing
+	}
+	c.deep, c.report.Unclean, c.report.Drill = true, true, d.ID
+	if c.played {
+		return nil
+	}
+	c.Log.Warn("this start is a drill: the held images are taken out of the runtime", "drill", d.ID, "images", len(images))
+	if err := c.Runtime.RemovePods(ctx); err != nil {
+		return err
+	}
+	for _, img := range images {
+		if img.Registry {
+			continue
+		}
+		if err := c.Runtime.Remove(ctx, img.Name); err != nil {
+			return err
+		}
+	}
+	have, err := c.present(ctx, images)
+	if err != nil {
+		return err
+	}
+	for _, img := range images {
+		if have[img.Name] && !img.Registry {
+			return fmt.Errorf("drill: image %s is still in the runtime", img.Name)
+		}
+	}
+	clear(c.whole)
+	c.played = true
+	return nil
+}
+
+// drillDone: it is not played again.
+func drillDone(c config.Config, r Report) error {
+	d, err := readDrill(c)
+	if err != nil || r.Drill == "" || d.ID != r.Drill || d.Done {
+		return err
+	}
+	d.Done = true
+	return d.write(c)
+}

@@ -1,0 +1,171 @@
+package preflight
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/host/cri"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/layers"
+	"github.com/refit-dev/refit/internal/model"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	decide "github.com/refit-dev/refit/internal/pipeline/pin"
+)
+
+// Report is what a look at the images found and did: the evidence of a cold start.
+type Report struct {
+	// BootID of the boot that was looked at.
+	BootID string `json:"bootID"`
+	// At is when the deciding try began, Seconds how long all of them took.
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	// Unclean: the end before was no orderly one, or not known, so contents were
+	// compared and not only sizes.
+	Unclean bool `json:"unclean"`
+	// Drill that this start was.
+	Drill string `json:"drill,omitempty"`
+	// OK: the kubelet may start.
+	OK bool `json:"ok"`
+	// Images that this node holds from bundles.
+	Images int `json:"images"`
+	// Layers that were compared; Files whose content was, and their Bytes.
+	// Unchecked layers are those of which nothing is known here.
+	Layers    int   `json:"layers"`
+	Files     int   `json:"files"`
+	Bytes     int64 `json:"bytes"`
+	Unchecked int   `json:"unchecked,omitempty"`
+	// Damage that was found, a sentence each.
+	Damage []string `json:"damage,omitempty"`
+	// Restored images; Missing ones could not be.
+	Restored []Restored `json:"restored,omitempty"`
+	Missing  []Problem  `json:"missing,omitempty"`
+}
+
+// Restored is an image that is back.
+type Restored struct {
+	Image  string `json:"image"`
+	Digest string `json:"digest"`
+	// How it came back.
+	How string `json:"how"`
+}
+
+// Problem is an image that is not whole.
+type Problem struct {
+	Image string `json:"image"`
+	Why   string `json:"why"`
+}
+
+// write keeps the report, and says by the stamp that this boot was looked at.
+func (r Report) write(c config.Config) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("report of the images: %w", err)
+	}
+	if err := disk.WriteFile(c.Path(reportFile), b, 0o600); err != nil {
+		return err
+	}
+	// What was an orderly end says nothing of the next one.
+	if err := os.Remove(c.Path(cleanFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := drillDone(c, r); err != nil {
+		return err
+	}
+	return disk.WriteFile(stampPath(c), b, 0o644)
+}
+
+// ReadReport is the last report of a node; fs.ErrNotExist if there is none.
+func ReadReport(c config.Config) (Report, error) { return readReport(c.Path(reportFile)) }
+
+func readReport(path string) (Report, error) {
+	var r Report
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Done is the report of this boot, if it was looked at and the kubelet may start.
+func Done(c config.Config, bootID string) (Report, bool) {
+	r, err := readReport(stampPath(c))
+	return r, err == nil && r.OK && r.BootID == bootID
+}
+
+// unclean: the machine did not end in an orderly way, as far as is known.
+func unclean(c config.Config) bool {
+	b, err := os.ReadFile(c.Path(cleanFile))
+	last, lastErr := ReadReport(c)
+	return err != nil || lastErr != nil || strings.TrimSpace(string(b)) != last.BootID
+}
+
+// NoteEnd says that the machine ends in an orderly way; called while it goes down.
+func NoteEnd(c config.Config, bootID string) error {
+	if err := disk.SyncFS(c.StateDir); err != nil {
+		return err
+	}
+	return disk.WriteFile(c.Path(cleanFile), []byte(bootID+"\n"), 0o600)
+}
+
+// Indexer keeps indexes of the layers of held images, so that they can be compared
+// later without unpacking anything, and without a copy of the blobs.
+type Indexer struct {
+	Config  config.Config
+	Runtime interface {
+		Parts(ctx context.Context, img cri.Target) ([]cri.Part, error)
+	}
+	Log *slog.Logger
+
+	// noted are the images whose layers were noted, and the layers.
+	images, noted map[string]bool
+}
+
+// Index makes the indexes that are missing and removes those of other layers. It
+// is the slow part of a check, done while nobody waits.
+func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *load.Library) {
+	all := map[string]bool{}
+	for _, img := range images {
+		all[decide.Key(img)] = true
+	}
+	if maps.Equal(all, x.images) {
+		return
+	}
+	shelf := layers.Shelf(x.Config.Path(indexDir))
+	wanted := map[string]bool{}
+	c := &check{Options: Options{Config: x.Config, Log: x.Log}, lib: lib, index: shelf}
+	for _, img := range images {
+		parts, err := x.Runtime.Parts(ctx, cri.Target{Name: img.Name, Digest: img.Digest})
+		if err != nil {
+			return // it is looked at again when all are held again
+		}
+		for _, p := range parts {
+			if p.Dir == "" || wanted[p.Digest] {
+				continue
+			}
+			wanted[p.Digest] = true
+			if x.noted[p.Digest] {
+				continue
+			}
+			if _, err := c.indexOf(ctx, p.Digest, parts); err != nil {
+				x.Log.Warn("a layer cannot be noted for later checks", "image", img.Name, "because", err)
+				return // tried again
+			}
+		}
+	}
+	x.images, x.noted = all, wanted
+	if err := shelf.Keep(wanted); err != nil {
+		x.Log.Warn("notes of old layers cannot be removed", "because", err)
+	}
+}

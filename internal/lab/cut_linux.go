@@ -1,0 +1,85 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/machine"
+	"github.com/refit-dev/refit/internal/lab/mains"
+)
+
+// CutPower ends the node as a power cut does, with its disk as it is at that
+// moment: what the node has written and the kernel not yet to its disk is lost. The
+// disk's file is copied in use, while the node's processes are frozen so that the
+// copy is of one moment, and the node starts from the copy. CutPower returns when it
+// has started again.
+func (l *Lab) CutPower(ctx context.Context, node string) error {
+	if err := l.has(node); err != nil {
+		return err
+	}
+	m, err := machine.Load(l.nodeDir(node))
+	if err != nil {
+		return err
+	}
+	thaw, err := cgroups.Freeze(m.Group, patience)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", node, err)
+	}
+	// Thawed once its pid 1 is marked to die, or in any case.
+	defer func() { _ = thaw() }()
+	copied := mains.CutDisk(m.Disk) + ".part"
+	if err := copySparse(ctx, m.Disk, copied); err != nil {
+		return errors.Join(fmt.Errorf("copying the disk of %s: %w", node, err), os.Remove(copied))
+	}
+	if err := os.Rename(copied, mains.CutDisk(m.Disk)); err != nil {
+		return err
+	}
+	return l.again(ctx, node, func() error {
+		if _, err := mains.Call(ctx, l.Dir, mains.Request{Op: mains.OpCrash, Node: node}); err != nil {
+			return err
+		}
+		return thaw()
+	})
+}
+
+// copySparse copies a file without its holes.
+func copySparse(ctx context.Context, from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	for off := int64(0); ctx.Err() == nil; {
+		begin, err := unix.Seek(int(in.Fd()), off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) { // nothing but a hole is left
+			return errors.Join(out.Truncate(st.Size()), out.Close())
+		}
+		if err != nil {
+			return err
+		}
+		end, err := unix.Seek(int(in.Fd()), begin, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, begin), io.NewSectionReader(in, begin, end-begin)); err != nil {
+			return err
+		}
+		off = end
+	}
+	return ctx.Err()
+}
