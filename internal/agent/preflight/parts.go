@@ -48,8 +48,12 @@ func (c *check) image(ctx context.Context, img model.HeldImage) (why string, err
 			return "", nil
 		}
 		for _, p := range bad {
-			if why, err := c.mend(ctx, img, p, parts); why != "" || err != nil {
-				return why, err
+			why, err := c.mend(ctx, img, p, parts)
+			if err != nil {
+				return "", err
+			}
+			if why != "" { // a piece that no bundle brings; the whole image may be here all the same
+				return c.again(ctx, img, errors.New(why))
 			}
 		}
 		mended = true
@@ -57,25 +61,35 @@ func (c *check) image(ctx context.Context, img model.HeldImage) (why string, err
 			return "", err
 		}
 	}
-	return "it is torn again after it was written anew: look at the node's disk", nil
+	return c.again(ctx, img, errors.New("it is not what it must be after it was written anew"))
 }
 
 // again has an image loaded anew whose store has lost its way from one part to the
-// next.
+// next. What the runtime itself has loaded in this run is not judged a second time: it
+// was compared when it came in, and what differs then is a store that we do not know.
 func (c *check) again(ctx context.Context, img model.HeldImage, because error) (why string, err error) {
 	if _, err := c.Runtime.Present(ctx); err != nil {
 		return "", err // it does not answer: nothing is known of the image
+	}
+	if c.reloaded[img.Name] {
+		c.Log.Error("an image was loaded anew and still is not what was compared with: it is taken as the runtime has it", "image", img.Name, "because", because)
+		return "", nil
 	}
 	c.damage(img, because.Error())
 	if _, ok := c.src.Image(img); !ok {
 		return because.Error(), nil
 	}
+	c.reloaded[img.Name] = true
 	return "", c.Runtime.Remove(ctx, img.Name)
 }
 
 func (c *check) damage(img model.HeldImage, what string) {
+	said := img.Name + ": " + what
+	if slices.Contains(c.report.Damage, said) {
+		return
+	}
 	c.Log.Warn("an image is not whole", "image", img.Name, "because", what)
-	c.report.Damage = append(c.report.Damage, img.Name+": "+what)
+	c.report.Damage = append(c.report.Damage, said)
 }
 
 // torn is a part that is not as it must be.
@@ -115,9 +129,10 @@ func (c *check) file(p cri.Part) (what string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if p.Size > 0 && st.Size() != p.Size || st.Size() == 0 {
+	if p.Size > 0 && st.Size() != p.Size {
 		return fmt.Sprintf("blob %s has %d bytes instead of %d", p.Digest, st.Size(), p.Size), nil
 	}
+	// A file of no bytes is whole if its digest says so: CRI-O's store has such.
 	if !c.deep && st.Size() > smallFile {
 		return "", nil
 	}

@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("state directory: %w", err)
 	}
 	begin := time.Now()
-	c := &check{Options: o, whole: map[string]bool{}, deep: unclean(o.Config)}
+	c := &check{Options: o, whole: map[string]bool{}, reloaded: map[string]bool{}, deep: unclean(o.Config)}
 	if c.deep {
 		o.Log.Info("the machine's last end was no orderly one, or is not known: contents are compared")
 	}
@@ -107,9 +107,11 @@ type check struct {
 	// played: the images were taken out for a drill.
 	played bool
 	whole  map[string]bool // files and directories that were found or made right
-	lib    *load.Library
-	src    source
-	index  layers.Shelf
+	// reloaded are images that were taken out to be loaded anew.
+	reloaded map[string]bool
+	lib      *load.Library
+	src      source
+	index    layers.Shelf
 	// report of this try; what was done in earlier ones is carried over.
 	report Report
 }

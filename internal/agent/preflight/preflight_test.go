@@ -147,6 +147,8 @@ type store struct {
 	taken []string
 	pods  int
 	deaf  int // answers that are errors
+	// strange makes a piece look torn that nobody can mend.
+	strange string
 }
 
 func (s *store) file(d string) string {
@@ -193,7 +195,12 @@ func (s *store) Parts(_ context.Context, img cri.Target) ([]cri.Part, error) {
 	if s.names[img.Name] != img.Digest {
 		return nil, cri.ErrNoImage
 	}
-	parts := []cri.Part{{Digest: img.Digest, File: s.file(img.Digest)}}
+	// As CRI-O: a piece of an image may be empty, and is no blob of the bundle.
+	empty := filepath.Join(s.dir, "empty")
+	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.WriteFile(empty, nil, 0o600)); err != nil {
+		return nil, err
+	}
+	parts := []cri.Part{{Digest: s.strange + bundle.DigestOf(nil), File: empty}, {Digest: img.Digest, File: s.file(img.Digest)}}
 	all, err := s.children(img.Digest)
 	if err != nil {
 		return parts, err
@@ -399,6 +406,17 @@ func TestWhereItIsMendedFrom(t *testing.T) {
 	must(t, err)
 	if lib.Blobs().Has(children[2]) {
 		t.Error("a rotten copy still counts as one")
+	}
+}
+
+// A store with pieces that we do not understand costs a load, never an image that
+// this node has a copy of.
+func TestAStoreThatIsNotUnderstood(t *testing.T) {
+	n := newNode(t)
+	n.starts(t)
+	n.runtime.strange = "x"
+	if r := n.starts(t); len(r.Missing) > 0 || len(n.runtime.names) != 2 {
+		t.Errorf("%+v; left: %v", r, n.runtime.names)
 	}
 }
 
