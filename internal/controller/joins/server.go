@@ -142,11 +142,12 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 		s.no(w, err)
 		return
 	}
-	pool, config, held, err := s.pool(ctx, used.Labels[record.LabelPool])
+	pool, _, held, err := s.pool(ctx, used.Labels[record.LabelPool])
 	if err != nil {
 		s.no(w, err)
 		return
 	}
+	var config []byte
 	d, kind := joining.Decide(c, pool), "application/vnd.coreos.ignition+json"
 	switch d.Action {
 	case joining.Refuse:
@@ -157,17 +158,10 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 			config, err = firstboot.Message(d.Spec, d.Text)
 		}
 	case joining.ServeCloudInit:
-		if config, err = s.userData(ctx, pool.Name, held); err == nil {
-			err = s.claim(ctx, used, r.from)
-		}
 		kind = "text/cloud-config"
+		fallthrough
 	default:
-		if config, err = s.whole(ctx, pool, config); err == nil {
-			config, err = s.checked(ctx, r, held, config)
-		}
-		if err == nil {
-			err = s.claim(ctx, used, r.from)
-		}
+		config, err = s.serve(ctx, r, d, pool, held, used)
 	}
 	if err != nil {
 		s.no(w, err)
@@ -175,6 +169,19 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 	}
 	w.Header().Set("Content-Type", kind)
 	_, _ = w.Write(config) // who does not hear it asks again
+}
+
+// serve makes what a machine is given, and uses its token up.
+func (s *Server) serve(ctx context.Context, r request, d joining.Decision, pool joining.Pool, held, used *corev1.Secret) (config []byte, err error) {
+	if d.Action == joining.ServeCloudInit {
+		config, err = s.userData(ctx, pool.Name, held)
+	} else if config, err = s.whole(ctx, pool, held.Data[record.KeyConfig]); err == nil {
+		config, err = s.checked(ctx, r, held, config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return config, s.claim(ctx, used, r.from)
 }
 
 // no answers without a word about what is inside.

@@ -29,7 +29,7 @@ const askAgain = 20 * time.Second
 // they are, and why not all do: absent, denied and away are told apart.
 func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.OSImagePool) (all bool, err error) {
 	st.Held, st.Lacking, st.HoldReason, st.HoldMessage = "", nil, "", ""
-	if st.Image == "" || !strings.Contains(st.Image, "@") {
+	if !strings.Contains(st.Image, "@") {
 		return true, nil
 	}
 	k := &holding.Keeper{Client: r.Client, Live: r.Live}
@@ -44,19 +44,19 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 		return false, err
 	}
 	st.Held, st.Lacking = fmt.Sprintf("%d/%d", h.Held, h.Nodes), h.Lacking
-	var problem *registry.Failure
+	var about seen
 	if !h.Bundled {
-		about, err := r.describe(ctx, x.image, st.Image)
-		if err != nil {
+		if about, err = r.describe(ctx, x.image, st.Image); err != nil {
 			return false, err
 		}
-		want.Size, problem = about.size, about.problem
+		want.Size = about.size
 	}
 	why, err := k.Bring(ctx, want, h)
 	if err != nil || h.Held >= h.Nodes {
 		return h.Held >= h.Nodes, err
 	}
-	if st.HoldReason, st.HoldMessage = sayHold(problem, why, h); problem == nil && why == "" && h.Failing && want.Secret == "" {
+	st.HoldReason, st.HoldMessage = sayHold(about.problem, why, h)
+	if about.problem == nil && why == "" && h.Failing && want.Secret == "" {
 		st.HoldReason = v1alpha1.ReasonOSImageNotFetched
 	}
 	return false, nil

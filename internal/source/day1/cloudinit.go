@@ -13,29 +13,13 @@ import (
 // be JSON. first is what a person gives such machines, empty for none: it is read before.
 func CloudInit(c model.NodeConfig, first string) (text []byte, left []string, err error) {
 	files, left := filesOf(c)
-	var commands [][]string
-	run := func(words ...string) { commands = append(commands, words) }
-	if len(c.Units) > 0 {
-		run("systemctl", "daemon-reload")
-	}
-	for _, u := range c.Units {
-		switch u.State {
-		case model.UnitEnabled:
-			run("systemctl", "enable", "--now", u.Name)
-		case model.UnitMasked:
-			run("systemctl", "mask", "--now", u.Name)
-		default:
-			run("systemctl", "disable", "--now", u.Name)
-		}
-	}
-	// The image comes last: it restarts the machine.
-	if c.OS != nil && c.OS.Image != "" {
-		files = append(files, pivotFiles(c.OS)...)
-		files = append(files, model.ConfigFile{Path: "/etc/systemd/system/" + PivotUnit, Mode: 0o644, Data: []byte(pivotUnit())})
-		run("systemctl", "daemon-reload")
-		run("systemctl", "enable", PivotUnit)
-		run("systemctl", "start", PivotUnit)
-	} else if c.OS != nil && len(c.OS.KernelArguments) > 0 {
+	commands := unitCommands(c.Units)
+	switch {
+	case c.OS == nil:
+	case c.OS.Image != "": // it comes last: it restarts the machine
+		files = append(append(files, pivotFiles(c.OS)...), model.ConfigFile{Path: "/etc/systemd/system/" + PivotUnit, Mode: 0o644, Data: []byte(pivotUnit())})
+		commands = append(commands, []string{"systemctl", "daemon-reload"}, []string{"systemctl", "enable", PivotUnit}, []string{"systemctl", "start", PivotUnit})
+	case len(c.OS.KernelArguments) > 0:
 		left = append(left, "kernel arguments "+strings.Join(c.OS.KernelArguments, " "))
 	}
 	var write []map[string]any
@@ -62,6 +46,18 @@ func CloudInit(c model.NodeConfig, first string) (text []byte, left []string, er
 	}
 	list, err := json.Marshal(parts)
 	return append([]byte("#cloud-config-archive\n"), append(list, '\n')...), left, err
+}
+
+// unitCommands bring units into their states.
+func unitCommands(units []model.ConfigUnit) (out [][]string) {
+	verbs := map[string]string{model.UnitEnabled: "enable", model.UnitMasked: "mask", model.UnitDisabled: "disable"}
+	if len(units) > 0 {
+		out = append(out, []string{"systemctl", "daemon-reload"})
+	}
+	for _, u := range units {
+		out = append(out, []string{"systemctl", verbs[u.State], "--now", u.Name})
+	}
+	return out
 }
 
 // kindOf what a person gave, by its first line as cloud-init knows it.

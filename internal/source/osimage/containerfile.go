@@ -160,9 +160,9 @@ func Render(config string, packages []string, text string) string {
 
 // listPackages has the packages of the result written down beside it, as lines of name
 // and version. A base of another kind has no list, which is no fault.
-const listPackages = "RUN { if command -v rpm; then rpm -qa --qf '%{NAME} %{VERSION}-%{RELEASE}\\n'; \\\n" +
-	"  elif command -v dpkg-query; then dpkg-query -W -f '${Package} ${Version}\\n'; \\\n" +
-	"  elif command -v apk; then awk -F: '/^P:/{p=$2} /^V:/{print p, $2}' /lib/apk/db/installed; fi; } > /run/refit-out/packages 2>/dev/null || true\n"
+const listPackages = "RUN { if command -v rpm >/dev/null; then rpm -qa --qf '%{NAME} %{VERSION}-%{RELEASE}\\n'; \\\n" +
+	"  elif command -v dpkg-query >/dev/null; then dpkg-query -W -f '${Package} ${Version}\\n'; \\\n" +
+	"  elif command -v apk >/dev/null; then awk -F: '/^P:/{p=$2} /^V:/{print p, $2}' /lib/apk/db/installed; fi; } > /run/refit-out/packages 2>/dev/null || true\n"
 
 // install is the command of whichever package manager the base has.
 func install(packages []string) string {

@@ -37,8 +37,8 @@ func (m *materials) unpack(ctx context.Context) (image string, got result, err e
 		return "", fault("build context", err), ctx.Err()
 	}
 	var doc ocispec.Manifest
-	if json.Unmarshal(raw, &doc) != nil {
-		return "", result{user: "build context " + ref + " has a manifest that is no JSON"}, nil
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return "", result{user: "build context " + ref + ": " + err.Error()}, nil //nolint:nilerr // it is the build's result
 	}
 	kind := doc.Config.MediaType
 	if kind == "" || kind == ocispec.MediaTypeImageConfig || kind == "application/vnd.docker.container.image.v1+json" {
