@@ -88,6 +88,7 @@ const (
 	ReasonStepFailed            = "StepFailed"
 	ReasonKernelArguments       = "KernelArguments"
 	ReasonOSNotStaged           = "OSNotStaged"
+	ReasonOSStaging             = "OSStaging"
 	ReasonOSRolledBack          = "OSRolledBack"
 	ReasonOSUnsupported         = "OSUnsupported"
 	ReasonStepDeadline          = "StepDeadline"
@@ -297,6 +298,8 @@ const (
 	// FieldOwnerRun is the owner of NodeUpdate.spec.run, whoever permits a run:
 	// what the next one does not say is gone.
 	FieldOwnerRun = FieldOwnerController + "-run"
+	// FieldOwnerStage is the owner of NodeUpdate.spec.stage.
+	FieldOwnerStage = FieldOwnerController + "-stage"
 	// TrackRun begins the name of a run that an ImageTrack permits; no
 	// ClusterUpdate can have such a name.
 	TrackRun = "ImageTrack/"

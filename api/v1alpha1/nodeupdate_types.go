@@ -95,6 +95,11 @@ type NodeUpdateSpec struct {
 	// (type config): files, units, kubelet configuration.
 	// +optional
 	Config string `json:"config,omitempty"`
+	// Stage is the name of the Content with the configuration whose OS image is to lie
+	// ready on the node before the node is taken; what was made ready for another, or
+	// for none, is dropped.
+	// +optional
+	Stage string `json:"stage,omitempty"`
 	// Peers are the neighbours.
 	// +optional
 	// +listType=atomic

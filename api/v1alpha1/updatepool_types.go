@@ -86,6 +86,12 @@ type UpdatePoolSpec struct {
 	// up by itself after a power cut, or Discard, which saves the room. Empty is Keep.
 	// +optional
 	LocalCopy LocalCopy `json:"localCopy,omitempty"`
+	// MaxStaging is how many nodes of the pool fetch and stage what they boot next at
+	// once. All of them do before they are cordoned, whoever's turn it is.
+	// +optional
+	// +kubebuilder:default=5
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="must be at least 1: a node that has not staged its image is not taken"
+	MaxStaging int32 `json:"maxStaging,omitempty"`
 	// OSImage that the pool's nodes boot. While the pool is paused its images are
 	// built, and no node moves.
 	// +optional

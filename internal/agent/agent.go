@@ -79,6 +79,14 @@ type Facts interface {
 	ReleaseImages(ctx context.Context, kubeadm, version, dir string) ([]string, error)
 }
 
+// Stager makes ready what this node boots next, while its pods run.
+type Stager interface {
+	// Prepare for a configuration, by its name; what was ready for another is dropped.
+	Prepare(ctx context.Context, name string, c *model.NodeConfig) error
+	// Drop what is ready, if anything is.
+	Drop(ctx context.Context) error
+}
+
 // Asked says which fields somebody wants to know.
 type Asked struct {
 	// Configs are the rendered configurations: the one that is wanted first, then
@@ -110,6 +118,8 @@ type Parts struct {
 	// Drill notes a drill of that name and restarts the machine; one that was noted
 	// before is passed over. nil: this agent plays none.
 	Drill func(ctx context.Context, id string) error
+	// Stager makes ready what the node boots next; nil: nobody does.
+	Stager Stager
 	// Place is where the program of a payload is, or is to be put; "" for what is
 	// no program of the node. nil knows no place.
 	Place func(ctx context.Context, payload string) string
@@ -124,6 +134,7 @@ type Agent struct {
 	runtime Runtime
 	runner  Runner
 	facts   Facts
+	stager  Stager
 	health  func(ctx context.Context) *v1alpha1.NodeHealth
 	mend    func(ctx context.Context, note string, ids, names []string) (int, error)
 	place   func(ctx context.Context, payload string) string
@@ -160,7 +171,7 @@ type Agent struct {
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
-	kickBundles, kickHold, kickRun, kickMedia, kickFacts, kickPublish, kickSettled chan struct{}
+	kickBundles, kickHold, kickRun, kickStage, kickMedia, kickFacts, kickPublish, kickSettled chan struct{}
 	// drills has the one that was asked for last.
 	drills chan string
 }
@@ -171,12 +182,12 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.peers.Limit = &a.limit
 	a.drills = make(chan string, 1)
 	a.state.media = map[string]v1alpha1.Medium{}
-	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled} {
+	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled} {
 		*k = make(chan struct{}, 1)
 	}
 	var err error
@@ -214,7 +225,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		func(ctx context.Context) { a.serve(ctx, listener) },
-		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop,
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.stageLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })
@@ -338,7 +349,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 	})
 	a.drillAsked(nu.Annotations[v1alpha1.AnnotationDrill])
 	if changed || first {
-		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickMedia, a.kickFacts} {
+		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickStage, a.kickMedia, a.kickFacts} {
 			kick(k)
 		}
 	}

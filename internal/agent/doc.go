@@ -16,6 +16,7 @@
 //	bundles  headers, garbage, copy from a medium or fetch from peers
 //	hold     load and pin, read back over CRI, again every minute
 //	run      the steps of spec.run, by package run
+//	stage    what is booted next, before the node is taken
 //	facts    versions, file systems
 //	publish  state -> status
 //

@@ -37,7 +37,7 @@ func TestOSImages(t *testing.T) {
 		}
 		return ""
 	})
-	if !strings.HasPrefix(config.OS.Image, reg.Ref("os/edge@sha256:")) || !slices.Equal(config.OS.KernelArguments, []string{"quiet"}) || len(config.Files) != 1 || config.Files[0].Disruption != model.DisruptionReboot {
+	if !strings.HasPrefix(config.OS.Image, reg.Ref("os/edge@sha256:")) || !slices.Equal(config.OS.KernelArguments, []string{"quiet"}) || len(config.Files) != 2 || config.Files[0].Disruption != model.DisruptionReboot || !config.Files[1].InImage {
 		t.Errorf("%+v %+v", config.OS, config.Files)
 	}
 	if other, _ := s.configOf("n3"); other.OS != nil {

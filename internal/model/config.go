@@ -89,9 +89,28 @@ type ConfigFile struct {
 	// InImage: the file lies below /usr and comes with the OS image alone. A node
 	// verifies it and never writes it.
 	InImage bool `json:"inImage,omitempty"`
+	// Stale: the file is absent because it would hide what the OS image has in /usr. A
+	// node removes it only if refit wrote it; another's is drift.
+	Stale bool `json:"stale,omitempty"`
 	// Own: refit chose the path, from the name of a unit. It is known while a
 	// configuration is made and is not part of it.
 	Own bool `json:"-"`
+}
+
+// Twin is where an OS image has what a path of /etc/systemd/system would hide.
+func Twin(etc string) string {
+	return "/usr/lib/systemd/system/" + strings.TrimPrefix(etc, "/etc/systemd/system/")
+}
+
+// UnitOf is the unit whose file, or drop-in, a path is; empty for another file.
+func UnitOf(p string) string {
+	for _, d := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/", "/usr/local/lib/systemd/system/"} {
+		if rest, ok := strings.CutPrefix(p, d); ok {
+			first, _, _ := strings.Cut(rest, "/")
+			return strings.TrimSuffix(first, ".d")
+		}
+	}
+	return ""
 }
 
 // States of a unit.
@@ -142,13 +161,22 @@ const (
 	FieldKubelet      = "kubelet/config"
 	FieldCNI          = "cni/plugins"
 	FieldSandboxImage = "runtime/sandbox-image"
+	// FieldFilesDrift says which files and units are not as refit made them, although
+	// they are wanted so still; empty for none.
+	FieldFilesDrift = "files/drift"
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
-	FieldOSImage         = "os/image"
+	FieldOSImage = "os/image"
+	// FieldOSPrepared is the name of the configuration whose image lies ready before
+	// the node is taken, or ValueNone; an agent that prepares none does not say it.
+	// FieldOSProblem says why it does not lie ready.
+	FieldOSPrepared      = "os/prepared"
+	FieldOSProblem       = "os/prepare-problem"
 	FieldKernelArguments = "os/kernel-arguments"
 )
 
-// ValueNone is the value of kernel arguments if refit wants none.
+// ValueNone is the value of kernel arguments if refit wants none, and of what is not
+// there.
 const ValueNone = "none"
 
 // ValueAbsent is the value of a file that must not be there and is not.

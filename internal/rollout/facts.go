@@ -94,11 +94,22 @@ type Node struct {
 	// Outside is an external updater that the node waits for after its run, or that
 	// has failed on it; nil if there is none.
 	Outside *Outside
+	// Ahead is how far the node is with what it boots next, which is made ready before
+	// the node is taken; nil if its plan has nothing of that.
+	Ahead *Ahead
 	// Drain of a node that has started and does not run yet.
 	Drain *Drain
 	// Unsettled says which static pod of a node whose attempt failed is on its way
 	// from one version to another; empty if none is.
 	Unsettled string
+}
+
+// Ahead is how far a node is with what it boots next.
+type Ahead struct {
+	// Told to make it ready; Ready when it is.
+	Told, Ready bool
+	// Problem says why it cannot be made ready now; it is tried again.
+	Problem string
 }
 
 // Outside is how far an external updater is with a node.
@@ -172,6 +183,8 @@ type Pool struct {
 	Attempts int32
 	// Undo what was begun on a node that failed.
 	Undo bool
+	// Staging is how many nodes make ready what they boot next at once; less than 1 is 1.
+	Staging int
 }
 
 // ControlPlane is what is seen of the whole cluster's control plane.

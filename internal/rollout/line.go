@@ -33,6 +33,8 @@ type line struct {
 	until  time.Time
 	// fits says by role whether a node may start in the pool's windows.
 	fits map[string]window.Fit
+	// staged of stages nodes have ready what they boot next.
+	staged, stages int
 	// said keeps what was said of the pool from being said for every node.
 	said map[string]bool
 }

@@ -9,6 +9,7 @@ import (
 
 // Verbs of actions.
 const (
+	Stage    = "stage"    // have the node make ready what it boots next
 	Cordon   = "cordon"   // mark with the attempt, and cordon
 	DrainIt  = "drain"    // evict what must go
 	Permit   = "run"      // let the node run its steps
@@ -65,6 +66,8 @@ const (
 	reasonUndoing       = "Undoing"
 	reasonUndone        = "Undone"
 	reasonUndoFailed    = "UndoFailed"
+	reasonStaging       = "OSStaging"
+	reasonNotStaged     = "OSNotStaged"
 )
 
 // Next decides.
@@ -81,6 +84,7 @@ func Next(in Input) Decision {
 	d.halt(&in, lines)
 	d.finish(&in, lines)
 	if !d.Finished {
+		d.ahead(&in, lines)
 		d.start(&in, lines)
 	}
 	return d

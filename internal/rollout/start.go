@@ -88,7 +88,7 @@ func soaking(node string, until time.Time, then string) model.Verdict {
 
 func (d *Decision) tryStart(in *Input, i int, l *line) {
 	np, n := &in.Plan.Nodes[i], in.row[i]
-	if d.nodeWaits(n) || d.poolWaits(np, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
+	if d.nodeWaits(n) || d.poolWaits(np, l) || d.aheadWaits(np, n, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
 		return
 	}
 	l.used[np.Node] = true

@@ -75,6 +75,10 @@ func (c *cluster) facts() Input {
 			continue
 		}
 		n := m.Node
+		if m.Ahead != nil {
+			a := *m.Ahead
+			n.Ahead = &a
+		}
 		if n.Started && n.Unschedulable && (n.Run == nil || n.Run.Attempt.Number < n.Attempt.Number) {
 			n.Drain = &Drain{Left: m.pods}
 		}
@@ -106,6 +110,8 @@ func (c *cluster) obey(d Decision) {
 func (c *cluster) do(a Action) {
 	m := c.truth[a.Node]
 	switch a.Verb {
+	case Stage:
+		m.Ahead.Told = true
 	case Cordon:
 		m.Started, m.Unschedulable, m.StartedAt, m.Attempt = true, true, c.in.Now, a.Attempt
 	case DrainIt:
@@ -130,6 +136,9 @@ func (c *cluster) pass(d time.Duration) {
 	c.in.Now = c.in.Now.Add(d)
 	for _, np := range c.in.Plan.Nodes {
 		m := c.truth[np.Node]
+		if m.Ahead != nil && m.Ahead.Told && m.Ahead.Problem == "" && !m.AtTarget {
+			m.Ahead = &Ahead{Told: true, Ready: true}
+		}
 		switch {
 		case m.Run == nil:
 		case m.Run.over():

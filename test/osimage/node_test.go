@@ -137,6 +137,11 @@ func (h hostOf) Image(_ context.Context, image string) (hostos.Source, []string,
 	return hostos.Source{Transport: hostos.Layout, Location: "/var/" + h.inside(digest)}, nil, nil
 }
 
+func (h hostOf) Fetch(ctx context.Context, image string) (hostos.Source, []string, error) {
+	return h.Image(ctx, image)
+}
+func (h hostOf) Forget() error { return nil }
+
 // open is what the agent does for a host that knows no images.
 func (h hostOf) open(ctx context.Context, s hostos.Source) (io.ReadCloser, error) {
 	var root oci.Root

@@ -72,12 +72,46 @@ func (h osHost) Image(ctx context.Context, image string) (osimage.Source, []stri
 			return osimage.Source{}, nil, err
 		}
 	}
-	s := osimage.Source{Transport: osimage.Registry, Location: image}
-	root, err := open(ctx, s)
-	if err != nil {
-		return s, nil, fmt.Errorf("the image is not on this node, and its registry does not give it: %w", err)
+	return h.elsewhere(ctx, image, digest, false)
+}
+
+// Fetch is Image, and brings what only the registry has into the folder.
+func (h osHost) Fetch(ctx context.Context, image string) (osimage.Source, []string, error) {
+	s, same, err := h.Image(ctx, image)
+	if err != nil || s.Transport != osimage.Registry {
+		return s, same, err
 	}
-	same, err := flatten.Digests(ctx, root, platform())
+	_, digest, _ := strings.Cut(image, "@sha256:")
+	return h.elsewhere(ctx, image, digest, true)
+}
+
+// Forget empties the folder.
+func (h osHost) Forget() error {
+	if err := os.RemoveAll(h.dir); err != nil {
+		return fmt.Errorf("room for OS images: %w", err)
+	}
+	return nil
+}
+
+// elsewhere is the copy that was fetched before, or the registry.
+func (h osHost) elsewhere(ctx context.Context, image, digest string, fetch bool) (s osimage.Source, same []string, err error) {
+	dir, err := h.room(digest)
+	if err != nil {
+		return s, nil, err
+	}
+	s = osimage.Source{Transport: osimage.Layout, Location: dir}
+	if root, err := open(ctx, s); err == nil { // it is there wholly, or not at all
+		return s, []string{root.Desc.Digest.String()}, nil
+	}
+	from := osimage.Source{Transport: osimage.Registry, Location: image}
+	root, err := open(ctx, from)
+	if err != nil {
+		return from, nil, fmt.Errorf("the image is not on this node, and its registry does not give it: %w", err)
+	}
+	if same, err = flatten.Digests(ctx, root, platform()); err != nil || !fetch {
+		return from, same, err
+	}
+	_, err = flatten.Save(ctx, root, platform(), dir)
 	return s, same, err
 }
 
@@ -91,7 +125,7 @@ func (h osHost) room(digest string) (string, error) {
 		return "", fmt.Errorf("room for OS images: %w", err)
 	}
 	for _, e := range all {
-		if e.Name() != digest {
+		if e.Name() != digest && e.Name() != digest+".part" { // what was fetched in part goes on
 			if err := os.RemoveAll(filepath.Join(h.dir, e.Name())); err != nil {
 				return "", fmt.Errorf("room for OS images: %w", err)
 			}

@@ -55,11 +55,12 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
-	list, fields := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images")}, conf.Path("os.json"))
+	list, fields, stager := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images")}, conf.Path)
 	machine := sync.OnceValue(func() map[string]string { return firstcheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
+		Stager:    stager,
 		Drill:     drillOf(conf),
 		Settled:   (&preflight.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
 		Health:    (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
@@ -88,17 +89,17 @@ func takeAway(socket string, log *slog.Logger) {
 	}
 }
 
-// nodeUpdaters is what this agent can change on its node, and who sees the
-// fields that it reports. An updater is one package, one line here, and a pass of
+// nodeUpdaters is what this agent can change on its node, who sees the fields that it
+// reports, and who makes ready what is booted next. An updater is one package, one line here, and a pass of
 // updatertest.
-func nodeUpdaters(h *nodeHost, oh osHost, record string) (list []updaters.Updater, fields []fielder) {
+func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []updaters.Updater, fields []fielder, stager agent.Stager) {
 	runtime := runtimePart(h)
-	f := files.New(h, "")
+	f := files.New(h, "", own("files.json"))
 	p := programs.New(runtime)
 	s := sandbox.New(runtime, "")
 	k := kubeletconfig.New(kubeletPart(h), "")
 	c := certificates.New(h)
-	o := osimage.New(oh, record)
+	o := osimage.New(oh, own("os.json"))
 	list = []updaters.Updater{
 		kubeadm.New(h),
 		kubelet.New(h),
@@ -115,7 +116,7 @@ func nodeUpdaters(h *nodeHost, oh osHost, record string) (list []updaters.Update
 	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 			return p.Fields(ctx, asked.Payloads, asked.Find)
-		})}
+		})}, o
 }
 
 // noticeDeadConnections makes the client library ask after some silent seconds

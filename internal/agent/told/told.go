@@ -41,7 +41,7 @@ func (w *Want) Rendered() []*model.NodeConfig {
 	return out
 }
 
-// configNames are the configurations that a spec and its run name.
+// configNames are the configurations that a spec names, its run too.
 func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
 	var out []string
 	add := func(name string) {
@@ -50,6 +50,7 @@ func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
 		}
 	}
 	add(spec.Config)
+	add(spec.Stage)
 	if spec.Run != nil {
 		for _, s := range spec.Run.Steps {
 			add(s.Params[updaters.ParamConfig])

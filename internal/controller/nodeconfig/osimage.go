@@ -20,8 +20,9 @@ import (
 type poolImage struct {
 	// image is repository@sha256:..., empty while there is none.
 	image string
-	// arguments that the image was made with.
-	arguments []string
+	// made is the configuration that the image was made with, empty if that is not
+	// known.
+	made model.NodeConfig
 	// finished: nobody builds it, so its kernel arguments are not ours.
 	finished bool
 }
@@ -68,9 +69,7 @@ func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content)
 		if err != nil {
 			return fmt.Errorf("content %s: %w", c.Name, err)
 		}
-		if config.OS != nil {
-			image.arguments = config.OS.KernelArguments
-		}
+		image.made = config
 	}
 	return nil
 }
@@ -145,8 +144,8 @@ func ForPool(c *v1alpha1.NodeConfig, pool string) bool {
 	return len(c.Spec.Pools) == 0 || slices.Contains(c.Spec.Pools, pool)
 }
 
-// withImage adds the pool's OS image to a configuration, and takes out what only
-// the image brings.
+// withImage adds the pool's OS image to a configuration, and says of what the image
+// brings that it does: it is verified and not written.
 func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeConfig) (model.NodeConfig, []model.Verdict) {
 	if p == nil || p.Spec.OSImage == "" {
 		return c, noImage(c)
@@ -157,18 +156,25 @@ func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeCo
 	if vs := disruption.Check("UpdatePool/"+p.Name, Rules(p)); len(vs) > 0 {
 		return model.NodeConfig{}, vs
 	}
-	c.Packages = nil
-	c.Files = slices.DeleteFunc(slices.Clone(c.Files), func(f model.ConfigFile) bool {
-		return strings.HasPrefix(f.Path, "/usr/") && !strings.HasPrefix(f.Path, "/usr/local/")
-	})
 	image := w.images[p.Name]
-	if image == nil || image.image == "" {
+	if image == nil {
+		image = &poolImage{}
+	}
+	wanted := c.OS
+	c, vs := placement.OnNode(c, image.made)
+	if len(vs) > 0 {
+		return model.NodeConfig{}, vs
+	}
+	if image.image == "" {
 		c.OS = nil // its arguments come with the first image
 		return c, nil
 	}
-	os := &model.ConfigOS{Image: image.image, KernelArguments: image.arguments}
-	if image.finished && c.OS != nil {
-		os.KernelArguments = c.OS.KernelArguments
+	os := &model.ConfigOS{Image: image.image}
+	if image.made.OS != nil {
+		os.KernelArguments = image.made.OS.KernelArguments
+	}
+	if image.finished && wanted != nil {
+		os.KernelArguments = wanted.KernelArguments
 	}
 	c.OS, c.Version = os, model.ConfigVersion
 	return c, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout"
 	"github.com/refit-dev/refit/internal/rollout/read"
 )
@@ -43,6 +44,8 @@ func (r *Reconciler) actOn(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 		return nil, nil
 	}
 	switch a.Verb {
+	case rollout.Stage:
+		err = r.stage(ctx, a.Node, update.Boots(&np))
 	case rollout.Cordon:
 		err = r.cordon(ctx, n, read.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
 	case rollout.DrainIt:

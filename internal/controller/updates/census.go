@@ -19,6 +19,8 @@ type census struct {
 	// size counts the nodes of every pool, hands the marks and permissions of every
 	// update, by its UID.
 	size, hands map[string]int
+	// staging counts the nodes that are told to have something ready.
+	staging int
 }
 
 // resident is one node of a census.
@@ -30,6 +32,7 @@ type resident struct {
 	// permitted it to run.
 	mark, permit string
 	out, cp      bool
+	stage        bool
 }
 
 // take counts the nodes that changed.
@@ -60,12 +63,16 @@ func (w *world) resident(n *corev1.Node, nu *v1alpha1.NodeUpdate) resident {
 	if nu != nil && nu.Spec.Run != nil {
 		x.permit = nu.Spec.Run.UID
 	}
+	x.stage = nu != nil && nu.Spec.Stage != ""
 	return x
 }
 
 var defaultPool = []string{update.DefaultPool}
 
 func (c *census) count(x *resident, by int) {
+	if x.stage {
+		c.staging += by
+	}
 	for _, name := range x.pools {
 		c.size[name] += by
 	}

@@ -51,6 +51,8 @@ func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 		return 0, err
 	}
 	d := rollout.Next(in)
+	r.wanted(kept.Plan, d)
+	r.looked = true
 	verdicts, actErr := r.act(ctx, w, u, kept, d, drains)
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
@@ -268,6 +270,7 @@ func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev
 	rn := read.Node(n, string(u.UID))
 	rn.NotYet = notYet(*np, w.planNode(n, nu))
 	rn.AtTarget = rn.NotYet == ""
+	rn.Ahead = aheadOf(np, nu)
 	if nu != nil {
 		rn.Run = read.Run(nu, string(u.UID), u.Status.PlanDigest)
 	}

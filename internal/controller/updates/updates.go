@@ -94,6 +94,10 @@ type Reconciler struct {
 	slow      pace.Pace
 	// large clusters have one event for a node's move, not two.
 	large bool
+	// ready is what nodes are to have ready by what this look found of the update that
+	// moves; looked is true if one was looked at.
+	ready  map[string]string
+	looked bool
 	// asked has the gate's facts for every update that is being prepared, asks
 	// those of this look.
 	asked, asks map[types.UID]*asking
@@ -153,7 +157,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		again = sooner(again, next)
 	}
 	r.forgetAsked()
-	errs = append(errs, r.releaseOrphans(ctx, w), r.writePools(ctx, w))
+	errs = append(errs, r.releaseOrphans(ctx, w), r.unstage(ctx, w), r.writePools(ctx, w))
 	if r.slow.Due("metrics", len(w.nodes), w.now) {
 		r.Metrics.observe(w)
 	}

@@ -62,10 +62,23 @@ func rebootsFor(steps []model.Step) bool {
 	return false
 }
 
+// ofFiles are the differences of files, of those that only an OS image brings or of
+// the others.
+func ofFiles(q Question, inImage bool) []model.Change {
+	if q.Node.Config == nil {
+		return nil
+	}
+	only := map[string]bool{}
+	for _, f := range q.Node.Config.Files {
+		only[PrefixFile+f.Path] = f.InImage
+	}
+	return slices.DeleteFunc(q.Of(PrefixFile), func(c model.Change) bool { return only[c.Path] != inImage })
+}
+
 // filesUpdater writes files and sets units.
 func filesUpdater() Updater {
 	return Updater{Name: "files", Claim: func(q Question) Claim {
-		out := configured(q, "files", append(q.Of(PrefixFile), q.Of(PrefixUnit)...), deadlineFiles)
+		out := configured(q, "files", append(ofFiles(q, false), q.Of(PrefixUnit)...), deadlineFiles)
 		for _, s := range out.Steps {
 			out.Verdicts = append(out.Verdicts, unheld(q, s.Changes)...)
 		}

@@ -1,6 +1,7 @@
 package update
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
@@ -19,10 +20,16 @@ const (
 const deadlineOS = 3600
 
 // osImageUpdater boots a node into an image. It comes last: what other updaters wrote
-// is there when the machine restarts, and is taken back after it has gone back.
+// is there when the machine restarts, and is taken back after it has gone back. What
+// is below /usr comes with the image, and with nothing else.
 func osImageUpdater() Updater {
 	return Updater{Name: "os-image", Claim: func(q Question) Claim {
-		out := configured(q, "os-image", q.Of(prefixOS), deadlineOS)
+		mine, brought := q.Of(prefixOS), ofFiles(q, true)
+		if len(mine) == 0 {
+			return refuse(brought, "the node runs the image that brings it, and has it otherwise: something lies over /usr, or changed it there",
+				"`bootc status`, `ostree admin status` and `systemd-sysext status` on the node say what; a restart ends an overlay")
+		}
+		out := configured(q, "os-image", append(mine, brought...), deadlineOS)
 		for i := range out.Steps {
 			if q.Current[pathOSDriver] == "sysext" { // it is laid over /usr, and the machine goes on
 				out.Steps[i].Disruption = model.DisruptionDrain
@@ -51,6 +58,28 @@ func withoutOS(n Node, want Fields) []model.Verdict {
 	}
 	return []model.Verdict{{Reason: reasonOSUnsupported, Object: "Node/" + n.Name, Message: "the OS of node " + n.Name + " stays as it is: " + why,
 		Fix: "put the node into a pool without an OSImage and kernel arguments, or install it from an image"}}
+}
+
+// again has the files and units of a configuration looked at once more when the image
+// is booted: what came of /etc is libostree's merge, and units that the image brings
+// can be started only then (R2.185).
+func again(n Node, steps []model.Step) []model.Step {
+	if n.Config == nil || len(n.Config.Files)+len(n.Config.Units) == 0 || !slices.ContainsFunc(steps, func(s model.Step) bool { return s.Updater == "os-image" }) {
+		return steps
+	}
+	return append(slices.Clone(steps), model.Step{ID: "files-again", Updater: "files", Verb: "apply", By: model.ByAgent, Disruption: model.DisruptionNone,
+		Params: map[string]string{paramConfig: n.ConfigName}, DeadlineSeconds: deadlineFiles})
+}
+
+// Boots is the name of the configuration whose image a node's plan has it boot; empty
+// if it boots no other.
+func Boots(np *model.NodePlan) string {
+	for _, s := range np.Steps {
+		if s.Updater == "os-image" && slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage }) {
+			return s.Params[paramConfig]
+		}
+	}
+	return ""
 }
 
 // restartsForOS reports whether a step restarts the machine after all files were

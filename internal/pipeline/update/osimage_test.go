@@ -18,6 +18,15 @@ func init() {
 		return out
 	}
 	stories["an OS image restarts the machine once, after all files were written"] = input(only, cp("n1", old), configuredNode(worker("n2", old), wants, on(nil)))
+	brought := wants
+	brought.Files = append([]model.ConfigFile{{Path: "/usr/lib/systemd/system/own.service", Mode: 0o644, Owner: "root", Group: "root", Disruption: model.DisruptionReboot, InImage: true},
+		{Path: "/etc/systemd/system/own.service", Absent: true, Stale: true, Disruption: model.DisruptionReboot}}, wants.Files...)
+	brought.Units = []model.ConfigUnit{{Name: "own.service", State: model.UnitEnabled, Disruption: model.DisruptionRestart}}
+	stories["what lies in usr comes with the OS image, and its unit is started after the restart"] = input(only, cp("n1", old), configuredNode(worker("n2", old), brought, on(nil)))
+	changed := configuredNode(worker("n2", old), brought, nil)
+	changed.Current = Fields(brought.Fields())
+	changed.Current["file//usr/lib/systemd/system/own.service"] = "sha256:other 0644 root:root"
+	stories["what lies in usr is not as the booted OS image has it"] = input(only, cp("n1", old), changed)
 	stories["an OS image that is laid over usr restarts no machine"] = input(only, cp("n1", old),
 		configuredNode(worker("n2", old), model.NodeConfig{OS: &model.ConfigOS{Image: "q/os@sha256:new"}}, on(Fields{"os/driver": "sysext"})))
 	stories["an OS of packages stays, and the rest of the node moves"] = input(only, cp("n1", old),

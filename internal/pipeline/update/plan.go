@@ -135,7 +135,7 @@ func (p *planner) one(n Node) *model.NodePlan {
 	c := Cover(slices.Concat(Builtin(), p.in.Updaters, offered(n)), q)
 	p.out.Verdicts = append(p.out.Verdicts, c.Verdicts...)
 	p.out.Verdicts = append(p.out.Verdicts, skew(p.in, n)...)
-	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(pool, c.Steps)}
+	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(pool, again(n, c.Steps))}
 	if np.To == "" {
 		np.To = n.Kubelet // the bundle leaves it
 	}

@@ -152,12 +152,16 @@ func (p *placer) file(f model.ConfigFile) {
 // removed: it would hide the image's.
 func (p *placer) twin(f model.ConfigFile, at string) {
 	stale := f.Path
-	p.item(stale, InUsr, at, "refit chose the path, so it goes to its twin in /usr; a copy in /etc would hide it and is removed")
+	p.item(stale, InUsr, at, "refit chose the path, so it goes to its twin in /usr; a copy in /etc would hide it and is removed, if refit wrote it")
 	p.out.Stale = append(p.out.Stale, stale)
 	f.Path = at
 	p.entry(f, at)
+	if f.Absent { // the image has none, and nothing is hidden by what is not there
+		p.out.Agent.Files = append(p.out.Agent.Files, model.ConfigFile{Path: stale, Absent: true, Disruption: f.Disruption, Units: f.Units})
+		return
+	}
 	f.InImage = true
-	gone := model.ConfigFile{Path: stale, Absent: true, Disruption: f.Disruption, Units: f.Units}
+	gone := model.ConfigFile{Path: stale, Absent: true, Stale: true, Disruption: f.Disruption, Units: f.Units}
 	p.out.Agent.Files = append(p.out.Agent.Files, f, gone)
 }
 

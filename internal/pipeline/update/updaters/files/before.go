@@ -53,7 +53,7 @@ func (p *pending) names() []string {
 
 // add notes what a change of a file asks for.
 func (p *pending) add(f model.ConfigFile) {
-	p.Reload = p.Reload || isUnitFile(f.Path)
+	p.Reload = p.Reload || model.UnitOf(f.Path) != ""
 	for _, name := range f.Units {
 		i := slices.IndexFunc(p.Refresh, func(r refresh) bool { return r.Unit == name })
 		if i < 0 {
@@ -91,12 +91,15 @@ type keptFile struct {
 	Data   []byte `json:"data,omitempty"`
 	// Ours is the value that the step gives it: another one is somebody else's.
 	Ours string `json:"ours"`
+	// Given is the value that an earlier step had given it.
+	Given string `json:"given,omitempty"`
 }
 
 type keptUnit struct {
 	Name string `json:"name"`
 	// State in the model's words; one that is in none of them is left alone.
 	State string `json:"state"`
+	Given string `json:"given,omitempty"`
 }
 
 // prepare writes down how the node is and what will have to happen, once, before
@@ -112,7 +115,11 @@ func (u *Updater) prepare(ctx context.Context, t updaters.Task, c *model.NodeCon
 	if err != nil {
 		return err
 	}
+	later := u.awaited(c)
 	for _, f := range wrong {
+		if f.Stale && later[model.Twin(f.Path)] {
+			continue // what runs goes on with what it read; the restart into the image reads it
+		}
 		p.add(f)
 	}
 	if err := p.save(t); err != nil {
@@ -130,8 +137,15 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 		return nil // of an earlier try: that is the older one
 	}
 	var b before
+	g, err := u.record.read()
+	if err != nil {
+		return err
+	}
 	for _, f := range c.Files {
-		k := keptFile{Path: f.Path, Ours: f.Content()}
+		if f.InImage {
+			continue
+		}
+		k := keptFile{Path: f.Path, Ours: f.Content(), Given: g.Files[f.Path].Value}
 		data, s, err := u.fs.Read(f.Path)
 		if err != nil {
 			return err
@@ -150,7 +164,7 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 		if err != nil {
 			return err
 		}
-		b.Units = append(b.Units, keptUnit{w.Name, unitState(s)})
+		b.Units = append(b.Units, keptUnit{w.Name, unitState(s), g.Units[w.Name]})
 	}
 	return writeJSON(path, &b)
 }
@@ -180,6 +194,9 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 		return updaters.Result{}, err
 	}
 	if err := os.Remove(pendingFile(t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return updaters.Result{}, err
+	}
+	if err := u.record.back(b); err != nil {
 		return updaters.Result{}, err
 	}
 	r := updaters.Result{Done: true}

@@ -46,14 +46,16 @@ const limit = 2 * time.Minute
 
 // Updater is the step "files".
 type Updater struct {
-	host Host
-	fs   files.FS
-	now  func() time.Time
+	host   Host
+	fs     files.FS
+	record record
+	now    func() time.Time
 }
 
-// New makes the updater; paths are below root, empty for the node's own.
-func New(h Host, root string) *Updater {
-	return &Updater{host: h, fs: files.FS{Root: root, Refuse: model.KeptPath}, now: time.Now}
+// New makes the updater; paths are below root, empty for the node's own. file is the
+// agent's own, for what it gave this node.
+func New(h Host, root, file string) *Updater {
+	return &Updater{host: h, fs: files.FS{Root: root, Refuse: model.KeptPath}, record: record(file), now: time.Now}
 }
 
 // Name is files.
@@ -96,6 +98,10 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 // wrongFiles are those that are not as wanted.
 func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 	var out []model.ConfigFile
+	g, err := u.record.read()
+	if err != nil {
+		return nil, err
+	}
 	for _, f := range c.Files {
 		if f.InImage {
 			continue // the OS image brings it; it is not written here
@@ -104,7 +110,7 @@ func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !as(f, s) {
+		if !as(f, s) && (!f.Stale || u.ours(g, f.Path, s)) {
 			out = append(out, f)
 		}
 	}
@@ -128,9 +134,15 @@ type wrongUnit struct {
 	says string
 }
 
+// wrongUnits are those that are not as wanted, but for units whose file comes with an
+// image that is not booted yet.
 func (u *Updater) wrongUnits(ctx context.Context, c *model.NodeConfig) ([]wrongUnit, error) {
 	var out []wrongUnit
+	later := u.awaited(c)
 	for _, w := range c.Units {
+		if later.unit(w.Name) {
+			continue
+		}
 		s, err := u.host.Unit(ctx, w.Name)
 		if err != nil {
 			return nil, err
@@ -220,6 +232,9 @@ func (u *Updater) write(wrong []model.ConfigFile) error {
 			}
 			continue
 		}
+		if err := u.record.note(f); err != nil {
+			return err
+		}
 		uid, err := files.UserID(f.Owner)
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
@@ -301,7 +316,7 @@ func (u *Updater) act(ctx context.Context, t updaters.Task, c *model.NodeConfig)
 	if err != nil || !o.Done {
 		return updaters.Going(v1alpha1.ReasonUpdating, "%s", o.Detail), err
 	}
-	return updaters.Result{Done: true}, nil
+	return updaters.Result{Done: true}, u.record.settle(c, u.awaited(c))
 }
 
 // settle does what is pending and sets the units; problem says what is not so
@@ -342,56 +357,12 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 	return problem, nil
 }
 
-// Fields are the values of the files and units of a configuration as they are
-// on the node now. What cannot be seen is left out.
-func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
-	out := map[string]string{}
-	for _, f := range c.Files {
-		if v := u.value(f); v != "" && !f.InImage { // what the OS image brings is not written here
-			out[model.FieldFile+f.Path] = v
-		}
-	}
-	for _, w := range c.Units {
-		if s, err := u.host.Unit(ctx, w.Name); err == nil {
-			out[model.FieldUnit+w.Name] = unitState(s)
-		}
-	}
-	return out
-}
-
-// value of a file as it is now, empty if it is not there or cannot be seen.
-func (u *Updater) value(f model.ConfigFile) string {
-	s, err := u.fs.Look(f.Path)
-	switch {
-	case err != nil:
-	case f.Absent && !s.Exists:
-		return model.ValueAbsent
-	case as(f, s):
-		return f.Value()
-	case s.Exists && !s.Regular:
-		return "not a regular file"
-	case s.Exists:
-		return model.FileValue(s.Digest, s.Mode, named(f.Owner, s.UID, files.UserID), named(f.Group, s.GID, files.GroupID))
-	}
-	return ""
-}
-
 // named is the wanted name if it stands for the number, else the number.
 func named(name string, id uint32, number func(string) (int, error)) string {
 	if n, err := number(name); err == nil && n == int(id) {
 		return name
 	}
 	return fmt.Sprint(id)
-}
-
-// unitDirs are where systemd reads unit files.
-func isUnitFile(path string) bool {
-	for _, d := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/", "/usr/local/lib/systemd/system/"} {
-		if strings.HasPrefix(path, d) {
-			return true
-		}
-	}
-	return false
 }
 
 func (u *Updater) keptDir(t updaters.Task) string { return filepath.Join(t.Rollback, t.Step.ID) }

@@ -178,14 +178,18 @@ func fixture(t *testing.T) *updatertest.Fixture {
 	n := newNode(t)
 	now := time.Now()
 	f := &updatertest.Fixture{
-		Make:  func() updaters.Updater { u := New(n, n.root); u.now = func() time.Time { return now }; return u },
+		Make: func() updaters.Updater {
+			u := New(n, n.root, n.root+".json")
+			u.now = func() time.Time { return now }
+			return u
+		},
 		Task:  task(t, n, config()),
 		Tick:  func() { now = now.Add(time.Second) },
 		State: n.state, From: n.state(), Reversible: true,
 		Break: func() { n.sick = true },
 	}
 	done := newNode(t)
-	u := New(done, done.root)
+	u := New(done, done.root, done.root+".json")
 	tk := task(t, done, config())
 	for range 10 {
 		if r, err := u.Update(t.Context(), tk); err != nil || r.Failed {
@@ -226,7 +230,7 @@ func TestWhatTheEndLooksLike(t *testing.T) {
 func TestAServiceReadsItsNewConfiguration(t *testing.T) {
 	n := newNode(t)
 	tk := task(t, n, config())
-	u := New(n, n.root)
+	u := New(n, n.root, n.root+".json")
 	for range 5 {
 		_, _ = u.Update(t.Context(), tk)
 	}
@@ -259,7 +263,7 @@ func TestRefusals(t *testing.T) {
 				c.change(t, n)
 			}
 			before := n.state()
-			u := New(n, n.root)
+			u := New(n, n.root, n.root+".json")
 			tk := task(t, n, model.NodeConfig{Files: []model.ConfigFile{c.file}})
 			r, err := u.Update(t.Context(), tk)
 			if err != nil || !r.Failed || r.Reason == "" || !strings.Contains(r.Message, c.says) {
@@ -276,7 +280,7 @@ func TestRefusals(t *testing.T) {
 func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	n := newNode(t)
 	tk := task(t, n, config())
-	u := New(n, n.root)
+	u := New(n, n.root, n.root+".json")
 	for range 5 {
 		_, _ = u.Update(t.Context(), tk)
 	}
@@ -313,7 +317,7 @@ func TestAnUndoThatIsCutOffGoesOn(t *testing.T) {
 func TestTheConfigurationIsKeptForTheRun(t *testing.T) {
 	n := newNode(t)
 	tk := task(t, n, config())
-	u := New(n, n.root)
+	u := New(n, n.root, n.root+".json")
 	restore := failpoint.OnHit(func(p string) {
 		if p == failpoint.FilesKept {
 			n.configs = nil
@@ -339,7 +343,7 @@ func n2(t *testing.T) *simNode { return newNode(t) }
 func TestFieldsSayWhatIsThere(t *testing.T) {
 	n := newNode(t)
 	c := config()
-	u := New(n, n.root)
+	u := New(n, n.root, n.root+".json")
 	got := u.Fields(t.Context(), &c)
 	want := map[string]string{
 		"file//etc/motd":       model.FileValue(model.DigestOf([]byte("theirs")), 0o644, strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())),
@@ -371,7 +375,7 @@ func TestAFileOfABundle(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
 	c := model.NodeConfig{Files: []model.ConfigFile{fromPayload("/etc/motd", n.hold(t, "of the bundle"))}}
-	u, tk := New(n, n.root), task(t, n, c)
+	u, tk := New(n, n.root, n.root+".json"), task(t, n, c)
 	if r, err := u.Update(t.Context(), tk); err != nil || !r.Done {
 		t.Fatal(r, err)
 	}
@@ -415,7 +419,7 @@ func TestAFileOfABundleThatIsNotRight(t *testing.T) {
 			digest := n.hold(t, "of the bundle")
 			conf := model.NodeConfig{Files: []model.ConfigFile{fromPayload("/etc/motd", digest)}}
 			c.spoil(t, n, digest)
-			r, err := New(n, n.root).Update(t.Context(), task(t, n, conf))
+			r, err := New(n, n.root, n.root+".json").Update(t.Context(), task(t, n, conf))
 			if r.Done || r.Failed != c.failed || !strings.Contains(fmt.Sprint(r.Message, err), c.says) {
 				t.Errorf("%+v %v, want %q", r, err, c.says)
 			}

@@ -22,6 +22,10 @@ const (
 	// that it boots next.
 	FieldRollback = "os/rollback"
 	FieldStaged   = "os/staged"
+	// FieldPrepared is the name of the configuration whose image lies ready on the node
+	// before it is taken, or none; FieldProblem why it does not.
+	FieldPrepared = model.FieldOSPrepared
+	FieldProblem  = model.FieldOSProblem
 	// FieldDrift are the kinds of drift, with commas; PrefixDrift and a kind has
 	// what was found.
 	FieldDrift  = "os/drift"
@@ -46,7 +50,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 		return nil
 	}
 	u.mu.Lock()
-	now := u.seen
+	now, problem := u.seen, u.problem
 	u.mu.Unlock()
 	if !now.ok || u.now().Sub(now.at) >= lookEvery {
 		_, s, err := u.status(ctx)
@@ -59,7 +63,15 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	if !now.ok || err != nil {
 		return nil
 	}
-	return fieldsOf(now.status, c.OS, r)
+	out := fieldsOf(now.status, c.OS, r)
+	out[FieldPrepared] = model.ValueNone
+	if r.Prepared != nil && r.Prepared.holds(r.Prepared.Config, now.status) {
+		out[FieldPrepared] = r.Prepared.Config
+	}
+	if problem != "" {
+		out[FieldProblem] = cut(problem)
+	}
+	return out
 }
 
 func fieldsOf(s host.Status, want *model.ConfigOS, r given) map[string]string {

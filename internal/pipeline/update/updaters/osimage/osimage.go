@@ -10,6 +10,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
 	host "github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -21,6 +22,11 @@ type Host interface {
 	// Image finds where the bytes of repository@digest are, the node's own store
 	// first, and the digests of the same content.
 	Image(ctx context.Context, image string) (host.Source, []string, error)
+	// Fetch is Image, and brings the bytes to the node if only a registry has them, so
+	// that Image needs none afterwards. What was fetched for another image goes.
+	Fetch(ctx context.Context, image string) (host.Source, []string, error)
+	// Forget lets go the bytes of images that lie ready.
+	Forget() error
 	// Boot is another one after every start of the machine, or of its user space.
 	Boot() (string, error)
 	// Reboot asks for an orderly restart and returns.
@@ -49,8 +55,12 @@ type Updater struct {
 	asked  time.Time
 	failed int
 
-	mu   sync.Mutex // the facts are asked for by another goroutine
-	seen seen
+	// work is held by whoever changes the host: a run, or what prepares one.
+	work sync.Mutex
+
+	mu      sync.Mutex // the facts are asked for by another goroutine
+	seen    seen
+	problem string // why nothing could be prepared
 }
 
 // turn begins to count anew for another attempt, or the other direction, and forgets
@@ -78,6 +88,8 @@ type view struct {
 	task   updaters.Task
 	// marks are the files of this run, with this word in their names.
 	marks marks
+	// prepared before the run, nil if nothing was.
+	prepared *prepared
 }
 
 func (u *Updater) look(ctx context.Context, t updaters.Task) (*view, error) {
@@ -88,21 +100,31 @@ func (u *Updater) look(ctx context.Context, t updaters.Task) (*view, error) {
 	if c.OS == nil {
 		return nil, errors.New("the configuration wants nothing of this node's OS")
 	}
-	v := &view{task: t, marks: marks{t, "there"}}
-	if v.driver, v.status, err = u.status(ctx); err != nil {
-		return nil, err
-	}
-	r, err := u.record.read()
+	v, r, err := u.toward(ctx, c)
 	if err != nil {
 		return nil, err
+	}
+	v.task, v.marks, v.prepared = t, marks{t, "there"}, r.Prepared
+	same, err := v.marks.read("same")
+	v.target.Same = append(strings.Fields(same), v.target.Same...)
+	return v, err
+}
+
+// toward is the host, and what a configuration wants of it.
+func (u *Updater) toward(ctx context.Context, c *model.NodeConfig) (v *view, r given, err error) {
+	v = &view{}
+	if v.driver, v.status, err = u.status(ctx); err != nil {
+		return nil, r, err
+	}
+	if r, err = u.record.read(); err != nil {
+		return nil, r, err
 	}
 	v.target = host.Target{Image: c.OS.Image, Digest: c.OS.Digest(), Kargs: c.OS.KernelArguments, Drop: r.Given}
 	if v.target.Image == "" && v.status.Booted != nil { // only the arguments are wanted
 		v.target.Image, v.target.Digest = v.status.Booted.Image, v.status.Booted.Digest
 	}
-	same, err := v.marks.read("same")
-	v.target.Same = append(strings.Fields(same), r.sameAs(v.target.Digest)...)
-	return v, err
+	v.target.Same = r.sameAs(v.target.Digest)
+	return v, r, nil
 }
 
 func (u *Updater) status(ctx context.Context) (host.Driver, host.Status, error) {
@@ -165,14 +187,27 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 }
 
 // Update stages the image, restarts the machine and looks.
-func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *Updater) Update(ctx context.Context, t updaters.Task) (r updaters.Result, err error) {
+	return u.one(func() error { r, err = u.update(ctx, t); return err }, &r)
+}
+
+// one is a call that changes the host, when no other does.
+func (u *Updater) one(do func() error, r *updaters.Result) (updaters.Result, error) {
+	err := u.alone(do)
+	if errors.Is(err, errAtWork) {
+		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
+	}
+	return *r, err
+}
+
+func (u *Updater) update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	v, err := u.look(ctx, t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	u.turn(v.marks)
 	if v.wrong() == "" {
-		return updaters.Result{Done: true}, errors.Join(marks{t, "back"}.clear(), u.record.settle(v))
+		return updaters.Result{Done: true}, errors.Join(marks{t, "back"}.clear(), u.record.settle(v), u.host.Forget())
 	}
 	if r := v.refused(); r.Failed || r.Reason != "" {
 		return r, nil
@@ -219,6 +254,9 @@ func (u *Updater) bootOver(v *view) (bool, error) {
 func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
 	done, err := v.marks.read("staged")
 	if err != nil || is(v.status.Next, done) {
+		return updaters.Result{}, err
+	}
+	if taken, err := v.take(v.prepared, v.task.Step.Params[updaters.ParamConfig]); err != nil || taken {
 		return updaters.Result{}, err
 	}
 	t := v.target

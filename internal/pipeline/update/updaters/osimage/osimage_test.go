@@ -35,6 +35,13 @@ type machine struct {
 	serial, boots, left  int
 	// What goes wrong.
 	away, unchanged, lost, picked, unsupported bool
+	// locks: what is staged is locked until it is let go; unlocked: the host says that
+	// it locks, and does not.
+	locks, unlocked bool
+	// fetched counts what came from the registry, here is what lies ready, forgot how
+	// often that was let go.
+	fetched, forgot int
+	here            string
 	said                                       string
 	hang                                       chan struct{}
 	asked                                      int
@@ -43,10 +50,25 @@ type machine struct {
 func (m *machine) Config(string) (string, bool)                { return m.config, true }
 func (m *machine) Driver(context.Context) (host.Driver, error) { return (*sim)(m), nil }
 func (m *machine) Image(_ context.Context, image string) (host.Source, []string, error) {
-	if m.away {
+	if m.away && m.here != image {
 		return host.Source{}, nil, errors.New("the registry has no such image")
 	}
 	return host.Source{Transport: host.Registry, Location: image}, []string{"sha256:other-form"}, nil
+}
+func (m *machine) Fetch(ctx context.Context, image string) (host.Source, []string, error) {
+	s, same, err := m.Image(ctx, image)
+	if err == nil && m.here != image {
+		m.here = image
+		m.fetched++
+	}
+	return s, same, err
+}
+func (m *machine) Forget() error {
+	if m.here != "" {
+		m.here = ""
+		m.forgot++
+	}
+	return nil
 }
 func (m *machine) Boot() (string, error) { return fmt.Sprint("boot-", m.boots), nil }
 func (m *machine) Reboot(context.Context) error {
@@ -68,6 +90,7 @@ func (m *machine) tick() {
 	switch {
 	case m.queued:
 		m.booted, m.back, m.kargs, m.oldKargs = m.back, m.booted, m.oldKargs, m.kargs
+	case m.staged != nil && m.staged.Locked: // nobody let it go
 	case m.staged != nil && !m.lost && m.picked:
 		m.back = m.staged // the new one is there, and somebody chose the old one
 	case m.staged != nil && !m.lost:
@@ -90,6 +113,9 @@ func (s *sim) Status(context.Context) (host.Status, error) {
 	if s.unsupported {
 		out.Unsupported = "made of packages"
 	}
+	if s.locks {
+		out.Capabilities = []string{host.CanDownloadOnly}
+	}
 	return out, nil
 }
 func (s *sim) Stage(ctx context.Context, t host.Target) error {
@@ -103,7 +129,7 @@ func (s *sim) Stage(ctx context.Context, t host.Target) error {
 		return nil
 	}
 	s.serial++
-	s.queued, s.staged = false, &host.Deployment{ID: fmt.Sprint("dep-", s.serial), Image: t.Image, Digest: t.Digest}
+	s.queued, s.staged = false, &host.Deployment{ID: fmt.Sprint("dep-", s.serial), Image: t.Image, Digest: t.Digest, Locked: s.locks && !s.unlocked}
 	s.next = host.Change(s.kargs, t.Drop, t.Kargs)
 	return nil
 }
@@ -115,7 +141,12 @@ func (s *sim) Rollback(context.Context) error {
 	s.staged, s.queued = nil, true
 	return nil
 }
-func (s *sim) Activate(context.Context) (host.Activation, error) { return host.ByReboot, nil }
+func (s *sim) Activate(context.Context) (host.Activation, error) {
+	if s.staged != nil {
+		s.staged.Locked = false
+	}
+	return host.ByReboot, nil
+}
 func (s *sim) Failure(context.Context) string                    { return s.said }
 
 func newMachine() *machine {
@@ -212,7 +243,7 @@ func TestTheOtherDigest(t *testing.T) {
 		t.Fatalf("%+v after %d boots", r, m.boots)
 	}
 	fields := f.Make().(*Updater).Fields(t.Context(), &model.NodeConfig{OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}}})
-	if d := cmp.Diff(map[string]string{FieldDriver: "sim", model.FieldOSImage: newSum, model.FieldKernelArguments: "new=1", FieldDrift: ""}, fields); d != "" {
+	if d := cmp.Diff(map[string]string{FieldDriver: "sim", model.FieldOSImage: newSum, model.FieldKernelArguments: "new=1", FieldDrift: "", FieldPrepared: model.ValueNone}, fields); d != "" {
 		t.Fatal(d)
 	}
 }

@@ -23,6 +23,8 @@ type given struct {
 	// knows the same content.
 	Asked  string `json:"asked,omitempty"`
 	Booted string `json:"booted,omitempty"`
+	// Prepared lies ready for a run that has not begun; nil if nothing does.
+	Prepared *prepared `json:"prepared,omitempty"`
 }
 
 // sameAs are other digests of an image that was asked for.
@@ -92,5 +94,6 @@ func (r record) settle(v *view) error {
 	return r.change(func(g *given) {
 		g.Given = slices.DeleteFunc(g.Given, func(a string) bool { return !slices.Contains(v.target.Kargs, a) })
 		g.Asked, g.Booted = v.target.Digest, v.status.Booted.Digest
+		g.Prepared = nil // it is booted
 	})
 }

@@ -12,7 +12,11 @@ import (
 
 // Undo boots what was booted before. A node that was taken back by somebody else
 // already is left where it is.
-func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *Updater) Undo(ctx context.Context, t updaters.Task) (r updaters.Result, err error) {
+	return u.one(func() error { r, err = u.undo(ctx, t); return err }, &r)
+}
+
+func (u *Updater) undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	b, err := kept(t)
 	if err != nil || b == nil {
 		return updaters.Result{Done: err == nil}, err

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+const (
+	// stageEvery is how often what cannot be made ready is tried again, and how soon
+	// it is seen that somebody dropped it.
+	stageEvery = time.Minute
+	// stageTime is how long one try may take: images have gigabytes.
+	stageTime = 40 * time.Minute
+)
+
+// stageLoop makes ready what the node boots next. While a run is under way its own
+// step sees to it.
+func (a *Agent) stageLoop(ctx context.Context) {
+	if a.stager == nil {
+		return
+	}
+	each(ctx, a.kickStage, stageEvery, func(ctx context.Context) {
+		a.mu.Lock()
+		w := a.want
+		a.mu.Unlock()
+		if w == nil || a.runner.Busy() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, stageTime)
+		defer cancel()
+		if err := a.stage(ctx, w.Spec.Stage, w.Configs[w.Spec.Stage]); err != nil && ctx.Err() == nil {
+			a.log.Info("what is booted next does not lie ready yet", "configuration", w.Spec.Stage, "because", err)
+		}
+		kick(a.kickFacts)
+	})
+}
+
+func (a *Agent) stage(ctx context.Context, name, text string) error {
+	if name == "" {
+		return a.stager.Drop(ctx)
+	}
+	c := &model.NodeConfig{}
+	if err := json.Unmarshal([]byte(text), c); err != nil {
+		return fmt.Errorf("configuration %s: %w", name, err)
+	}
+	if c.Version != model.ConfigVersion {
+		return fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
+	}
+	return a.stager.Prepare(ctx, name, c)
+}

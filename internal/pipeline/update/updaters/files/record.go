@@ -1,0 +1,161 @@
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
+	"slices"
+
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// record is the file with what refit gave this node, whatever it is told now.
+type record string
+
+// given is its content.
+type given struct {
+	Files map[string]givenFile `json:"files,omitempty"`
+	// Units have the state that they were brought into last.
+	Units map[string]string `json:"units,omitempty"`
+}
+
+type givenFile struct {
+	// Value that the file was seen at when a step had ended, empty if no
+	// configuration wants it any more, or the step was taken back.
+	Value string `json:"value,omitempty"`
+	// Wrote are the digests of what was written there, the newest last: by them a copy
+	// is known for refit's own.
+	Wrote []string `json:"wrote,omitempty"`
+}
+
+// mostWrote is how many digests of a file are remembered.
+const mostWrote = 8
+
+func (r record) read() (given, error) {
+	g := given{Files: map[string]givenFile{}, Units: map[string]string{}}
+	b, err := os.ReadFile(string(r))
+	if errors.Is(err, fs.ErrNotExist) {
+		return g, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &g)
+	}
+	if err != nil {
+		return g, fmt.Errorf("record of this node's files %s: %w", r, err)
+	}
+	return g, nil
+}
+
+// change writes the record, if that changes anything.
+func (r record) change(do func(*given)) error {
+	g, err := r.read()
+	if err != nil {
+		return err
+	}
+	have, err := r.read()
+	if err != nil {
+		return err
+	}
+	if do(&g); reflect.DeepEqual(g, have) {
+		return nil
+	}
+	b, err := json.Marshal(g)
+	if err != nil {
+		return fmt.Errorf("record of this node's files: %w", err)
+	}
+	return disk.WriteFile(string(r), b, 0o600)
+}
+
+// note says what is about to be written to a path.
+func (r record) note(f model.ConfigFile) error {
+	return r.change(func(g *given) {
+		x := g.Files[f.Path]
+		if d := f.Content(); !slices.Contains(x.Wrote, d) {
+			x.Wrote = append(x.Wrote, d)
+			x.Wrote = x.Wrote[max(0, len(x.Wrote)-mostWrote):]
+		}
+		g.Files[f.Path] = x
+	})
+}
+
+// settle says that everything is as a configuration wants it, but for what comes with
+// an image later.
+func (r record) settle(c *model.NodeConfig, later awaited) error {
+	return r.change(func(g *given) {
+		for path, x := range g.Files {
+			x.Value = ""
+			g.Files[path] = x
+		}
+		g.Units = map[string]string{}
+		for _, f := range c.Files {
+			if !f.InImage && !f.Stale {
+				x := g.Files[f.Path]
+				x.Value = f.Value()
+				g.Files[f.Path] = x
+			}
+		}
+		for _, w := range c.Units {
+			if !later.unit(w.Name) {
+				g.Units[w.Name] = w.State
+			}
+		}
+	})
+}
+
+// back says again what was said before a step that was taken back.
+func (r record) back(b before) error {
+	return r.change(func(g *given) {
+		for _, k := range b.Files {
+			if x, known := g.Files[k.Path]; known {
+				x.Value = k.Given
+				g.Files[k.Path] = x
+			}
+		}
+		for _, k := range b.Units {
+			if delete(g.Units, k.Name); k.Given != "" {
+				g.Units[k.Name] = k.Given
+			}
+		}
+	})
+}
+
+// ours reports whether a copy in /etc that hides the image's is refit's: it wrote
+// these bytes there, or they are those of the image.
+func (u *Updater) ours(g given, path string, s files.State) bool {
+	if slices.Contains(g.Files[path].Wrote, s.Digest) {
+		return s.Regular
+	}
+	twin, err := u.fs.Look(model.Twin(path))
+	return err == nil && s.Regular && twin.Regular && twin.Digest == s.Digest
+}
+
+// awaited are the paths of what only an image brings, and is not there.
+type awaited map[string]bool
+
+func (u *Updater) awaited(c *model.NodeConfig) awaited {
+	out := awaited{}
+	for _, f := range c.Files {
+		if !f.InImage {
+			continue
+		}
+		if s, err := u.fs.Look(f.Path); err != nil || !as(f, s) {
+			out[f.Path] = true
+		}
+	}
+	return out
+}
+
+// unit reports whether a part of a unit is among them.
+func (a awaited) unit(name string) bool {
+	for path := range a {
+		if model.UnitOf(path) == name {
+			return true
+		}
+	}
+	return false
+}

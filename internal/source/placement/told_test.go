@@ -1,0 +1,60 @@
+package placement
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// What a node is told depends on what its pool's image was made of (R2.131, R2.134,
+// R2.137).
+func TestOnNode(t *testing.T) {
+	own := func(f *model.ConfigFile) { f.Own = true }
+	text := func(s string) func(*model.ConfigFile) { return func(f *model.ConfigFile) { f.Data = []byte(s) } }
+	const unit = "/etc/systemd/system/p.service"
+	for name, c := range map[string]struct {
+		wanted, held []model.ConfigFile
+		told         []string
+	}{
+		"a unit that the image has is verified, and the copy that hides it goes": {
+			[]model.ConfigFile{file(unit, own)}, []model.ConfigFile{file(unit, own)}, []string{"stale " + unit, "image /usr/lib/systemd/system/p.service"}},
+		"a unit that the image has otherwise is written to /etc, since its change needs no image": {
+			[]model.ConfigFile{file(unit, own, text("new"))}, []model.ConfigFile{file(unit, own)}, []string{"write " + unit}},
+		"before there is an image the agent writes units":               {[]model.ConfigFile{file(unit, own)}, nil, []string{"write " + unit}},
+		"a file of /usr waits for the image that brings it":             {[]model.ConfigFile{file("/usr/lib/x", text("new"))}, []model.ConfigFile{file("/usr/lib/x")}, nil},
+		"a file of /usr that the image has is verified":                 {[]model.ConfigFile{file("/usr/lib/x")}, []model.ConfigFile{file("/usr/lib/x")}, []string{"image /usr/lib/x"}},
+		"a file of /etc is written wherever it comes from (R2.185)":     {[]model.ConfigFile{file("/etc/motd")}, []model.ConfigFile{file("/etc/motd")}, []string{"write /etc/motd"}},
+		"a file of /var is never the image's (R2.132)":                  {[]model.ConfigFile{file("/var/lib/x")}, nil, []string{"write /var/lib/x"}},
+		"a file that is to go is taken away, whoever made it":           {[]model.ConfigFile{file("/etc/motd", func(f *model.ConfigFile) { f.Absent = true })}, nil, []string{"remove /etc/motd"}},
+		"what the image has and nobody wants any more is not spoken of": {nil, []model.ConfigFile{file(unit, own), file("/usr/lib/x")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, vs := OnNode(model.NodeConfig{Files: c.wanted, Packages: []string{"vim"}}, model.NodeConfig{Files: c.held})
+			if len(vs) > 0 || got.Packages != nil {
+				t.Fatal(vs, got.Packages)
+			}
+			var told []string
+			for _, f := range got.Files {
+				how := "write"
+				switch {
+				case f.InImage:
+					how = "image"
+				case f.Stale:
+					how = "stale"
+				case f.Absent:
+					how = "remove"
+				}
+				told = append(told, how+" "+f.Path)
+			}
+			if d := cmp.Diff(c.told, told); d != "" {
+				t.Fatal(d)
+			}
+		})
+	}
+	if _, vs := OnNode(model.NodeConfig{Files: []model.ConfigFile{file("/usr/lib/x", text("-----BEGIN PRIVATE KEY-----"))}}, model.NodeConfig{}); len(vs) != 1 || !strings.Contains(vs[0].Message, "private key") {
+		t.Errorf("a secret below /usr: %+v", vs)
+	}
+}
