@@ -60,3 +60,53 @@ func TestOSImages(t *testing.T) {
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n3"}}, Packages: []v1alpha1.PackageName{"vim"}}})
 	s.waitConfig("alone", "it is said what cannot be", configSays(v1alpha1.ReasonConfigInvalid, "no OSImage"))
 }
+
+// What a node boots lies ready on it before anything is taken from it: while the registry
+// is away nobody is cordoned; then it goes on by itself, and afterwards nobody keeps
+// anything ready (R2.91).
+func TestStagedBeforeTheDrain(t *testing.T) {
+	reg := registrytest.Start(t)
+	s := newSite(t, from)
+	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
+	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: reg.Ref("os/base@" + base)}, Repository: reg.Ref("os/edge")}})
+	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{OSImage: "edge", NodeSelector: metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: metav1.LabelSelectorOpIn, Values: []string{"n2", "n3"}}}}}})
+	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"edge"}, KernelArguments: []v1alpha1.KernelArgument{"quiet"}}})
+	for _, a := range s.agents {
+		a.set(func(a *simAgent) { a.prepares, a.registryAway = true, true })
+	}
+	stage := func(node string) string {
+		var nu v1alpha1.NodeUpdate
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, &nu); err != nil {
+			t.Fatal(err)
+		}
+		return nu.Spec.Stage
+	}
+	s.wait("the nodes are told their image", func() string {
+		for _, n := range []string{"n2", "n3"} {
+			if c, _ := s.configOf(n); c.OS.Digest() == "" {
+				return n + " is not"
+			}
+		}
+		return ""
+	})
+	s.updateOfConfigs("boot", v1alpha1.StartImmediate)
+	s.waitUpdate("boot", "it is said why no node starts", func(u *v1alpha1.ClusterUpdate) bool {
+		return blocked(v1alpha1.ReasonOSNotStaged)(u)
+	})
+	for _, name := range []string{"n2", "n3"} {
+		_, config := s.configOf(name)
+		n := s.node(name)
+		if stage(name) != config || n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationUpdating] != "" {
+			t.Errorf("%s makes %q ready, cordoned %v", name, stage(name), n.Spec.Unschedulable)
+		}
+	}
+	if stage("n1") != "" {
+		t.Error("n1 is in no pool with an image and makes one ready")
+	}
+	for _, a := range s.agents {
+		a.set(func(a *simAgent) { a.registryAway = false })
+	}
+	s.waitUpdate("boot", "it goes on by itself", phase(v1alpha1.PhaseDone))
+	s.wait("nobody keeps anything ready", func() string { return stage("n2") + stage("n3") })
+}

@@ -57,6 +57,8 @@ type simAgent struct {
 	runs int
 	// firmware are the fields that an external updater has changed.
 	firmware map[string]string
+	// prepares: it makes ready what it is told to, unless registryAway.
+	prepares, registryAway bool
 	// fields are those of the configurations that were applied.
 	fields map[string]string
 }
@@ -159,7 +161,7 @@ func (a *simAgent) step(ctx context.Context) {
 	a.media(st, nu.Spec)
 	a.hold(ctx, st, nu.Spec)
 	a.run(ctx, st, nu.Spec, &n)
-	st.Observed = &v1alpha1.Observed{KubeletVersion: n.Status.NodeInfo.KubeletVersion, ControlPlane: n.Annotations["test/control-plane"], Architecture: "amd64", Config: nu.Spec.Config, Fields: a.sees()}
+	st.Observed = &v1alpha1.Observed{KubeletVersion: n.Status.NodeInfo.KubeletVersion, ControlPlane: n.Annotations["test/control-plane"], Architecture: "amd64", Config: nu.Spec.Config, Fields: a.sees(nu.Spec.Stage)}
 	want, _ := json.Marshal(st)
 	have, _ := json.Marshal(nu.Status)
 	if string(want) == string(have) {
@@ -251,12 +253,22 @@ func (a *simAgent) run(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec 
 	}
 }
 
-func (a *simAgent) sees() map[string]string {
+func (a *simAgent) sees(stage string) map[string]string {
 	out := maps.Clone(a.firmware)
 	if out == nil {
 		out = map[string]string{}
 	}
 	maps.Copy(out, a.fields)
+	if a.prepares {
+		out[model.FieldOSPrepared] = model.ValueNone
+		switch {
+		case stage == "":
+		case a.registryAway:
+			out[model.FieldOSProblem] = "registry.example does not answer"
+		default:
+			out[model.FieldOSPrepared] = stage
+		}
+	}
 	return out
 }
 

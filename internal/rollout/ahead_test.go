@@ -4,10 +4,12 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/refit-dev/refit/internal/rollout/window"
 )
 
 // staging is a pool of so many workers that boot something else.
-func staging(p func(*Pool), n int) []*member {
+func staging(n int) []*member {
 	out := workersOf("edge", n)
 	for _, m := range out {
 		m.Ahead = &Ahead{}
@@ -17,10 +19,10 @@ func staging(p func(*Pool), n int) []*member {
 
 func init() {
 	stories["what nodes boot next lies ready on them before they are taken, two at a time"] = func() story {
-		return story{cluster: newCluster(pool(func(p *Pool) { p.Staging = 2 }), staging(nil, 5)...)}
+		return story{cluster: newCluster(pool(func(p *Pool) { p.Staging = 2 }), staging(5)...)}
 	}
 	stories["a registry that is away costs nothing: no node is taken until it is back"] = func() story {
-		w := staging(nil, 3)
+		w := staging(3)
 		for _, m := range w {
 			m.Ahead.Problem = "registry.example does not answer"
 		}
@@ -33,7 +35,9 @@ func init() {
 		}}
 	}
 	stories["outside its window a pool makes ready, and takes no node"] = func() story {
-		return story{cluster: newCluster(pool(func(p *Pool) { p.Staging, p.Windows = 5, night() }), staging(nil, 2)...)}
+		return story{cluster: newCluster(pool(func(p *Pool) {
+			p.Staging, p.Windows = 5, []window.Window{{Start: 12*60 + 5, Duration: 60 * time.Minute, Zone: time.UTC}}
+		}), staging(2)...)}
 	}
 }
 
@@ -41,7 +45,7 @@ func init() {
 // is ready (R2.91).
 func TestReadyBeforeTaken(t *testing.T) {
 	for _, limit := range []int{0, 1, 3, 100} {
-		w := staging(nil, 12)
+		w := staging(12)
 		w[3].Held, w[5].Ready = true, false
 		c := newCluster(pool(func(p *Pool) { p.Staging, p.Budget = limit, 4 }), w...)
 		for range 200 {

@@ -10,6 +10,9 @@
 // than its pool allows; a node is done only when it was observed at its target,
 // and one that is seen at its old version afterwards has failed.
 //
+// Size: one decision over one row of facts; windows, forecasts and what reads the
+// objects are in packages below it already.
+//
 // Input: the plan that was approved and the facts of each node. Output:
 // Decision: actions (each safe to repeat), stages, verdicts. Callers: the
 // controller, which carries the actions out and asks again; the command line,

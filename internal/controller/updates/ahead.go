@@ -48,7 +48,7 @@ func (r *Reconciler) wanted(plan model.Plan, d rollout.Decision) {
 	}
 	for i := range plan.Nodes {
 		np := &plan.Nodes[i]
-		if config := update.Boots(np); config != "" && needed[d.Stages[np.Node]] {
+		if config := update.Boots(np); config != "" && needed[d.Stages.At(i)] {
 			if r.ready == nil {
 				r.ready = map[string]string{}
 			}

@@ -42,9 +42,9 @@ type machine struct {
 	// often that was let go.
 	fetched, forgot int
 	here            string
-	said                                       string
-	hang                                       chan struct{}
-	asked                                      int
+	said            string
+	hang            chan struct{}
+	asked           int
 }
 
 func (m *machine) Config(string) (string, bool)                { return m.config, true }
@@ -147,7 +147,7 @@ func (s *sim) Activate(context.Context) (host.Activation, error) {
 	}
 	return host.ByReboot, nil
 }
-func (s *sim) Failure(context.Context) string                    { return s.said }
+func (s *sim) Failure(context.Context) string { return s.said }
 
 func newMachine() *machine {
 	return &machine{booted: &host.Deployment{ID: "dep-0", Image: oldImage, Digest: oldSum}, kargs: []string{"root=/dev/x", "old=1"}}
