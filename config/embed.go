@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -70,6 +72,26 @@ func Joins() ([]*unstructured.Unstructured, error) { return load("", "joins") }
 // BootImages returns the rights on machine managers and templates of Cluster API,
 // OpenShift and Karpenter. Manifests includes none of them.
 func BootImages() ([]*unstructured.Unstructured, error) { return load("", "boot-images") }
+
+// MutationVersion is the version of MutatingAdmissionPolicy that an API server serves
+// (v1, else v1beta1), empty if it has none.
+func MutationVersion(m meta.RESTMapper) (string, error) {
+	all, err := m.RESTMappings(schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"})
+	if meta.IsNoMatchError(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot ask which admission policies are served: %w", err)
+	}
+	for _, version := range []string{"v1", "v1beta1"} {
+		for _, served := range all {
+			if served.GroupVersionKind.Version == version {
+				return version, nil
+			}
+		}
+	}
+	return "", nil
+}
 
 // IfNotPresent returns the admission policy that has new pods start from images that are
 // on the node, in a version that the API server serves (v1, v1beta1). Manifests

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/config"
@@ -19,11 +18,14 @@ import (
 // nothing is.
 func testIfNotPresent(t *testing.T, admin client.Client) {
 	ctx := context.Background()
-	m, err := admin.RESTMapper().RESTMapping(schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}, "v1", "v1beta1")
+	version, err := config.MutationVersion(admin.RESTMapper())
 	if err != nil {
-		t.Skipf("this API server has no MutatingAdmissionPolicy: %v", err)
+		t.Fatal(err)
 	}
-	objects, err := config.IfNotPresent(m.GroupVersionKind.Version)
+	if version == "" {
+		t.Skip("this API server has no MutatingAdmissionPolicy: it is before 1.36")
+	}
+	objects, err := config.IfNotPresent(version)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,10 @@ type PinnedImageSetStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PinnedImageSet is a set of images that nodes hold and never collect.
+// PinnedImageSet is a set of images that nodes hold and never collect. The set that
+// refit makes for an approved bundle goes when the bundle is approved no longer, a
+// later update of the whole cluster is complete, and no pod runs an image that
+// nothing else brings; its Ready condition says what it is kept for.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -144,6 +144,8 @@ type Agent struct {
 	// eviction is what the kubelet wants left free; tests want nothing left free of
 	// the disk that they happen to run on.
 	eviction func() kube.Eviction
+	// roomAt is the room of the file system of a path in tests; nil: the machine's.
+	roomAt func(path string) (disk.Room, error)
 
 	id      *exchange.Identity
 	address string

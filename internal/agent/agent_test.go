@@ -20,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -250,8 +251,10 @@ type testNode struct {
 	runtime *fakeRuntime
 	facts   noFacts
 	place   func(context.Context, string) string
-	agent   *Agent
-	stop    func()
+	// room of every file system; nil is the machine's.
+	room  func(string) (disk.Room, error)
+	agent *Agent
+	stop  func()
 }
 
 func newTestNode(t *testing.T, name string, port int, media ...string) *testNode {
@@ -272,6 +275,9 @@ func (n *testNode) start() {
 		n.t.Fatal(err)
 	}
 	a.eviction = func() kube.Eviction { return kube.Eviction{} }
+	if n.room != nil {
+		a.roomAt = n.room
+	}
 	a.unwanted.Grace = 500 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

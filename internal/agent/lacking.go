@@ -45,7 +45,24 @@ func (a *Agent) judge(ctx context.Context, w *told.Want, complete bool) lack {
 	case len(images) == 0:
 		return lack{known: true}
 	}
-	return lack{images: images[:min(len(images), 16)], known: true, verdicts: []model.Verdict{model.LacksImages(a.conf.Node, images)}}
+	return lack{images: few(images), known: true, verdicts: []model.Verdict{model.LacksImages(a.conf.Node, images)}}
+}
+
+// mostLacking and lackingBytes bound what a status names: it stays below 4 KiB.
+const (
+	mostLacking  = 16
+	lackingBytes = 1024
+)
+
+// few are the first names of a list, and at least one.
+func few(names []string) []string {
+	size := 0
+	for i, n := range names {
+		if size += len(n); i == mostLacking || i > 0 && size > lackingBytes {
+			return names[:i]
+		}
+	}
+	return names
 }
 
 func (a *Agent) lacking(ctx context.Context, w *told.Want) ([]string, error) {

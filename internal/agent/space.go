@@ -21,31 +21,46 @@ func kubeletEviction() kube.Eviction {
 func (a *Agent) rooms(ctx context.Context) []load.Room {
 	ev := a.eviction()
 	var out []load.Room
-	add := func(name, path string, thresholds ...string) {
-		r, err := disk.RoomAt(path)
+	add := func(name, path, files string, thresholds ...string) {
+		r, err := a.room(path)
 		if err != nil {
 			a.log.Warn("the room on a file system is unknown", "path", path, "because", err)
 			return
 		}
-		var reserve int64
-		for _, t := range thresholds {
-			bytes, err := kube.Bytes(t, r.Total)
-			if err != nil {
-				bytes = r.Total / 10
-			}
-			reserve = max(reserve, bytes)
-		}
-		out = append(out, load.Room{Name: name, ID: r.ID, Free: r.Free - reserve, Total: r.Total})
+		out = append(out, load.Room{Name: name, ID: r.ID, Free: r.Free - reserve(r.Total, thresholds...), Total: r.Total,
+			Files: r.FreeFiles - reserve(r.Files, files), FilesKnown: r.Files > 0})
 	}
-	add(load.StateFS, a.conf.StateDir, ev.NodeFS)
+	add(load.StateFS, a.conf.StateDir, ev.NodeFiles, ev.NodeFS)
 	if root, err := a.runtime.Root(ctx); err == nil {
 		// R0.88: what is loaded must not set off the collection of other images.
-		add(load.ImagesFS, root, ev.ImageFS, ev.Collect)
+		add(load.ImagesFS, root, ev.ImageFiles, ev.ImageFS, ev.Collect)
 	}
 	if dir := a.programsDir(ctx); dir != "" {
-		add(load.ProgramsFS, dir) // the kubelet evicts nobody because of it
+		add(load.ProgramsFS, dir, "") // the kubelet evicts nobody because of it
 	}
 	return out
+}
+
+// room of the file system of a path: the machine's, or that of a test.
+func (a *Agent) room(path string) (disk.Room, error) {
+	if a.roomAt == nil {
+		return disk.RoomAt(path)
+	}
+	return a.roomAt(path)
+}
+
+// reserve is the largest of some thresholds for a total; one that cannot be read
+// counts as a tenth.
+func reserve(total int64, thresholds ...string) int64 {
+	most := int64(0)
+	for _, t := range thresholds {
+		n, err := kube.Bytes(t, total)
+		if err != nil {
+			n = total / 10
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 // needs is how much room what is still missing takes, by file system.

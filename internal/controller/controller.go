@@ -175,7 +175,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	}
 	times := decision.NewTimes(o.Registry)
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
-	f := &fleet.Reconciler{Client: mgr.GetClient(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
+	f := &fleet.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
 	if err := f.Setup(ctx, mgr, times, fleet.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}

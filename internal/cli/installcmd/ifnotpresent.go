@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/config"
@@ -19,16 +17,16 @@ var errNoMutation = errors.New("this API server has no MutatingAdmissionPolicy, 
 // setIfNotPresent installs, or takes away, the admission policy that has new pods start
 // from images that are on the node.
 func setIfNotPresent(ctx context.Context, c client.Client, on bool) error {
-	m, err := c.RESTMapper().RESTMapping(schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}, "v1", "v1beta1")
+	version, err := config.MutationVersion(c.RESTMapper())
 	switch {
-	case meta.IsNoMatchError(err) && !on:
-		return nil // then it was never there
-	case meta.IsNoMatchError(err):
-		return exit.With(exit.Blocked, errNoMutation)
 	case err != nil:
-		return fmt.Errorf("cannot ask which admission policies are served: %w", err)
+		return err
+	case version == "" && !on:
+		return nil // then it was never there
+	case version == "":
+		return exit.With(exit.Blocked, errNoMutation)
 	}
-	objects, err := config.IfNotPresent(m.GroupVersionKind.Version)
+	objects, err := config.IfNotPresent(version)
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}

@@ -119,7 +119,9 @@ func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) 
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController}},
 			&v1alpha1.PinnedImageSetSpec{Bundle: d, AllOfBundle: true}))
 	}
-	for _, s := range w.letGo(approved) {
+	gone, err := r.unused(ctx, w, w.letGo(approved))
+	errs = append(errs, err)
+	for _, s := range gone {
 		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})))
 	}
 	return errors.Join(errs...)

@@ -39,7 +39,9 @@ const recheck = 30 * time.Second
 // Reconciler looks at the whole fleet at once: what one node must hold depends
 // on objects that concern all.
 type Reconciler struct {
-	Client  client.Client
+	Client client.Client
+	// Live reads past the cache: pods, before images are let go. nil: nobody asks.
+	Live    client.Reader
 	Headers *headers.Cache
 	// PublicKey of the controller, base64 of PKIX DER.
 	PublicKey string
@@ -60,9 +62,10 @@ type Reconciler struct {
 	// settled has how urgent each node was; peers knows neighbours.
 	settled roster.Row[ranked]
 	// told is the edition of the neighbours that the nodes were last compared with.
-	told   int
-	peers  peers
-	ledger ledger
+	told    int
+	peers   peers
+	ledger  ledger
+	running running
 	// asked is what pools want of each node.
 	asked roster.Row[asked]
 }

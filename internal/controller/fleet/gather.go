@@ -34,6 +34,8 @@ type world struct {
 	moves    []v1alpha1.ClusterUpdate
 	pools    []v1alpha1.UpdatePool
 	contents map[string]*v1alpha1.Content
+	// kept says why sets stay that could go, by their names.
+	kept map[string]string
 	// doors are pools that want nodes to hold first.
 	doors     []doorkeeper
 	lists     map[string]model.HoldList // of contents, as they were read

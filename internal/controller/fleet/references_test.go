@@ -85,7 +85,25 @@ func (c *site) selector(t *rapid.T) *metav1.LabelSelector {
 	case 2:
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"name": rapid.SampledFrom([]string{"n1", "n2", "nobody"}).Draw(t, "name")}}
 	}
-	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "disk", Operator: metav1.LabelSelectorOpExists}}}
+	e := metav1.LabelSelectorRequirement{Key: "disk", Operator: rapid.SampledFrom([]metav1.LabelSelectorOperator{metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist,
+		metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn}).Draw(t, "operator")}
+	if e.Operator == metav1.LabelSelectorOpIn || e.Operator == metav1.LabelSelectorOpNotIn {
+		e.Values = []string{"large", "other"}
+	}
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{e}}
+}
+
+// groups of a set: up to three, with images that other groups and sets may have too.
+func (c *site) groups(t *rapid.T) (out []v1alpha1.ImageGroup) {
+	digests := map[string]string{"shared:1": "s", "tool:1": "t1", "tool:2": "t2"}
+	for i := range rapid.IntRange(0, 3).Draw(t, "groups") {
+		g := v1alpha1.ImageGroup{Name: fmt.Sprint("g", i)}
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Sorted(maps.Keys(digests))), 0, 3, rapid.ID).Draw(t, "images of the group") {
+			g.Images = append(g.Images, v1alpha1.PinnedImage{Name: name, Digest: digests[name]})
+		}
+		out = append(out, g)
+	}
+	return out
 }
 
 // change does one thing that people do.
@@ -96,11 +114,8 @@ func (c *site) change(t *rapid.T, step int) {
 		s.Spec.NodeSelector = c.selector(t)
 		if rapid.Bool().Draw(t, "all of a bundle") {
 			s.Spec.Bundle, s.Spec.AllOfBundle = rapid.SampledFrom(c.bundles).Draw(t, "bundle"), true
-		} else {
-			name := rapid.SampledFrom([]string{"shared:1", "tool:1", "tool:2"}).Draw(t, "image")
-			digest := map[string]string{"shared:1": "s", "tool:1": "t1", "tool:2": "t2"}[name]
-			s.Spec.Groups = []v1alpha1.ImageGroup{{Name: "g", Images: []v1alpha1.PinnedImage{{Name: name, Digest: digest}}}}
 		}
+		s.Spec.Groups = c.groups(t)
 		c.set(s)
 	case what == 1: // deleted, at first with a finalizer
 		i := rapid.IntRange(0, len(c.sets)-1).Draw(t, "set")
@@ -111,7 +126,11 @@ func (c *site) change(t *rapid.T, step int) {
 		}
 	case what == 2:
 		i := rapid.IntRange(0, len(c.sets)-1).Draw(t, "set")
-		c.sets[i].Spec.NodeSelector = c.selector(t)
+		if rapid.Bool().Draw(t, "its groups") {
+			c.sets[i].Spec.Groups = c.groups(t)
+		} else {
+			c.sets[i].Spec.NodeSelector = c.selector(t)
+		}
 	case what == 3: // a node's label
 		n := rapid.SampledFrom(c.fake.nodes).Draw(t, "node")
 		if _, has := n.Labels["disk"]; has {
@@ -175,8 +194,11 @@ func selectsBySpec(sel *metav1.LabelSelector, labels map[string]string) bool {
 			return false
 		}
 	}
-	for _, e := range sel.MatchExpressions { // Exists is the only one used here
-		if _, has := labels[e.Key]; !has {
+	for _, e := range sel.MatchExpressions {
+		value, has := labels[e.Key]
+		listed := has && slices.Contains(e.Values, value)
+		if !map[metav1.LabelSelectorOperator]bool{metav1.LabelSelectorOpExists: has, metav1.LabelSelectorOpDoesNotExist: !has,
+			metav1.LabelSelectorOpIn: listed, metav1.LabelSelectorOpNotIn: !listed}[e.Operator] {
 			return false
 		}
 	}

@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -262,5 +264,40 @@ func TestAPoolChangesWhatNodesAreTold(t *testing.T) {
 	f.pools[0].Spec.LocalCopy, f.pools[0].Generation = v1alpha1.LocalCopyDiscard, 2
 	if newWanted(f, &peers{}).stamp() == before {
 		t.Error("nobody looks at its nodes again")
+	}
+}
+
+// R0.141: what a node is told of a release of 200 images is a name, below 1.75 KiB with
+// all its neighbours; the list itself stands once, for all nodes of a kind.
+func TestALargeReleaseIsReferredTo(t *testing.T) {
+	t.Parallel()
+	f := many(64)
+	var images []string
+	for i := range 200 {
+		images = append(images, fmt.Sprintf("registry.example/platform/component-with-a-long-name-%03d:v4.22.7=%s", i, dig(fmt.Sprintf("%03d", i))))
+	}
+	f.bundle(dig("a"), images...)
+	f.set(allOf(dig("a")))
+	key := strings.Repeat("k", 60)
+	for i, n := range f.nodes {
+		f.updates[n.Name].Status.Agent = &v1alpha1.AgentInfo{Address: fmt.Sprintf("10.128.255.%d:7946", i), PublicKey: key}
+	}
+	want := newWanted(f, &peers{}, dig("a"))
+	lists := map[string]bool{}
+	for i := range f.nodes {
+		spec := want.of(i)
+		b, err := json.Marshal(spec)
+		if err != nil || len(b) > 1792 || strings.Contains(string(b), "component") {
+			t.Fatalf("%d bytes, %v:\n%s", len(b), err, b)
+		}
+		lists[spec.Hold] = true
+	}
+	if len(lists) != 1 || len(want.holds.data) != 1 {
+		t.Errorf("%d lists for nodes of one kind", len(lists))
+	}
+	for name, data := range want.holds.data {
+		if !lists[name] || strings.Count(data, "component-with") != 200 || len(data) > 100_000 {
+			t.Errorf("%s: %d bytes", name, len(data))
+		}
 	}
 }

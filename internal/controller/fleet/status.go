@@ -372,6 +372,7 @@ func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 	var known bool
 	st.Images, known = w.imagesOf(s)
 	want, done := 0, 0
+	var stopped *v1alpha1.NodeUpdate // one that a person must see to
 	needs := map[string]need{}
 	t := w.tally()
 	for i := range t.groups {
@@ -390,6 +391,8 @@ func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 		}
 		if all.metFor(g.kind, s) {
 			done += g.nodes
+		} else if stopped == nil && g.stalled {
+			stopped = w.reports[g.first]
 		}
 	}
 	st.Nodes = fmt.Sprintf("%d/%d", done, want)
@@ -398,8 +401,17 @@ func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 	if !ready {
 		reason, message = v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin the set", done, want)
 	}
-	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReady, ready, reason, message)
+	if why := w.kept[s.Name]; why != "" {
+		message += "; it could go, and is kept: " + why
+	}
+	why, says := reason, message
+	if stopped != nil { // slow is not stopped; a node that cannot go on is, and says why
+		c := stalledOf(stopped)
+		why, says = c.Reason, message+"; node "+stopped.Name+": "+c.Message
+	}
+	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReady, ready, why, says)
 	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReconciling, !ready, reason, message)
+	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionStalled, stopped != nil, why, says)
 	return st
 }
 

@@ -10,11 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Room of a file system, in bytes.
+// Room of a file system, in bytes and in files.
 type Room struct {
 	// ID tells file systems apart.
 	ID          string
 	Free, Total int64
+	// FreeFiles and Files are inodes; Files is 0 where a file system has no such limit.
+	FreeFiles, Files int64
 }
 
 // RoomAt is the room of the file system that path is on; path or the nearest
@@ -42,6 +44,8 @@ func roomAt(path string) (Room, error) {
 		ID:    fmt.Sprintf("%d:%d", unix.Major(f.Dev), unix.Minor(f.Dev)),
 		Free:  int64(st.Bavail) * st.Bsize,
 		Total: int64(st.Blocks) * st.Bsize,
+
+		FreeFiles: int64(st.Ffree), Files: int64(st.Files),
 	}, nil
 }
 

@@ -14,6 +14,8 @@ import (
 type Eviction struct {
 	// NodeFS and ImageFS are thresholds such as "10%" or "1Gi", empty for none.
 	NodeFS, ImageFS string
+	// NodeFiles and ImageFiles are the same for inodes.
+	NodeFiles, ImageFiles string
 	// Collect is the room below which it collects images that are not used and
 	// not pinned, empty for never.
 	Collect string
@@ -21,7 +23,7 @@ type Eviction struct {
 
 // defaults of the kubelet when its configuration has no evictionHard, and no
 // imageGCHighThresholdPercent.
-var evictionDefaults = Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%"}
+var evictionDefaults = Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%", NodeFiles: "5%", ImageFiles: "5%"}
 
 // ReadEviction reads the kubelet's configuration. Without one, or without
 // evictionHard in it, the kubelet's defaults hold; with evictionHard, a signal
@@ -47,6 +49,7 @@ func ReadEviction(path string) Eviction {
 	}
 	if len(c.EvictionHard) > 0 {
 		out.NodeFS, out.ImageFS = c.EvictionHard["nodefs.available"], c.EvictionHard["imagefs.available"]
+		out.NodeFiles, out.ImageFiles = c.EvictionHard["nodefs.inodesFree"], c.EvictionHard["imagefs.inodesFree"]
 	}
 	return out
 }

@@ -77,10 +77,11 @@ func TestEviction(t *testing.T) {
 		text string
 		want Eviction
 	}{
-		"no evictionHard: the kubelet's defaults":     {"kind: KubeletConfiguration\n", Eviction{"10%", "15%", "15%"}},
-		"what is set holds":                           {"evictionHard: {nodefs.available: 1%, imagefs.available: 2Gi}\n", Eviction{"1%", "2Gi", "15%"}},
-		"images are collected later, or never":        {"imageGCHighThresholdPercent: 99\n", Eviction{"10%", "15%", "1%"}},
-		"no collection at all":                        {"imageGCHighThresholdPercent: 100\n", Eviction{"10%", "15%", ""}},
+		"no evictionHard: the kubelet's defaults":     {"kind: KubeletConfiguration\n", Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%", NodeFiles: "5%", ImageFiles: "5%"}},
+		"what is set holds":                           {"evictionHard: {nodefs.available: 1%, imagefs.available: 2Gi}\n", Eviction{NodeFS: "1%", ImageFS: "2Gi", Collect: "15%"}},
+		"images are collected later, or never":        {"imageGCHighThresholdPercent: 99\n", Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "1%", NodeFiles: "5%", ImageFiles: "5%"}},
+		"no collection at all":                        {"imageGCHighThresholdPercent: 100\n", Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "", NodeFiles: "5%", ImageFiles: "5%"}},
+		"inodes are counted too":                      {"evictionHard: {nodefs.inodesFree: 3%, imagefs.inodesFree: 1000}\n", Eviction{Collect: "15%", NodeFiles: "3%", ImageFiles: "1000"}},
 		"a signal that is not in it has no threshold": {"evictionHard: {memory.available: 100Mi}\n", Eviction{Collect: "15%"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +90,7 @@ func TestEviction(t *testing.T) {
 			}
 		})
 	}
-	if d := cmp.Diff(Eviction{"10%", "15%", "15%"}, ReadEviction(filepath.Join(dir, "none"))); d != "" {
+	if d := cmp.Diff(Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%", NodeFiles: "5%", ImageFiles: "5%"}, ReadEviction(filepath.Join(dir, "none"))); d != "" {
 		t.Fatal(d)
 	}
 	for text, want := range map[string]int64{"10%": 100, "1Ki": 1024, "": 0} {

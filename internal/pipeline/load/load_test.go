@@ -114,6 +114,11 @@ func TestCheckSpace(t *testing.T) {
 		"it fits":                    {need: map[string]int64{StateFS: 100, ImagesFS: 50}, rooms: two},
 		"one of two disks is full":   {need: map[string]int64{StateFS: 10, ImagesFS: 51}, rooms: two, want: []string{"node n3 needs 51 bytes for images, 50 bytes are free above the kubelet's thresholds"}},
 		"names on one disk share it": {need: map[string]int64{StateFS: 50, ImagesFS: 50}, rooms: one, want: []string{"node n3 needs 100 bytes for state and images, 90 bytes are free above the kubelet's thresholds"}},
+		"files are counted where they have a limit": {need: map[string]int64{ImagesFS: 1 << 20}, rooms: []Room{{Name: ImagesFS, ID: "8:1", Free: 2 << 20, Files: 15, FilesKnown: true}},
+			want: []string{"node n3 needs about 16 files (inodes) for images, 15 may be made above the kubelet's thresholds"}},
+		"there are enough files":                                       {need: map[string]int64{ImagesFS: 1 << 20}, rooms: []Room{{Name: ImagesFS, ID: "8:1", Free: 2 << 20, Files: 16, FilesKnown: true}}},
+		"a file system without a limit of files":                       {need: map[string]int64{ImagesFS: 1 << 20}, rooms: []Room{{Name: ImagesFS, ID: "8:1", Free: 2 << 20}}},
+		"no files left, and nothing is needed":                         {need: map[string]int64{ImagesFS: 0}, rooms: []Room{{Name: ImagesFS, ID: "8:1", Files: -1, FilesKnown: true}}},
 		"who needs nothing is never stopped, even above the threshold": {need: map[string]int64{StateFS: 0}, rooms: []Room{{Name: StateFS, ID: "8:1", Free: -5}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,6 +26,32 @@ type Room struct {
 	Free int64
 	// Total size in bytes.
 	Total int64
+	// Files that may still be made before the kubelet would evict, if FilesKnown: not
+	// every file system has a limit.
+	Files      int64
+	FilesKnown bool
+}
+
+// bytesPerFile is how large the files of images are on average, at least: nobody
+// counts them when a bundle is made. File systems with a limit have a file for every
+// 16 KiB as a rule, so this stops only where they are nearly spent.
+const bytesPerFile = 64 << 10
+
+// checkFiles compares about how many files the images have with what may be made.
+func checkFiles(node string, need map[string]int64, rooms []Room) []model.Verdict {
+	for _, r := range rooms {
+		files := need[r.Name] / bytesPerFile
+		if r.Name != ImagesFS || !r.FilesKnown || files <= r.Files || need[r.Name] <= 0 {
+			continue
+		}
+		return []model.Verdict{{
+			Reason:  reasonInsufficientSpace,
+			Message: fmt.Sprintf("node %s needs about %d files (inodes) for images, %d may be made above the kubelet's thresholds", node, files, max(0, r.Files)),
+			Fix:     "remove small files from that file system, or make it anew with more inodes; do not delete images that refit pinned",
+			Object:  "Node/" + node,
+		}}
+	}
+	return nil
 }
 
 // FetchNeed is about how much room an image takes that is fetched with size bytes:
@@ -70,5 +96,5 @@ func CheckSpace(node string, need map[string]int64, rooms []Room) []model.Verdic
 			Object: "Node/" + node,
 		})
 	}
-	return out
+	return append(out, checkFiles(node, need, rooms)...)
 }

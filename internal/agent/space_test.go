@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+	"github.com/refit-dev/refit/internal/pipeline/load"
+)
+
+// another is a bundle with one image of its own.
+func another(name string) bundletest.Spec {
+	s := bundletest.Tiny()
+	s.Name = name
+	s.Images = []bundletest.Image{{Name: "registry.example/" + name + ":1", Group: bundle.GroupWorkload, Layers: [][]byte{[]byte(strings.Repeat(name+" layer ", 90))}}}
+	s.Payloads = nil
+	return s
+}
+
+// sizeOf is what the runtime and the store take of a bundle, as the node plans it.
+func sizeOf(h *bundle.Header) (total int64) {
+	for _, i := range h.Metadata.Images {
+		total += i.UnpackedSize
+		for _, b := range i.Blobs {
+			total += h.Metadata.Blobs[b].Size
+		}
+	}
+	for _, b := range h.Metadata.Blobs {
+		total += b.Size
+	}
+	return total
+}
+
+// R0.82, R0.83, R0.88, trap 7: each of two more sets fits, both together do not: that is
+// a verdict on this node before a byte of either is copied, with needed and free
+// bytes, and what was held stays held. With room it goes on by itself.
+func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
+	path, first := stick(t, bundletest.Tiny(), 1)
+	path2, second := stick(t, another("second"), 1)
+	path3, third := stick(t, another("third"), 1)
+	n := newTestNode(t, "n1", 17981, path, path2, path3)
+	var free atomic.Int64
+	free.Store(1 << 40)
+	n.room = func(string) (disk.Room, error) {
+		return disk.Room{ID: "8:1", Free: free.Load(), Total: 1 << 40}, nil
+	}
+	n.stop()
+	n.start()
+	approve(t, first, everything(first), n)
+	n.reported("the first set is held", held)
+	list, _ := n.agent.library.Blobs().List()
+	was := len(list)
+
+	free.Store(max(sizeOf(second), sizeOf(third)))
+	all := everything(first)
+	all.Images = slices.Concat(all.Images, everything(second).Images, everything(third).Images)
+	name := n.api.content(t, v1alpha1.ContentHold, all)
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Bundles, s.Hold = []v1alpha1.ApprovedBundle{{Digest: first.Digest}, {Digest: second.Digest}, {Digest: third.Digest}}, name
+	})
+	s := n.reported("too little room is said", func(s *v1alpha1.NodeUpdateStatus) bool {
+		status, reason := condition(s, v1alpha1.ConditionStalled)
+		return status == "True" && reason == v1alpha1.ReasonInsufficientSpace
+	})
+	if !strings.Contains(s.Message, "node n1 needs ") || s.Holding.NeededBytes["images"] == 0 || len(s.FileSystems) == 0 || s.FileSystems[0].FreeBytes != free.Load() {
+		t.Errorf("the plan is shown in bytes: %q %+v %+v", s.Message, s.Holding, s.FileSystems)
+	}
+	if list, _ := n.agent.library.Blobs().List(); len(list) != was || n.runtime.count() != len(first.Metadata.Images) {
+		t.Errorf("something was copied or loaded: %d blobs, before %d; %d images", len(list), was, n.runtime.count())
+	}
+	for _, i := range first.Metadata.Images {
+		if !n.runtime.has(i.Name) {
+			t.Errorf("what was held is gone: %s", i.Name)
+		}
+	}
+	free.Store(1 << 40)
+	s = n.reported("with room all are held", held)
+	if int(s.Holding.ImagesPinned) != len(all.Images) {
+		t.Errorf("%+v", s.Holding)
+	}
+}
+
+// R0.88: what may be made of files leaves free what the kubelet wants.
+func TestFilesLeaveTheKubeletsThreshold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := &Agent{conf: config.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler),
+		eviction: func() kube.Eviction { return kube.Eviction{ImageFiles: "5%"} },
+		roomAt:   func(string) (disk.Room, error) { return disk.Room{ID: "8:1", FreeFiles: 100, Files: 1000}, nil }}
+	rooms := a.rooms(t.Context())
+	i := slices.IndexFunc(rooms, func(r load.Room) bool { return r.Name == "images" })
+	if i < 0 || rooms[i].Files != 50 || !rooms[i].FilesKnown {
+		t.Errorf("%+v", rooms)
+	}
+}
