@@ -5,6 +5,9 @@
 // (crashes, reboots, tags that moved, a registry that is stopped) are foretold by
 // `refit tags check` first, and compared with what kubelets then do.
 //
+// A whole site loses its power, and a node loses what it had not written; what its
+// runtime calls present then is judged by programs that are not ours.
+//
 // `make test` plays one story with one seeded kill; `make e2e` (REFIT_E2E=1)
 // plays the whole tables, clusters of other shapes, every updater beside those that
 // move Kubernetes, and the commands of
