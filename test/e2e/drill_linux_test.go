@@ -91,6 +91,19 @@ func TestDrill(t *testing.T) {
 		})
 		copied(t, s)
 	})
+	step(t, "an orderly restart finds everything whole, by sizes alone", func(t *testing.T) {
+		for _, n := range s.Lab.Workers() {
+			boot := bootOf(t, s, n)
+			must(t, s.Lab.Reboot(ctx, n))
+			out, err := s.Output(ctx, n, "cat", "/run/refit/preflight.json")
+			must(t, err)
+			var r preflight.Report
+			must(t, json.Unmarshal([]byte(out), &r))
+			if !r.OK || r.Unclean || len(r.Damage)+len(r.Restored)+len(r.Missing) > 0 || r.Layers == 0 || r.BootID == boot {
+				t.Errorf("node %s: %s", n, out)
+			}
+		}
+	})
 	step(t, "the whole site loses power; it comes back by itself", func(t *testing.T) {
 		result.Nodes, result.ReadySeconds = powerGoes(t, s, b)
 	})
