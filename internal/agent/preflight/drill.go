@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/host/disk"
@@ -69,10 +70,17 @@ func (c *check) play(ctx context.Context, images []model.HeldImage) error {
 	if err := c.Runtime.RemovePods(ctx); err != nil {
 		return err
 	}
+	if err := c.emptyOut(ctx, slices.DeleteFunc(slices.Clone(images), func(i model.HeldImage) bool { return i.Registry })); err != nil {
+		return err
+	}
+	clear(c.whole)
+	c.played = true
+	return nil
+}
+
+// emptyOut takes images out of the runtime, and asks it whether they are gone.
+func (c *check) emptyOut(ctx context.Context, images []model.HeldImage) error {
 	for _, img := range images {
-		if img.Registry {
-			continue
-		}
 		if err := c.Runtime.Remove(ctx, img.Name); err != nil {
 			return err
 		}
@@ -82,12 +90,10 @@ func (c *check) play(ctx context.Context, images []model.HeldImage) error {
 		return err
 	}
 	for _, img := range images {
-		if have[img.Name] && !img.Registry {
+		if have[img.Name] {
 			return fmt.Errorf("drill: image %s is still in the runtime", img.Name)
 		}
 	}
-	clear(c.whole)
-	c.played = true
 	return nil
 }
 

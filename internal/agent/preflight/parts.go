@@ -47,14 +47,10 @@ func (c *check) image(ctx context.Context, img model.HeldImage) (why string, err
 			}
 			return "", nil
 		}
-		for _, p := range bad {
-			why, err := c.mend(ctx, img, p, parts)
-			if err != nil {
-				return "", err
-			}
-			if why != "" { // a piece that no bundle brings; the whole image may be here all the same
-				return c.again(ctx, img, errors.New(why))
-			}
+		if why, err := c.mendAll(ctx, img, bad, parts); err != nil {
+			return "", err
+		} else if why != "" { // a piece that no bundle brings; the whole image may be here all the same
+			return c.again(ctx, img, errors.New(why))
 		}
 		mended = true
 		if err := c.Runtime.Refresh(ctx, target); err != nil {
@@ -236,6 +232,15 @@ func (c *check) rotten(digest string) {
 			}
 		}
 	}
+}
+
+func (c *check) mendAll(ctx context.Context, img model.HeldImage, bad []torn, parts []cri.Part) (why string, err error) {
+	for _, p := range bad {
+		if why, err = c.mend(ctx, img, p, parts); why != "" || err != nil {
+			return why, err
+		}
+	}
+	return "", nil
 }
 
 // mend writes a part anew. why is set if nobody here has a copy; any other

@@ -152,13 +152,9 @@ func (c *check) look(ctx context.Context, images []model.HeldImage, last bool) e
 	if err := c.play(ctx, images); err != nil {
 		return err
 	}
-	problems := map[string]string{}
-	for _, img := range images {
-		if why, err := c.image(ctx, img); err != nil {
-			return err
-		} else if why != "" {
-			problems[img.Name] = why
-		}
+	problems, err := c.images(ctx, images)
+	if err != nil {
+		return err
 	}
 	if last {
 		if err := c.takeOut(ctx, images, problems); err != nil {
@@ -178,6 +174,21 @@ func (c *check) look(ctx context.Context, images []model.HeldImage, last bool) e
 	}
 	c.report.OK = last || len(c.report.Missing) == 0
 	return nil
+}
+
+// images makes whole what can be, and says what cannot.
+func (c *check) images(ctx context.Context, images []model.HeldImage) (problems map[string]string, err error) {
+	problems = map[string]string{}
+	for _, img := range images {
+		why, err := c.image(ctx, img)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			problems[img.Name] = why
+		}
+	}
+	return problems, nil
 }
 
 // loadMissing loads and pins, and looks at what was loaded.
@@ -202,22 +213,28 @@ func (c *check) loadMissing(ctx context.Context, images []model.HeldImage, probl
 		switch {
 		case r.Failed[img.Name] != nil:
 			problems[img.Name] = r.Failed[img.Name].Error()
-		case !after[img.Name] && !img.Registry:
-			if problems[img.Name] == "" {
-				problems[img.Name] = "it is not in the runtime, and this node has no whole copy of it"
-			}
+		case !after[img.Name] && !img.Registry && problems[img.Name] == "":
+			problems[img.Name] = "it is not in the runtime, and this node has no whole copy of it"
 		case !before[img.Name] && after[img.Name]:
-			why, err := c.image(ctx, img)
-			if err != nil {
+			if err := c.loaded(ctx, img, problems); err != nil {
 				return err
 			}
-			if delete(problems, img.Name); why != "" {
-				problems[img.Name] = why
-				continue
-			}
-			c.restored(img, "loaded from this node's copy")
 		}
 	}
+	return nil
+}
+
+// loaded looks at an image that just came in.
+func (c *check) loaded(ctx context.Context, img model.HeldImage, problems map[string]string) error {
+	why, err := c.image(ctx, img)
+	if err != nil {
+		return err
+	}
+	if delete(problems, img.Name); why != "" {
+		problems[img.Name] = why
+		return nil
+	}
+	c.restored(img, "loaded from this node's copy")
 	return nil
 }
 

@@ -52,40 +52,55 @@ func Read(ctx context.Context, blob io.Reader) (Index, error) {
 		return nil, fmt.Errorf("layer: %w", err)
 	}
 	defer plain.Close()
-	byPath := map[string]Entry{}
-	removed := map[string]bool{}
-	var order []string
+	l := listing{byPath: map[string]Entry{}, removed: map[string]bool{}}
 	for r := tar.NewReader(plain); ctx.Err() == nil; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		if err == nil {
+			err = l.add(h, r)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("layer: %w", err)
 		}
-		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-		if base := path.Base(name); strings.HasPrefix(base, whiteout) {
-			removed[path.Join(path.Dir(name), strings.TrimPrefix(base, whiteout))] = true
-			continue
-		}
-		e, known, err := entry(h, name, r)
-		if err != nil {
-			return nil, fmt.Errorf("layer, %s: %w", name, err)
-		}
-		if _, again := byPath[name]; !again {
-			order = append(order, name)
-		}
-		if byPath[name] = e; !known {
-			byPath[name] = Entry{}
-		}
 	}
-	var out Index
-	for _, name := range order {
-		if e := byPath[name]; e.Kind != "" && !removed[name] {
+	return l.index(), ctx.Err()
+}
+
+// listing is an archive as it is read: the last entry of a path counts.
+type listing struct {
+	byPath  map[string]Entry
+	removed map[string]bool
+	order   []string
+}
+
+func (l *listing) add(h *tar.Header, content io.Reader) error {
+	name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+	if base := path.Base(name); strings.HasPrefix(base, whiteout) {
+		l.removed[path.Join(path.Dir(name), strings.TrimPrefix(base, whiteout))] = true
+		return nil
+	}
+	e, known, err := entry(h, name, content)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if _, again := l.byPath[name]; !again {
+		l.order = append(l.order, name)
+	}
+	if l.byPath[name] = e; !known {
+		l.byPath[name] = Entry{}
+	}
+	return nil
+}
+
+func (l *listing) index() (out Index) {
+	for _, name := range l.order {
+		if e := l.byPath[name]; e.Kind != "" && !l.removed[name] {
 			out = append(out, e)
 		}
 	}
-	return out, ctx.Err()
+	return out
 }
 
 // entry is what is known of a path; devices and the like are not compared.
