@@ -89,6 +89,8 @@ const (
 	ReasonKernelArguments       = "KernelArguments"
 	ReasonOSNotStaged           = "OSNotStaged"
 	ReasonOSStaging             = "OSStaging"
+	ReasonDrifted               = "Drifted"
+	ReasonDriftRepaired         = "DriftRepaired"
 	ReasonOSRolledBack          = "OSRolledBack"
 	ReasonOSUnsupported         = "OSUnsupported"
 	ReasonStepDeadline          = "StepDeadline"

@@ -86,6 +86,15 @@ type UpdatePoolSpec struct {
 	// up by itself after a power cut, or Discard, which saves the room. Empty is Keep.
 	// +optional
 	LocalCopy LocalCopy `json:"localCopy,omitempty"`
+	// SoftReboot permits the nodes to enter an OS image by a restart of user space
+	// alone, where the host says that it can (bootc, the same kernel and kernel
+	// arguments). All pods stop as in a restart of the machine, so nodes are drained.
+	// +optional
+	SoftReboot bool `json:"softReboot,omitempty"`
+	// Drift says what becomes of what somebody changes on the pool's nodes; Report if it
+	// is left out.
+	// +optional
+	Drift DriftAction `json:"drift,omitempty"`
 	// MaxStaging is how many nodes of the pool fetch and stage what they boot next at
 	// once. All of them do before they are cordoned, whoever's turn it is.
 	// +optional
@@ -154,6 +163,21 @@ type DisruptionAction struct {
 	// +kubebuilder:validation:MaxLength=200
 	Unit string `json:"unit,omitempty"`
 }
+
+// DriftAction says what becomes of what somebody changed on a node.
+// +kubebuilder:validation:Enum=Report;Repair;Ignore
+type DriftAction string
+
+const (
+	// DriftReport: it is told, and no update of the node starts before it is mended or
+	// accepted.
+	DriftReport DriftAction = "Report"
+	// DriftRepair: files and units whose change needs no drain are put back at once; all
+	// else by the next update, which does not wait for it.
+	DriftRepair DriftAction = "Repair"
+	// DriftIgnore: nothing is said, and the next update writes over it.
+	DriftIgnore DriftAction = "Ignore"
+)
 
 // FailurePolicy says what becomes of a node that has failed.
 // +kubebuilder:validation:Enum=Halt;Undo

@@ -120,6 +120,9 @@ type Parts struct {
 	Drill func(ctx context.Context, id string) error
 	// Stager makes ready what the node boots next; nil: nobody does.
 	Stager Stager
+	// Mend puts back what somebody changed on the node, where the configuration asks
+	// for it, unless a run has begun, and says what it put back; nil: nobody does.
+	Mend func(ctx context.Context, c *model.NodeConfig, busy func() bool) (did []string, err error)
 	// Place is where the program of a payload is, or is to be put; "" for what is
 	// no program of the node. nil knows no place.
 	Place func(ctx context.Context, payload string) string
@@ -135,6 +138,7 @@ type Agent struct {
 	runner  Runner
 	facts   Facts
 	stager  Stager
+	repair  func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error)
 	health  func(ctx context.Context) *v1alpha1.NodeHealth
 	mend    func(ctx context.Context, note string, ids, names []string) (int, error)
 	place   func(ctx context.Context, payload string) string
@@ -184,7 +188,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	failpoint.UseFile(conf.Path("failpoint"))
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.peers.Limit = &a.limit
 	a.drills = make(chan string, 1)

@@ -19,6 +19,7 @@ func (a *Agent) factsLoop(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, factsEvery)
 		defer cancel()
 		asked, config, hold := a.asked()
+		a.putBack(call, asked)
 		o := a.facts.Observe(call, asked)
 		o.Config = config
 		if name, version, err := a.runtime.Version(call); err == nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -51,4 +53,21 @@ func (a *Agent) stage(ctx context.Context, name, text string) error {
 		return fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
 	}
 	return a.stager.Prepare(ctx, name, c)
+}
+
+// putBack has what somebody changed on the node put back, if the configuration that is
+// wanted now asks for it, and says so.
+func (a *Agent) putBack(ctx context.Context, asked Asked) {
+	if a.repair == nil || len(asked.Configs) == 0 || asked.Configs[0].Drift != model.DriftRepair {
+		return
+	}
+	did, err := a.repair(ctx, asked.Configs[0], a.runner.Busy)
+	if err != nil {
+		a.log.Warn("what somebody changed on this node cannot be put back", "what", did, "because", err)
+		return
+	}
+	if len(did) == 0 {
+		return
+	}
+	a.tell(ctx, v1alpha1.ReasonDriftRepaired, cutText("put back as refit had made it: "+strings.Join(did, ", "), messageBytes))
 }

@@ -31,9 +31,18 @@ type NodeConfig struct {
 	External []ConfigField `json:"external,omitempty"`
 	// Packages come with the OS image; nothing installs them on a node that runs.
 	Packages []string `json:"packages,omitempty"`
+	// Drift is what becomes of what somebody changed on the node: empty, DriftRepair or
+	// DriftIgnore.
+	Drift string `json:"drift,omitempty"`
 	// OS is what the node is to boot; nil if nobody wants anything of it.
 	OS *ConfigOS `json:"os,omitempty"`
 }
+
+// Words of NodeConfig.Drift.
+const (
+	DriftRepair = "repair"
+	DriftIgnore = "ignore"
+)
 
 // ConfigOS is the operating system a node is to boot.
 type ConfigOS struct {
@@ -43,6 +52,8 @@ type ConfigOS struct {
 	// KernelArguments that refit gives, in order. Others on the node's command line
 	// are not its business.
 	KernelArguments []string `json:"kernelArguments,omitempty"`
+	// SoftReboot permits a restart of user space alone, where the host can.
+	SoftReboot bool `json:"softReboot,omitempty"`
 }
 
 // Digest of the image, empty without one.
@@ -164,6 +175,13 @@ const (
 	// FieldFilesDrift says which files and units are not as refit made them, although
 	// they are wanted so still; empty for none.
 	FieldFilesDrift = "files/drift"
+	// FieldDriftPolicy is NodeConfig.Drift as the agent follows it.
+	FieldDriftPolicy = "drift/policy"
+	// FieldOSDrift begins the fields of what is not as the OS image has it; the kind
+	// follows. FieldOSLeft is the digest that refit had booted and that is wanted still,
+	// if somebody took the node back from it.
+	FieldOSDrift = "os/drift/"
+	FieldOSLeft  = "os/left"
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
 	FieldOSImage = "os/image"

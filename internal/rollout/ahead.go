@@ -10,8 +10,25 @@ import (
 // bears: all that wait, whoever's turn it is, and also outside windows, since nothing
 // is taken from a node by it. One that cannot keeps no other from trying.
 func (d *Decision) ahead(in *Input, lines map[string]*line) {
-	var wait []int
-	going := map[string]int{}
+	wait, going := stagings(in, lines)
+	if in.Paused || d.Halted {
+		return
+	}
+	for _, i := range wait {
+		np, n := &in.Plan.Nodes[i], in.row[i]
+		l := lines[np.Pool]
+		if l.Paused || n.Held || !n.Ready || going[np.Pool] >= max(1, l.Staging) {
+			continue
+		}
+		going[np.Pool]++
+		d.act(Action{Verb: Stage, Node: np.Node})
+	}
+}
+
+// stagings are the places of the nodes that were not told yet, and how many of each
+// pool are at it; the pools' lines count those that are ready.
+func stagings(in *Input, lines map[string]*line) (wait []int, going map[string]int) {
+	going = map[string]int{}
 	for i := range in.Plan.Nodes {
 		n := in.row[i]
 		if n.Ahead == nil || in.stages[i] != StageWaiting {
@@ -29,18 +46,7 @@ func (d *Decision) ahead(in *Input, lines map[string]*line) {
 			going[pool]++
 		}
 	}
-	if in.Paused || d.Halted {
-		return
-	}
-	for _, i := range wait {
-		np, n := &in.Plan.Nodes[i], in.row[i]
-		l := lines[np.Pool]
-		if l.Paused || n.Held || !n.Ready || going[np.Pool] >= max(1, l.Staging) {
-			continue
-		}
-		going[np.Pool]++
-		d.act(Action{Verb: Stage, Node: np.Node})
-	}
+	return wait, going
 }
 
 // aheadWaits: a node is not taken before what it boots next lies ready on it.

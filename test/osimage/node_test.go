@@ -116,7 +116,7 @@ type hostOf struct{ *node }
 func (h hostOf) Config(name string) (string, bool) { text, ok := h.config[name]; return text, ok }
 func (h hostOf) Boot() (string, error)             { return fmt.Sprint("boot-", h.Boots), nil }
 
-func (h hostOf) Reboot(ctx context.Context) error {
+func (h hostOf) Reboot(ctx context.Context, _ bool) error {
 	_, err := h.Run(ctx, nil, "systemctl", "reboot")
 	return err
 }

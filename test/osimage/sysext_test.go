@@ -139,7 +139,7 @@ func (s *space) enter(t hostos.Target) error {
 	if err := s.driver().Stage(s.t.Context(), t); err != nil {
 		return err
 	}
-	how, err := s.driver().Activate(s.t.Context())
+	how, err := s.driver().Activate(s.t.Context(), hostos.Target{})
 	if err == nil && how != hostos.Live {
 		s.t.Fatalf("it comes into use by %s", how)
 	}
@@ -179,7 +179,7 @@ func TestSysext(t *testing.T) {
 		if err := s.driver().Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.driver().Activate(t.Context()); err != nil {
+		if _, err := s.driver().Activate(t.Context(), hostos.Target{}); err != nil {
 			t.Fatal(err)
 		}
 		s.sees(file, want)
@@ -198,7 +198,7 @@ func TestSysextBackToNothing(t *testing.T) {
 	if err := s.driver().Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.driver().Activate(t.Context()); err != nil {
+	if _, err := s.driver().Activate(t.Context(), hostos.Target{}); err != nil {
 		t.Fatal(err)
 	}
 	s.sees("/usr/share/refit-test/tool", "nothing")

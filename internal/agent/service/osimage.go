@@ -170,3 +170,12 @@ func (h osHost) Boot() (string, error) {
 	})
 	return id, err
 }
+
+// Reboot restarts the machine, or its user space alone.
+func (h osHost) Reboot(ctx context.Context, soft bool) error {
+	if !soft {
+		return h.nodeHost.Reboot(ctx)
+	}
+	_, err := osimage.Command{}.Run(ctx, nil, "systemctl", "--no-block", "soft-reboot")
+	return err
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/etcd"
+	"github.com/refit-dev/refit/internal/model"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/certificates"
@@ -55,15 +56,18 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
-	list, fields, stager := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images")}, conf.Path)
+	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images")}, conf.Path)
 	machine := sync.OnceValue(func() map[string]string { return firstcheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
-		Stager:    stager,
-		Drill:     drillOf(conf),
-		Settled:   (&preflight.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
-		Health:    (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
+		Stager:    next.os,
+		Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
+			return next.files.Repair(ctx, conf.Path("repair"), c, busy)
+		},
+		Drill:   drillOf(conf),
+		Settled: (&preflight.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
+		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.held = store.Config, store.Held
 			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log}
@@ -90,9 +94,9 @@ func takeAway(socket string, log *slog.Logger) {
 }
 
 // nodeUpdaters is what this agent can change on its node, who sees the fields that it
-// reports, and who makes ready what is booted next. An updater is one package, one line here, and a pass of
+// reports, and what works beside runs. An updater is one package, one line here, and a pass of
 // updatertest.
-func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []updaters.Updater, fields []fielder, stager agent.Stager) {
+func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []updaters.Updater, fields []fielder, beside besideRuns) {
 	runtime := runtimePart(h)
 	f := files.New(h, "", own("files.json"))
 	p := programs.New(runtime)
@@ -116,7 +120,13 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 			return p.Fields(ctx, asked.Payloads, asked.Find)
-		})}, o
+		})}, besideRuns{f, o}
+}
+
+// besideRuns are the updaters that also work while no run is under way.
+type besideRuns struct {
+	files *files.Updater
+	os    *osimage.Updater
 }
 
 // noticeDeadConnections makes the client library ask after some silent seconds

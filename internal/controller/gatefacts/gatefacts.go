@@ -165,6 +165,7 @@ func (w World) lasts() time.Duration {
 func (m *Moves) Node(g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, now time.Time) (passing bool) {
 	g.Drained = m.drained[n.Name]
 	g.Pressure = pressures(n)
+	g.Drift = driftOf(nu)
 	_, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]
 	g.ForeignCordon = n.Spec.Unschedulable && !ours
 	if nu == nil || nu.Status.Health == nil {

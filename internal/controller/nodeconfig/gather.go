@@ -247,6 +247,7 @@ func (w *world) render(names []string, pool string) *rendered {
 	if len(verdicts) == 0 {
 		c, verdicts = w.withImage(p, names, c)
 	}
+	c.Drift = driftOf(p, c)
 	r := &rendered{config: c, fields: c.Fields(), verdicts: verdicts}
 	if len(verdicts) == 0 && !c.Empty() {
 		r.data = string(c.JSON())

@@ -169,7 +169,7 @@ func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeCo
 		c.OS = nil // its arguments come with the first image
 		return c, nil
 	}
-	os := &model.ConfigOS{Image: image.image}
+	os := &model.ConfigOS{Image: image.image, SoftReboot: p.Spec.SoftReboot}
 	if image.made.OS != nil {
 		os.KernelArguments = image.made.OS.KernelArguments
 	}
@@ -202,4 +202,12 @@ func (w *world) onlyOfPool(p *v1alpha1.UpdatePool, names []string) []model.Verdi
 			Fix:     "select by spec.pools instead of spec.nodeSelector"})
 	}
 	return out
+}
+
+// driftOf is a pool's policy in the words of a configuration that wants anything.
+func driftOf(p *v1alpha1.UpdatePool, c model.NodeConfig) string {
+	if p == nil || c.Empty() {
+		return ""
+	}
+	return map[v1alpha1.DriftAction]string{v1alpha1.DriftRepair: model.DriftRepair, v1alpha1.DriftIgnore: model.DriftIgnore}[p.Spec.Drift]
 }

@@ -135,8 +135,8 @@ type Driver interface {
 	// Rollback makes the next boot one into Status.Rollback. ErrNoRollback if
 	// there is none.
 	Rollback(ctx context.Context) error
-	// Activate lets go what was staged and says how it comes into use.
-	Activate(ctx context.Context) (Activation, error)
+	// Activate lets go what was staged for a target and says how it comes into use.
+	Activate(ctx context.Context, t Target) (Activation, error)
 	// Failure says why the last shutdown did not bring the staged deployment into
 	// its place, in the host's own words; empty if nothing says it.
 	Failure(ctx context.Context) string
@@ -148,6 +148,8 @@ type Activation string
 // Activations.
 const (
 	ByReboot Activation = "reboot"
+	// BySoftReboot is a restart of user space alone: the host has prepared it.
+	BySoftReboot Activation = "soft-reboot"
 	// Live is in use already.
 	Live Activation = "live"
 )

@@ -33,7 +33,7 @@ type nodeCheck struct {
 var nodeChecks = []nodeCheck{
 	{"space", space}, {"agents", alone(agents)}, {"nodes-ready", alone(nodesReady)}, {"quorum", member}, {"etcd-space", etcdSpace},
 	{"images-held", alone(imagesHeld)}, {"payloads-held", alone(payloadsHeld)}, {"pressure", alone(pressure)},
-	{"certificates", certificates}, {"clock", clock}, {"cordons", cordons}, {"image-pulls", verification},
+	{"certificates", certificates}, {"clock", clock}, {"cordons", cordons}, {"drift", drift}, {"image-pulls", verification},
 }
 
 // alone is a check that has one thing to say of a node: of one outside the plan it

@@ -77,6 +77,7 @@ func Checks() []Check {
 		{"pressure", "is no node of the plan short of disk, memory or processes?", "", ofNodes("pressure")},
 		{"certificates", "do all certificates outlast the update?", "", ofNodes("certificates")},
 		{"clock", "are the clocks of the nodes right?", "", ofNodes("clock")},
+		{"drift", "is every node of the plan as refit made it?", "", ofNodes("drift")},
 		{"cordons", "has nobody else cordoned a node of the plan?", "", ofNodes("cordons")},
 		{"budgets", "can the nodes be drained?", "", budgets},
 		{"webhooks", "do webhooks that fail closed outlive the drains?", "", webhooks},

@@ -79,6 +79,8 @@ type Node struct {
 	// is false if nobody measured it.
 	Skew      time.Duration
 	SkewKnown bool
+	// Drift is what is not as refit made it.
+	Drift []Drift
 	// PullVerification is the kubelet's policy for images that are on the node.
 	PullVerification string
 	// Mute is true if its agent is known and says nothing of the node's health.

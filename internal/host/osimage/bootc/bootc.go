@@ -216,21 +216,25 @@ func (d *Driver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go what was only downloaded.
-func (d *Driver) Activate(ctx context.Context) (osimage.Activation, error) {
+func (d *Driver) Activate(ctx context.Context, t osimage.Target) (osimage.Activation, error) {
 	s, err := d.Status(ctx)
-	if err != nil {
-		return "", err
+	if err != nil || s.Staged == nil || s.RollbackQueued {
+		return osimage.ByReboot, err
 	}
-	if s.Staged == nil || !s.Staged.Locked || s.RollbackQueued {
-		return osimage.ByReboot, nil
+	how, argv := osimage.ByReboot, []string{"bootc", "upgrade", "--from-downloaded"}
+	if softly(t, s) {
+		how, argv = osimage.BySoftReboot, append(argv, "--soft-reboot=auto")
 	}
-	if _, err := d.host.Runner.Run(ctx, nil, "bootc", "upgrade", "--from-downloaded"); err != nil {
+	if !s.Staged.Locked {
+		return how, nil
+	}
+	if _, err := d.host.Runner.Run(ctx, nil, argv...); err != nil {
 		return "", err
 	}
 	if s, err = d.Status(ctx); err == nil && s.Staged != nil && s.Staged.Locked {
 		err = errors.New("bootc upgrade --from-downloaded ended with 0, and the staged deployment is still only downloaded")
 	}
-	return osimage.ByReboot, err
+	return how, err
 }
 
 // Failure says why the last shutdown did not finish what was staged.
@@ -251,4 +255,9 @@ func (d *Driver) Newer(ctx context.Context) (digest string, err error) {
 		return "", nil
 	}
 	return cached.ImageDigest, nil
+}
+
+// softly reports whether what is staged may and can be entered without the firmware.
+func softly(t osimage.Target, s osimage.Status) bool {
+	return t.SoftReboot && s.Can(osimage.CanSoftReboot) && s.Staged.SoftReboot
 }

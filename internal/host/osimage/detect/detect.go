@@ -105,7 +105,7 @@ func (p packages) Status(context.Context) (osimage.Status, error) {
 func (packages) Stage(context.Context, osimage.Target) error { return errPackages }
 func (packages) Discard(context.Context) error               { return nil }
 func (packages) Rollback(context.Context) error              { return errPackages }
-func (packages) Activate(context.Context) (osimage.Activation, error) {
+func (packages) Activate(context.Context, osimage.Target) (osimage.Activation, error) {
 	return "", errPackages
 }
 func (packages) Failure(context.Context) string { return "" }

@@ -259,7 +259,7 @@ func (d *Driver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go what is staged: libostree finishes it at shutdown.
-func (d *Driver) Activate(context.Context) (osimage.Activation, error) {
+func (d *Driver) Activate(context.Context, osimage.Target) (osimage.Activation, error) {
 	if err := os.Remove(d.lock()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("what is staged could not be let go: %w", err)
 	}

@@ -174,7 +174,7 @@ func (d *Driver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go a deployment whose finalisation is locked.
-func (d *Driver) Activate(ctx context.Context) (osimage.Activation, error) {
+func (d *Driver) Activate(ctx context.Context, _ osimage.Target) (osimage.Activation, error) {
 	doc, s, err := d.read(ctx)
 	if err != nil {
 		return "", err

@@ -116,7 +116,7 @@ func TestVerbs(t *testing.T) {
 		"go back":                             {plain, queued, func(t *testing.T, d *Driver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree rollback"}},
 		"go back over what is pending":        {pending, plain, func(t *testing.T, d *Driver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
 		"going back is queued: not once more": {queued, queued, func(t *testing.T, d *Driver) error { return d.Rollback(t.Context()) }, nil},
-		"let go what is locked":               {pending, pending, func(t *testing.T, d *Driver) error { _, err := d.Activate(t.Context()); return err }, []string{"rpm-ostree finalize-deployment cc"}},
+		"let go what is locked":               {pending, pending, func(t *testing.T, d *Driver) error { _, err := d.Activate(t.Context(), osimage.Target{}); return err }, []string{"rpm-ostree finalize-deployment cc"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"rpm-ostree status --json": {Out: c.doc}, "rpm-ostree": {}}}

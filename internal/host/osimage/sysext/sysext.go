@@ -245,7 +245,7 @@ func (d *Driver) Rollback(context.Context) error {
 }
 
 // Activate lays the staged version over /usr.
-func (d *Driver) Activate(ctx context.Context) (osimage.Activation, error) {
+func (d *Driver) Activate(ctx context.Context, _ osimage.Target) (osimage.Activation, error) {
 	s, err := d.Status(ctx)
 	if err != nil || s.Staged == nil {
 		return osimage.Live, err

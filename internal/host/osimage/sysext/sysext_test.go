@@ -55,7 +55,7 @@ func TestNothingMerged(t *testing.T) {
 	if err := d.Stage(t.Context(), target()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Activate(t.Context()); err == nil || !strings.Contains(err.Error(), "did not merge") {
+	if _, err := d.Activate(t.Context(), osimage.Target{}); err == nil || !strings.Contains(err.Error(), "did not merge") {
 		t.Fatal(err)
 	}
 	st, err := d.Status(t.Context())

@@ -178,6 +178,8 @@ func describe(link string) string {
 
 // Undo puts back what was there. It may be called any number of times.
 func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	u.work.Lock()
+	defer u.work.Unlock()
 	var b before
 	if err := readJSON(filepath.Join(u.keptDir(t), "before.json"), &b); err != nil {
 		return updaters.Result{}, err

@@ -31,6 +31,18 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 			drift = append(drift, why)
 		}
 	}
+	drift = append(drift, u.unitFields(ctx, c, g, out)...)
+	if len(drift) > 0 {
+		out[model.FieldFilesDrift] = told(drift)
+	}
+	if c.Drift != "" {
+		out[model.FieldDriftPolicy] = c.Drift
+	}
+	return out
+}
+
+// unitFields adds the states of the units, and says which somebody changed.
+func (u *Updater) unitFields(ctx context.Context, c *model.NodeConfig, g given, out map[string]string) (drift []string) {
 	for _, w := range c.Units {
 		s, err := u.host.Unit(ctx, w.Name)
 		if err != nil {
@@ -42,10 +54,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 			drift = append(drift, fmt.Sprintf("unit %s is %s, and refit made it %s", w.Name, is, w.State))
 		}
 	}
-	if len(drift) > 0 {
-		out[model.FieldFilesDrift] = told(drift)
-	}
-	return out
+	return drift
 }
 
 // drifted says what became of a file that is wanted as refit gave it, without its

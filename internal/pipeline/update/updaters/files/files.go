@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -50,6 +51,8 @@ type Updater struct {
 	fs     files.FS
 	record record
 	now    func() time.Time
+	// work is held by whoever changes the node: a run, or a repair.
+	work sync.Mutex
 }
 
 // New makes the updater; paths are below root, empty for the node's own. file is the
@@ -187,6 +190,8 @@ func unitState(s systemd.Unit) string {
 
 // Update does what is missing: keep, write, reload, set.
 func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	u.work.Lock()
+	defer u.work.Unlock()
 	c, err := updaters.Config(t, u.host)
 	if errors.Is(err, updaters.ErrNoConfig) {
 		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil

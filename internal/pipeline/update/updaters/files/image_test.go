@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -157,5 +159,46 @@ func TestDrift(t *testing.T) {
 				t.Fatal("after it was taken back:", f[model.FieldFilesDrift])
 			}
 		})
+	}
+}
+
+// What somebody changed is put back where the policy asks for it and no pod is moved by
+// it; all else waits for an update, and nothing is touched that refit did not give, or
+// that a run has begun to change (R2.183).
+func TestRepair(t *testing.T) {
+	idle, dir := func() bool { return false }, t.TempDir()
+	c := config()
+	c.Drift = model.DriftRepair
+	c.Files[0].Disruption = model.DisruptionReload
+	n := newNode(t)
+	u := New(n, n.root, n.root+".json")
+	if did, err := u.Repair(t.Context(), dir, &c, idle); err != nil || did != nil || n.there("/etc/sysctl.d/90-edge.conf") {
+		t.Fatal("before refit gave anything:", did, err)
+	}
+	run(t, u, task(t, n, c))
+	well, starts := n.state(), n.starts["probe.service"]
+	n.put(t, "/etc/probe.conf", "theirs")                       // reload
+	n.put(t, "/etc/sysctl.d/90-edge.conf", "theirs")            // none
+	n.put(t, "/etc/systemd/system/extra.service", "[Service2]") // restart: not at once
+	n.units["extra.service"].Active = "inactive"
+	if did, err := u.Repair(t.Context(), dir, &c, func() bool { return true }); err != nil || did != nil {
+		t.Fatal("while a run is under way:", did, err)
+	}
+	other := c
+	other.Drift = ""
+	if did, err := u.Repair(t.Context(), dir, &other, idle); err != nil || did != nil {
+		t.Fatal("another policy:", did, err)
+	}
+	did, err := New(n, n.root, n.root+".json").Repair(t.Context(), dir, &c, idle)
+	if d := cmp.Diff([]string{"/etc/probe.conf", "/etc/sysctl.d/90-edge.conf", "extra.service"}, did); err != nil || d != "" {
+		t.Fatal(err, d)
+	}
+	f := u.Fields(t.Context(), &c)
+	if n.starts["probe.service"] != starts+1 || f[model.FieldFilesDrift] != "/etc/systemd/system/extra.service is not as refit wrote it" || f[model.FieldDriftPolicy] != model.DriftRepair {
+		t.Fatalf("%d starts more, %v", n.starts["probe.service"]-starts, f)
+	}
+	n.put(t, "/etc/systemd/system/extra.service", "[Service]")
+	if did, err := u.Repair(t.Context(), dir, &c, idle); err != nil || did != nil || n.state() != well {
+		t.Fatal("nothing is left to do:", did, err, cmp.Diff(well, n.state()))
 	}
 }

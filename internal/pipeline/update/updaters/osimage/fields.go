@@ -29,7 +29,7 @@ const (
 	// FieldDrift are the kinds of drift, with commas; PrefixDrift and a kind has
 	// what was found.
 	FieldDrift  = "os/drift"
-	PrefixDrift = "os/drift/"
+	PrefixDrift = model.FieldOSDrift
 )
 
 // lookEvery is how often the host is asked for fields at most: its tools take a
@@ -88,8 +88,12 @@ func fieldsOf(s host.Status, want *model.ConfigOS, r given) map[string]string {
 	if !s.Stays() {
 		out[FieldStaged] = r.asked(s.Next.Digest)
 	}
+	drift, left := gone(s, want, r)
+	if left {
+		out[model.FieldOSLeft] = r.Asked
+	}
 	details := map[string][]string{}
-	for _, d := range s.Drift {
+	for _, d := range drift {
 		details[d.Kind] = append(details[d.Kind], d.Detail)
 	}
 	var kinds []string
@@ -100,6 +104,25 @@ func fieldsOf(s host.Status, want *model.ConfigOS, r given) map[string]string {
 	sort.Strings(kinds)
 	out[FieldDrift] = strings.Join(kinds, ",")
 	return out
+}
+
+// gone adds to what the host says that another deployment is booted than the one refit
+// booted last. left: the node was taken back from one that is wanted still to the one before
+// it, which a person or the host did, and which is not undone (R2.123).
+func gone(s host.Status, want *model.ConfigOS, r given) (drift []host.Drift, left bool) {
+	drift = slices.Clone(s.Drift)
+	if r.Asked == "" || s.Booted == nil {
+		return slices.DeleteFunc(drift, func(d host.Drift) bool { return d.Kind == host.DriftForeign }), false // refit has booted nothing here yet
+	}
+	t := host.Target{Digest: r.Asked, Same: []string{r.Booted}}
+	switch {
+	case t.On(s.Booted):
+	case want.Digest() == r.Asked && s.Booted.Digest == r.Before:
+		left = true
+	case want.Digest() != s.Booted.Digest:
+		drift = append(drift, host.Drift{Kind: host.DriftForeign, Detail: "the node runs " + name(s.Booted) + ", which refit did not boot; it had booted " + short(r.Asked)})
+	}
+	return drift, left
 }
 
 // longest is how much of a detail a status repeats.

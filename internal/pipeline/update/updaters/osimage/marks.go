@@ -55,6 +55,9 @@ type before struct {
 	Kargs  []string `json:"kargs"`
 	// Given are the arguments that refit had given the machine by then.
 	Given []string `json:"given,omitempty"`
+	// Asked and Booted are what refit had booted by then.
+	Asked  string `json:"asked,omitempty"`
+	Booted string `json:"booted,omitempty"`
 }
 
 func beforePath(t updaters.Task) string {
@@ -66,7 +69,7 @@ func keep(v *view) error {
 	if _, err := os.Stat(beforePath(v.task)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	b := before{Given: v.target.Drop, ID: v.status.Booted.ID, Image: v.status.Booted.Image, Digest: v.status.Booted.Digest, Kargs: v.status.Running}
+	b := before{Given: v.target.Drop, Asked: v.given.Asked, Booted: v.given.Booted, ID: v.status.Booted.ID, Image: v.status.Booted.Image, Digest: v.status.Booted.Digest, Kargs: v.status.Running}
 	text, err := json.Marshal(b)
 	if err != nil {
 		return fmt.Errorf("what was booted before: %w", err)

@@ -29,8 +29,8 @@ type Host interface {
 	Forget() error
 	// Boot is another one after every start of the machine, or of its user space.
 	Boot() (string, error)
-	// Reboot asks for an orderly restart and returns.
-	Reboot(ctx context.Context) error
+	// Reboot asks for an orderly restart and returns; soft is one of user space alone.
+	Reboot(ctx context.Context, soft bool) error
 }
 
 const (
@@ -90,6 +90,7 @@ type view struct {
 	marks marks
 	// prepared before the run, nil if nothing was.
 	prepared *prepared
+	given    given
 }
 
 func (u *Updater) look(ctx context.Context, t updaters.Task) (*view, error) {
@@ -104,7 +105,7 @@ func (u *Updater) look(ctx context.Context, t updaters.Task) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.task, v.marks, v.prepared = t, marks{t, "there"}, r.Prepared
+	v.task, v.marks, v.prepared, v.given = t, marks{t, "there"}, r.Prepared, r
 	same, err := v.marks.read("same")
 	v.target.Same = append(strings.Fields(same), v.target.Same...)
 	return v, err
@@ -119,7 +120,7 @@ func (u *Updater) toward(ctx context.Context, c *model.NodeConfig) (v *view, r g
 	if r, err = u.record.read(); err != nil {
 		return nil, r, err
 	}
-	v.target = host.Target{Image: c.OS.Image, Digest: c.OS.Digest(), Kargs: c.OS.KernelArguments, Drop: r.Given}
+	v.target = host.Target{Image: c.OS.Image, Digest: c.OS.Digest(), Kargs: c.OS.KernelArguments, Drop: r.Given, SoftReboot: c.OS.SoftReboot}
 	if v.target.Image == "" && v.status.Booted != nil { // only the arguments are wanted
 		v.target.Image, v.target.Digest = v.status.Booted.Image, v.status.Booted.Digest
 	}
@@ -315,18 +316,18 @@ func (v *view) isStaged(ctx context.Context) (r updaters.Result, err error) {
 
 // enter has what is staged come into use.
 func (u *Updater) enter(ctx context.Context, v *view) (updaters.Result, error) {
-	how, err := v.driver.Activate(ctx)
+	how, err := v.driver.Activate(ctx, v.target)
 	if err != nil {
 		return u.later(ctx, "what was staged could not be let go", err), nil
 	}
 	if how == host.Live {
 		return updaters.Going(v1alpha1.ReasonUpdating, "the image is laid over /usr"), nil // the next call looks
 	}
-	return u.restart(ctx, v)
+	return u.restart(ctx, v, how == host.BySoftReboot)
 }
 
 // restart notes the boot that is to end and has the machine end it.
-func (u *Updater) restart(ctx context.Context, v *view) (updaters.Result, error) {
+func (u *Updater) restart(ctx context.Context, v *view, soft bool) (updaters.Result, error) {
 	if u.now().Sub(v.task.Started) > limit {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine was told to restart and has not within %s; `systemctl list-jobs` on the node says what it waits for", limit), nil
 	}
@@ -344,8 +345,9 @@ func (u *Updater) restart(ctx context.Context, v *view) (updaters.Result, error)
 	if !u.asked.IsZero() && u.now().Sub(u.asked) < again {
 		return r, nil
 	}
+	soft = soft && u.asked.IsZero() // one that did not happen is followed by a whole one
 	u.asked = u.now()
-	return r, u.host.Reboot(ctx)
+	return r, u.host.Reboot(ctx, soft)
 }
 
 func is(d *host.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }

@@ -45,6 +45,8 @@ type machine struct {
 	said            string
 	hang            chan struct{}
 	asked           int
+	// soft: a restart of user space alone was asked for; softly: the host can.
+	soft, softly bool
 }
 
 func (m *machine) Config(string) (string, bool)                { return m.config, true }
@@ -71,7 +73,8 @@ func (m *machine) Forget() error {
 	return nil
 }
 func (m *machine) Boot() (string, error) { return fmt.Sprint("boot-", m.boots), nil }
-func (m *machine) Reboot(context.Context) error {
+func (m *machine) Reboot(_ context.Context, soft bool) error {
+	m.soft = m.soft || soft
 	if m.asked++; m.left == 0 {
 		m.left = 3
 	}
@@ -141,9 +144,12 @@ func (s *sim) Rollback(context.Context) error {
 	s.staged, s.queued = nil, true
 	return nil
 }
-func (s *sim) Activate(context.Context) (host.Activation, error) {
+func (s *sim) Activate(_ context.Context, t host.Target) (host.Activation, error) {
 	if s.staged != nil {
 		s.staged.Locked = false
+	}
+	if t.SoftReboot && s.softly {
+		return host.BySoftReboot, nil
 	}
 	return host.ByReboot, nil
 }
@@ -297,5 +303,55 @@ func TestFields(t *testing.T) {
 		PrefixDrift + host.DriftShadow: "one; " + strings.Repeat("y", 507) + " ..."}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
+	}
+}
+
+// A restart of user space alone, where the pool permits it and the host can; one that
+// does not happen is followed by a whole one (R2.161, R2.169).
+func TestSoftReboot(t *testing.T) {
+	for name, x := range map[string]struct{ permitted, can, want bool }{
+		"permitted, and the host can":    {true, true, true},
+		"permitted, and the host cannot": {true, false, false},
+		"the host can, and may not":      {false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, m := fixture(t)
+			m.softly = x.can
+			c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}, SoftReboot: x.permitted}}
+			m.config = string(c.JSON())
+			f.Task.Step.Params = map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
+			if r := drive(t, f, f.Make().Update); !r.Done || m.soft != x.want || m.state() != f.To {
+				t.Fatalf("%+v, soft %v", r, m.soft)
+			}
+		})
+	}
+}
+
+// The node was taken back by hand from what is wanted still: told, and not called
+// drift of another kind; what refit did itself is neither (R2.123, R2.184).
+func TestLeft(t *testing.T) {
+	f, m := fixture(t)
+	c := &model.NodeConfig{OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}}}
+	fields := func() map[string]string { return f.Make().(*Updater).Fields(t.Context(), c) }
+	if r := drive(t, f, f.Make().Update); !r.Done || fields()[model.FieldOSLeft] != "" || fields()[FieldDrift] != "" {
+		t.Fatalf("%+v %v", r, fields())
+	}
+	m.booted, m.back = m.back, m.booted // `bootc rollback` and a restart
+	if got := fields(); got[model.FieldOSLeft] != newSum || got[FieldDrift] != "" {
+		t.Fatal("taken back:", got)
+	}
+	c.OS.Image = "q/os@sha256:cccccccccccccccc" // by now another one is wanted
+	if got := fields(); got[model.FieldOSLeft] != "" {
+		t.Fatal("another is wanted:", got)
+	}
+	c.OS.Image = newImage
+	old := m.booted
+	m.booted = &host.Deployment{ID: "x", Image: "q/theirs@sha256:dddddddddddddddd", Digest: "sha256:dddddddddddddddd"}
+	if got := fields(); got[FieldDrift] != host.DriftForeign || got[model.FieldOSLeft] != "" {
+		t.Fatal("somebody's own:", got)
+	}
+	m.booted, m.back = m.back, old
+	if r := drive(t, f, f.Make().Undo); !r.Done || fields()[model.FieldOSLeft] != "" || fields()[FieldDrift] != "" {
+		t.Fatalf("taken back by refit: %+v %v", r, fields())
 	}
 }

@@ -72,7 +72,7 @@ func TestAnUnplannedRestart(t *testing.T) {
 	u, m, _ := updaterOf(t)
 	config, c := wants(newImage)
 	prepare(t, u, config, c)
-	_ = m.Reboot(t.Context())
+	_ = m.Reboot(t.Context(), false)
 	for range 3 {
 		m.tick()
 	}

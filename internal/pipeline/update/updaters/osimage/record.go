@@ -23,6 +23,8 @@ type given struct {
 	// knows the same content.
 	Asked  string `json:"asked,omitempty"`
 	Booted string `json:"booted,omitempty"`
+	// Before is the digest of what was booted before that, empty for no image.
+	Before string `json:"before,omitempty"`
 	// Prepared lies ready for a run that has not begun; nil if nothing does.
 	Prepared *prepared `json:"prepared,omitempty"`
 }
@@ -91,7 +93,14 @@ func (r record) add(args, running []string) error {
 // settle forgets the arguments that were taken away, and learns by which digest the
 // host knows the image.
 func (r record) settle(v *view) error {
+	b, err := kept(v.task)
+	if err != nil {
+		return err
+	}
 	return r.change(func(g *given) {
+		if b != nil {
+			g.Before = b.Digest
+		}
 		g.Given = slices.DeleteFunc(g.Given, func(a string) bool { return !slices.Contains(v.target.Kargs, a) })
 		g.Asked, g.Booted = v.target.Digest, v.status.Booted.Digest
 		g.Prepared = nil // it is booted

@@ -98,7 +98,7 @@ func (u *Updater) stay(ctx context.Context, v *view, b *before) (updaters.Result
 		}
 		return updaters.Going(v1alpha1.ReasonUndoing, "what was staged was dropped"), nil // the next call looks
 	}
-	return updaters.Result{Done: true}, errors.Join(marks{v.task, "there"}.clear(), v.marks.clear(), u.record.change(func(g *given) { g.Given = b.Given }))
+	return updaters.Result{Done: true}, errors.Join(marks{v.task, "there"}.clear(), v.marks.clear(), u.record.change(func(g *given) { g.Given, g.Asked, g.Booted = b.Given, b.Asked, b.Booted }))
 }
 
 // back makes what was booted before the next boot, and reads it back.

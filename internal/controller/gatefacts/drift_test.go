@@ -1,0 +1,48 @@
+package gatefacts
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+// What the agent says, by the pool's policy; that a person took the node back is never
+// overruled by a policy (R2.123, R2.183).
+func TestDriftOf(t *testing.T) {
+	says := map[string]string{model.FieldFilesDrift: "/etc/motd is not as refit wrote it", "os/drift": "LayeredPackages,UsrOverlay", "os/drift/UsrOverlay": "/usr was unlocked", "os/drift/LayeredPackages": "vim"}
+	files, overlay, packages := gate.Drift{Kind: gate.DriftFiles, Detail: says[model.FieldFilesDrift]}, gate.Drift{Kind: gate.DriftOverlay, Detail: "/usr was unlocked"}, gate.Drift{Kind: gate.DriftPackages, Detail: "vim"}
+	mended := func(d gate.Drift) gate.Drift { d.Mended = true; return d }
+	left := gate.Drift{Kind: gate.DriftLeft, Detail: "somebody took it back from sha256:b, which is wanted still, to sha256:a; that is not undone by itself"}
+	for name, c := range map[string]struct {
+		policy string
+		left   bool
+		want   []gate.Drift
+	}{
+		"report":                          {"", false, []gate.Drift{files, packages, overlay}},
+		"repair, but for packages":        {model.DriftRepair, false, []gate.Drift{mended(files), packages, mended(overlay)}},
+		"ignore":                          {model.DriftIgnore, false, nil},
+		"taken back, whatever is ignored": {model.DriftIgnore, true, []gate.Drift{left}},
+	} {
+		fields := map[string]string{}
+		for k, v := range says {
+			fields[k] = v
+		}
+		if c.policy != "" {
+			fields[model.FieldDriftPolicy] = c.policy
+		}
+		if c.left {
+			fields[model.FieldOSLeft], fields[model.FieldOSImage] = "sha256:b", "sha256:a"
+		}
+		got := driftOf(&v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: fields}}})
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+	if driftOf(nil) != nil || driftOf(&v1alpha1.NodeUpdate{}) != nil {
+		t.Error("of a node that says nothing")
+	}
+}
