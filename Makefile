@@ -6,8 +6,8 @@ VERSION ?= 0.1.0
 LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/version.version=$(VERSION)
 TOOL := $(GO) tool -modfile=tools/go.mod
 # A lab and the tests need these Debian packages; nothing else is installed by hand.
-# The tests show ignition-validate what they make, and deploy with ostree; strace cuts its power.
-DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry ostree strace
+# The tests show ignition-validate what they make, deploy with ostree and build with buildah; strace cuts its power.
+DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry ostree strace buildah uidmap
 
 .DEFAULT_GOAL := help
 

@@ -21,12 +21,17 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// entry is one file of an image: from a file of this machine, or a link, or given bytes.
+// entry is one file of an image: from a file of this machine, or a link, or given
+// bytes, or an empty folder.
 type entry struct {
 	source string
 	link   string
 	data   []byte
-	mode   int64 // of data; files keep 0755
+	folder bool
+	mode   int64 // of data and folders; files keep 0755
+	// capability is a bit of the lowest byte that the program has, permitted and
+	// effective, whoever runs it; 0 for none.
+	capability byte
 }
 
 // imageSpec says what an image consists of.
@@ -143,6 +148,8 @@ func writeEntry(w *tar.Writer, name string, e entry) error {
 		return w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755})
 	case e.link != "":
 		return w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: e.link, Mode: 0o777})
+	case e.folder:
+		return w.WriteHeader(&tar.Header{Name: name + "/", Typeflag: tar.TypeDir, Mode: e.mode})
 	case e.source == "":
 		return writeBytes(w, name, e.data, e.mode)
 	}
@@ -155,7 +162,11 @@ func writeEntry(w *tar.Writer, name string, e entry) error {
 	if err != nil {
 		return err
 	}
-	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: info.Size()}); err != nil {
+	h := &tar.Header{Name: name, Mode: 0o755, Size: info.Size()}
+	if e.capability != 0 {
+		h.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": string([]byte{1, 0, 0, 2, e.capability, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})}
+	}
+	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
 	_, err = io.Copy(w, f)

@@ -105,6 +105,9 @@ func fingerprint(files map[string]entry) string {
 	for _, name := range sortedKeys(files) {
 		e := files[name]
 		parts = append(parts, name, e.link, string(e.data))
+		if e.folder || e.capability != 0 { // the others keep the names that they have
+			parts = append(parts, fmt.Sprint(e.mode, e.capability))
+		}
 		if info, err := os.Stat(e.source); err == nil {
 			parts = append(parts, fmt.Sprint(info.Size(), info.ModTime().UnixNano()))
 		}

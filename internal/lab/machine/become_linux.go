@@ -251,7 +251,13 @@ func (m *Machine) pretend(root string) error {
 			return fmt.Errorf("covering %s: %w", target, err)
 		}
 	}
-	return nil
+	// A pod with a user namespace of its own gets a new /proc only if one that nothing
+	// covers is mounted somewhere.
+	whole := filepath.Join(dir, "proc")
+	if err := os.Mkdir(whole, 0o555); err != nil {
+		return err
+	}
+	return unix.Mount("proc", whole, "proc", 0, "")
 }
 
 // forward lets the node route between its pods and the others.

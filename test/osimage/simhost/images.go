@@ -111,7 +111,7 @@ func (f Files) Tar(t testing.TB) []byte {
 			}
 		}
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: n, Mode: 0o644, Size: int64(len(f[n]))}
-		if strings.HasPrefix(n, "usr/bin/") {
+		if strings.HasPrefix(n, "usr/bin/") || strings.HasPrefix(n, "usr/lib64/") { // programs, and who loads them
 			h.Mode = 0o755
 		}
 		if to, ok := strings.CutPrefix(f[n], "-> "); ok {
