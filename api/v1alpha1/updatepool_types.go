@@ -6,6 +6,8 @@ import (
 )
 
 // UpdatePoolSpec says which nodes are updated together and how fast.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.osBuild) || has(self.osImage)",message="osBuild is a build of the pool's OSImage: name that in osImage, or leave osBuild out"
 type UpdatePoolSpec struct {
 	// NodeSelector picks the pool's nodes. A node in two pools is not updated
 	// and both pools say so.
@@ -106,6 +108,12 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	OSImage string `json:"osImage,omitempty"`
+	// OSBuild whose image and configuration the pool's nodes have, whatever is wanted
+	// since: a way back that builds nothing. `refit rollback --pool` sets it; without
+	// it the pool follows its OSImage and NodeConfigs.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	OSBuild string `json:"osBuild,omitempty"`
 	// HoldFirst keeps pods away from nodes that join the pool until they hold and pin
 	// all that they are to hold: a node that refit sees for the first time, or whose
 	// store was lost (a new disk, a machine installed anew), gets the taint

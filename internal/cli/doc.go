@@ -5,5 +5,8 @@
 // standard error. Exit codes are those of package exit. Every command that
 // waits only watches: state is in the cluster, Ctrl-C stops nothing.
 //
+// Size: plan, apply and rollback are one story over the same options; commands that
+// stand alone have packages of their own (bundlecmd, labcmd, steer, ...).
+//
 // Inputs: arguments, a kubeconfig, files. Callers: cmd/refit.
 package cli

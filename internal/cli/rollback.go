@@ -18,6 +18,9 @@ import (
 type rollbackFlags struct {
 	planFlags
 	end bool
+	// pool whose OS image goes back; follow ends that.
+	pool   string
+	follow bool
 }
 
 func newRollback(o *options) *cobra.Command {
@@ -30,6 +33,11 @@ Manual ClusterUpdate that may go back, and prints its plan: what can be taken
 back is planned, what cannot is refused with the reason. kubeadm goes back
 within a minor version only, and never takes etcd back. refit apply starts it.
 
+What NodeConfigs and OSImages brought has no bundle. With --pool the pool is held on
+the OSBuild that its nodes go back to (or on --to OSBUILD), with the image and the
+configuration of then; nothing is built. --follow ends that: the pool follows its
+OSImage and NodeConfigs again.
+
 An update that still moves nodes, or that halted, must end first: with
 --end-current it is deleted. Nodes that have started are finished or given
 back; no further one starts.
@@ -40,12 +48,20 @@ Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 			if err := o.checkOutput(); err != nil {
 				return err
 			}
+			if f.pool != "" {
+				return o.rollbackPool(cmd.Context(), f)
+			}
+			if f.follow {
+				return exit.Usagef("--follow is about a pool: name it with --pool")
+			}
 			f.allowDowngrade = true
 			return o.rollback(cmd.Context(), f)
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the one that was complete before)")
+	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the one that was complete before); with --pool an OSBuild")
+	fl.StringVar(&f.pool, "pool", "", "UpdatePool whose nodes boot an OS image that was built before")
+	fl.BoolVar(&f.follow, "follow", false, "with --pool: follow the OSImage and the NodeConfigs again")
 	fl.BoolVar(&f.end, "end-current", false, "end the update that moves nodes or halted, by deleting it")
 	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
 	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan")
@@ -65,7 +81,10 @@ func (o *options) rollback(ctx context.Context, f rollbackFlags) error {
 	current, previous := moved(list.Items)
 	if f.to == "" {
 		if f.to, err = backTo(current, previous); err != nil {
-			return err
+			return withConfigured(err, configuredSince(list.Items, current))
+		}
+		if u := configuredSince(list.Items, current); u != nil {
+			o.Note("%s", revert(u))
 		}
 	}
 	if current != nil && current.Status.Phase != v1alpha1.PhaseDone {
@@ -82,7 +101,13 @@ func (o *options) planBack(ctx context.Context, c client.Client, f planFlags) er
 	if err != nil {
 		return err
 	}
-	if u, err = o.waitPlanned(ctx, c, u.Name, f); err != nil {
+	return o.showPlanBack(ctx, c, u, f)
+}
+
+// showPlanBack waits for the plan of an update that was made, and shows it.
+func (o *options) showPlanBack(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, f planFlags) error {
+	u, err := o.waitPlanned(ctx, c, u.Name, f)
+	if err != nil {
 		return err
 	}
 	v, err := planview.Of(ctx, c, u)
@@ -127,11 +152,36 @@ func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
 func backTo(current, previous *v1alpha1.ClusterUpdate) (string, error) {
 	switch {
 	case current == nil:
-		return "", exit.Usage(errors.New("no update has moved a node of this cluster: there is nothing to go back from"))
+		return "", exit.Usage(errors.New("no update to a bundle has moved a node of this cluster: there is nothing to go back from"))
 	case previous == nil:
 		return "", exit.Usage(fmt.Errorf("no other update was complete before %s, so it is not known what ran then: name the bundle with --to BUNDLE|VERSION|DIGEST", current.Name))
 	}
 	return previous.Spec.Bundle, nil
+}
+
+// configuredSince is the last update without a bundle that moved nodes since the one
+// with a bundle did; nil if none has.
+func configuredSince(us []v1alpha1.ClusterUpdate, current *v1alpha1.ClusterUpdate) (last *v1alpha1.ClusterUpdate) {
+	for i := range us {
+		u := &us[i]
+		after := u.Status.StartedAt != nil && (current == nil || current.Status.StartedAt.Before(u.Status.StartedAt))
+		if u.Spec.Bundle == "" && after && (last == nil || last.Status.StartedAt.Before(u.Status.StartedAt)) {
+			last = u
+		}
+	}
+	return last
+}
+
+// revert says how what a configuration changed is taken back.
+func revert(u *v1alpha1.ClusterUpdate) string {
+	return "the last move, " + u.Name + ", had no bundle: it brought the nodes to their NodeConfigs and OSImages. To take that back, change those objects back and run refit plan, or have a pool boot the OS image before with refit rollback --pool POOL; nothing is built again"
+}
+
+func withConfigured(err error, u *v1alpha1.ClusterUpdate) error {
+	if u == nil || err == nil {
+		return err
+	}
+	return exit.Usage(fmt.Errorf("%w; %s", err, revert(u)))
 }
 
 // endUpdate deletes an update that moves nodes; the controller sees its nodes

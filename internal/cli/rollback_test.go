@@ -41,10 +41,12 @@ func TestTheWayBack(t *testing.T) {
 		"the last of several before":                                  {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2), upd("b", "B", "Done", 3, 4), upd("c", "C", "Updating", 5, 0)}, "B", ""},
 		"the same bundle twice is no way":                             {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2), upd("b", "B", "Done", 3, 4), upd("b2", "B", "Done", 5, 6)}, "A", ""},
 		"an update without a bundle is no way, and none to come from": {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2), upd("b", "B", "Done", 3, 4), upd("c", "", "Done", 5, 6)}, "A", ""},
+		"only configurations have moved nodes":                        {[]v1alpha1.ClusterUpdate{upd("c", "", "Done", 5, 6)}, "", "the last move, c, had no bundle"},
 		"one that never ended is no way":                              {[]v1alpha1.ClusterUpdate{upd("a", "A", "Halted", 1, 0), upd("b", "B", "Done", 3, 4)}, "", "--to"},
 	} {
 		current, previous := moved(tc.in)
 		got, err := backTo(current, previous)
+		err = withConfigured(err, configuredSince(tc.in, current))
 		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || exit.Code(err) != exit.UsageCode) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}

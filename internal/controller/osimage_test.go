@@ -51,6 +51,8 @@ func TestOSImages(t *testing.T) {
 		t.Error("a node moves by itself", err)
 	}
 
+	heldOnABuild(t, s, config)
+
 	// The same packages for some nodes of the pool cannot be: they share an image.
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "some"}, Spec: v1alpha1.NodeConfigSpec{
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, Packages: []v1alpha1.PackageName{"vim"}}})
@@ -109,4 +111,49 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 	}
 	s.waitUpdate("boot", "it goes on by itself", phase(v1alpha1.PhaseDone))
 	s.wait("nobody keeps anything ready", func() string { return stage("n2") + stage("n3") })
+}
+
+// A pool that is held on a build has the image and the configuration of then, whatever
+// is wanted since; let go, it has today's (R2.120).
+func heldOnABuild(t *testing.T, s *site, first model.NodeConfig) {
+	t.Helper()
+	ctx := context.Background()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var image v1alpha1.OSImage
+	must(s.admin.Get(ctx, client.ObjectKey{Name: "edge"}, &image))
+	build := image.Status.Pools[0].Build
+	var c v1alpha1.NodeConfig
+	must(s.admin.Get(ctx, client.ObjectKey{Name: "edge"}, &c))
+	c.Spec.KernelArguments, c.Spec.Files = []v1alpha1.KernelArgument{"nosmt"}, nil
+	must(s.admin.Update(ctx, &c))
+	has := func(argument, digest string) {
+		t.Helper()
+		s.wait("n2 is told the image with "+argument, func() string {
+			config, _ := s.configOf("n2")
+			if config.OS == nil || !slices.Equal(config.OS.KernelArguments, []string{argument}) || digest != "" && config.OS.Digest() != digest {
+				return fmt.Sprintf("%+v", config.OS)
+			}
+			return ""
+		})
+	}
+	hold := func(build string) {
+		t.Helper()
+		var p v1alpha1.UpdatePool
+		must(s.admin.Get(ctx, client.ObjectKey{Name: "edge"}, &p))
+		p.Spec.OSBuild = build
+		must(s.admin.Update(ctx, &p))
+	}
+	has("nosmt", "")
+	hold(build)
+	has("quiet", first.OS.Digest())
+	if config, _ := s.configOf("n2"); len(config.Files) != len(first.Files) {
+		t.Errorf("held on %s it has the files %+v", build, config.Files)
+	}
+	hold("")
+	has("nosmt", "")
 }

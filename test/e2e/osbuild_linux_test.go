@@ -238,10 +238,10 @@ func (w *containerSite) fails(t *testing.T) {
 
 // same: back to the text that was built.
 func (w *containerSite) same(t *testing.T) {
-	n := len(w.osSite.builds(t))
+	n := len(w.builds(t))
 	w.text(t, goodContainerfile)
 	p := w.ended(t, v1alpha1.BuildSucceeded, "")
-	if p.Build != w.good.Build || p.Image != w.good.Image || len(w.osSite.builds(t)) != n {
+	if p.Build != w.good.Build || p.Image != w.good.Image || len(w.builds(t)) != n {
 		t.Errorf("%+v, and not build %s with %s", p, w.good.Build, w.good.Image)
 	}
 }

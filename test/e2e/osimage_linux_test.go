@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -111,7 +112,8 @@ func TestOSImage(t *testing.T) {
 	step(t, "an image is built, and the stock OS of both workers gives way to it", w.adopted)
 	step(t, "a change that needs a reload only: nobody is drained, nothing restarts", w.reloaded)
 	step(t, "a kernel argument is built into an image, and booted", w.argument)
-	step(t, "reverting it boots the image before, and builds nothing", w.reverted)
+	step(t, "refit rollback boots the image before, and builds nothing", w.rolledBack)
+	step(t, "reverting the object is the same image again, and moves nobody", w.reverted)
 	step(t, "a canary that fails goes back by itself, and the other worker is not begun", w.canary)
 }
 
@@ -330,11 +332,11 @@ func (w *osSite) built(t *testing.T, what string, begin time.Time, before string
 		must(t, err)
 		of := slices.ContainsFunc(w.layers, func(d string) bool { return strings.HasSuffix(u.Path, "/blobs/"+d) })
 		switch {
-		case of && r.Method == "GET":
+		case of && r.Method == http.MethodGet:
 			out.BaseReads++
-		case r.Method == "POST" && u.Query().Get("mount") != "" && r.Status == "201":
+		case r.Method == http.MethodPost && u.Query().Get("mount") != "" && r.Status == "201":
 			out.BaseMounts++
-		case r.Method == "PUT" && strings.Contains(u.Path, "/blobs/uploads/"):
+		case r.Method == http.MethodPut && strings.Contains(u.Path, "/blobs/uploads/"):
 			out.UploadedBlob++
 		}
 	}
@@ -487,7 +489,7 @@ func (w *osSite) compare(t *testing.T, what string, before watched, want func(no
 	cordoned := before.cordoned()
 	writes := 0
 	for _, r := range w.registry.Requests() {
-		if r.Method != "GET" && r.Method != "HEAD" {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			writes++
 		}
 	}
@@ -586,26 +588,61 @@ func (w *osSite) argument(t *testing.T) {
 	})
 }
 
-// reverted: the NodeConfig as it was, but for the file that the agents wrote.
-func (w *osSite) reverted(t *testing.T) {
-	was := w.builds(t)
-	one := "one\n"
+// rolledBack: a person wants the image before, whatever the NodeConfig says.
+func (w *osSite) rolledBack(t *testing.T) {
+	before, builds := w.watch(t), len(w.builds(t))
 	w.registry.Requests()
-	w.edit(t, func(s *v1alpha1.NodeConfigSpec) {
-		s.KernelArguments, s.Files[0].Contents = s.KernelArguments[:1], &v1alpha1.FileContents{Inline: &one}
-	})
-	p := w.image(t, func(p v1alpha1.OSImagePool) bool { return p.State == "Use" && p.Image != w.second.Image })
-	if p.Build != w.first.Build || p.Image != w.first.Image || len(w.builds(t)) != len(was) {
-		t.Errorf("%+v, and not build %s with %s", p, w.first.Build, w.first.Image)
+	begin := time.Now()
+	r, err := w.s.Run(t.Context(), "rollback", "--pool", osName, "--wait", "--timeout", "5m")
+	must(t, err)
+	if r.Code != 0 || !strings.Contains(r.Stderr, w.first.Build) || !strings.Contains(r.Stdout, "os/image") {
+		t.Fatalf("refit rollback: exit code %d:\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
-	w.moves(t, "reverted", func(string) expected {
+	if p := w.image(t, func(p v1alpha1.OSImagePool) bool { return p.Build == w.first.Build }); p.Image != w.first.Image || p.Wanted != w.second.Build {
+		t.Errorf("%+v, and not held on build %s with %s", p, w.first.Build, w.first.Image)
+	}
+	must(t, w.s.Apply(t.Context()))
+	w.compare(t, "refit rollback", before, func(string) expected {
 		return expected{digest: digestOf(w.first.Image), kargs: []string{"edge.first=1"}, os: "Simulated OS 2", restarted: true}
-	})
+	}, time.Since(begin), len(w.builds(t))-builds)
 	for _, m := range w.seen.Moves[len(w.seen.Moves)-len(osWorkers):] {
 		if m.OSBuilds != 0 || m.RegistryWrites != 0 {
 			t.Errorf("going back was a build: %+v", m)
 		}
 	}
+	for _, n := range osWorkers { // the configuration of that build, too
+		if got := w.run(t, n, "cat", osProbeFile); got != "one" {
+			t.Errorf("%s on %s is %q", osProbeFile, n, got)
+		}
+	}
+}
+
+// reverted: the NodeConfig as it was. The pool follows it again, and everybody is there.
+func (w *osSite) reverted(t *testing.T) {
+	before, builds := w.watch(t), len(w.builds(t))
+	one := "one\n"
+	w.registry.Requests()
+	begin := time.Now()
+	w.edit(t, func(s *v1alpha1.NodeConfigSpec) {
+		s.KernelArguments, s.Files[0].Contents = s.KernelArguments[:1], &v1alpha1.FileContents{Inline: &one}
+	})
+	r, err := w.s.Run(t.Context(), "rollback", "--pool", osName, "--follow")
+	must(t, err)
+	if r.Code != 0 {
+		t.Fatalf("refit rollback --follow: exit code %d:\n%s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	p := w.image(t, func(p v1alpha1.OSImagePool) bool { return p.State == "Use" && p.Build == p.Wanted })
+	if p.Build != w.first.Build || p.Image != w.first.Image {
+		t.Errorf("%+v, and not build %s with %s", p, w.first.Build, w.first.Image)
+	}
+	eventually(t, 2*time.Minute, "all workers are as wanted", func() (bool, string) {
+		var c v1alpha1.NodeConfig
+		err := w.s.Client.Get(t.Context(), client.ObjectKey{Name: osName}, &c)
+		return err == nil && c.Status.ObservedGeneration == c.Generation && c.Status.Nodes == 2 && c.Status.Current == 2, fmt.Sprintf("%+v", c.Status)
+	})
+	w.compare(t, "reverted", before, func(string) expected {
+		return expected{digest: digestOf(w.first.Image), kargs: []string{"edge.first=1"}, os: "Simulated OS 2"}
+	}, time.Since(begin), len(w.builds(t))-builds)
 }
 
 // canary: an image that somebody else made brings other kernel arguments than the pool
@@ -619,6 +656,7 @@ func (w *osSite) canary(t *testing.T) {
 	w.image(t, func(p v1alpha1.OSImagePool) bool { return p.Image == bad })
 	w.waiting(t)
 	before := w.watch(t)
+	w.registry.Requests() // those of the push
 	begin := time.Now()
 	w.plan(t)
 	r, err := w.s.Run(t.Context(), "apply", "--yes", "--timeout", "15m")
@@ -630,15 +668,15 @@ func (w *osSite) canary(t *testing.T) {
 	w.compare(t, "a canary that fails", before, func(n string) expected {
 		return expected{digest: digestOf(w.first.Image), kargs: []string{"edge.first=1"}, os: "Simulated OS 2", restarted: n == failed}
 	}, time.Since(begin), 0)
-	var n corev1.Node
-	must(t, w.s.Client.Get(t.Context(), client.ObjectKey{Name: failed}, &n))
-	if n.Spec.Unschedulable {
-		t.Errorf("node %s came back and is cordoned still", failed)
-	}
+	eventually(t, 2*time.Minute, "it takes pods again", func() (bool, string) {
+		var n corev1.Node
+		err := w.s.Client.Get(t.Context(), client.ObjectKey{Name: failed}, &n)
+		return err == nil && !n.Spec.Unschedulable, fmt.Sprintf("unschedulable %v, %v", n.Spec.Unschedulable, err)
+	})
 	v, _ := status(t, w.s)
 	said, err := json.Marshal(v)
 	must(t, err)
-	if !strings.Contains(string(said), v1alpha1.ReasonKernelArguments) {
+	if !strings.Contains(string(said), "the kernel runs without edge.first=1") {
 		t.Errorf("refit status does not say why: %s", said)
 	}
 }

@@ -23,6 +23,9 @@ type poolImage struct {
 	// made is the configuration that the image was made with, empty if that is not
 	// known.
 	made model.NodeConfig
+	// held: a person keeps the pool on the build of the image, so its nodes have that
+	// configuration and not today's.
+	held bool
 	// finished: nobody builds it, so its kernel arguments are not ours.
 	finished bool
 }
@@ -70,6 +73,8 @@ func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content)
 			return fmt.Errorf("content %s: %w", c.Name, err)
 		}
 		image.made = config
+		build := w.pool(p.Name).Spec.OSBuild
+		image.held = build != "" && build == p.Build
 	}
 	return nil
 }
@@ -150,15 +155,15 @@ func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeCo
 	if p == nil || p.Spec.OSImage == "" {
 		return c, noImage(c)
 	}
-	if vs := w.onlyOfPool(p, names); len(vs) > 0 {
-		return model.NodeConfig{}, vs
-	}
-	if vs := disruption.Check("UpdatePool/"+p.Name, Rules(p)); len(vs) > 0 {
+	if vs := w.refuses(p, names); len(vs) > 0 {
 		return model.NodeConfig{}, vs
 	}
 	image := w.images[p.Name]
 	if image == nil {
 		image = &poolImage{}
+	}
+	if image.held {
+		c = image.made
 	}
 	wanted := c.OS
 	c, vs := placement.OnNode(c, image.made)
@@ -178,6 +183,34 @@ func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeCo
 	}
 	c.OS, c.Version = os, model.ConfigVersion
 	return c, nil
+}
+
+// refuses says what keeps the nodes of a pool from having its image.
+func (w *world) refuses(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
+	if vs := w.onlyOfPool(p, names); len(vs) > 0 {
+		return vs
+	}
+	if vs := disruption.Check("UpdatePool/"+p.Name, Rules(p)); len(vs) > 0 {
+		return vs
+	}
+	if image := w.images[p.Name]; image != nil && image.held {
+		return w.besidePool(p, names)
+	}
+	return nil
+}
+
+// besidePool: what a NodeConfig has for single nodes is not in the configuration of a
+// build, and what both come to nobody has seen.
+func (w *world) besidePool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
+	var out []model.Verdict
+	for i := range w.configs {
+		if c := &w.configs[i]; slices.Contains(names, c.Name) && !ForPool(c, p.Name) {
+			out = append(out, model.Verdict{Reason: v1alpha1.ReasonConfigInvalid, Object: "NodeConfig/" + c.Name,
+				Message: fmt.Sprintf("NodeConfig %s is for some nodes of pool %s, which is held on OSBuild %s and its configuration", c.Name, p.Name, p.Spec.OSBuild),
+				Fix:     "refit rollback --pool " + p.Name + " --follow, or select by spec.pools instead of spec.nodeSelector"})
+		}
+	}
+	return out
 }
 
 // noImage: packages have no other way to a node.

@@ -154,7 +154,7 @@ func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base,
 
 // decide asks the registry if the decision needs it.
 func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build, over http.RoundTripper) error {
-	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused}
+	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused, Held: x.pool.Spec.OSBuild}
 	asked := x.image.Annotations[v1alpha1.AnnotationRebuild]
 	s.Again = asked != "" && asked != x.image.Status.Rebuilt
 	if x.refused == "" {

@@ -64,6 +64,8 @@ type Situation struct {
 	LiveWhy string
 	// Registry is what it said of the image of the build that would be used.
 	Registry Answer
+	// Held is the build that a person keeps the pool on, whatever is wanted.
+	Held string
 	// Refused says why nothing may be built now, empty if it may: the base is not
 	// known, the Containerfile is wrong, the pool's configuration is in conflict.
 	Refused string
@@ -124,6 +126,9 @@ func (s Situation) find(name string) *Build {
 
 // Decide says what to do.
 func Decide(s Situation) Decision {
+	if s.Held != "" {
+		return s.hold()
+	}
 	if s.Refused != "" {
 		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: s.Refused}
 	}
@@ -136,6 +141,21 @@ func Decide(s Situation) Decision {
 	}
 	sort.Strings(d.Interrupt)
 	return d
+}
+
+// hold has the pool on the build that a person named. It is not made again: its inputs
+// are not those of today.
+func (s Situation) hold() Decision {
+	b := s.find(s.Held)
+	switch {
+	case b == nil || b.Going:
+		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", and this OSImage has none of that name"}
+	case b.Phase != Succeeded:
+		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", which made no image: it is " + string(b.Phase)}
+	case s.Registry == Absent:
+		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", and the registry has its image no more"}
+	}
+	return s.held(b, Decision{Verb: Use, Build: b.Name, Why: "the pool is held on build " + b.Name + ", whatever is wanted since"})
 }
 
 func (s Situation) decide(name string) Decision {

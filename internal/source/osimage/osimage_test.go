@@ -117,6 +117,12 @@ func TestDecide(t *testing.T) {
 		"R2.46: only live changes":                        {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, LiveWhy: "file /etc/motd", Registry: Present}, Keep, "file /etc/motd"},
 		"only live changes, but there is no image yet":    {Situation{Live: true}, Make, ""},
 		"only live changes, and the image is gone":        {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Absent}, Make, "changed since"},
+		"R2.120: held on what was built before":           {Situation{Held: older.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: wanted.Name(), Registry: Present}, Use, "held on build " + older.Name()},
+		"held, and first the registry is asked":           {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}}, Ask, "still there?"},
+		"held, and what is wanted today cannot be":        {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Present, Refused: "a conflict"}, Use, "held on build"},
+		"held on a build that nobody made":                {Situation{Held: "edge-1"}, Stuck, "has none of that name"},
+		"held on a build that failed":                     {Situation{Held: older.Name(), Builds: []Build{build(older, Failed)}}, Stuck, "made no image"},
+		"held, and its image is gone: it is not remade":   {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Absent}, Stuck, "has its image no more"},
 		"R2.120: going back to what was built is no make": {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Present}, Use, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// fieldRollback is where nodes say the digest that they go back to.
+const fieldRollback = "os/rollback"
+
+// quiet is how long every node must be as wanted before nothing is left to do: the
+// controller learns of a change after its image.
+const quiet = 5 * time.Second
+
+// rollbackPool holds a pool on an OSBuild, or has it follow its OSImage again, and
+// plans what that comes to.
+func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
+	c, err := o.Client()
+	if err != nil {
+		return err
+	}
+	var p v1alpha1.UpdatePool
+	if err := c.Get(ctx, client.ObjectKey{Name: f.pool}, &p); err != nil {
+		if apierrors.IsNotFound(err) {
+			return exit.Usagef("there is no UpdatePool %s: kubectl get updatepools lists them", f.pool)
+		}
+		return fmt.Errorf("read UpdatePool %s: %w", f.pool, err)
+	}
+	build, err := o.heldOn(ctx, c, &p, f)
+	if err != nil {
+		return err
+	}
+	if err := o.endBefore(ctx, c, f.end); err != nil {
+		return err
+	}
+	if err := o.hold(ctx, c, &p, build); err != nil {
+		return err
+	}
+	name, err := o.untilWanted(ctx, c, &p, f.timeout)
+	if err != nil || name == "" {
+		return err
+	}
+	u, err := o.createUpdate(ctx, c, name, v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartManual})
+	if err != nil {
+		return err
+	}
+	return o.showPlanBack(ctx, c, u, f.planFlags)
+}
+
+// hold has the pool stay on a build, or on none, and says so.
+func (o *options) hold(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, build string) error {
+	if p.Spec.OSBuild != build {
+		patch := client.MergeFrom(p.DeepCopy())
+		p.Spec.OSBuild = build
+		if err := c.Patch(ctx, p, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+			return fmt.Errorf("cannot hold UpdatePool %s: %w", p.Name, err)
+		}
+	}
+	if build == "" {
+		o.Note("pool %s follows OSImage %s and its NodeConfigs again", p.Name, p.Spec.OSImage)
+	} else {
+		o.Note("pool %s is held on OSBuild %s: its image and its configuration, whatever is wanted since, until refit rollback --pool %s --follow", p.Name, build, p.Name)
+	}
+	return nil
+}
+
+// endBefore ends an update that still moves nodes, if a person says so.
+func (o *options) endBefore(ctx context.Context, c client.Client, end bool) error {
+	var list v1alpha1.ClusterUpdateList
+	if err := c.List(ctx, &list); err != nil {
+		return cluster.ListError(err)
+	}
+	for i := range list.Items {
+		if u := &list.Items[i]; u.Status.StartedAt != nil && u.Status.Phase != v1alpha1.PhaseDone {
+			if err := o.endUpdate(ctx, c, u, end); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// heldOn is the build that is meant, "" for none.
+func (o *options) heldOn(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, f rollbackFlags) (string, error) {
+	if f.follow {
+		if f.to != "" {
+			return "", exit.Usagef("--follow and --to say different things: name one")
+		}
+		return "", nil
+	}
+	if p.Spec.OSImage == "" {
+		return "", exit.Usagef("UpdatePool %s names no OSImage: its nodes have no image to go back from", p.Name)
+	}
+	var builds v1alpha1.OSBuildList
+	var image v1alpha1.OSImage
+	var nodes v1alpha1.NodeUpdateList
+	if err := errors.Join(c.List(ctx, &builds), c.Get(ctx, client.ObjectKey{Name: p.Spec.OSImage}, &image), c.List(ctx, &nodes, client.InNamespace(v1alpha1.NodesNamespace))); err != nil {
+		return "", fmt.Errorf("what OSImage %s has built: %w", p.Spec.OSImage, err)
+	}
+	return chooseBuild(p.Name, f.to, &image, builds.Items, nodes.Items)
+}
+
+// chooseBuild is the named build, or the newest one of those that a node says it goes
+// back to.
+func chooseBuild(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.OSBuild, nodes []v1alpha1.NodeUpdate) (string, error) {
+	good := goodBuilds(pool, named, image, builds)
+	back := rollbacks(nodes)
+	var names []string
+	for _, b := range good {
+		if b.Name == named || named == "" && back[b.Status.Digest] {
+			return b.Name, nil
+		}
+		names = append(names, b.Name)
+	}
+	switch {
+	case len(names) == 0:
+		return "", exit.Usagef("OSImage %s has no earlier build whose image is left: there is nothing to go back to", image.Name)
+	case named != "":
+		return "", exit.Usagef("OSImage %s has no build %s that succeeded; it has %s", image.Name, named, strings.Join(names, ", "))
+	}
+	return "", exit.Usagef("no node says that it goes back to an image that is built here; name one with --to: %s", strings.Join(names, ", "))
+}
+
+// goodBuilds of an OSImage, the newest first, without the one that the pool has unless
+// it is named.
+func goodBuilds(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.OSBuild) []v1alpha1.OSBuild {
+	current := ""
+	for _, p := range image.Status.Pools {
+		if p.Name == pool {
+			current = p.Build
+		}
+	}
+	good := slices.DeleteFunc(slices.Clone(builds), func(b v1alpha1.OSBuild) bool {
+		mine := b.Spec.OSImageUID == string(image.UID) && b.Status.Phase == v1alpha1.BuildSucceeded && b.DeletionTimestamp.IsZero()
+		return !mine || b.Name == current && b.Name != named
+	})
+	slices.SortFunc(good, func(a, b v1alpha1.OSBuild) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	return good
+}
+
+// rollbacks are the digests that nodes say they go back to.
+func rollbacks(nodes []v1alpha1.NodeUpdate) map[string]bool {
+	out := map[string]bool{}
+	for i := range nodes {
+		if seen := nodes[i].Status.Observed; seen != nil && seen.Fields[fieldRollback] != "" {
+			out[seen.Fields[fieldRollback]] = true
+		}
+	}
+	return out
+}
+
+// untilWanted waits until the nodes are wanted to boot what the pool has now, and names
+// an update for it; "" if all have.
+func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, limit time.Duration) (string, error) {
+	deadline, since := time.Now().Add(limit), time.Now()
+	for {
+		says, err := poolSays(ctx, c, p)
+		if err != nil {
+			return "", err
+		}
+		if says != "" {
+			since = time.Now()
+		} else {
+			name, err := configsWaiting(ctx, c)
+			if err != nil || name != "" {
+				return name, err
+			}
+			if time.Since(since) > quiet {
+				o.Note("every node is as it is wanted: there is nothing to do")
+				return "", nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return "", exit.With(exit.InProgress, fmt.Errorf("no answer within %s: %s", limit, says))
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// poolSays is why the pool, or a node of it, is not known to have what it is to have,
+// and nobody waits for it yet; "" if it is, or somebody does.
+func poolSays(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool) (string, error) {
+	var image v1alpha1.OSImage
+	if err := c.Get(ctx, client.ObjectKey{Name: p.Spec.OSImage}, &image); err != nil {
+		return "", fmt.Errorf("read OSImage %s: %w", p.Spec.OSImage, err)
+	}
+	i := slices.IndexFunc(image.Status.Pools, func(s v1alpha1.OSImagePool) bool { return s.Name == p.Name })
+	if i < 0 {
+		return "OSImage " + image.Name + " does not know the pool yet", nil
+	}
+	s := &image.Status.Pools[i]
+	switch {
+	case s.State == "Stuck":
+		return "", exit.With(exit.Blocked, fmt.Errorf("OSImage %s: %s", image.Name, s.Message))
+	case p.Spec.OSBuild != "" && s.Build == p.Spec.OSBuild, p.Spec.OSBuild == "" && (s.Build == s.Wanted || s.State == "Keep"):
+		return behind(ctx, c, p, s.Image)
+	}
+	return s.State + ": " + s.Message, nil
+}
+
+// behind names a node of the pool that has booted another image, while no NodeConfig
+// waits for it: the controller has not told the nodes yet.
+func behind(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, image string) (string, error) {
+	if name, err := configsWaiting(ctx, c); err != nil || name != "" {
+		return "", err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
+	if err != nil {
+		return "", fmt.Errorf("nodes of UpdatePool %s: %w", p.Name, err)
+	}
+	var nodes corev1.NodeList
+	var reports v1alpha1.NodeUpdateList
+	if err := errors.Join(c.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: selector}), c.List(ctx, &reports, client.InNamespace(v1alpha1.NodesNamespace))); err != nil {
+		return "", fmt.Errorf("nodes of UpdatePool %s: %w", p.Name, err)
+	}
+	_, digest, _ := strings.Cut(image, "@")
+	for i := range reports.Items {
+		r := &reports.Items[i]
+		mine := slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == r.Name })
+		if seen := r.Status.Observed; mine && seen != nil && seen.Fields[model.FieldOSImage] != digest {
+			return "node " + r.Name + " is not told yet to boot " + image, nil
+		}
+	}
+	return "", nil
+}
