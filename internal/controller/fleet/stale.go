@@ -201,7 +201,7 @@ func (want *wanted) rank(i int) rank {
 	return settled
 }
 
-// sameSpec compares all but spec.run and spec.config, which are written elsewhere.
+// sameSpec compares all but spec.run, spec.config and spec.stage, which are written elsewhere.
 func sameSpec(have, want *v1alpha1.NodeUpdateSpec) bool {
 	return sameButPeers(have, want) && slices.Equal(have.Peers, want.Peers)
 }
