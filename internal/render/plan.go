@@ -32,6 +32,8 @@ type PlanView struct {
 	Estimates  []Estimate        `json:"estimates,omitempty"`
 	Waiting    []explain.Blocker `json:"waiting,omitempty"`
 	Warnings   []explain.Blocker `json:"warnings,omitempty"`
+	// OS says of every pool that boots another OS image what is in it.
+	OS []string `json:"os,omitempty"`
 	// Rollout says in sentences how the plan will be rolled out, from the pools as
 	// they are. It is no part of the plan.
 	Rollout []string `json:"rollout,omitempty"`
@@ -155,6 +157,9 @@ func planNotes(w io.Writer, v PlanView) {
 		}
 	}
 	fmt.Fprintln(w)
+	for _, s := range v.OS {
+		fmt.Fprintf(w, "OS image: %s.\n", s)
+	}
 	if a := v.APIAway; a != nil && movesControlPlane(v.Plan) {
 		fmt.Fprintf(w, "The API server was away for %ds, %ds at a stretch, when ClusterUpdate %s moved this cluster.\n", a.TotalSeconds, a.LongestSeconds, a.Update)
 	}

@@ -40,6 +40,9 @@ func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render
 		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update says %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
 	v.Plan, v.Warnings = &p, notInNotes(v.Warnings, p)
+	if v.OS, err = osOf(ctx, c, p); err != nil {
+		return v, err
+	}
 	if v.Estimates, err = estimates(ctx, c, p); err != nil {
 		return v, err
 	}

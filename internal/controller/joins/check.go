@@ -116,7 +116,7 @@ func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		s.no(w, err)
 		return
 	}
-	_, _, held, err := s.pool(ctx, used.Labels[record.LabelPool])
+	_, held, err := s.pool(ctx, used.Labels[record.LabelPool])
 	if err == nil {
 		err = s.refused(ctx, used, held, from, t.Message)
 	}

@@ -142,7 +142,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 		s.no(w, err)
 		return
 	}
-	pool, _, held, err := s.pool(ctx, used.Labels[record.LabelPool])
+	pool, held, err := s.pool(ctx, used.Labels[record.LabelPool])
 	if err != nil {
 		s.no(w, err)
 		return
@@ -195,25 +195,25 @@ func (s *Server) no(w http.ResponseWriter, err error) {
 }
 
 // pool reads a pool's configuration and what it asks of boot images.
-func (s *Server) pool(ctx context.Context, name string) (joining.Pool, []byte, *corev1.Secret, error) {
+func (s *Server) pool(ctx context.Context, name string) (joining.Pool, *corev1.Secret, error) {
 	held := &corev1.Secret{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: "first-boot-" + name}, held); err != nil {
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("there is no Secret %s/first-boot-%s", record.Namespace, name)
 		}
-		return joining.Pool{}, nil, nil, err
+		return joining.Pool{}, nil, err
 	}
 	p := joining.Pool{Name: name, MinimumIgnition: held.Annotations[record.AnnotationMinimum], Fix: held.Annotations[record.AnnotationFix]}
 	_, p.CloudInit = held.Data[record.KeyUserData]
 	if p.CloudInit && len(held.Data[record.KeyConfig]) == 0 {
-		return p, nil, held, nil
+		return p, held, nil
 	}
 	version, err := firstboot.Version(held.Data[record.KeyConfig])
 	if err != nil {
-		return joining.Pool{}, nil, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", record.Namespace, held.Name, record.KeyConfig, err)
+		return joining.Pool{}, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", record.Namespace, held.Name, record.KeyConfig, err)
 	}
 	if version[0] == '2' || version[0] == '3' {
 		p.Spec = int(version[0] - '0')
 	}
-	return p, held.Data[record.KeyConfig], held, nil
+	return p, held, nil
 }

@@ -33,13 +33,8 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 		return true, nil
 	}
 	k := &holding.Keeper{Client: r.Client, Live: r.Live}
-	if w.site == nil {
-		if w.site, err = k.Gather(ctx); err != nil {
-			return false, err
-		}
-	}
 	want := wantOf(x, st)
-	h, err := k.Look(ctx, w.site, want)
+	h, err := w.look(ctx, k, want)
 	if err != nil {
 		return false, err
 	}
@@ -52,14 +47,24 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 		want.Size = about.size
 	}
 	why, err := k.Bring(ctx, want, h)
-	if err != nil || h.Held >= h.Nodes {
-		return h.Held >= h.Nodes, err
+	all = h.Held >= h.Nodes
+	if err == nil && !all {
+		st.HoldReason, st.HoldMessage = sayHold(about.problem, why, h)
 	}
-	st.HoldReason, st.HoldMessage = sayHold(about.problem, why, h)
-	if about.problem == nil && why == "" && h.Failing && want.Secret == "" {
+	if st.HoldReason == v1alpha1.ReasonImagesMissing && why == "" && h.Failing && want.Secret == "" && !h.Bundled {
 		st.HoldReason = v1alpha1.ReasonOSImageNotFetched
 	}
-	return false, nil
+	return all, err
+}
+
+// look at what nodes hold, which is gathered once.
+func (w *world) look(ctx context.Context, k *holding.Keeper, want holding.Want) (h holding.Held, err error) {
+	if w.site == nil {
+		if w.site, err = k.Gather(ctx); err != nil {
+			return h, err
+		}
+	}
+	return k.Look(ctx, w.site, want)
 }
 
 // wantOf a pool: a built image is called as its build, a finished one by its digest.

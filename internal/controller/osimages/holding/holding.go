@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/controller/tracks/fetching"
 	"github.com/refit-dev/refit/internal/model"
@@ -213,7 +214,7 @@ func (k *Keeper) Bring(ctx context.Context, want Want, h Held) (why string, err 
 	}
 	j := fetching.Jobs{Client: k.Client, Live: k.Live}
 	by := fetching.By{Kind: "OSImage", Name: want.OSImage.Name, UID: want.OSImage.UID, Manager: v1alpha1.FieldOwnerController,
-		Labels: map[string]string{v1alpha1.LabelOSImage: want.OSImage.Name}}
+		Labels: map[string]string{v1alpha1.LabelOSImage: building.Label(want.OSImage.Name)}}
 	place := fetching.Place{Namespace: v1alpha1.SystemNamespace, Secrets: []corev1.LocalObjectReference{{Name: want.Secret}}}
 	return j.Bring(ctx, by, place, []fetching.Image{{Name: spec.Groups[0].Images[0].Name + "@" + want.digest(), Size: want.Size}}, h.reports)
 }
@@ -228,12 +229,12 @@ func (k *Keeper) write(ctx context.Context, want Want, spec *v1alpha1.PinnedImag
 	if err == nil && have.Labels[v1alpha1.LabelOSImage] == "" {
 		return fmt.Errorf("there is a PinnedImageSet %s that refit did not make for an OSImage: rename it", name)
 	}
-	if err == nil && have.Labels[v1alpha1.LabelOSImage] == want.OSImage.Name && equality.Semantic.DeepEqual(have.Spec, *spec) {
+	if err == nil && have.Labels[v1alpha1.LabelOSImage] == building.Label(want.OSImage.Name) && equality.Semantic.DeepEqual(have.Spec, *spec) {
 		return nil
 	}
 	return ssa.Spec(ctx, k.Client, v1alpha1.FieldOwnerController, ssa.Object{Kind: "PinnedImageSet", Name: name,
 		Parent: &metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "UpdatePool", Name: want.Pool.Name, UID: want.Pool.UID},
-		Labels: map[string]string{v1alpha1.LabelOSImage: want.OSImage.Name}}, spec)
+		Labels: map[string]string{v1alpha1.LabelOSImage: building.Label(want.OSImage.Name)}}, spec)
 }
 
 // Sweep deletes the sets of pools that are not among those that want an image.

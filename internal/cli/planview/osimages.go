@@ -1,0 +1,45 @@
+package planview
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// osOf says of every pool whose nodes boot another OS image what is in that image: its
+// build, and which packages changed. Who may not read OSImages is told nothing.
+func osOf(ctx context.Context, c client.Client, p model.Plan) ([]string, error) {
+	pools := map[string]bool{}
+	for i := range p.Nodes {
+		for _, s := range p.Nodes[i].Steps {
+			if slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage }) {
+				pools[p.Nodes[i].Pool] = true
+			}
+		}
+	}
+	if len(pools) == 0 {
+		return nil, nil
+	}
+	var images v1alpha1.OSImageList
+	if err := c.List(ctx, &images); err != nil {
+		if apierrors.IsForbidden(err) {
+			err = nil
+		}
+		return nil, err
+	}
+	var out []string
+	for i := range images.Items {
+		for _, s := range images.Items[i].Status.Pools {
+			if pools[s.Name] && s.Image != "" {
+				out = append(out, "pool "+s.Name+" boots "+s.Image+": "+s.Message)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
