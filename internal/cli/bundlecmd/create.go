@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/cli/bundlecmd/osimages"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
@@ -91,7 +92,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return err
 	}
 	for _, name := range f.osImages {
-		sources = append(sources, osImagePrefix+name)
+		sources = append(sources, osimages.Prefix+name)
 	}
 	if f.fromTracks {
 		sources = append(sources, tracksPrefix)
@@ -101,7 +102,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
 	var err error
-	if sources, err = osImages(c.Context(), f.tracks.access, sources); err != nil {
+	if sources, err = osimages.Expand(c.Context(), f.tracks.access, sources); err != nil {
 		return err
 	}
 	if f.opts.Sources, err = f.tracks.expand(c.Context(), sources); err != nil {

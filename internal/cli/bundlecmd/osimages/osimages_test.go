@@ -1,4 +1,4 @@
-package bundlecmd
+package osimages
 
 import (
 	"strings"
@@ -37,7 +37,7 @@ func TestOSImageSources(t *testing.T) {
 		"young":    {says: "for pool d yet: build young-1 is building"},
 		"nobody":   {says: "neither an OSImage nor an OSBuild nobody"},
 	} {
-		got, err := osImageSources(name, images, builds)
+		got, err := sourcesOf(name, images, builds)
 		if diff := cmp.Diff(c.want, got); diff != "" || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %s %v", name, diff, err)
 		}

@@ -1,4 +1,4 @@
-package bundlecmd
+package osimages
 
 import (
 	"context"
@@ -12,14 +12,14 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-// osImagePrefix begins a source that stands for the images that an OSImage has for its
+// Prefix begins a source that stands for the images that an OSImage has for its
 // pools, or the one of an OSBuild.
-const osImagePrefix = "os-image:"
+const Prefix = "os-image:"
 
-// osImages replaces those sources by the images, each by digest and named as nodes that
+// Expand replaces those sources by the images, each by digest and named as nodes that
 // fetch it name it.
-func osImages(ctx context.Context, a *cluster.Access, sources []string) ([]string, error) {
-	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, osImagePrefix) }) {
+func Expand(ctx context.Context, a *cluster.Access, sources []string) ([]string, error) {
+	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, Prefix) }) {
 		return sources, nil
 	}
 	c, err := a.Client()
@@ -33,12 +33,12 @@ func osImages(ctx context.Context, a *cluster.Access, sources []string) ([]strin
 	}
 	var out []string
 	for _, s := range sources {
-		name, ok := strings.CutPrefix(s, osImagePrefix)
+		name, ok := strings.CutPrefix(s, Prefix)
 		if !ok {
 			out = append(out, s)
 			continue
 		}
-		more, err := osImageSources(name, images.Items, builds.Items)
+		more, err := sourcesOf(name, images.Items, builds.Items)
 		if err != nil {
 			return nil, err
 		}
@@ -47,8 +47,8 @@ func osImages(ctx context.Context, a *cluster.Access, sources []string) ([]strin
 	return out, nil
 }
 
-// osImageSources of an OSImage, or an OSBuild, of this name.
-func osImageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild) ([]string, error) {
+// sourcesOf of an OSImage, or an OSBuild, of this name.
+func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild) ([]string, error) {
 	for i := range builds {
 		b := &builds[i]
 		switch {
@@ -56,7 +56,7 @@ func osImageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OS
 		case b.Status.Phase != v1alpha1.BuildSucceeded:
 			return nil, exit.With(exit.Blocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", name, b.Status.Phase, name))
 		default:
-			return []string{sourceOf(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
+			return []string{source(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
 		}
 	}
 	i := slices.IndexFunc(images, func(o v1alpha1.OSImage) bool { return o.Name == name })
@@ -73,7 +73,7 @@ func osImageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OS
 		if tag == "" { // a finished image
 			tag = "refit-" + strings.TrimPrefix(digest, "sha256:")[:12]
 		}
-		if s := sourceOf(repository, tag, digest); !slices.Contains(out, s) {
+		if s := source(repository, tag, digest); !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}
@@ -83,6 +83,6 @@ func osImageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OS
 	return out, nil
 }
 
-func sourceOf(repository, tag, digest string) string {
+func source(repository, tag, digest string) string {
 	return repository + ":" + tag + "=docker://" + repository + "@" + digest
 }
