@@ -65,7 +65,7 @@ func TestOSImages(t *testing.T) {
 
 // What a node boots lies ready on it before anything is taken from it: while the registry
 // is away nobody is cordoned; then it goes on by itself, and afterwards nobody keeps
-// anything ready (R2.91).
+// anything ready; so it is if the update is no more (R2.91, R2.101).
 func TestStagedBeforeTheDrain(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
@@ -111,6 +111,132 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 	}
 	s.waitUpdate("boot", "it goes on by itself", phase(v1alpha1.PhaseDone))
 	s.wait("nobody keeps anything ready", func() string { return stage("n2") + stage("n3") })
+
+	for _, a := range s.agents {
+		a.set(func(a *simAgent) { a.registryAway = true })
+	}
+	s.wait("another argument is wanted", func() string {
+		var c v1alpha1.NodeConfig
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &c); err != nil {
+			return err.Error()
+		}
+		c.Spec.KernelArguments = []v1alpha1.KernelArgument{"quiet", "late"}
+		if err := s.admin.Update(context.Background(), &c); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	s.wait("it is in an image", func() string {
+		if c, _ := s.configOf("n3"); c.OS == nil || len(c.OS.KernelArguments) != 2 {
+			return fmt.Sprintf("%+v", c.OS)
+		}
+		return ""
+	})
+	s.updateOfConfigs("never", v1alpha1.StartImmediate)
+	s.wait("n3 makes it ready", func() string {
+		if stage("n3") == "" {
+			return "it is not told to"
+		}
+		return ""
+	})
+	s.wait("it is deleted", func() string {
+		var u v1alpha1.ClusterUpdate
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "never"}, &u); err != nil {
+			return err.Error()
+		}
+		u.Annotations = map[string]string{"refit.dev/allow-delete": "true"}
+		if err := s.admin.Update(context.Background(), &u); err != nil {
+			return err.Error()
+		}
+		if err := s.admin.Delete(context.Background(), &u); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	s.wait("nobody makes anything ready for an update that is no more", func() string { return stage("n2") + stage("n3") })
+}
+
+// A change whose rule says reload takes nothing from a node of a pool with an image: no
+// build, no cordon, no drain, no restart; one without a rule does all of it (R2.46,
+// R2.160, R2.164).
+func TestAReloadTakesNothing(t *testing.T) {
+	reg := registrytest.Start(t)
+	s := newSite(t, from)
+	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
+	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: reg.Ref("os/base@" + base)}, Repository: reg.Ref("os/edge")}})
+	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, OSImage: "edge",
+		Disruption: []v1alpha1.DisruptionRule{{Files: []string{"/etc/app.d"}, Actions: []v1alpha1.DisruptionAction{{Type: "Reload", Unit: "app.service"}}}}}})
+	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"edge"}, Files: []v1alpha1.NodeFile{inline("/etc/app.d/x.conf", "one"), inline("/etc/other.conf", "one")}}})
+	edit := func(i int, text string) {
+		t.Helper()
+		s.wait("the edit is taken", func() string {
+			var c v1alpha1.NodeConfig
+			if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &c); err != nil {
+				return err.Error()
+			}
+			c.Spec.Files[i].Contents.Inline = &text
+			if err := s.admin.Update(context.Background(), &c); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	told := func(what string, ok func(c model.NodeConfig) bool) (c model.NodeConfig) {
+		t.Helper()
+		s.wait(what, func() string {
+			if c, _ = s.configOf("n2"); !ok(c) {
+				return fmt.Sprintf("%+v", c)
+			}
+			return ""
+		})
+		return c
+	}
+	has := func(c model.NodeConfig, i int, text string) bool {
+		return len(c.Files) == 2 && string(c.Files[i].Data) == text
+	}
+	moved := func(name string) (plan string, cordoned int) {
+		t.Helper()
+		s.agents["n2"].set(func(a *simAgent) { a.cordoned = 0 })
+		s.updateOfConfigs(name, v1alpha1.StartImmediate)
+		u := s.waitUpdate(name, "it is done", phase(v1alpha1.PhaseDone))
+		var c v1alpha1.Content
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c); err != nil {
+			t.Fatal(err)
+		}
+		s.agents["n2"].set(func(a *simAgent) { cordoned = a.cordoned })
+		return c.Data, cordoned
+	}
+	builds := func() int {
+		var list v1alpha1.OSBuildList
+		if err := s.admin.List(context.Background(), &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+
+	first := told("n2 is told its image", func(c model.NodeConfig) bool { return c.OS.Digest() != "" && has(c, 0, "one") })
+	if plan, cordoned := moved("first"); cordoned == 0 || !strings.Contains(plan, `"os-image"`) {
+		t.Errorf("the first image: cordoned %d rounds, plan %s", cordoned, plan)
+	}
+	edit(0, "two")
+	live := told("the edit is told", func(c model.NodeConfig) bool { return has(c, 0, "two") })
+	if live.OS.Image != first.OS.Image || live.Files[0].Disruption != model.DisruptionReload || !slices.Equal(live.Files[0].Units, []string{"app.service"}) {
+		t.Errorf("told %+v", live)
+	}
+	plan, cordoned := moved("live")
+	for _, step := range []string{"cordon", "drain", "reboot", "os-image", "uncordon"} {
+		if strings.Contains(plan, `"id":"`+step+`"`) {
+			t.Errorf("the plan has %s: %s", step, plan)
+		}
+	}
+	if cordoned != 0 || builds() != 1 || s.has("n2", "/etc/app.d/x.conf") != model.DigestOf([]byte("two")) {
+		t.Errorf("cordoned %d rounds, %d builds, n2 has %s", cordoned, builds(), s.has("n2", "/etc/app.d/x.conf"))
+	}
+	edit(1, "two") // no rule speaks of it
+	told("another image is told", func(c model.NodeConfig) bool { return has(c, 1, "two") && c.OS.Image != first.OS.Image })
+	if plan, cordoned := moved("boot"); cordoned == 0 || !strings.Contains(plan, `"id":"drain"`) || !strings.Contains(plan, `"id":"os-image"`) || builds() != 2 {
+		t.Errorf("cordoned %d rounds, %d builds, plan %s", cordoned, builds(), plan)
+	}
 }
 
 // A pool that is held on a build has the image and the configuration of then, whatever

@@ -53,6 +53,8 @@ type simAgent struct {
 	full bool
 	// mute stops the agent.
 	mute bool
+	// cordoned counts the rounds in which the node was cordoned.
+	cordoned int
 	// runs counts how often a run was begun.
 	runs int
 	// firmware are the fields that an external updater has changed.
@@ -150,6 +152,9 @@ func (a *simAgent) step(ctx context.Context) {
 		return
 	}
 	a.peers = nu.Spec.Peers
+	if n.Spec.Unschedulable {
+		a.cordoned++
+	}
 	st := nu.Status.DeepCopy()
 	now := metav1.Now()
 	if st.Agent != nil && st.Agent.Heartbeat != nil && now.Sub(st.Agent.Heartbeat.Time) < 20*time.Second {
