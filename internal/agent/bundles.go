@@ -354,6 +354,23 @@ func (a *Agent) countStore(ctx context.Context, w *told.Want) func(*v1alpha1.Hol
 	}
 }
 
+// needed are the blobs that these bundles bring to what is held; known is false while
+// a header is missing: without all of them it is not known which blobs are needed.
+func (a *Agent) needed(hold model.HoldList, digests []string) (bundles, blobs map[string]bool, known bool) {
+	bundles, blobs = map[string]bool{}, map[string]bool{}
+	for _, d := range digests {
+		s := a.library.Shelf(d)
+		if s == nil {
+			return nil, nil, false
+		}
+		bundles[d] = true
+		for _, i := range s.Wanted(hold, platform()).Blobs {
+			blobs[s.Bundle().Metadata.Blobs[i].Digest] = true
+		}
+	}
+	return bundles, blobs, true
+}
+
 // collect removes bundles that are neither served nor held, and their blobs.
 func (a *Agent) collect(ctx context.Context, w *told.Want, served []string) {
 	if a.runner.Busy() {
@@ -363,22 +380,9 @@ func (a *Agent) collect(ctx context.Context, w *told.Want, served []string) {
 	if !known {
 		return
 	}
-	bundles, blobs := map[string]bool{}, map[string]bool{}
-	for _, d := range append(w.Bundles(), served...) {
-		bundles[d] = true
-		s := a.library.Shelf(d)
-		if s == nil {
-			continue
-		}
-		for _, i := range s.Wanted(hold, platform()).Blobs {
-			blobs[s.Bundle().Metadata.Blobs[i].Digest] = true
-		}
-	}
-	// Without all the headers it is not known which blobs are needed.
-	for d := range bundles {
-		if a.library.Shelf(d) == nil {
-			return
-		}
+	bundles, blobs, known := a.needed(hold, append(w.Bundles(), served...))
+	if !known {
+		return
 	}
 	have, err := a.library.Blobs().List()
 	if err != nil {

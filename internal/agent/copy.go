@@ -87,17 +87,26 @@ func (a *Agent) drillAsked(id string) {
 	}
 }
 
+// drillFacts: whether something was looked at since the start, whether all that this
+// node holds would come back, and whether this drill was played before.
+func (a *Agent) drillFacts(id string) (looked, ready, again bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h, c := a.state.holding, a.state.cold
+	if c == nil {
+		return false, false, false
+	}
+	ready = a.want != nil && h.Content == a.want.Spec.Hold && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && c.Copies == h.ImagesTotal
+	return true, ready, c.Drill == id
+}
+
 // playDrill restarts the machine for a drill, if all that it holds would come back.
 func (a *Agent) playDrill(ctx context.Context, id string) {
-	a.mu.Lock()
-	h, c := a.state.holding, a.state.cold
-	ready := c != nil && a.want != nil && h.Content == a.want.Spec.Hold && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && c.Copies == h.ImagesTotal
-	again := c != nil && c.Drill == id
-	a.mu.Unlock()
+	looked, ready, again := a.drillFacts(id)
 	switch {
 	case again:
 		return
-	case c == nil: // nothing was looked at since the start
+	case !looked: // nothing was looked at since the start
 		time.AfterFunc(drillAgain, func() { kick(a.kickHold); a.drillAsked(id) })
 		return
 	case !ready || a.runner.Busy():

@@ -42,16 +42,7 @@ func Drill(w io.Writer, format string, v DrillView) error {
 			copies++
 		}
 	}
-	switch s := v.LastStart; {
-	case v.Proof != nil && s.Missing > 0:
-		fmt.Fprintf(w, "Node %s is back after %.0f s, without %d images.\n", v.Node, v.Proof.Seconds, s.Missing)
-	case v.Proof != nil:
-		fmt.Fprintf(w, "Node %s came back by itself, Ready after %.0f s.\n", v.Node, v.Proof.Seconds)
-	case v.ComesBack:
-		fmt.Fprintf(w, "Node %s would come back by itself after a power cut, without registry and network.\n", v.Node)
-	default:
-		fmt.Fprintf(w, "Node %s would NOT come back by itself after a power cut.\n", v.Node)
-	}
+	fmt.Fprintln(w, drillVerdict(v))
 	fmt.Fprintf(w, "It holds %d images, and has a copy of its own of %d.\n", len(v.Images), copies)
 	for _, x := range v.Verdicts {
 		fmt.Fprintf(w, "  %s: %s\n    %s\n", x.Reason, x.Message, x.Fix)
@@ -63,6 +54,23 @@ func Drill(w io.Writer, format string, v DrillView) error {
 	if len(v.Images) == 0 || format != Wide && v.ComesBack {
 		return nil
 	}
+	return drillImages(w, v)
+}
+
+// drillVerdict says in a sentence whether a node comes back.
+func drillVerdict(v DrillView) string {
+	switch s := v.LastStart; {
+	case v.Proof != nil && s.Missing > 0:
+		return fmt.Sprintf("Node %s is back after %.0f s, without %d images.", v.Node, v.Proof.Seconds, s.Missing)
+	case v.Proof != nil:
+		return fmt.Sprintf("Node %s came back by itself, Ready after %.0f s.", v.Node, v.Proof.Seconds)
+	case v.ComesBack:
+		return fmt.Sprintf("Node %s would come back by itself after a power cut, without registry and network.", v.Node)
+	}
+	return fmt.Sprintf("Node %s would NOT come back by itself after a power cut.", v.Node)
+}
+
+func drillImages(w io.Writer, v DrillView) error {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "IMAGE\tCOPY\tNEIGHBOURS WITH ONE")

@@ -61,7 +61,7 @@ func TestReadyBeforeTaken(t *testing.T) {
 				switch m := c.truth[a.Node]; {
 				case a.Verb == Stage:
 					going++
-					if m.Held || !m.Node.Ready || m.Started {
+					if m.Held || !m.Ready || m.Started {
 						t.Fatalf("limit %d: %s is told to", limit, a.Node)
 					}
 				case a.Verb == Cordon && !m.Ahead.Ready:
@@ -74,7 +74,7 @@ func TestReadyBeforeTaken(t *testing.T) {
 			c.obey(d)
 			c.pass(30 * time.Second)
 		}
-		if n := slices.IndexFunc(w, func(m *member) bool { return !m.AtTarget && !m.Held && m.Node.Ready }); n >= 0 {
+		if n := slices.IndexFunc(w, func(m *member) bool { return !m.AtTarget && !m.Held && m.Ready }); n >= 0 {
 			t.Fatalf("limit %d: %s never moved: %+v", limit, w[n].Name, w[n].Ahead)
 		}
 	}

@@ -363,24 +363,32 @@ func Uninstall(ctx context.Context, o Removal) error {
 			return err
 		}
 	}
-	// What the kubelet asks goes before what answers.
-	files := []string{o.Places.Binary(), o.Places.config()}
-	for _, u := range o.Places.units() {
-		files = append([]string{u.path}, files...)
+	if err := removeFiles(o.Places); err != nil {
+		return fmt.Errorf("uninstall: %w", err)
 	}
-	for _, f := range files {
-		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("uninstall: %w", err)
-		}
-	}
-	_ = os.Remove(filepath.Dir(o.Places.asks()))   // only if nothing else is in it
-	_ = os.Remove(filepath.Dir(o.Places.config())) // only if nothing else is in it
 	if !o.KeepState {
 		if err := removeState(o); err != nil {
 			return fmt.Errorf("uninstall: %w", err)
 		}
 	}
 	o.Say("the agent is removed")
+	return nil
+}
+
+// removeFiles removes what Install wrote; what the kubelet asks goes before what
+// answers.
+func removeFiles(p Places) error {
+	files := []string{p.Binary(), p.config()}
+	for _, u := range p.units() {
+		files = append([]string{u.path}, files...)
+	}
+	for _, f := range files {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	_ = os.Remove(filepath.Dir(p.asks()))   // only if nothing else is in it
+	_ = os.Remove(filepath.Dir(p.config())) // only if nothing else is in it
 	return nil
 }
 

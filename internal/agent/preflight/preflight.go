@@ -210,16 +210,24 @@ func (c *check) loadMissing(ctx context.Context, images []model.HeldImage, probl
 		return err
 	}
 	for _, img := range images {
-		switch {
-		case r.Failed[img.Name] != nil:
-			problems[img.Name] = r.Failed[img.Name].Error()
-		case !after[img.Name] && !img.Registry && problems[img.Name] == "":
-			problems[img.Name] = "it is not in the runtime, and this node has no whole copy of it"
-		case !before[img.Name] && after[img.Name]:
-			if err := c.loaded(ctx, img, problems); err != nil {
-				return err
-			}
+		if err := r.Failed[img.Name]; err != nil {
+			problems[img.Name] = err.Error()
+			continue
 		}
+		if err := c.came(ctx, img, before[img.Name], after[img.Name], problems); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// came says what became of an image that was there, or not, before all were loaded.
+func (c *check) came(ctx context.Context, img model.HeldImage, before, after bool, problems map[string]string) error {
+	switch {
+	case !after && !img.Registry && problems[img.Name] == "":
+		problems[img.Name] = "it is not in the runtime, and this node has no whole copy of it"
+	case !before && after:
+		return c.loaded(ctx, img, problems)
 	}
 	return nil
 }

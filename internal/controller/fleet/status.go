@@ -371,30 +371,7 @@ func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 	st := v1alpha1.PinnedImageSetStatus{ObservedGeneration: s.Generation, Conditions: append([]metav1.Condition(nil), s.Status.Conditions...)}
 	var known bool
 	st.Images, known = w.imagesOf(s)
-	want, done := 0, 0
-	var stopped *v1alpha1.NodeUpdate // one that a person must see to
-	needs := map[string]need{}
-	t := w.tally()
-	for i := range t.groups {
-		g := &t.groups[i]
-		if !g.in(set) {
-			continue
-		}
-		want += g.nodes
-		if !known || g.hold == "" {
-			continue
-		}
-		all, ok := needs[g.hold]
-		if !ok {
-			all = w.needOf(g.hold)
-			needs[g.hold] = all
-		}
-		if all.metFor(g.kind, s) {
-			done += g.nodes
-		} else if stopped == nil && g.stalled {
-			stopped = w.reports[g.first]
-		}
-	}
+	want, done, stopped := w.holders(set, known)
 	st.Nodes = fmt.Sprintf("%d/%d", done, want)
 	ready := known && done == want
 	reason, message := v1alpha1.ReasonAsExpected, fmt.Sprintf("%d nodes hold and pin the set", want)
@@ -413,6 +390,35 @@ func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReconciling, !ready, reason, message)
 	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionStalled, stopped != nil, why, says)
 	return st
+}
+
+// holders counts the nodes that are to hold a set and those that do; stopped is one
+// that a person must see to, nil if there is none. known is false while it is not
+// known what the set brings.
+func (w *world) holders(set int, known bool) (want, done int, stopped *v1alpha1.NodeUpdate) {
+	needs := map[string]need{}
+	t := w.tally()
+	for i := range t.groups {
+		g := &t.groups[i]
+		if !g.in(set) {
+			continue
+		}
+		want += g.nodes
+		if !known || g.hold == "" {
+			continue
+		}
+		all, ok := needs[g.hold]
+		if !ok {
+			all = w.needOf(g.hold)
+			needs[g.hold] = all
+		}
+		if all.metFor(g.kind, &w.sets[set]) {
+			done += g.nodes
+		} else if stopped == nil && g.stalled {
+			stopped = w.reports[g.first]
+		}
+	}
+	return want, done, stopped
 }
 
 // imagesOf counts a set's images; known is false while its bundle's header is

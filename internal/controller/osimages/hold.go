@@ -50,11 +50,17 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 	all = h.Held >= h.Nodes
 	if err == nil && !all {
 		st.HoldReason, st.HoldMessage = sayHold(about.problem, why, h)
-	}
-	if st.HoldReason == v1alpha1.ReasonImagesMissing && why == "" && h.Failing && want.Secret == "" && !h.Bundled {
-		st.HoldReason = v1alpha1.ReasonOSImageNotFetched
+		if st.HoldReason == v1alpha1.ReasonImagesMissing && why == "" && itself(want, h) {
+			st.HoldReason = v1alpha1.ReasonOSImageNotFetched
+		}
 	}
 	return all, err
+}
+
+// itself: the nodes' container runtimes cannot fetch the image, which the hosts then
+// fetch themselves.
+func itself(want holding.Want, h holding.Held) bool {
+	return h.Failing && want.Secret == "" && !h.Bundled
 }
 
 // look at what nodes hold, which is gathered once.

@@ -118,5 +118,5 @@ func dataFile(name string) string {
 	return "=" + base64.StdEncoding.EncodeToString([]byte(name))
 }
 
-// Refresh: CRI-O reads its store whenever it is asked.
+// Refresh does nothing: CRI-O reads its store whenever it is asked.
 func (c *Client) Refresh(context.Context, cri.Target) error { return nil }

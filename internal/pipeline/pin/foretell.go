@@ -80,21 +80,7 @@ func Foretell(f StartFacts) Start {
 	no := func(reason, message, fix string) {
 		s.Verdicts = append(s.Verdicts, model.Verdict{Reason: reason, Message: message, Fix: fix, Object: "Node/" + f.Node})
 	}
-	var lacks, lost []string
-	for _, img := range f.Held {
-		if img.Registry {
-			continue
-		}
-		i := StartImage{Name: img.Name, Digest: img.Digest, Copy: !slices.Contains(f.Without, img.Name), Neighbours: f.have(img)}
-		s.Images = append(s.Images, i)
-		switch {
-		case i.Copy:
-		case len(i.Neighbours) > 0:
-			lacks = append(lacks, fmt.Sprintf("%s (%s has one)", img.Name, strings.Join(i.Neighbours, ", ")))
-		default:
-			lost = append(lost, img.Name)
-		}
-	}
+	lacks, lost := f.without(&s)
 	f.notHeld(&s, no)
 	switch {
 	case !f.Known:
@@ -116,6 +102,26 @@ func Foretell(f StartFacts) Start {
 	}
 	s.ComesBack = len(s.Verdicts) == 0
 	return s
+}
+
+// without are the images of which the node has no copy: those that a neighbour has,
+// and the others.
+func (f StartFacts) without(s *Start) (lacks, lost []string) {
+	for _, img := range f.Held {
+		if img.Registry {
+			continue
+		}
+		i := StartImage{Name: img.Name, Digest: img.Digest, Copy: !slices.Contains(f.Without, img.Name), Neighbours: f.have(img)}
+		s.Images = append(s.Images, i)
+		switch {
+		case i.Copy:
+		case len(i.Neighbours) > 0:
+			lacks = append(lacks, fmt.Sprintf("%s (%s has one)", img.Name, strings.Join(i.Neighbours, ", ")))
+		default:
+			lost = append(lost, img.Name)
+		}
+	}
+	return lacks, lost
 }
 
 // notHeld are images of pods that nobody pins: the kubelet may collect them, and no
