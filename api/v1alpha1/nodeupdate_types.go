@@ -118,6 +118,11 @@ type NodeUpdateSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	ProgressSeconds int32 `json:"progressSeconds,omitempty"`
+	// Bandwidth is how many bytes a second the node may send to its neighbours, and
+	// as many it may take of them; 0 is no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Bandwidth int64 `json:"bandwidth,omitempty"`
 	// Run permits the node to run its steps; the node is drained by then.
 	// +optional
 	// +structType=atomic

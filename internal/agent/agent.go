@@ -217,6 +217,9 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 		p.Log.Warn("what this node was told before is unreadable", "because", err)
 		a.want = nil
 	}
+	if a.want != nil {
+		a.limit.Set(a.want.Spec.Bandwidth)
+	}
 	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config, Held: a.held})
 	return a, nil
 }
@@ -347,6 +350,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 	first := !a.heard
 	a.want, a.heard = w, true
 	a.mu.Unlock()
+	a.limit.Set(w.Spec.Bandwidth)
 	a.update(func(s *state) {
 		s.present, s.toldErr = true, ""
 		if nu.Status.Agent == nil { // made anew: it does not know us

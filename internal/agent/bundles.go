@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
@@ -171,6 +172,16 @@ func (a *Agent) missing(s *loadagent.Shelf, hold model.HoldList) (missing, total
 	return x.Bytes - s.BytesHere(x.Blobs), x.Bytes
 }
 
+// full reports whether a bundle is here to its last byte.
+func full(s *loadagent.Shelf) bool {
+	var all []int
+	var bytes int64
+	for i, b := range s.Bundle().Metadata.Blobs {
+		all, bytes = append(all, i), bytes+b.Size
+	}
+	return s.BytesHere(all) == bytes
+}
+
 // acquire gets the chunks of one bundle, round by round: what an index or a
 // manifest wants is known once it is here.
 func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, peers []*exchange.Client) []model.Verdict {
@@ -266,7 +277,7 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := distribute.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, distribute.Settings{Log: a.log, Lied: func(p exchange.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
+	err := distribute.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, distribute.Settings{Log: a.log, First: a.first(s), ChunkTime: peering.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p exchange.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)

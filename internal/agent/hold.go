@@ -62,7 +62,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return false
 	}
 	defer unlock()
-	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(ctx, w), busy: a.runner.Busy()}
+	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
 	verdicts := a.asks(ctx, w, &src)
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
 		a.update(func(s *state) {
@@ -188,12 +188,16 @@ type source struct {
 	closed, full, busy bool
 	// partial are bundles of which something this node wants is not here yet.
 	partial map[string]bool
+	// known are images that this node has held: one that was lost comes back as soon
+	// as it is here itself.
+	known map[string]bool
 }
 
 // Image is a held image whose blobs are all here, of a bundle that is allowed.
 func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
 	shelf := s.lib.Shelf(img.Bundle)
-	if s.closed || s.partial[img.Bundle] || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
+	_, known := s.known[pin.Key(img)]
+	if s.closed || s.partial[img.Bundle] && !known || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
 		return containerd.Image{}, false
 	}
 	return shelf.Target(img, platform())

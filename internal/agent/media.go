@@ -6,6 +6,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/media"
+	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // scanEvery is how often media are looked at without any event: events can be
@@ -52,11 +53,12 @@ func (a *Agent) describeMedia(ctx context.Context) {
 		w = &told.Want{}
 	}
 	hold, _ := a.inStore(ctx, w)
-	out := a.media.Describe(w.Policy(), func(digest string) (missing, total int64) {
+	out := a.media.Describe(w.Policy(), func(digest string) (here loadagent.Here) {
 		if s := a.library.Shelf(digest); s != nil {
-			return a.missing(s, hold)
+			here.Missing, here.Total = a.missing(s, hold)
+			here.All = here.Missing == 0 && full(s)
 		}
-		return 0, 0
+		return here
 	})
 	a.update(func(s *state) { s.media = out })
 }

@@ -28,7 +28,7 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, error) {
 // serve answers peers; whoever is not in spec.peers is refused.
 func (a *Agent) serve(ctx context.Context, l net.Listener) {
 	who := exchange.Alive{Node: a.conf.Node, Version: agentVersion()}
-	if err := peering.Serve(ctx, l, peering.Shelves{Library: a.library}, who, a.id, a.isPeer, &a.limit); err != nil {
+	if err := peering.Serve(ctx, l, peering.Shelves{Library: a.library, Medium: a.media.Reader}, who, a.id, a.isPeer, &a.limit); err != nil {
 		a.log.Error("the chunk server ended", "because", err)
 	}
 }

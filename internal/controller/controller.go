@@ -40,6 +40,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
+	"github.com/refit-dev/refit/internal/pipeline/distribute"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/registry"
@@ -79,6 +80,8 @@ type Options struct {
 	// Joins says where machines fetch their first-boot configuration; without an
 	// address they do not.
 	Joins joins.Options
+	// Bandwidth is what nodes may use of their networks to pass chunks on.
+	Bandwidth distribute.Bandwidth
 	// Registries is how image registries are reached; nil is the usual way.
 	Registries http.RoundTripper
 	// Now is the clock; nil is the machine's.
@@ -175,7 +178,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	}
 	times := decision.NewTimes(o.Registry)
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
-	f := &fleet.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
+	f := &fleet.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
 	if err := f.Setup(ctx, mgr, times, fleet.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}

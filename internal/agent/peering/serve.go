@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/pipeline/distribute"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
@@ -25,8 +26,20 @@ func Serve(ctx context.Context, l net.Listener, lib exchange.Library, who exchan
 	return err
 }
 
-// Shelves is a library as peers see it.
-type Shelves struct{ Library *load.Library }
+// Shelves is a library as peers see it, and what is on media in this node: others may
+// need what this node does not.
+type Shelves struct {
+	Library *load.Library
+	// Medium is a plugged-in bundle, nil if there is none with this digest. May be nil.
+	Medium func(digest string) load.ChunkReader
+}
+
+func (s Shelves) medium(digest string) load.ChunkReader {
+	if s.Medium == nil {
+		return nil
+	}
+	return s.Medium(digest)
+}
 
 // Header implements exchange.Library.
 func (s Shelves) Header(digest string) ([]byte, error) {
@@ -38,10 +51,18 @@ func (s Shelves) Header(digest string) ([]byte, error) {
 
 // Have implements exchange.Library.
 func (s Shelves) Have(digest string) ([]byte, error) {
-	if sh := s.Library.Served(digest); sh != nil {
+	sh := s.Library.Served(digest)
+	if sh == nil {
+		return nil, exchange.ErrNotHere
+	}
+	if s.medium(digest) == nil {
 		return sh.Bitmap()
 	}
-	return nil, exchange.ErrNotHere
+	all := distribute.NewBitmap(sh.Chunks())
+	for n := range sh.Chunks() {
+		all.Set(n)
+	}
+	return all, nil
 }
 
 // Chunk implements exchange.Library.
@@ -51,10 +72,16 @@ func (s Shelves) Chunk(digest string, n int) ([]byte, error) {
 		return nil, exchange.ErrNotHere
 	}
 	b, err := sh.Get(n)
-	if errors.Is(err, blobstore.ErrAbsent) {
-		return nil, exchange.ErrNotHere
+	if !errors.Is(err, blobstore.ErrAbsent) {
+		return b, err
 	}
-	return b, err
+	if m := s.medium(digest); m != nil && n >= 0 && n < sh.Chunks() {
+		if b, err := m.ReadChunk(n, nil); err == nil {
+			return b, nil
+		}
+		// A bad place, or it was pulled: others may have it.
+	}
+	return nil, exchange.ErrNotHere
 }
 
 // Chunks implements exchange.Teller.
@@ -68,7 +95,7 @@ func (s Shelves) Chunks(digest string) int {
 // Has implements exchange.Teller.
 func (s Shelves) Has(digest string, n int) bool {
 	sh := s.Library.Served(digest)
-	return sh != nil && sh.Has(n)
+	return sh != nil && (sh.Has(n) || n >= 0 && n < sh.Chunks() && s.medium(digest) != nil)
 }
 
 // Changed implements exchange.Teller.

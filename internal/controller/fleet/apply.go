@@ -37,7 +37,7 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 	order := w.order(approvals)
 	holds := w.newHolding(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
-	want := &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey)}
+	want := &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey), bandwidth: r.Bandwidth.Share(len(w.nodes))}
 	var stale []staleNode
 	stale, r.more = r.stale(w, want)
 	waiting, doorErr := r.letIn(ctx, w, want)

@@ -28,6 +28,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/pipeline/distribute"
 )
 
 // settle is how long events are collected before the whole fleet is looked at.
@@ -47,6 +48,8 @@ type Reconciler struct {
 	PublicKey string
 	// Refit is the release of this refit; a build before a release counts as it.
 	Refit string
+	// Bandwidth is what nodes may use of their networks.
+	Bandwidth distribute.Bandwidth
 	// Now is the clock.
 	Now func() time.Time
 	// Events about nodes that wait and are let in; nil: nobody is told.

@@ -3,6 +3,8 @@ package fleet
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/pipeline/distribute"
@@ -23,6 +25,7 @@ type peers struct {
 type agentAt struct {
 	// self has no name while there is no agent.
 	self   v1alpha1.Peer
+	zone   string
 	places distribute.Places
 	// neighbours as they are told to it, since that edition.
 	neighbours []v1alpha1.Peer
@@ -78,13 +81,17 @@ func (p *peers) moved(w *world) bool {
 		if nu != nil && nu.Status.Agent != nil && nu.Status.Agent.PublicKey != "" {
 			now = v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}
 		}
-		if a.self == now {
+		zone := ""
+		if now.Node != "" {
+			zone = n.Labels[corev1.LabelTopologyZone]
+		}
+		if a.self == now && a.zone == zone {
 			continue
 		}
-		if moved = true; a.self.Node != now.Node && now.Node != "" {
-			a.places = distribute.PlacesOf(now.Node)
+		if moved = true; now.Node != "" && (a.self.Node != now.Node || a.zone != zone) {
+			a.places = distribute.PlacesIn(zone, now.Node)
 		}
-		a.self = now
+		a.self, a.zone = now, zone
 	}
 	return moved
 }

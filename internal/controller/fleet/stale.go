@@ -32,6 +32,8 @@ type wanted struct {
 	// trust is the name of the Content with the keys.
 	trust string
 	peers *peers
+	// bandwidth is what each node may use of its network.
+	bandwidth int64
 	// blind are bundles that nobody can read yet, once looked is true.
 	blind  []blind
 	looked bool
@@ -40,7 +42,7 @@ type wanted struct {
 // of makes the spec of the i-th node's NodeUpdate, but for what others write.
 func (want *wanted) of(i int) v1alpha1.NodeUpdateSpec {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes))}
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
@@ -111,7 +113,7 @@ func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
 func (want *wanted) stamp() string {
 	var b strings.Builder
 	n := len(want.w.nodes)
-	fmt.Fprintf(&b, "%s %s %v %d %d", want.trust, want.peers.controller.PublicKey, n > large, heartbeat(n), progressSeconds(n))
+	fmt.Fprintf(&b, "%s %s %v %d %d %d", want.trust, want.peers.controller.PublicKey, n > large, heartbeat(n), progressSeconds(n), want.bandwidth)
 	for _, d := range want.order {
 		_, err := want.w.header(d)
 		fmt.Fprintf(&b, "|%s %s %v", d, want.names[d], err == nil)
@@ -209,7 +211,7 @@ func sameSpec(have, want *v1alpha1.NodeUpdateSpec) bool {
 // sameButPeers is written out because it is asked of thirty thousand at once; a
 // test sees that no field is left out.
 func sameButPeers(have, want *v1alpha1.NodeUpdateSpec) bool {
-	return have.Trust == want.Trust && have.Hold == want.Hold && have.HeartbeatSeconds == want.HeartbeatSeconds && have.ProgressSeconds == want.ProgressSeconds && slices.Equal(have.Bundles, want.Bundles)
+	return have.Trust == want.Trust && have.Hold == want.Hold && have.HeartbeatSeconds == want.HeartbeatSeconds && have.ProgressSeconds == want.ProgressSeconds && have.Bandwidth == want.Bandwidth && slices.Equal(have.Bundles, want.Bundles)
 }
 
 // writeSpecs writes what differs, after the Contents that it names.

@@ -240,7 +240,7 @@ func TestEveryFieldOfASpecCounts(t *testing.T) {
 		switch f := reflect.ValueOf(&spec).Elem().Field(i); f.Kind() {
 		case reflect.String:
 			f.SetString("x")
-		case reflect.Int32:
+		case reflect.Int32, reflect.Int64:
 			f.SetInt(1)
 		case reflect.Slice:
 			f.Set(reflect.MakeSlice(f.Type(), 1, 1))

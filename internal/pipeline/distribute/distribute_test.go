@@ -88,6 +88,43 @@ func TestNeighboursAreNear(t *testing.T) {
 	}
 }
 
+// Most neighbours are in the same zone, and all zones are reached from each other.
+func TestNeighboursAreInTheirZone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		zones := rapid.IntRange(1, 4).Draw(t, "zones")
+		each := rapid.IntRange(20, 60).Draw(t, "nodes of a zone")
+		var places []Places
+		var in []int
+		for z := range zones {
+			for i := range each {
+				places = append(places, PlacesIn(fmt.Sprint("zone-", z), fmt.Sprintf("n%d-%d", z, i)))
+				in = append(in, z)
+			}
+		}
+		g := map[string][]string{}
+		home, all := 0, 0
+		for i, links := range Links(places) {
+			if len(links) > MaxNeighbours {
+				t.Fatalf("%d neighbours", len(links))
+			}
+			g[fmt.Sprint(i)] = nil
+			for _, j := range links {
+				g[fmt.Sprint(i)] = append(g[fmt.Sprint(i)], fmt.Sprint(j))
+				all++
+				if in[i] == in[j] {
+					home++
+				}
+			}
+		}
+		if home*10 < all*6 {
+			t.Fatalf("of %d links %d are within a zone", all, home)
+		}
+		if got := reach(g, "0"); got != len(places) {
+			t.Fatalf("%d of %d nodes are reached", got, len(places))
+		}
+	})
+}
+
 func bits(n int, set ...int) Bitmap {
 	b := NewBitmap(n)
 	for _, s := range set {

@@ -29,6 +29,24 @@ func PlacesOf(name string) Places {
 	return out
 }
 
+// zoneRings are the rings in which the nodes of a zone stand together: there only two
+// of them are linked to other zones. The last ring mixes all.
+const zoneRings = rings - 1
+
+// PlacesIn are the places of a node in a zone, so that most of its neighbours are
+// there, too: the way between zones is longer and may cost. "" is no zone.
+func PlacesIn(zone, name string) Places {
+	out := PlacesOf(name)
+	if zone == "" {
+		return out
+	}
+	for r := range zoneRings {
+		sum := sha256.Sum256(append([]byte{byte(r), 0xff}, zone...))
+		out[r] = uint64(binary.BigEndian.Uint16(sum[:]))<<48 | out[r]>>16
+	}
+	return out
+}
+
 // Neighbours says for every node with whom it exchanges chunks. The relation
 // goes both ways, every node is reachable from every other, and the names are
 // sorted. Names given twice count once.

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -249,6 +250,66 @@ func TestBadPeersCostOnlyThemselves(t *testing.T) {
 				t.Fatal("not complete")
 			}
 		})
+	}
+}
+
+// What somebody waits for comes first, in its order, whatever is rarest.
+func TestWhatIsNeededNowComesFirst(t *testing.T) {
+	data, blob := testBlob(64)
+	a, b := startNode(t, "a", blob), startNode(t, "b", blob)
+	know(a, b)
+	b.fill(t, data)
+	var mu sync.Mutex
+	var order []int
+	b.serve = func(n int, chunk []byte) []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, n)
+		return chunk
+	}
+	s := fast()
+	s.Streams, s.First = 1, []int{40, 7, 41, 12}
+	if _, err := fetchInto(t.Context(), a, []*node{b}, s); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(order[:4], s.First) {
+		t.Fatalf("asked for %v first, needed are %v", order[:4], s.First)
+	}
+}
+
+// A peer that lies is named, once for every chunk that it sent, and no other is.
+func TestALiarIsNamed(t *testing.T) {
+	data, blob := testBlob(32)
+	a, good, bad := startNode(t, "a", blob), startNode(t, "good", blob), startNode(t, "bad", blob)
+	good.fill(t, data)
+	bad.fill(t, data)
+	know(a, good, bad)
+	bad.serve = func(_ int, b []byte) []byte { b = bytes.Clone(b); b[0] ^= 1; return b }
+	var mu sync.Mutex
+	named := map[string]int{}
+	s := fast()
+	s.Lied = func(p exchange.Peer, _ int) {
+		mu.Lock()
+		defer mu.Unlock()
+		named[p.Name]++
+	}
+	good.serve = func(_ int, b []byte) []byte { // it has the time to be asked
+		for range 1000 {
+			mu.Lock()
+			n := named["bad"]
+			mu.Unlock()
+			if n > 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return b
+	}
+	if _, err := fetchInto(t.Context(), a, []*node{bad, good}, s); err != nil {
+		t.Fatal(err)
+	}
+	if named["bad"] == 0 || len(named) != 1 {
+		t.Fatalf("named as liars: %v", named)
 	}
 }
 

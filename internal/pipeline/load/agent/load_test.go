@@ -261,7 +261,7 @@ func TestMediaSet(t *testing.T) {
 	h := header(t, raw)
 	policy := Policy{Approved: []string{h.Digest}, Refit: "9.0.0"}
 	state := func(s *MediaSet) string {
-		return s.Describe(policy, func(string) (int64, int64) { return 5, 10 })[path].State
+		return s.Describe(policy, func(string) Here { return Here{Missing: 5, Total: 10} })[path].State
 	}
 	var s MediaSet
 	defer s.Close()

@@ -54,6 +54,19 @@ func (s *MediaSet) With(digest string) *Plugged {
 	return nil
 }
 
+// Reader reads a bundle that is plugged in, nil if none is; it ends in errors when the
+// medium is pulled.
+func (s *MediaSet) Reader(digest string) ChunkReader {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.all {
+		if p.opened != nil && p.failed == nil && p.Header().Digest == digest {
+			return p.opened.File
+		}
+	}
+	return nil
+}
+
 // Fail notes that a medium could not be copied to the end; it is not used again
 // until it is plugged in anew.
 func (s *MediaSet) Fail(p *Plugged, err error) {
@@ -163,17 +176,25 @@ func (p *Plugged) same() bool {
 	return err == nil && bytes.Equal(got, want)
 }
 
-// Describe says what the node's status says of all media. missing tells how
-// many bytes of what this node needs of a bundle are not here yet, and how many
-// it needs; total 0 if the bundle's header is not kept or nothing is needed.
-func (s *MediaSet) Describe(policy Policy, missing func(digest string) (missing, total int64)) map[string]v1alpha1.Medium {
+// Here is how much of a bundle this node has.
+type Here struct {
+	// Missing bytes of what it needs, of Total; Total is 0 if the bundle's header is
+	// not kept or nothing of it is needed.
+	Missing, Total int64
+	// All: it has every byte, needed here or not.
+	All bool
+}
+
+// Describe says what the node's status says of all media. here tells how much of a
+// bundle is in the node's own store.
+func (s *MediaSet) Describe(policy Policy, here func(digest string) Here) map[string]v1alpha1.Medium {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]v1alpha1.Medium{}
 	for path, p := range s.all {
 		switch {
 		case p.opened != nil:
-			out[path] = p.describe(policy, missing)
+			out[path] = p.describe(policy, here)
 		case p.err != nil && mayBeBundle(p.err):
 			out[path] = Unreadable(p.Medium, p.err)
 		}
@@ -189,7 +210,7 @@ func mayBeBundle(err error) bool {
 	return errors.As(err, &n) || errors.As(err, &c) && c.Offset > 0
 }
 
-func (p *Plugged) describe(policy Policy, missing func(string) (int64, int64)) v1alpha1.Medium {
+func (p *Plugged) describe(policy Policy, here func(string) Here) v1alpha1.Medium {
 	d := policy.Decide(p.Header())
 	f := Finding(p.Medium, p.Header(), d)
 	if !d.Allowed {
@@ -199,13 +220,15 @@ func (p *Plugged) describe(policy Policy, missing func(string) (int64, int64)) v
 		f.State, f.Message = v1alpha1.MediumUnreadable, p.failed.Error()
 		return cut(f)
 	}
-	switch left, total := missing(f.Digest); {
-	case total == 0:
+	switch h := here(f.Digest); {
+	case h.Total == 0:
 		f.Message = fmt.Sprintf("allowed by %s; nothing of it is to be held yet", d.By)
-	case left > 0:
+	case h.Missing > 0:
 		f.State, f.Message = v1alpha1.MediumCopying, "do not pull it yet"
+	case h.All:
+		f.State, f.Message = v1alpha1.MediumCopied, "all of it is on this node's disk; the medium may be pulled"
 	default:
-		f.State, f.Message = v1alpha1.MediumCopied, "this node has all it needs of it; the medium may be pulled"
+		f.State, f.Message = v1alpha1.MediumCopied, "this node has all it needs of it, and reads the rest to other nodes; the medium may be pulled when every node holds what it needs"
 	}
 	return f
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,6 +120,15 @@ func NewKeeper(rt Runtime, dir string) (*Keeper, error) {
 		}
 	}
 	return k, nil
+}
+
+// Known are the images (by pin.Key) that were held and pinned once and are still
+// wanted, false for those whose blobs were gone too when they were missed: somebody
+// may be waiting for them. It may be called at any time.
+func (k *Keeper) Known() map[string]bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.had)
 }
 
 // Sync does what is missing and says what is there then. progress is called
@@ -303,10 +313,12 @@ func (k *Keeper) release(ctx context.Context, d pin.Decision) error {
 	if err := k.runtime.Unpin(ctx, d.Unpin); err != nil {
 		return err
 	}
+	k.mu.Lock()
 	for _, key := range d.Release {
 		delete(k.own, key)
 		delete(k.had, key)
 	}
+	k.mu.Unlock()
 	return k.save()
 }
 

@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
+	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
+)
+
+// An image that was held and went with its blobs is asked for before the rest of the
+// bundle, and loaded before it has come: a pod may be waiting for it. What was never
+// held waits for all.
+func TestALostImageComesFirst(t *testing.T) {
+	t.Parallel()
+	path, h := stick(t, bundletest.Tiny(), 1)
+	dir, ctx := t.TempDir(), t.Context()
+	lib, err := load.OpenLibrary(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shelf, err := lib.Add(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &told.Want{Hold: everything(h)}
+	lost := w.Hold.Images[slices.IndexFunc(w.Hold.Images, func(i model.HeldImage) bool { return i.Name == "registry.k8s.io/pause:3.10.2" })]
+	record, _ := json.Marshal(pin.Own{pin.Key(lost): {lost.Name}})
+	if err := os.WriteFile(filepath.Join(dir, "pins.json"), record, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rt := &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}}
+	keeper, err := pinagent.NewKeeper(rt, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{library: lib, keeper: keeper, want: w}
+	if got := a.first(shelf); len(got) != 0 {
+		t.Fatalf("nothing was missed yet, and chunks %v come first", got)
+	}
+	src := source{lib: lib, policy: load.Policy{Approved: []string{h.Digest}, Refit: "9.9.9"}, partial: map[string]bool{h.Digest: true}}
+	if _, err := keeper.Sync(ctx, w.Hold.Images, src, func(pinagent.Result) {}); err != nil {
+		t.Fatal(err)
+	}
+	stickFile, err := read.OpenPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stickFile.Close()
+	// Round by round, as its manifest says what it is made of.
+	for range 3 {
+		if err := load.Copy(ctx, stickFile, shelf, a.first(shelf), func(int64) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, img := range w.Hold.Images {
+		src.known = keeper.Known()
+		if _, ok := src.Image(img); ok != (img.Name == lost.Name) {
+			t.Errorf("image %s, while the bundle is not all here: may be loaded: %v", img.Name, ok)
+		}
+	}
+	if shelf.Has(h.Chunks.Len() - 1) {
+		t.Error("all of the bundle came: nothing was first")
+	}
+}
