@@ -77,14 +77,7 @@ func (p *peers) moved(w *world) bool {
 		if same {
 			continue
 		}
-		now := v1alpha1.Peer{}
-		if nu != nil && nu.Status.Agent != nil && nu.Status.Agent.PublicKey != "" {
-			now = v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}
-		}
-		zone := ""
-		if now.Node != "" {
-			zone = n.Labels[corev1.LabelTopologyZone]
-		}
+		now, zone := reachedAt(n, nu)
 		if a.self == now && a.zone == zone {
 			continue
 		}
@@ -94,6 +87,14 @@ func (p *peers) moved(w *world) bool {
 		a.self, a.zone = now, zone
 	}
 	return moved
+}
+
+// reachedAt is where a node's agent is, nothing while there is none.
+func reachedAt(n *corev1.Node, nu *v1alpha1.NodeUpdate) (self v1alpha1.Peer, zone string) {
+	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.PublicKey == "" {
+		return self, ""
+	}
+	return v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}, n.Labels[corev1.LabelTopologyZone]
 }
 
 // of gives the i-th node its neighbours and the controller.
