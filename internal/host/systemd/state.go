@@ -27,15 +27,16 @@ func (m *Manager) Set(ctx context.Context, name, state string) error {
 	return fmt.Errorf("unit %s: no state %q is known", name, state)
 }
 
-// Renew has a unit that runs read its configuration again, or start anew. systemd
-// refuses to refresh one that is masked, where it passes over one that is stopped;
-// either reads its files when somebody lets it start.
+// Renew has a unit that runs read its configuration again, or start anew. One that
+// does not run reads its files when somebody starts it: systemd passes over it, but
+// refuses if it is masked, or not there at all, as before the image that brings it is
+// booted, and after its file was taken back.
 func (m *Manager) Renew(ctx context.Context, name string, restart bool) error {
 	u, err := m.Unit(ctx, name)
 	if err != nil {
 		return err
 	}
-	if masked(u) && u.Active != "active" {
+	if u.Active == "inactive" || masked(u) && u.Active != "active" {
 		return nil
 	}
 	if restart {
