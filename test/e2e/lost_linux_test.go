@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -197,6 +198,9 @@ func pauseOf(t *testing.T, b scenario.Bundle) string {
 // TestCutOffPull shows the same with the release before, whose kubelet is the
 // first that keeps such records.
 func TestCutOffPull(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("pulls that are cut off take a lab of their own: make e2e")
+	}
 	s := prepared(t, scenario.Options{Name: "pulls-e2e", From: from, To: to, Nodes: 2, Runtime: lab.RuntimeMixed, Stick: "n1"})
 	keepStory(t, "pullrecords.json")
 	ctx := t.Context()
