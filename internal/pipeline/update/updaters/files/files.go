@@ -169,6 +169,9 @@ func isUp(s systemd.Unit) bool {
 	return s.Active == "active" || s.Active == "reloading" || s.Oneshot && s.Ran && s.Active == "inactive" && s.Result == "success"
 }
 
+// passing: it is on its way, which is nobody's change, and says itself where it ends.
+func passing(s systemd.Unit) bool { return s.Active == "activating" || s.Active == "deactivating" }
+
 // unitState is the state in the model's words, or in systemd's if it is none.
 func unitState(s systemd.Unit) string {
 	runs, stopped := isUp(s), s.Active == "inactive" || s.Active == "failed"
@@ -231,14 +234,14 @@ var (
 // write puts the wrong files in their places.
 func (u *Updater) write(wrong []model.ConfigFile) error {
 	for _, f := range wrong {
+		if err := u.record.begin(f); err != nil {
+			return err
+		}
 		if f.Absent {
 			if err := u.fs.Remove(f.Path); err != nil {
 				return err
 			}
 			continue
-		}
-		if err := u.record.note(f); err != nil {
-			return err
 		}
 		uid, err := files.UserID(f.Owner)
 		if err != nil {
@@ -341,6 +344,9 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 		return "", err
 	}
 	for _, w := range units {
+		if err := u.record.beginUnit(w.ConfigUnit); err != nil {
+			return "", err
+		}
 		if err := u.host.SetUnit(ctx, w.Name, w.State); err != nil {
 			return "", err
 		}

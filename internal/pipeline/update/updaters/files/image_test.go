@@ -132,6 +132,8 @@ func TestDrift(t *testing.T) {
 		"a mode is changed":               {func(n *simNode) { _ = os.Chmod(filepath.Join(n.root, "etc/probe.conf"), 0o666) }, "/etc/probe.conf is not as refit wrote it"},
 		"a unit is stopped": {func(n *simNode) { n.units["extra.service"].Active = "inactive" },
 			"unit extra.service is enabled and inactive, and refit made it enabled"},
+		"a unit is being started": {func(n *simNode) { n.units["extra.service"].Active = "activating" }, ""},
+		"a unit is being stopped": {func(n *simNode) { n.units["extra.service"].Active = "deactivating" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -159,6 +161,36 @@ func TestDrift(t *testing.T) {
 				t.Fatal("after it was taken back:", f[model.FieldFilesDrift])
 			}
 		})
+	}
+}
+
+// A step that was given up half-way leaves no drift behind: what it did nobody else did,
+// and who goes back to the configuration before must not be told to mend it.
+func TestHalfAStepIsNoDrift(t *testing.T) {
+	n := newNode(t)
+	u := New(n, n.root, n.root+".json")
+	was := config()
+	run(t, u, task(t, n, was))
+	other := config()
+	other.Files[0].Data, other.Files[2].Absent, other.Files[3] = []byte("newer"), true, file("/etc/motd", "y", "")
+	other.Units = []model.ConfigUnit{{Name: "cups.service", State: model.UnitDisabled}, {Name: "spare.service", State: model.UnitEnabled}}
+	n.sick = true
+	tk := task(t, n, other)
+	for range 5 {
+		if r, err := u.Update(t.Context(), tk); err != nil || r.Done {
+			t.Fatal(r, err)
+		}
+	}
+	if f := New(n, n.root, n.root+".json").Fields(t.Context(), &was); f["unit/cups.service"] != model.UnitDisabled || f["file//etc/probe.conf"] == was.Files[0].Value() || f[model.FieldFilesDrift] != "" {
+		t.Fatalf("after half of another configuration: %v", f)
+	}
+	n.sick = false
+	if r, err := u.Undo(t.Context(), tk); err != nil || !r.Done {
+		t.Fatal(r, err)
+	}
+	n.put(t, "/etc/probe.conf", "theirs")
+	if f := u.Fields(t.Context(), &was); f[model.FieldFilesDrift] != "/etc/probe.conf is not as refit wrote it" {
+		t.Fatalf("what was given before is not known after an undo: %v", f)
 	}
 }
 

@@ -71,15 +71,32 @@ func (r record) change(do func(*given)) error {
 	return disk.WriteFile(string(r), b, 0o600)
 }
 
-// note says what is about to be written to a path.
-func (r record) note(f model.ConfigFile) error {
+// begin says what is about to be done to a path: what is written there is refit's, and
+// until the step has ended nobody knows what the path is to be, so that a step that is
+// never taken up again leaves no drift.
+func (r record) begin(f model.ConfigFile) error {
 	return r.change(func(g *given) {
-		x := g.Files[f.Path]
-		if d := f.Content(); !slices.Contains(x.Wrote, d) {
+		x, known := g.Files[f.Path]
+		if f.Absent && !known {
+			return
+		}
+		if x.Value != f.Value() {
+			x.Value = ""
+		}
+		if d := f.Content(); !f.Absent && !slices.Contains(x.Wrote, d) {
 			x.Wrote = append(x.Wrote, d)
 			x.Wrote = x.Wrote[max(0, len(x.Wrote)-mostWrote):]
 		}
 		g.Files[f.Path] = x
+	})
+}
+
+// beginUnit says the same of a unit.
+func (r record) beginUnit(w model.ConfigUnit) error {
+	return r.change(func(g *given) {
+		if g.Units[w.Name] != w.State {
+			delete(g.Units, w.Name)
+		}
 	})
 }
 

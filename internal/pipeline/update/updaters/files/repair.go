@@ -77,7 +77,7 @@ func (u *Updater) changed(ctx context.Context, c *model.NodeConfig) (*model.Node
 		if err != nil {
 			return nil, err
 		}
-		if unitState(s) != w.State {
+		if unitState(s) != w.State && !passing(s) {
 			out.Units = append(out.Units, w)
 		}
 	}
