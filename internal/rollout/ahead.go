@@ -26,7 +26,8 @@ func (d *Decision) ahead(in *Input, lines map[string]*line) {
 }
 
 // stagings are the places of the nodes that were not told yet, and how many of each
-// pool are at it; the pools' lines count those that are ready.
+// pool are at it; the pools' lines count those that are ready. A node that was told and
+// has gone away since, or that a person holds, is not waited for by the others.
 func stagings(in *Input, lines map[string]*line) (wait []int, going map[string]int) {
 	going = map[string]int{}
 	for i := range in.Plan.Nodes {
@@ -42,7 +43,7 @@ func stagings(in *Input, lines map[string]*line) (wait []int, going map[string]i
 			l.staged++
 		case !n.Ahead.Told:
 			wait = append(wait, i)
-		case n.Ahead.Problem == "":
+		case n.Ahead.Problem == "" && n.Ready && !n.Held && !n.AgentSilent:
 			going[pool]++
 		}
 	}
@@ -53,6 +54,9 @@ func stagings(in *Input, lines map[string]*line) (wait []int, going map[string]i
 func (d *Decision) aheadWaits(np *model.NodePlan, n *Node, l *line) bool {
 	if n.Ahead == nil || n.Ahead.Ready {
 		return false
+	}
+	if n.Ahead.Told && n.AgentSilent {
+		d.say(mute(n))
 	}
 	if why := n.Ahead.Problem; why != "" && l.once(reasonNotStaged) {
 		v := about(n.Name, reasonNotStaged, " does not start: what it is to boot could not be made ready, which is tried again: "+why)

@@ -34,10 +34,48 @@ func init() {
 			}
 		}}
 	}
+	stories["a node whose agent fell silent while it made ready is named, and the others go on"] = func() story {
+		w := staging(3)
+		w[0].AgentSilent = true
+		return story{cluster: newCluster(pool(func(p *Pool) { p.Staging = 1 }), w...), happens: func(_ *cluster, look int) {
+			w[0].AgentSilent = look < 20
+		}}
+	}
 	stories["outside its window a pool makes ready, and takes no node"] = func() story {
 		return story{cluster: newCluster(pool(func(p *Pool) {
 			p.Staging, p.Windows = 5, []window.Window{{Start: 12*60 + 5, Duration: 60 * time.Minute, Zone: time.UTC}}
 		}), staging(2)...)}
+	}
+}
+
+// A node that was told and is not at it any more keeps no other from its turn: the pool
+// would stand still, and a hold would not help.
+func TestWhoIsAwayIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		away func(*Node)
+		next bool
+	}{
+		"one that is at it has the only place":      {func(*Node) {}, false},
+		"one that is not Ready any more has not":    {func(n *Node) { n.Ready = false }, true},
+		"one that a person holds has not":           {func(n *Node) { n.Held = true }, true},
+		"one whose agent is not heard has not":      {func(n *Node) { n.AgentSilent = true }, true},
+		"one that cannot, and tries, has not":       {func(n *Node) { n.Ahead.Problem = "no room" }, true},
+		"one that has left the cluster has not":     {func(n *Node) { n.Gone = true }, true},
+		"one that has it ready has not":             {func(n *Node) { n.Ahead.Ready = true }, true},
+		"one that somebody cordoned is still at it": {func(n *Node) { n.Unschedulable = true }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := staging(2)
+			w[0].Ahead.Told = true
+			tc.away(&w[0].Node)
+			d := Next(newCluster(pool(func(p *Pool) { p.Staging = 1 }), w...).facts())
+			told := slices.ContainsFunc(d.Actions, func(a Action) bool { return a.Verb == Stage && a.Node == "w2" })
+			if told != tc.next {
+				t.Errorf("w2 is told: %t, want %t: %+v", told, tc.next, d.Actions)
+			}
+		})
 	}
 }
 

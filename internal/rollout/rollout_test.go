@@ -478,3 +478,37 @@ func TestAPlanWithoutCordonRunsOnAnOpenNode(t *testing.T) {
 		t.Fatalf("%+v", d.Actions)
 	}
 }
+
+// What nobody sees is not taken for done: a restart of the machine, and what an attempt
+// that failed was still to look at.
+func TestDoneByHand(t *testing.T) {
+	t.Parallel()
+	failedRun := &Run{Attempt: Attempt{Number: 1, Try: 1}, State: RunFailed, Step: "reboot", Ended: time.Hour}
+	for name, tc := range map[string]struct {
+		run      *Run
+		attempt  int32
+		restarts bool
+		want     string
+	}{
+		"somebody brings a node to its target while it is emptied":           {nil, 1, false, StageFinishing},
+		"somebody does, and the plan restarts the machine as well":           {nil, 1, true, StageDraining},
+		"a node that failed when all was there is not done by being retried": {failedRun, 2, false, StageDraining},
+		"a restart that failed is not done by being retried":                 {failedRun, 2, true, StageDraining},
+		"it is still failed before anybody asks, whatever is there":          {failedRun, 1, true, StageFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := ok("w1", "edge", false)
+			w.Started, w.Unschedulable, w.AtTarget, w.Attempt, w.Run = true, true, true, Attempt{Number: tc.attempt, Try: 1}, tc.run
+			c := newCluster(pool(nil), w)
+			c.plan("w1", func(np *model.NodePlan) {
+				if tc.restarts {
+					np.Steps = slices.Insert(np.Steps, 4, model.Step{ID: "reboot", Updater: "reboot", By: model.ByAgent, Disruption: model.DisruptionReboot})
+				}
+			})
+			if got := Next(c.facts()).Stages.Of("w1"); got != tc.want {
+				t.Errorf("it is %s, want %s", got, tc.want)
+			}
+		})
+	}
+}

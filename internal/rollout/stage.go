@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/refit-dev/refit/internal/model"
@@ -48,12 +49,21 @@ func stageOf(in *Input, np model.NodePlan, n Node) string {
 		return stageOfIdle(in, np, n)
 	case n.Run != nil && n.Run.Attempt.Number >= n.Attempt.Number:
 		return stageOfRun(in, np, n)
-	case n.AtTarget && n.Ready:
+	case n.AtTarget && n.Ready && n.Run == nil && !restarts(np):
 		return StageFinishing // somebody did it by hand
 	case drainExpired(in, np, n):
 		return afterFailure(in, np, n)
 	}
 	return StageDraining
+}
+
+// restarts reports whether a plan has a restart of the machine whose end no field shows:
+// that all else is there does not say that it was done. Nor does it after an attempt that
+// failed, whose last steps change nothing and only look.
+func restarts(np model.NodePlan) bool {
+	return slices.ContainsFunc(np.Steps, func(s model.Step) bool {
+		return s.By == model.ByAgent && s.Disruption == model.DisruptionReboot && len(s.Changes) == 0
+	})
 }
 
 // stageOfIdle is where a node is that carries no mark.
@@ -227,6 +237,14 @@ func running(in *Input, np model.NodePlan, n Node) model.Verdict {
 		v.Message = "the agent of node " + n.Name + " has not been heard for over three minutes"
 		v.Fix = "on the node: systemctl status refit-agent; a control-plane node may be away while its API server moves"
 	}
+	return v
+}
+
+// mute says of a node that waits that its agent does not speak.
+func mute(n *Node) model.Verdict {
+	v := about(n.Name, reasonAgentSilent, "")
+	v.Message = "node " + n.Name + " does not start: its agent has not been heard for over three minutes, and was to make ready what the node boots next"
+	v.Fix = "on the node: systemctl status refit-agent; or let the others go on with `refit hold " + n.Name + "`"
 	return v
 }
 

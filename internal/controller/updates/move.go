@@ -212,7 +212,8 @@ func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 	}
 	rn := *seen
 	runs := running(&rn)
-	if x.live = rn.Started || runs || old; rn.Started || runs {
+	asked := rn.Started || runs || staging(&rn) // that an agent says nothing is seen by looking again
+	if x.live = asked || old; asked {
 		rn.AgentSilent = r.pulse.Silent(x.report, w.now)
 	}
 	if old && *doubts > maxLive {
@@ -225,6 +226,9 @@ func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 func running(n *rollout.Node) bool {
 	return n.Run != nil && (n.Run.State == "" || n.Run.State == rollout.RunRunning)
 }
+
+// staging reports whether a node was told to make ready what it boots, and has not.
+func staging(n *rollout.Node) bool { return n.Ahead != nil && n.Ahead.Told && !n.Ahead.Ready }
 
 // closer is a node that has started, and is looked at more closely.
 type closer struct {
@@ -291,7 +295,7 @@ func notYet(np model.NodePlan, n update.Node) string { return update.NotYet(np, 
 func (r *Reconciler) lookCloser(ctx context.Context, c *closer, o *v1alpha1.DrainOptions, now time.Time) error {
 	switch {
 	case c.rn.Run == nil || c.rn.Run.Attempt.Number < c.rn.Attempt.Number:
-		return r.lookAtPods(ctx, c, o, now)
+		return errors.Join(r.lookAtPods(ctx, c, o, now), r.lookAtMoved(ctx, *c.np, &c.rn))
 	case c.np.Role == model.RoleControlPlane:
 		return r.lookAtStaticPods(ctx, *c.np, &c.rn)
 	}
@@ -312,13 +316,23 @@ func (r *Reconciler) lookAtPods(ctx context.Context, c *closer, o *v1alpha1.Drai
 }
 
 func (r *Reconciler) lookAtStaticPods(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
-	switch {
-	case rn.Run.State == rollout.RunFailed:
+	switch rn.Run.State {
+	case rollout.RunFailed:
 		rn.Unsettled, err = staticpods.Unsettled(ctx, r.Live, np.Node)
-	case rn.Run.State == rollout.RunSucceeded && rn.AtTarget && update.MovesKubernetes(np):
-		rn.NotYet, err = staticpods.NotYet(ctx, r.Live, np.Node, np.To)
-		rn.AtTarget = rn.NotYet == ""
+	case rollout.RunSucceeded:
+		err = r.lookAtMoved(ctx, np, rn)
 	}
+	return err
+}
+
+// lookAtMoved: a control-plane node is at its target when its static pods are, whoever
+// brought it there.
+func (r *Reconciler) lookAtMoved(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
+	if np.Role != model.RoleControlPlane || !rn.AtTarget || !update.MovesKubernetes(np) {
+		return nil
+	}
+	rn.NotYet, err = staticpods.NotYet(ctx, r.Live, np.Node, np.To)
+	rn.AtTarget = rn.NotYet == ""
 	return err
 }
 
