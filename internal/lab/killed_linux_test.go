@@ -42,11 +42,11 @@ func TestDownAfterUpWasKilledAtAnyMoment(t *testing.T) {
 		time.Sleep(moment * time.Millisecond)
 		_ = up.Process.Kill()
 		_ = up.Wait()
-		if err := lab.DownIn(timeLimit(t, time.Minute), name, base); err != nil {
+		if err := lab.DownIn(timeLimit(t, patience), name, base); err != nil {
 			t.Fatalf("killed after %d ms: %v", moment, err)
 		}
 		// A mkfs or a supervisor that was just started finds nothing to work on, and ends by itself.
-		eventually(t, 10*time.Second, func(context.Context) string {
+		eventually(t, patience, func(context.Context) string {
 			return leftBehind(filepath.Join(base, name), before, nil)
 		})
 	}

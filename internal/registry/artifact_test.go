@@ -45,7 +45,7 @@ func TestArtifact(t *testing.T) {
 	s := registrytest.Start(t)
 	digest := push(t, s, "one", `{"a":1}`)
 	push(t, s, "two", `{}`, `[]`)
-	p := NewPoller(nil, time.Now)
+	p := NewPoller(own(t), time.Now)
 	at := Place{Repository: s.Ref("boot-images")}
 	for _, what := range []string{"one", digest} {
 		if data, d, err := p.Artifact(t.Context(), at, what, 100); err != nil || string(data) != `{"a":1}` || d != digest {

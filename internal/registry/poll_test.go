@@ -31,6 +31,16 @@ type proxy struct {
 	after   func(r *http.Response)
 }
 
+// own is a transport of one test. The usual one is shared by all of them, and every
+// httptest.Server that ends anywhere closes its idle connections: a request whose
+// answer was just arriving would break, or be made twice.
+func own(t *testing.T) http.RoundTripper {
+	t.Helper()
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
 func before(t *testing.T, s *registrytest.Server) *proxy {
 	t.Helper()
 	p := &proxy{}
@@ -39,6 +49,7 @@ func before(t *testing.T, s *registrytest.Server) *proxy {
 		t.Fatal(err)
 	}
 	rp := httputil.NewSingleHostReverseProxy(target)
+	rp.Transport = own(t)
 	rp.ModifyResponse = func(r *http.Response) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -114,7 +125,7 @@ func TestPollOneRequestATag(t *testing.T) {
 	s := registrytest.Start(t)
 	p := before(t, s)
 	c := newClock()
-	poll := NewPoller(nil, c.Now)
+	poll := NewPoller(own(t), c.Now)
 	at := Place{Repository: p.addr + "/shop/app"}
 	want := map[string]string{}
 	for i := range 20 {
@@ -161,7 +172,7 @@ func TestPollListing(t *testing.T) {
 	t.Parallel()
 	s := registrytest.Start(t)
 	p := before(t, s)
-	poll := NewPoller(nil, newClock().Now)
+	poll := NewPoller(own(t), newClock().Now)
 	at := Place{Repository: p.addr + "/app"}
 	s.Push("app", registrytest.Image{Version: "1"}, "1-rev1", "1-rev1-b1", "1", "latest", "b", "a")
 	p.set(func(w http.ResponseWriter, r *http.Request) bool { // pages of two
@@ -213,7 +224,7 @@ func TestPollFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ck := newClock()
-			poll := NewPoller(nil, ck.Now)
+			poll := NewPoller(own(t), ck.Now)
 			at := Place{Repository: p.addr + "/app"}
 			p.set(nil)
 			if _, err := poll.Digest(t.Context(), at, "1-rev1", 0); err != nil {
@@ -240,13 +251,13 @@ func TestPollFailures(t *testing.T) {
 	}
 	t.Run("a repository that is not there", func(t *testing.T) {
 		p.set(nil)
-		if _, err := NewPoller(nil, newClock().Now).Tags(t.Context(), Place{Repository: p.addr + "/none"}, 0); kindOf(err) != RepositoryGone {
+		if _, err := NewPoller(own(t), newClock().Now).Tags(t.Context(), Place{Repository: p.addr + "/none"}, 0); kindOf(err) != RepositoryGone {
 			t.Fatal(err)
 		}
 	})
 	t.Run("the last question that is allowed is the last", func(t *testing.T) {
 		ck := newClock()
-		poll := NewPoller(nil, ck.Now)
+		poll := NewPoller(own(t), ck.Now)
 		at := Place{Repository: p.addr + "/app"}
 		p.mu.Lock()
 		p.after = func(r *http.Response) { r.Header.Set("RateLimit-Remaining", "0;w=3600") }
@@ -283,7 +294,7 @@ func TestPollOverAnOutage(t *testing.T) {
 	t.Parallel()
 	s := registrytest.Start(t)
 	ck := newClock()
-	poll := NewPoller(nil, ck.Now)
+	poll := NewPoller(own(t), ck.Now)
 	at := Place{Repository: s.Addr + "/app"}
 	first := s.Push("app", registrytest.Image{Version: "1"}, "1-rev1")
 	if got, err := poll.Digest(t.Context(), at, "1-rev1", 0); err != nil || got != first {
@@ -311,7 +322,7 @@ func TestPollOverAnOutage(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	s := registrytest.Start(t)
-	poll := NewPoller(nil, time.Now)
+	poll := NewPoller(own(t), time.Now)
 	at := Place{Repository: s.Addr + "/app"}
 	index := s.Push("app", registrytest.Image{Version: "2.6.2", Platforms: []string{"linux/amd64", "linux/arm64"}, Labels: map[string]string{"a": "b"}}, "1")
 	one := s.Push("app", registrytest.Image{Version: "2.6.2", Labels: map[string]string{"a": "b"}}, "2")
@@ -333,7 +344,7 @@ func TestPollChecks(t *testing.T) {
 	t.Parallel()
 	s := registrytest.Start(t)
 	p := before(t, s)
-	poll := NewPoller(nil, time.Now)
+	poll := NewPoller(own(t), time.Now)
 	at := Place{Repository: p.addr + "/app"}
 	d := s.Push("app", registrytest.Image{Version: "1"}, "1")
 	p.after = func(r *http.Response) { r.Header.Del("Docker-Content-Digest") }
@@ -371,7 +382,7 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	poll := NewPoller(nil, time.Now)
+	poll := NewPoller(own(t), time.Now)
 	if _, err := poll.Digest(t.Context(), Place{Repository: host + "/app"}, "1", 0); kindOf(err) != Denied {
 		t.Errorf("as nobody: %v", err)
 	}
