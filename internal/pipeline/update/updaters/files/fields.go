@@ -50,7 +50,7 @@ func (u *Updater) unitFields(ctx context.Context, c *model.NodeConfig, g given, 
 		}
 		is := unitState(s)
 		out[model.FieldUnit+w.Name] = is
-		if g.Units[w.Name] == w.State && is != w.State && !passing(s) {
+		if g.Units[w.Name] == w.State && strayed(s, w.State) {
 			drift = append(drift, fmt.Sprintf("unit %s is %s, and refit made it %s", w.Name, is, w.State))
 		}
 	}

@@ -169,8 +169,11 @@ func isUp(s systemd.Unit) bool {
 	return s.Active == "active" || s.Active == "reloading" || s.Oneshot && s.Ran && s.Active == "inactive" && s.Result == "success"
 }
 
-// passing: it is on its way, which is nobody's change, and says itself where it ends.
-func passing(s systemd.Unit) bool { return s.Active == "activating" || s.Active == "deactivating" }
+// strayed reports whether a unit is in another state than the wanted one, and stays in
+// it. One on its way is nobody's change: it says itself where it ends.
+func strayed(s systemd.Unit, want string) bool {
+	return unitState(s) != want && s.Active != "activating" && s.Active != "deactivating"
+}
 
 // unitState is the state in the model's words, or in systemd's if it is none.
 func unitState(s systemd.Unit) string {
@@ -344,15 +347,8 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 		return "", err
 	}
 	for _, w := range units {
-		if err := u.record.beginUnit(w.ConfigUnit); err != nil {
-			return "", err
-		}
-		if err := u.host.SetUnit(ctx, w.Name, w.State); err != nil {
-			return "", err
-		}
-		failpoint.Here(failpoint.UnitSet)
 		problem = w.says
-		if err := p.drop(t, w.Name); err != nil { // it was started, or stopped, just now
+		if err := u.set(ctx, t, w.ConfigUnit, p); err != nil {
 			return "", err
 		}
 	}
@@ -366,6 +362,18 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 		failpoint.Here(failpoint.UnitRefreshed)
 	}
 	return problem, nil
+}
+
+// set brings a unit into its state.
+func (u *Updater) set(ctx context.Context, t updaters.Task, w model.ConfigUnit, p *pending) error {
+	if err := u.record.beginUnit(w); err != nil {
+		return err
+	}
+	if err := u.host.SetUnit(ctx, w.Name, w.State); err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.UnitSet)
+	return p.drop(t, w.Name) // it was started, or stopped, just now
 }
 
 // named is the wanted name if it stands for the number, else the number.

@@ -77,7 +77,7 @@ func (u *Updater) changed(ctx context.Context, c *model.NodeConfig) (*model.Node
 		if err != nil {
 			return nil, err
 		}
-		if unitState(s) != w.State && !passing(s) {
+		if strayed(s, w.State) {
 			out.Units = append(out.Units, w)
 		}
 	}
