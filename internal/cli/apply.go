@@ -1,16 +1,12 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/cli/question"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -81,6 +78,10 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 	if digest != u.Status.PlanDigest {
 		return exit.With(exit.Blocked, fmt.Errorf("the current plan of %s is %s, not %s: look at it with refit plan, then approve that one", u.Name, u.Status.PlanDigest, digest))
 	}
+	if was := before(u, digest); was != "" {
+		o.Note("%s %s: there is nothing to ask", u.Name, was)
+		return o.follow(ctx, c, u, f)
+	}
 	if err := o.confirm(ctx, c, u, f.yes); err != nil {
 		return err
 	}
@@ -90,6 +91,22 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 		return fmt.Errorf("cannot start ClusterUpdate %s: %w", u.Name, err)
 	}
 	o.Note("started %s with plan %s; this command only watches, ending it stops nothing", u.Name, render.Short(digest))
+	return o.follow(ctx, c, u, f)
+}
+
+// before says why nothing has to be started, "" if it has.
+func before(u *v1alpha1.ClusterUpdate, digest string) string {
+	switch {
+	case u.Status.Phase == v1alpha1.PhaseDone:
+		return "is done"
+	case u.Spec.Start == v1alpha1.StartImmediate && u.Spec.PlanDigest == digest:
+		return "was started with plan " + render.Short(digest) + " before"
+	}
+	return ""
+}
+
+// follow watches, if that is wanted.
+func (o *options) follow(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, f applyFlags) error {
 	if f.noWait {
 		return nil
 	}
@@ -117,8 +134,8 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if yes {
 		return nil
 	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return exit.Usage(errors.New("refit apply asks before it moves nodes, and there is no terminal to ask on: say --yes"))
+	if err := question.Terminal(os.Stdin, "refit apply asks before it moves nodes"); err != nil {
+		return err
 	}
 	v, err := planview.Of(ctx, c, u)
 	if err != nil {
@@ -127,12 +144,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err := render.Plan(o.Err, render.Table, v); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Err, "Start this update? [y/N] ")
-	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil || !strings.EqualFold(strings.TrimSpace(line), "y") {
-		return exit.With(exit.Blocked, errors.New("not started"))
-	}
-	return nil
+	return question.Yes(ctx, os.Stdin, o.Err, "Start this update?")
 }
 
 func newApprove(o *options) *cobra.Command {

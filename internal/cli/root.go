@@ -43,8 +43,15 @@ func New(name string) *cobra.Command {
 
 func rootOf(name string, o *options) *cobra.Command {
 	root := &cobra.Command{
-		Use:           name,
-		Short:         "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",
+		Use:   name,
+		Short: "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",
+		Long: `Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry.
+
+What goes on and what to do next: refit status. What a word in an answer means:
+refit explain WORD. Ending a command stops nothing in the cluster.
+
+Exit codes: 0 done, 1 not reached, 2 wrong call, 3 a person must act, 4 in
+progress, 5 halted, 6 a byte is not what it must be, 130 interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
@@ -55,16 +62,27 @@ func rootOf(name string, o *options) *cobra.Command {
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
 	tags := tagscmd.New(&o.Access)
 	tags.AddCommand(trackscmd.New(&o.Access)...)
-	root.AddCommand(
-		installcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o),
-		newRollback(o), newExplain(o), newGate(o), newVersion(o), newSelfImage(o),
-		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), bootcmd.New(&o.Access), configcmd.New(&o.Access), drillcmd.New(&o.Access), imagecmd.New(&o.Access), tags,
-	)
-	root.AddCommand(steer.New(&o.Access)...)
 	labs := labcmd.New()
 	labs.AddCommand(newDemo(o))
-	root.AddCommand(labs)
+	group(root, "site", "At a site, in this order (install, approve, plan, apply, status):",
+		installcmd.New(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o))
+	group(root, "update", "While an update waits or runs:",
+		append(steer.New(&o.Access), newGate(o), newExplain(o), newRollback(o))...)
+	group(root, "make", "What updates are made of:",
+		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tags, imagecmd.New(&o.Access), configcmd.New(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
+	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o), labs)
+	root.SetHelpCommandGroupID("more")
+	root.SetCompletionCommandGroupID("more")
 	return root
+}
+
+// group adds commands under a heading of the help.
+func group(root *cobra.Command, id, title string, all ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, c := range all {
+		c.GroupID = id
+	}
+	root.AddCommand(all...)
 }
 
 // Main runs the command line and returns the exit code.
@@ -78,11 +96,11 @@ func Main(args []string) int {
 	}
 	root := New(name)
 	root.SetArgs(args[1:])
-	err := root.ExecuteContext(ctx)
+	called, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exit.OK
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && exit.Code(err) != exit.Interrupted { // that one says itself what became of it
 		fmt.Fprintln(os.Stderr, "interrupted; what was started in the cluster goes on. `refit status` shows it.")
 		return exit.Interrupted
 	}
@@ -90,7 +108,7 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "error: "+msg)
 	}
 	if isUsage(err) {
-		fmt.Fprintln(os.Stderr, "see: refit --help")
+		fmt.Fprintln(os.Stderr, "see: "+called.CommandPath()+" --help")
 		return exit.UsageCode
 	}
 	return exit.Code(err)

@@ -1,22 +1,19 @@
 package drillcmd
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/question"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -82,7 +79,7 @@ func (d *drill) do(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := d.confirm(v); err != nil {
+	if err := d.confirm(ctx, v); err != nil {
 		return err
 	}
 	return d.prove(ctx, c, nu, v)
@@ -97,22 +94,17 @@ func view(f pin.StartFacts, nu *v1alpha1.NodeUpdate) render.DrillView {
 	return v
 }
 
-func (d *drill) confirm(v render.DrillView) error {
+func (d *drill) confirm(ctx context.Context, v render.DrillView) error {
 	if d.yes {
 		return nil
 	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return exit.Usage(errors.New("refit drill --run asks before it restarts a node, and there is no terminal to ask on: say --yes"))
+	if err := question.Terminal(os.Stdin, "refit drill --run asks before it restarts a node"); err != nil {
+		return err
 	}
 	if err := render.Drill(d.Err, render.Table, v); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.Err, "\nRestart node %s now, without a drain, and take its %d images out of its runtime? [y/N] ", v.Node, len(v.Images))
-	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil || !strings.EqualFold(strings.TrimSpace(line), "y") {
-		return exit.With(exit.Blocked, errors.New("not started"))
-	}
-	return nil
+	return question.Yes(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and take its %d images out of its runtime?", v.Node, len(v.Images)))
 }
 
 // prove asks the node's agent for the drill, and waits until the node is back.

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -18,20 +20,22 @@ import (
 const heartbeat = 5 * time.Second
 
 // New is a printer to w.
-func New(w io.Writer) *Printer { return &Printer{w: w, live: isTerminal(w)} }
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(interface{ Fd() uintptr })
-	return ok && term.IsTerminal(int(f.Fd()))
+func New(w io.Writer) *Printer {
+	p := &Printer{w: w}
+	if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
+		p.live, p.size = true, func() (width, height int, err error) { return term.GetSize(int(f.Fd())) }
+	}
+	return p
 }
 
 // Printer shows views and lines; it is not safe for concurrent use.
 type Printer struct {
-	w     io.Writer
-	live  bool
-	lines int
-	last  string
-	at    time.Time
+	w    io.Writer
+	live bool
+	size func() (width, height int, err error) // of the terminal
+	rows int                                   // of the screen that are drawn on
+	last string
+	at   time.Time
 }
 
 // View shows a view.
@@ -62,14 +66,35 @@ func (p *Printer) Line(s string) {
 
 func (p *Printer) redraw(s string) {
 	p.End()
+	s, p.rows = p.fit(s)
 	fmt.Fprint(p.w, s)
-	p.lines = bytes.Count([]byte(s), []byte("\n"))
+}
+
+// fit cuts off what would scroll away, which cannot be drawn over, and counts rows of
+// the screen: a long line takes more than one.
+func (p *Printer) fit(s string) (string, int) {
+	width, height, err := p.size()
+	if err != nil || width < 1 || height < 3 {
+		width, height = 80, 24
+	}
+	lines := strings.SplitAfter(strings.TrimSuffix(s, "\n")+"\n", "\n")
+	lines = lines[:len(lines)-1]
+	const room = 2 // for the cursor, and for what says that there is more
+	rows := 0
+	for i, line := range lines {
+		n := max(1, (utf8.RuneCountInString(line)-1+width-1)/width)
+		if rows+n > height-room && i > 0 && !(i == len(lines)-1 && rows+n < height) {
+			return strings.Join(lines[:i], "") + fmt.Sprintf("... %d more lines: refit status\n", len(lines)-i), rows + 1
+		}
+		rows += n
+	}
+	return strings.Join(lines, ""), rows
 }
 
 // End takes the last drawing away.
 func (p *Printer) End() {
-	if p.lines > 0 {
-		fmt.Fprintf(p.w, "\x1b[%dA\x1b[J", p.lines)
+	if p.rows > 0 {
+		fmt.Fprintf(p.w, "\x1b[%dA\x1b[J", p.rows)
 	}
-	p.lines = 0
+	p.rows = 0
 }
