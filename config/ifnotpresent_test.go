@@ -11,7 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/controller/apitest"
 )
+
+// Kubernetes 1.35 has it as a beta, behind a feature gate and a version of the API that
+// are both off.
+func TestIfNotPresentOnAnOlderServer(t *testing.T) {
+	cfg := apitest.StartVersion(t, "v1.35.", map[string]string{"feature-gates": "MutatingAdmissionPolicy=true", "runtime-config": "admissionregistration.k8s.io/v1beta1=true"})
+	admin := newClient(t, cfg)
+	if version, err := config.MutationVersion(admin.RESTMapper()); err != nil || version != "v1beta1" {
+		t.Fatalf("it serves version %q: %v", version, err)
+	}
+	testIfNotPresent(t, admin)
+}
 
 // R0.163, trap 24: where the setting is on, a new pod that names a digest with Always
 // starts from the image that is there; nothing else is written; with the setting gone

@@ -4,19 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-var errNoMutation = errors.New("this API server has no MutatingAdmissionPolicy, so nothing can write policy IfNotPresent into new pods: it is part of Kubernetes 1.36, and of 1.34 and 1.35 with --runtime-config=admissionregistration.k8s.io/v1beta1=true. Until then refit tags lint --cluster --offline names what to change")
+// older is how API servers before 1.36 get it. Without the gate the policy is stored and
+// does nothing.
+const older = "it is part of Kubernetes 1.36, and of 1.34 and 1.35 with --feature-gates=MutatingAdmissionPolicy=true and --runtime-config=admissionregistration.k8s.io/v1beta1=true. Until then refit tags lint --cluster --offline names what to change"
+
+var (
+	errNoMutation = errors.New("this API server has no MutatingAdmissionPolicy, so nothing can write policy IfNotPresent into new pods: " + older)
+	errNoEffect   = errors.New("this API server takes a MutatingAdmissionPolicy and does not act on it, so it was taken away again: " + older)
+)
+
+// takesEffect is how long an API server may take to act on a new policy.
+const takesEffect = 30 * time.Second
 
 // setIfNotPresent installs, or takes away, the admission policy that has new pods start
-// from images that are on the node.
-func setIfNotPresent(ctx context.Context, c client.Client, on bool) error {
+// from images that are on the node. It is there when the API server acts on it.
+func setIfNotPresent(ctx context.Context, c client.Client, on bool, patience time.Duration) error {
 	version, err := config.MutationVersion(c.RESTMapper())
 	switch {
 	case err != nil:
@@ -41,5 +56,47 @@ func setIfNotPresent(ctx context.Context, c client.Client, on bool) error {
 			return fmt.Errorf("cannot delete %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	return nil
+	if !on {
+		return nil
+	}
+	acts, err := actsWithin(ctx, c, patience)
+	if err != nil || acts {
+		return err
+	}
+	if err := setIfNotPresent(ctx, c, false, patience); err != nil {
+		return err
+	}
+	return exit.With(exit.Blocked, errNoEffect)
+}
+
+// actsWithin asks the API server again and again what would become of a pod with policy
+// Always. Nothing is made.
+func actsWithin(ctx context.Context, c client.Client, patience time.Duration) (bool, error) {
+	for end := time.Now().Add(patience); ; {
+		p := tried()
+		if err := c.Create(ctx, p, client.DryRunAll); err != nil {
+			return false, fmt.Errorf("the policy IfNotPresent for new pods is installed; whether the API server acts on it cannot be seen, since it refuses a pod that is made to try (dry run): %w", err)
+		}
+		if p.Spec.Containers[0].ImagePullPolicy == corev1.PullIfNotPresent {
+			return true, nil
+		}
+		if !time.Now().Before(end) {
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// tried is a pod that may be made in a namespace with the strictest rules.
+func tried() *corev1.Pod {
+	yes, no := true, false
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "refit-tries-"}, Spec: corev1.PodSpec{
+		AutomountServiceAccountToken: &no,
+		SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: &yes, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Containers: []corev1.Container{{Name: "try", Image: "refit.invalid/try@sha256:" + strings.Repeat("0", 64), ImagePullPolicy: corev1.PullAlways,
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}}
 }

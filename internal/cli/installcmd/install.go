@@ -98,7 +98,7 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 	if err != nil {
 		return err
 	}
-	return setIfNotPresent(ctx, c, *f.ifNotPresent)
+	return setIfNotPresent(ctx, c, *f.ifNotPresent, takesEffect)
 }
 
 // selfImageOf finds refit's own image in a bundle.

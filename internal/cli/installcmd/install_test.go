@@ -68,10 +68,10 @@ func TestUninstallTakesWhatWasAddedToo(t *testing.T) {
 func TestNoMutationIsSaid(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientBuilder().WithRESTMapper(meta.NewDefaultRESTMapper(nil)).Build()
-	if err := setIfNotPresent(t.Context(), c, true); exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "1.36") {
+	if err := setIfNotPresent(t.Context(), c, true, 0); exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "1.36") {
 		t.Errorf("%v", err)
 	}
-	if err := setIfNotPresent(t.Context(), c, false); err != nil {
+	if err := setIfNotPresent(t.Context(), c, false, 0); err != nil {
 		t.Error(err)
 	}
 }

@@ -57,7 +57,7 @@ func (o installer) uninstall(ctx context.Context) error {
 			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
-	if err := errors.Join(setIfNotPresent(ctx, c, false), letIn(ctx, c)); err != nil {
+	if err := errors.Join(setIfNotPresent(ctx, c, false, 0), letIn(ctx, c)); err != nil {
 		return err
 	}
 	fmt.Fprintln(o.Out, "removed; on each node refit-agent uninstall removes the host service")

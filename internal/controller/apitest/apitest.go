@@ -44,6 +44,26 @@ func Start(t testing.TB) *rest.Config {
 	if bin == "" {
 		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit lab up` once")
 	}
+	return start(t, bin, nil)
+}
+
+// StartVersion is Start with a server of another version, which begins with these
+// words ("v1.35."), and with more flags. It is taken from the lab's cache.
+func StartVersion(t testing.TB, version string, flags map[string]string) *rest.Config {
+	t.Helper()
+	home, _ := os.UserHomeDir()
+	found, _ := filepath.Glob(filepath.Join(home, ".cache/refit/lab/bin/kubernetes-"+version+"*", "kube-apiserver"))
+	for _, f := range found {
+		if dir := filepath.Dir(f); usable(dir) {
+			return start(t, dir, flags)
+		}
+	}
+	t.Skipf("no kube-apiserver %s: run `refit lab components --version %sN` once", version, version)
+	return nil
+}
+
+func start(t testing.TB, bin string, flags map[string]string) *rest.Config {
+	t.Helper()
 	env := &envtest.Environment{
 		BinaryAssetsDirectory:    bin,
 		ControlPlaneStartTimeout: 2 * time.Minute,
@@ -52,6 +72,9 @@ func Start(t testing.TB) *rest.Config {
 	args := env.ControlPlane.GetAPIServer().Configure()
 	args.Set("authorization-mode", "Node", "RBAC")
 	args.Set("enable-admission-plugins", "NodeRestriction")
+	for name, value := range flags {
+		args.Set(name, value)
+	}
 	cfg, err := env.Start()
 	if err != nil {
 		t.Fatalf("start the API server from %s: %v", bin, err)
@@ -90,11 +113,15 @@ func Binaries() string {
 		}
 	}
 	for _, d := range dirs {
-		if d != "" && executable(filepath.Join(d, "kube-apiserver")) && executable(filepath.Join(d, "etcd")) {
+		if d != "" && usable(d) {
 			return d
 		}
 	}
 	return ""
+}
+
+func usable(dir string) bool {
+	return executable(filepath.Join(dir, "kube-apiserver")) && executable(filepath.Join(dir, "etcd"))
 }
 
 func executable(path string) bool {
