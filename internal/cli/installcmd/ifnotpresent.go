@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
@@ -45,28 +46,36 @@ func setIfNotPresent(ctx context.Context, c client.Client, on bool, patience tim
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
+	if !on {
+		return takeAway(ctx, c, objects)
+	}
+	acts, err := put(ctx, c, objects, patience)
+	if err != nil || acts {
+		return err
+	}
+	if err := takeAway(ctx, c, objects); err != nil {
+		return err
+	}
+	return exit.With(exit.Blocked, errNoEffect)
+}
+
+// put installs them, and reports whether the API server acts on them.
+func put(ctx context.Context, c client.Client, objects []*unstructured.Unstructured, patience time.Duration) (bool, error) {
 	for _, o := range objects {
-		if on {
-			if err := applyObject(ctx, c, o); err != nil {
-				return err
-			}
-			continue
+		if err := applyObject(ctx, c, o); err != nil {
+			return false, err
 		}
+	}
+	return actsWithin(ctx, c, patience)
+}
+
+func takeAway(ctx context.Context, c client.Client, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
 		if err := c.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("cannot delete %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	if !on {
-		return nil
-	}
-	acts, err := actsWithin(ctx, c, patience)
-	if err != nil || acts {
-		return err
-	}
-	if err := setIfNotPresent(ctx, c, false, patience); err != nil {
-		return err
-	}
-	return exit.With(exit.Blocked, errNoEffect)
+	return nil
 }
 
 // actsWithin asks the API server again and again what would become of a pod with policy

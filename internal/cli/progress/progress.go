@@ -83,7 +83,8 @@ func (p *Printer) fit(s string) (string, int) {
 	rows := 0
 	for i, line := range lines {
 		n := max(1, (utf8.RuneCountInString(line)-1+width-1)/width)
-		if rows+n > height-room && i > 0 && !(i == len(lines)-1 && rows+n < height) {
+		last := i == len(lines)-1
+		if i > 0 && rows+n > height-room && (!last || rows+n >= height) {
 			return strings.Join(lines[:i], "") + fmt.Sprintf("... %d more lines: refit status\n", len(lines)-i), rows + 1
 		}
 		rows += n
