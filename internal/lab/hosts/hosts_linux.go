@@ -156,5 +156,14 @@ func (n *Net) Sent(k int) (uint64, error) {
 	return port.Attrs().Statistics.RxBytes, nil
 }
 
+// Taken is how many bytes have come to host k, headers of packets included.
+func (n *Net) Taken(k int) (uint64, error) {
+	port, err := n.handle.LinkByIndex(n.ports[k].Attrs().Index)
+	if err != nil {
+		return 0, fmt.Errorf("port of host %d: %w", k, err)
+	}
+	return port.Attrs().Statistics.TxBytes, nil
+}
+
 // Cut unplugs host k.
 func (n *Net) Cut(k int) error { return n.handle.LinkSetDown(n.ports[k]) }

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(m.Run())
 	}
+	_, _ = io.Copy(io.Discard, os.Stdin) // its wire is there, and counted, as long as it is
 }
 
 const amount = 5 << 20
@@ -102,5 +103,8 @@ func TestTwoHosts(t *testing.T) {
 	}
 	if sent, err := n.Sent(2); err != nil || sent < amount || sent > amount*12/10 {
 		t.Errorf("the giver has put %d bytes on the wire, %v", sent, err)
+	}
+	if taken, err := n.Taken(1); err != nil || taken < amount || taken > amount*12/10 {
+		t.Errorf("to the taker %d bytes have come, %v", taken, err)
 	}
 }
