@@ -15,7 +15,10 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/refit-dev/refit/internal/host/disk"
 )
 
 const (
@@ -42,6 +45,22 @@ func sha256Only(d digest.Digest) error {
 	}
 	if d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("digest %s: only sha256 is supported", d)
+	}
+	return nil
+}
+
+// SaveIndex makes a folder with blobs a layout of one image, not synced: index.json and
+// oci-layout, readable as perm says.
+func SaveIndex(dir string, d ocispec.Descriptor, perm fs.FileMode) error {
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{d}}
+	for name, v := range map[string]any{ocispec.ImageIndexFile: index, ocispec.ImageLayoutFile: ocispec.ImageLayout{Version: ocispec.ImageLayoutVersion}} {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if err := disk.WriteFile(filepath.Join(dir, name), b, perm); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -2,14 +2,12 @@ package flatten
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/host/disk"
@@ -41,7 +39,8 @@ func Save(ctx context.Context, root oci.Root, platform, dir string) (manifest st
 			return "", fmt.Errorf("image %s: blob %s: %w", d.Digest, n.Desc.Digest, err)
 		}
 	}
-	if err := saveIndex(part, d); err != nil {
+	only := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
+	if err := oci.SaveIndex(part, only, 0o600); err != nil {
 		return "", fmt.Errorf("image %s: %w", d.Digest, err)
 	}
 	if err := disk.SyncFS(part); err != nil {
@@ -66,19 +65,4 @@ func saveBlob(ctx context.Context, s oci.Store, d ocispec.Descriptor, path strin
 		defer r.Close()
 		return oci.Passing(disk.Replace(path, r, d.Digest.String(), 0o600))
 	})
-}
-
-func saveIndex(dir string, d ocispec.Descriptor) error {
-	only := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
-	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{only}}
-	for name, v := range map[string]any{ocispec.ImageIndexFile: index, ocispec.ImageLayoutFile: ocispec.ImageLayout{Version: ocispec.ImageLayoutVersion}} {
-		b, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		if err := disk.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
 }
