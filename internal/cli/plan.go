@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +28,13 @@ type planFlags struct {
 	wait           bool
 	timeout        time.Duration
 	failIfNoop     bool
+}
+
+// add declares what all commands that plan have.
+func (f *planFlags) add(fl *pflag.FlagSet, target string) {
+	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: "+target+")")
+	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
+	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan, or with --wait for the nodes")
 }
 
 func newPlan(o *options) *cobra.Command {
@@ -54,10 +62,8 @@ do (with --fail-if-noop).`,
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the current update, else what the NodeConfigs want)")
+	f.add(fl, "the current update, else what the NodeConfigs want")
 	fl.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "plan an older bundle than the one that runs (a rollback)")
-	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
-	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan, or with --wait for the nodes")
 	fl.BoolVar(&f.failIfNoop, "fail-if-noop", false, "exit 7 if there is nothing to do")
 	o.outputFlag(c)
 	return c

@@ -59,12 +59,10 @@ Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: the one that was complete before); with --pool an OSBuild")
+	f.add(fl, "the one that was complete before; with --pool an OSBuild, by default the one that nodes go back to")
 	fl.StringVar(&f.pool, "pool", "", "UpdatePool whose nodes boot an OS image that was built before")
 	fl.BoolVar(&f.follow, "follow", false, "with --pool: follow the OSImage and the NodeConfigs again")
 	fl.BoolVar(&f.end, "end-current", false, "end the update that moves nodes or halted, by deleting it")
-	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
-	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan")
 	o.outputFlag(c)
 	return c
 }

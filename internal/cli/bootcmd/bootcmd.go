@@ -57,12 +57,35 @@ func (s *site) sort() {
 	sort.Slice(s.streams, func(i, j int) bool { return s.streams[i].Name < s.streams[j].Name })
 }
 
-// gather from a file if one is named, else from the cluster.
-func gather(ctx context.Context, a *cluster.Access, file string, in io.Reader) (*site, error) {
-	if file != "" {
-		return fromDump(file, in)
+// view is what the commands that show the sources have in common: where they are read
+// from, and how they are shown.
+type view struct{ format, file string }
+
+func (v *view) add(c *cobra.Command) {
+	c.Flags().StringVarP(&v.format, "output", "o", render.Table, "table, wide, json or yaml")
+	c.Flags().StringVar(&v.file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
+}
+
+// site from a file if one is named, else from the cluster.
+func (v *view) site(cmd *cobra.Command, a *cluster.Access) (*site, error) {
+	if err := checkFormat(v.format); err != nil {
+		return nil, err
 	}
-	return fromCluster(ctx, a)
+	if v.file != "" {
+		return fromDump(v.file, cmd.InOrStdin())
+	}
+	return fromCluster(cmd.Context(), a)
+}
+
+// data reports whether a program reads the answer.
+func (v *view) data() bool { return v.format == render.JSON || v.format == render.YAML }
+
+func (v *view) show(a *cluster.Access, answer interface{ text(io.Writer) }) error {
+	if v.data() {
+		return render.Value(a.Out, v.format, answer)
+	}
+	answer.text(a.Out)
+	return nil
 }
 
 func checkFormat(format string) error {
@@ -124,7 +147,7 @@ type Status struct {
 }
 
 func newStatus(a *cluster.Access) *cobra.Command {
-	var format, file string
+	var from view
 	c := &cobra.Command{
 		Use: "status", Short: "List every source of machines with the image it starts them from", Args: cobra.NoArgs,
 		Long: `List every source of machines: a machine manager that a BootImagePolicy selects, or
@@ -132,22 +155,18 @@ a MachineSource that a person declared; the image that its next machine starts
 from, the wanted one, what refit does about it, and whether the image is new
 enough for what runs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format); err != nil {
-				return err
-			}
-			s, err := gather(cmd.Context(), a, file, cmd.InOrStdin())
+			s, err := from.site(cmd, a)
 			if err != nil {
 				return err
 			}
 			v := s.status()
-			if format == render.JSON || format == render.YAML {
-				return render.Value(a.Out, format, v)
+			if from.data() {
+				return render.Value(a.Out, from.format, v)
 			}
-			return v.table(a.Out, format == render.Wide, time.Now())
+			return v.table(a.Out, from.format == render.Wide, time.Now())
 		},
 	}
-	c.Flags().StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
-	c.Flags().StringVar(&file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
+	from.add(c)
 	return c
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/osversion"
-	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/source/skew"
 	"github.com/refit-dev/refit/internal/source/skew/read"
 )
@@ -42,7 +41,8 @@ type Check struct {
 }
 
 func newCheck(a *cluster.Access) *cobra.Command {
-	var target, format, file string
+	var target string
+	var from view
 	c := &cobra.Command{
 		Use: "check --target VERSION", Short: "Say which sources start machines that could not join at a version", Args: cobra.NoArgs,
 		Long: `Say which sources of machines are too old for a version, Kubernetes' or the
@@ -51,31 +51,22 @@ what cures it.
 
 Exit codes: 0 new machines can join, 3 at least one source is too old or unknown.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format); err != nil {
-				return err
-			}
 			if _, err := osversion.Parse(target); err != nil {
 				return exit.Usage(fmt.Errorf("--target: %w", err))
 			}
-			s, err := gather(cmd.Context(), a, file, cmd.InOrStdin())
+			s, err := from.site(cmd, a)
 			if err != nil {
 				return err
 			}
 			v := s.check(target, time.Now())
-			if format == render.JSON || format == render.YAML {
-				err = render.Value(a.Out, format, v)
-			} else {
-				v.text(a.Out)
-			}
-			if err == nil && !v.OK {
+			if err = from.show(a, v); err == nil && !v.OK {
 				return exit.Silent(exit.Blocked)
 			}
 			return err
 		},
 	}
 	c.Flags().StringVar(&target, "target", "", "version that nodes are to run")
-	c.Flags().StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
-	c.Flags().StringVar(&file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
+	from.add(c)
 	_ = c.MarkFlagRequired("target")
 	return c
 }

@@ -16,7 +16,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/render"
 )
 
 // Proposal is what to write where refit does not.
@@ -38,17 +37,14 @@ type Proposals struct {
 }
 
 func newDiff(a *cluster.Access) *cobra.Command {
-	var format, file string
+	var from view
 	c := &cobra.Command{
 		Use: "diff [SOURCE]", Short: "Show what to write where others write the object, or the mode is not to", Args: cobra.MaximumNArgs(1),
 		Long: `Show, for each source whose image is not the wanted one and that refit does not
 write, the JSON patch that would bring it there. Commit it where the object
 comes from.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format); err != nil {
-				return err
-			}
-			s, err := gather(cmd.Context(), a, file, cmd.InOrStdin())
+			s, err := from.site(cmd, a)
 			if err != nil {
 				return err
 			}
@@ -56,15 +52,10 @@ comes from.`,
 			if err != nil {
 				return err
 			}
-			if format == render.JSON || format == render.YAML {
-				return render.Value(a.Out, format, v)
-			}
-			v.text(a.Out)
-			return nil
+			return from.show(a, v)
 		},
 	}
-	c.Flags().StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
-	c.Flags().StringVar(&file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
+	from.add(c)
 	return c
 }
 

@@ -18,7 +18,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/render"
 )
 
 // Upload is a file that somebody must bring to its platform.
@@ -36,7 +35,7 @@ type Uploads struct {
 }
 
 func newUploads(a *cluster.Access) *cobra.Command {
-	var format, file string
+	var from view
 	c := &cobra.Command{
 		Use: "uploads", Short: "Show which boot images must be uploaded before machines can start from them, and how", Args: cobra.NoArgs,
 		Long: `Show the files of the streams that machine managers wait for: where a platform has
@@ -45,23 +44,15 @@ brings the file there. The commands that are printed fetch or extract it, check 
 upload it, and say that it is there. refit has no access to the platform and cannot
 see whether it is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format); err != nil {
-				return err
-			}
-			s, err := gather(cmd.Context(), a, file, cmd.InOrStdin())
+			s, err := from.site(cmd, a)
 			if err != nil {
 				return err
 			}
 			v := s.uploads()
-			if format == render.JSON || format == render.YAML {
-				return render.Value(a.Out, format, v)
-			}
-			v.text(a.Out)
-			return nil
+			return from.show(a, v)
 		},
 	}
-	c.Flags().StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
-	c.Flags().StringVar(&file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
+	from.add(c)
 	return c
 }
 
