@@ -13,8 +13,8 @@
 // their agents say, the objects of machine kinds (read live, every half minute).
 // Outputs: templates, patches, MachineSources, status. Caller: the controller.
 //
-// Files: controller.go the loop, gather.go and kinds.go what is looked at,
-// candidate.go one machine manager, write.go and collect.go what is written and
-// taken away, record.go the MachineSources, skew.go their judgement, summary.go
-// the policies.
+// Files: controller.go the loop, gather.go what is looked at, candidate.go one
+// machine manager, write.go and collect.go what is written and taken away,
+// record.go the MachineSources, skew.go what their judgement (package judgement)
+// keeps back, summary.go the policies.
 package bootimages

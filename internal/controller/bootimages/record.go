@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -151,7 +152,7 @@ func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSo
 		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageTooOld, "machine "+st.Refused[0].Machine+" could not join: "+st.Refused[0].Message
 	}
 	s.Status = *st
-	judged := w.judge(s, p, v.version)
+	judged := w.judge().Record(s, p, v.version)
 	at := metav1.NewTime(w.now.Truncate(time.Second))
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: boolean(v.ready), Reason: v.reason, Message: clip(v.message), ObservedGeneration: s.Generation, LastTransitionTime: at})
 	judged.ObservedGeneration, judged.LastTransitionTime = s.Generation, at
@@ -212,7 +213,7 @@ func (r *Reconciler) declared(ctx context.Context, w *world, s *v1alpha1.Machine
 // record that people wrote into stays. What cannot be listed is not gone.
 func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSource) error {
 	m := s.Spec.Manager
-	l := w.kinds.Lists[groupKind(m.Group, m.Kind)]
+	l := w.kinds.Lists[schema.GroupKind{Group: m.Group, Kind: m.Kind}]
 	if l == nil {
 		if row := machinery.BuiltIn().Manager(m.Group, m.Kind); row != nil {
 			l = w.kinds.Of(ctx, m.Group, m.Kind, row.Versions)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bootimages/judgement"
 	"github.com/refit-dev/refit/internal/controller/bootimages/tally"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -38,7 +39,7 @@ func (r *Reconciler) summary(ctx context.Context, w *world, p *v1alpha1.BootImag
 			tally.Count(&st, s)
 		}
 	}
-	st.Blocked = w.blocks(p)
+	st.Blocked = judgement.Blocked(p, w.sorted())
 	ready, stalled := w.conditions(p, &st)
 	for _, c := range []metav1.Condition{ready, stalled} {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(w.now.Truncate(time.Second))
