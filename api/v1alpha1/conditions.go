@@ -92,6 +92,7 @@ const (
 	ReasonDrifted               = "Drifted"
 	ReasonDriftRepaired         = "DriftRepaired"
 	ReasonOSRolledBack          = "OSRolledBack"
+	ReasonOSUnhealthy           = "OSUnhealthy"
 	ReasonOSUnsupported         = "OSUnsupported"
 	ReasonStepDeadline          = "StepDeadline"
 	ReasonUndoing               = "Undoing"

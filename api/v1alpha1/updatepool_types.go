@@ -93,6 +93,13 @@ type UpdatePoolSpec struct {
 	// arguments). All pods stop as in a restart of the machine, so nodes are drained.
 	// +optional
 	SoftReboot bool `json:"softReboot,omitempty"`
+	// OSReadySeconds is how long a node may take, after it booted another OS image, until
+	// its kubelet is healthy and the API server calls it Ready; then it goes back by
+	// itself to what it had booted before, and has failed. Left out, it is 600. While
+	// the API server does not answer the kubelet's own health counts alone.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 60 && self <= 7200",message="must be from 60 to 7200 seconds: a machine needs a minute to come up, and one that needs hours does not"
+	OSReadySeconds int32 `json:"osReadySeconds,omitempty"`
 	// Drift says what becomes of what somebody changes on the pool's nodes; Report if it
 	// is left out.
 	// +optional

@@ -53,6 +53,7 @@ const (
 	OSStaged         = "os.staged"         // an OS image is staged, which is not on disk
 	OSLinked         = "os.linked"         // the new extension is linked, the old one is merged
 	OSNoted          = "os.noted"          // the boot that is to end is on disk, the host does not restart
+	OSGivenUp        = "os.givenup"        // it is on disk that the host goes back to what it had booted before
 	StatusApply      = "agent.status"      // before a status is written
 	RunReported      = "agent.runreported" // after a status with a finished run
 )
@@ -65,7 +66,7 @@ func Names() []string {
 		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeadmUnmarked, KubeletReplaced, KubeletRestarted, KubeletRestored,
 		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed, RebootNoted,
 		StaticPodKept, StaticPodWritten, StaticPodGivenUp, StaticPodBack,
-		OSImported, OSDiscarded, OSStaged, OSLinked, OSNoted,
+		OSImported, OSDiscarded, OSStaged, OSLinked, OSNoted, OSGivenUp,
 		StatusApply, RunReported,
 	}
 }

@@ -54,6 +54,21 @@ type ConfigOS struct {
 	KernelArguments []string `json:"kernelArguments,omitempty"`
 	// SoftReboot permits a restart of user space alone, where the host can.
 	SoftReboot bool `json:"softReboot,omitempty"`
+	// ReadySeconds is how long the node may take to be Ready with a new image before it
+	// goes back; 0 is OSReadySeconds.
+	ReadySeconds int32 `json:"readySeconds,omitempty"`
+}
+
+// OSReadySeconds is how long a node may take to be Ready with a new OS image, if nobody
+// says otherwise.
+const OSReadySeconds = 600
+
+// ReadyWithin is how long the node may take to be Ready with a new image, in seconds.
+func (o *ConfigOS) ReadyWithin() int32 {
+	if o == nil || o.ReadySeconds <= 0 {
+		return OSReadySeconds
+	}
+	return o.ReadySeconds
 }
 
 // Digest of the image, empty without one.
@@ -179,9 +194,11 @@ const (
 	FieldDriftPolicy = "drift/policy"
 	// FieldOSDrift begins the fields of what is not as the OS image has it; the kind
 	// follows. FieldOSLeft is the digest that refit had booted and that is wanted still,
-	// if somebody took the node back from it.
-	FieldOSDrift = "os/drift/"
-	FieldOSLeft  = "os/left"
+	// if somebody took the node back from it. FieldOSFailed is why the node went back by
+	// itself from the image that is wanted still.
+	FieldOSDrift  = "os/drift/"
+	FieldOSLeft   = "os/left"
+	FieldOSFailed = "os/failed"
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
 	FieldOSImage = "os/image"

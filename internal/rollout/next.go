@@ -68,6 +68,8 @@ const (
 	reasonUndoFailed    = "UndoFailed"
 	reasonStaging       = "OSStaging"
 	reasonNotStaged     = "OSNotStaged"
+	reasonOSUnhealthy   = "OSUnhealthy"
+	reasonOSRolledBack  = "OSRolledBack"
 )
 
 // Next decides.

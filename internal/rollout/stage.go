@@ -124,15 +124,20 @@ func afterFailure(in *Input, np model.NodePlan, n Node) string {
 	return StageFailed
 }
 
-// mayRetry: a person asked for it since, or the pool has attempts left. An undo
-// ends the attempts that the pool gives.
+// mayRetry: a person asked for it since, or the pool has attempts left. An undo, and
+// an OS image that the node was taken back from, end the attempts that the pool gives.
 func mayRetry(in *Input, np model.NodePlan, n Node) bool {
 	last := n.last()
 	if in.wanted(np.Node) > last.Retry {
 		return true
 	}
-	undone := n.Run != nil && n.Run.Undo
-	return !undone && last.Try < max(1, in.Pools[np.Pool].Attempts)
+	return !final(n) && last.Try < max(1, in.Pools[np.Pool].Attempts)
+}
+
+// final: nothing comes of doing the same again. The node was taken back, by whomever,
+// from what it was to run.
+func final(n Node) bool {
+	return n.Run != nil && (n.Run.Undo || n.Run.Reason == reasonOSUnhealthy || n.Run.Reason == reasonOSRolledBack)
 }
 
 // attempt is the one that a node needs next.

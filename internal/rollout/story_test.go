@@ -65,6 +65,18 @@ var stories = map[string]func() story{
 		}
 		return s
 	},
+	"an OS image that a node went back from by itself is tried again by a person only": func() story {
+		w := workersOf("edge", 2)
+		failing(w[0], 1).reason = reasonOSUnhealthy
+		s := story{cluster: newCluster(pool(func(p *Pool) { p.Attempts = 3 }), w...)}
+		s.happens = func(c *cluster, look int) {
+			if look == 12 {
+				delete(w[0].fails, 1)
+				c.in.Retry = 1
+			}
+		}
+		return s
+	},
 	"a node that cannot be undone says why and halts": func() story {
 		c := newCluster(pool(func(p *Pool) { p.Undo = true }), failing(ok("c1", "edge", true), 1), ok("w1", "edge", false))
 		c.plan("c1", func(np *model.NodePlan) {

@@ -24,6 +24,7 @@ type member struct {
 	running  int             // rounds until the run ends
 	fails    map[int32]bool  // tries since a person asked that fail
 	undoFail bool            // the undo fails too
+	reason   string          // word of what fails
 	began    map[string]bool // steps that were begun and not taken back
 	done     int             // times it reached its target
 	permits  []int32         // attempts that ran
@@ -170,7 +171,7 @@ func (m *member) goOn() {
 	case m.Run.Undo:
 		m.Run.State, m.began = RunUndone, nil
 	case m.fails[m.Run.Attempt.Try]:
-		m.Run.State, m.Run.Step, m.Run.Message = RunFailed, "kubelet", "it did not start"
+		m.Run.State, m.Run.Step, m.Run.Message, m.Run.Reason = RunFailed, "kubelet", "it did not start", m.reason
 	default:
 		m.Run.State, m.AtTarget = RunSucceeded, true
 		m.done++

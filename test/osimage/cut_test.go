@@ -20,9 +20,18 @@ type cut struct{}
 // power; it boots again.
 func (n *node) cutAt(point string, task updaters.Task, do call) {
 	n.t.Helper()
+	n.cutAtNth(point, 1, task, do)
+}
+
+// cutAtNth is cutAt at a later pass.
+func (n *node) cutAtNth(point string, nth int, task updaters.Task, do call) {
+	n.t.Helper()
 	killed := false
 	restore := failpoint.OnHit(func(name string) {
-		if name == point && !killed {
+		if name != point || killed {
+			return
+		}
+		if nth--; nth == 0 {
 			killed = true
 			panic(cut{})
 		}

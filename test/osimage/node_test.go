@@ -3,6 +3,7 @@ package osimage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -53,7 +54,17 @@ type node struct {
 	runs   int
 	// registry has the images instead, if it is set.
 	registry *httptest.Server
+	// sick are the versions with which the kubelet does not answer.
+	sick map[string]bool
+	// ready is how long a configuration gives the node to be Ready, in seconds.
+	ready int32
+	// late is how long the machine has been waited for: every look is some seconds
+	// after the one before.
+	late time.Duration
 }
+
+// between is the time between two looks.
+const between = 4 * time.Second
 
 // kinds of hosts that have real deployments.
 var kinds = map[string]func(t testing.TB) map[string]string{
@@ -142,6 +153,16 @@ func (h hostOf) Fetch(ctx context.Context, image string) (hostos.Source, []strin
 }
 func (h hostOf) Forget() error { return nil }
 
+func (h hostOf) KubeletHealthy(ctx context.Context) error {
+	version, err := h.Run(ctx, nil, "cat", "/usr/share/version")
+	if err == nil && h.sick[strings.TrimSpace(string(version))] {
+		err = errors.New("kubelet's health: connection refused")
+	}
+	return err
+}
+func (h hostOf) Ready(context.Context) (string, bool) { return "", false }
+func (h hostOf) KubeletSays(context.Context) string   { return "kubelet.service is failed" }
+
 // open is what the agent does for a host that knows no images.
 func (h hostOf) open(ctx context.Context, s hostos.Source) (io.ReadCloser, error) {
 	var root oci.Root
@@ -165,7 +186,7 @@ func (h hostOf) open(ctx context.Context, s hostos.Source) (io.ReadCloser, error
 // step is a run that boots the node into an image with kernel arguments.
 func (n *node) step(image string, kargs ...string) updaters.Task {
 	n.t.Helper()
-	c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: image, KernelArguments: kargs}}
+	c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: image, KernelArguments: kargs, ReadySeconds: n.ready}}
 	b, err := json.Marshal(c)
 	if err != nil {
 		n.t.Fatal(err)
@@ -184,7 +205,7 @@ func (n *node) step(image string, kargs ...string) updaters.Task {
 
 // updater is that of an agent that was just started.
 func (n *node) updater() *osimage.Updater {
-	return osimage.New(hostOf{n}, filepath.Join(n.state, "os.json"))
+	return osimage.New(hostOf{n}, filepath.Join(n.state, "os.json")).WithClock(func() time.Time { return time.Now().Add(n.late) })
 }
 
 type call func(*osimage.Updater, context.Context, updaters.Task) (updaters.Result, error)
@@ -194,8 +215,9 @@ type call func(*osimage.Updater, context.Context, updaters.Task) (updaters.Resul
 func (n *node) drive(task updaters.Task, do call, restart func()) updaters.Result {
 	n.t.Helper()
 	u := n.updater()
-	for range 60 {
+	for range 100 {
 		r, err := do(u, n.t.Context(), task)
+		n.late += between
 		switch {
 		case err == nil && (r.Done || r.Failed):
 			return r
@@ -207,7 +229,7 @@ func (n *node) drive(task updaters.Task, do call, restart func()) updaters.Resul
 			u = n.updater()
 		}
 	}
-	n.t.Fatal("no end after 60 calls")
+	n.t.Fatal("no end after 100 calls")
 	return updaters.Result{}
 }
 

@@ -80,6 +80,16 @@ func (h *nodeHost) KubeletHealthy(ctx context.Context) error { return kube.Kubel
 // errNotFound: the API server has no such object.
 var errNotFound = errors.New("the API server has no such object")
 
+// awayError: the API server gives no answer that can be used. It says the same for
+// all ways in which that can be; why is for who has to know.
+type awayError struct {
+	says string
+	why  error
+}
+
+func (e awayError) Error() string { return e.says }
+func (e awayError) Unwrap() error { return e.why }
+
 // get asks an API server with the node's identity. own asks the one on this
 // node, if there is one.
 func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, error) {
@@ -108,18 +118,18 @@ func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, erro
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, errors.New("the API server does not answer")
+		return nil, awayError{"the API server does not answer", err}
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return nil, errors.New("the API server does not answer")
+		return nil, awayError{"the API server does not answer", err}
 	}
 	if resp.StatusCode == http.StatusNotFound {
 		return nil, errNotFound
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the API server answers %s", resp.Status)
+		return nil, awayError{"the API server answers " + resp.Status, nil}
 	}
 	return body, nil
 }
@@ -155,27 +165,41 @@ func (h *nodeHost) APIAnswers(ctx context.Context) error {
 }
 
 func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, err error) {
+	n, err := h.nodeSays(ctx)
+	return n.ready, n.Kubelet, err
+}
+
+// said is what the API server has of this node.
+type said struct {
+	Kubelet string `json:"kubeletVersion"`
+	// Boot of the kernel that its kubelet has told last.
+	Boot  string `json:"bootID"`
+	ready bool
+	// why it is not, in the kubelet's words.
+	why string
+}
+
+func (h *nodeHost) nodeSays(ctx context.Context) (said, error) {
 	b, err := h.get(ctx, true, "/api/v1/nodes/"+h.node)
 	if err != nil {
-		return false, "", err
+		return said{}, err
 	}
 	var n struct {
 		Status struct {
-			Conditions []struct{ Type, Status string }
-			NodeInfo   struct {
-				KubeletVersion string `json:"kubeletVersion"`
-			} `json:"nodeInfo"`
+			Conditions []struct{ Type, Status, Message string }
+			NodeInfo   said `json:"nodeInfo"`
 		} `json:"status"`
 	}
 	if err := json.Unmarshal(b, &n); err != nil {
-		return false, "", fmt.Errorf("this node's Node object: %w", err)
+		return said{}, fmt.Errorf("this node's Node object: %w", err)
 	}
+	out := n.Status.NodeInfo
 	for _, c := range n.Status.Conditions {
 		if c.Type == "Ready" {
-			ready = c.Status == "True"
+			out.ready, out.why = c.Status == "True", c.Message
 		}
 	}
-	return ready, n.Status.NodeInfo.KubeletVersion, nil
+	return out, nil
 }
 
 // PodSays is what the API server has of a pod of this node, as its kubelet has
@@ -324,7 +348,7 @@ func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, 
 }
 
 func (h *nodeHost) Log(ctx context.Context) string {
-	return journal(ctx, kubeletUnit)
+	return systemd.Log(ctx, kubeletUnit)
 }
 
 func (h *nodeHost) RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error {

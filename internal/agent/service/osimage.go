@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/host/osimage/detect"
@@ -169,6 +171,45 @@ func (h osHost) Boot() (string, error) {
 		return err
 	})
 	return id, err
+}
+
+// Ready says why the API server does not call this node Ready. What the kubelet of an
+// earlier boot has told counts for nothing. That this node has no way out at all is
+// its own fault.
+func (h osHost) Ready(ctx context.Context) (says string, away bool) {
+	n, err := h.nodeSays(ctx)
+	var no awayError
+	switch {
+	case errors.Is(err, unix.ENETUNREACH):
+		return "this node has no way to the API server: " + unix.ENETUNREACH.Error(), false
+	case err != nil:
+		return err.Error(), errors.As(err, &no)
+	}
+	boot, err := h.BootID()
+	switch {
+	case err != nil:
+		return "this boot has no ID: " + err.Error(), false
+	case n.Boot != "" && n.Boot != boot:
+		return "the kubelet has not told the API server of this boot yet", false
+	case !n.ready:
+		return strings.TrimSuffix("the API server does not call the node Ready: "+n.why, ": "), false
+	}
+	return "", false
+}
+
+// KubeletSays is the state of the kubelet's unit, and the end of its log.
+func (h osHost) KubeletSays(ctx context.Context) string {
+	u, err := h.Unit(ctx, kubeletUnit)
+	says := kubeletUnit + " is " + u.Active
+	switch {
+	case err != nil:
+		says = err.Error()
+	case u.File == "":
+		says = kubeletUnit + " is not there"
+	case u.Result != "" && u.Result != "success":
+		says += " (" + u.Result + ")"
+	}
+	return says + "\n" + h.Log(ctx)
 }
 
 // Reboot restarts the machine, or its user space alone.

@@ -62,7 +62,7 @@ func (p part) Unready(ctx context.Context) string {
 }
 
 // Log is the end of its log.
-func (p part) Log(ctx context.Context) string { return journal(ctx, p.unit) }
+func (p part) Log(ctx context.Context) string { return systemd.Log(ctx, p.unit) }
 
 // Restart stops and starts it.
 func (p part) Restart(ctx context.Context) error {
@@ -208,15 +208,4 @@ func (p part) SandboxImage(ctx context.Context) (string, error) {
 		return "", errors.New("the container runtime's configuration names no sandbox image")
 	}
 	return string(m[1]), nil
-}
-
-// journal is the end of a unit's log.
-func journal(ctx context.Context, unit string) string {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "journalctl", "-u", unit, "-n", "12", "--no-pager", "-o", "cat").Output()
-	if err != nil {
-		return "the log of " + unit + " cannot be read"
-	}
-	return strings.TrimSpace(string(out))
 }

@@ -12,7 +12,7 @@ import (
 
 // driftOf is what a node's agent says of what somebody changed, less what the pool's
 // policy ignores. What the policy repairs comes back with the update. That a person
-// took the node back is never overruled by a policy.
+// took the node back, or that it went back by itself, is never overruled by a policy.
 func driftOf(nu *v1alpha1.NodeUpdate) []gate.Drift {
 	if nu == nil || nu.Status.Observed == nil {
 		return nil
@@ -21,6 +21,9 @@ func driftOf(nu *v1alpha1.NodeUpdate) []gate.Drift {
 	var out []gate.Drift
 	if left := fields[model.FieldOSLeft]; left != "" {
 		out = append(out, gate.Drift{Kind: gate.DriftLeft, Detail: "somebody took it back from " + left + ", which is wanted still, to " + fields[model.FieldOSImage] + "; that is not undone by itself"})
+	}
+	if failed := fields[model.FieldOSFailed]; failed != "" {
+		out = append(out, gate.Drift{Kind: gate.DriftFailed, Detail: "it went back by itself from the OS image that is wanted still: " + failed})
 	}
 	policy := fields[model.FieldDriftPolicy]
 	if policy == model.DriftIgnore {

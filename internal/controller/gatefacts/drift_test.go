@@ -17,6 +17,7 @@ func TestDriftOf(t *testing.T) {
 	files, overlay, packages := gate.Drift{Kind: gate.DriftFiles, Detail: says[model.FieldFilesDrift]}, gate.Drift{Kind: gate.DriftOverlay, Detail: "/usr was unlocked"}, gate.Drift{Kind: gate.DriftPackages, Detail: "vim"}
 	mended := func(d gate.Drift) gate.Drift { d.Mended = true; return d }
 	left := gate.Drift{Kind: gate.DriftLeft, Detail: "somebody took it back from sha256:b, which is wanted still, to sha256:a; that is not undone by itself"}
+	failed := gate.Drift{Kind: gate.DriftFailed, Detail: "it went back by itself from the OS image that is wanted still: sha256:b: it was not Ready"}
 	for name, c := range map[string]struct {
 		policy string
 		left   bool
@@ -41,6 +42,10 @@ func TestDriftOf(t *testing.T) {
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
+	}
+	fields := map[string]string{model.FieldOSFailed: "sha256:b: it was not Ready", model.FieldDriftPolicy: model.DriftIgnore, model.FieldFilesDrift: "x"}
+	if d := cmp.Diff([]gate.Drift{failed}, driftOf(&v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: fields}}})); d != "" {
+		t.Error("it went back by itself, whatever is ignored:", d)
 	}
 	if driftOf(nil) != nil || driftOf(&v1alpha1.NodeUpdate{}) != nil {
 		t.Error("of a node that says nothing")

@@ -174,7 +174,7 @@ func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeCo
 		c.OS = nil // its arguments come with the first image
 		return c, nil
 	}
-	os := &model.ConfigOS{Image: image.image, SoftReboot: p.Spec.SoftReboot}
+	os := &model.ConfigOS{Image: image.image, SoftReboot: p.Spec.SoftReboot, ReadySeconds: p.Spec.OSReadySeconds}
 	if image.made.OS != nil {
 		os.KernelArguments = image.made.OS.KernelArguments
 	}

@@ -9,6 +9,7 @@ const (
 	DriftPackages = "LayeredPackages"   // packages were added to the image on the node
 	DriftForeign  = "ForeignDeployment" // another deployment than refit's is booted or staged
 	DriftLeft     = "Left"              // the node was taken back by hand from what is wanted still
+	DriftFailed   = "Failed"            // the node went back by itself from what is wanted still
 )
 
 // Drift is one thing that is not as refit made it.
@@ -26,6 +27,7 @@ var mends = map[string]string{
 	DriftOverlay:  "restart the node: an overlay does not outlive that",
 	DriftPackages: "`rpm-ostree reset` on the node and restart it, or take the packages into the OSImage",
 	DriftForeign:  "boot the node into refit's deployment again (`bootc rollback`, `rpm-ostree rollback`), or `refit accept drift` to have the update replace it",
+	DriftFailed:   "give the pool an image that comes up on this node; or mend the cause and `refit accept drift` to boot the same one again",
 	DriftLeft:     "give the pool an image that is good on this node; or `refit accept drift` to boot the same one again",
 }
 

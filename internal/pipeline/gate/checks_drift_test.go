@@ -21,6 +21,7 @@ func TestDrift(t *testing.T) {
 		"layered packages":                  {Drift{Kind: DriftPackages, Detail: "vim"}, false, true},
 		"another deployment":                {Drift{Kind: DriftForeign, Detail: "the node runs x"}, false, true},
 		"taken back by hand":                {Drift{Kind: DriftLeft, Detail: "somebody took it back"}, false, true},
+		"it went back by itself":            {Drift{Kind: DriftFailed, Detail: "it did not come up"}, false, true},
 		"what the update itself mends":      {Drift{Kind: DriftFiles, Detail: "/etc/motd is not as refit wrote it", Mended: true}, false, false},
 		"a kind that is only worth knowing": {Drift{Kind: "SelfUpdates", Detail: "a timer"}, false, false},
 		"a node that the plan leaves":       {Drift{Kind: DriftFiles, Detail: "x"}, true, false},

@@ -15,9 +15,18 @@ const (
 	pathOSUnsupported = "os/unsupported"
 )
 
-// deadlineOS is for fetching, staging, a restart of the machine and its coming up, in
-// seconds.
+// deadlineOS is for fetching, staging, a restart of the machine and its coming up, and
+// for going back if it does not, in seconds.
 const deadlineOS = 3600
+
+// deadlineOf is deadlineOS, and more where the node may take longer to be Ready than
+// usual: there, and again when it went back.
+func deadlineOf(c *model.NodeConfig) int32 {
+	if c == nil {
+		return deadlineOS
+	}
+	return deadlineOS + 2*max(0, c.OS.ReadyWithin()-model.OSReadySeconds)
+}
 
 // osImageUpdater boots a node into an image. It comes last: what other updaters wrote
 // is there when the machine restarts, and is taken back after it has gone back. What
@@ -29,7 +38,7 @@ func osImageUpdater() Updater {
 			return refuse(brought, "the node runs the image that brings it, and has it otherwise: something lies over /usr, or changed it there",
 				"`bootc status`, `ostree admin status` and `systemd-sysext status` on the node say what; a restart ends an overlay")
 		}
-		out := configured(q, "os-image", append(mine, brought...), deadlineOS)
+		out := configured(q, "os-image", append(mine, brought...), deadlineOf(q.Node.Config))
 		for i := range out.Steps {
 			if q.Current[pathOSDriver] == "sysext" { // it is laid over /usr, and the machine goes on
 				out.Steps[i].Disruption = model.DisruptionDrain

@@ -82,6 +82,9 @@ func fieldsOf(s host.Status, want *model.ConfigOS, r given) map[string]string {
 	if s.Booted != nil {
 		out[model.FieldOSImage] = r.asked(s.Booted.Digest)
 	}
+	if r.Bad != nil && r.Bad.Digest == want.Digest() && out[model.FieldOSImage] != r.Bad.Digest {
+		out[model.FieldOSFailed] = cut(r.Bad.Digest + ": " + r.Bad.Why)
+	}
 	if s.Rollback != nil {
 		out[FieldRollback] = r.asked(s.Rollback.Digest)
 	}

@@ -39,7 +39,11 @@ func (m marks) write(what, text string) error {
 
 // clear takes all marks of this direction away: the other one begins anew.
 func (m marks) clear() error {
-	for _, what := range []string{"boot", "staged", "same"} {
+	return m.remove("boot", "staged", "same", "waited", "tries", "gaveup")
+}
+
+func (m marks) remove(all ...string) error {
+	for _, what := range all {
 		if err := os.Remove(m.path(what)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -31,6 +31,15 @@ type Host interface {
 	Boot() (string, error)
 	// Reboot asks for an orderly restart and returns; soft is one of user space alone.
 	Reboot(ctx context.Context, soft bool) error
+	// KubeletHealthy asks the kubelet of this node itself.
+	KubeletHealthy(ctx context.Context) error
+	// Ready says why the API server does not call this node Ready, by what the kubelet
+	// of this boot has told it; "" if it does. away: it does not answer, and that may
+	// be its own fault.
+	Ready(ctx context.Context) (says string, away bool)
+	// KubeletSays is the state of the kubelet's unit, and the end of its log, without
+	// secrets.
+	KubeletSays(ctx context.Context) string
 }
 
 const (
@@ -50,10 +59,12 @@ type Updater struct {
 	host   Host
 	record record
 	now    func() time.Time
-	// What this life of the agent did about one attempt in one direction.
-	doing  string
-	asked  time.Time
-	failed int
+	// What this life of the agent did about one attempt in one direction: told is when
+	// the machine was asked to restart first, asked when last.
+	doing       string
+	told, asked time.Time
+	failed      int
+	wait        wait
 
 	// work is held by whoever changes the host: a run, or what prepares one.
 	work sync.Mutex
@@ -67,7 +78,7 @@ type Updater struct {
 // what the host said before.
 func (u *Updater) turn(m marks) {
 	if now := m.path(""); u.doing != now {
-		u.doing, u.asked, u.failed = now, time.Time{}, 0
+		u.doing, u.told, u.asked, u.failed, u.wait = now, time.Time{}, time.Time{}, 0, wait{}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -76,6 +87,12 @@ func (u *Updater) turn(m marks) {
 
 // New makes the updater; file is the agent's own, for what it gave this machine.
 func New(h Host, file string) *Updater { return &Updater{host: h, record: record(file), now: time.Now} }
+
+// WithClock has another clock tell the time, for tests.
+func (u *Updater) WithClock(now func() time.Time) *Updater {
+	u.now = now
+	return u
+}
 
 // Name is os-image.
 func (u *Updater) Name() string { return "os-image" }
@@ -91,6 +108,8 @@ type view struct {
 	// prepared before the run, nil if nothing was.
 	prepared *prepared
 	given    given
+	// ready is how long the node may take to be so.
+	ready time.Duration
 }
 
 func (u *Updater) look(ctx context.Context, t updaters.Task) (*view, error) {
@@ -113,7 +132,7 @@ func (u *Updater) look(ctx context.Context, t updaters.Task) (*view, error) {
 
 // toward is the host, and what a configuration wants of it.
 func (u *Updater) toward(ctx context.Context, c *model.NodeConfig) (v *view, r given, err error) {
-	v = &view{}
+	v = &view{ready: time.Duration(c.OS.ReadyWithin()) * time.Second}
 	if v.driver, v.status, err = u.status(ctx); err != nil {
 		return nil, r, err
 	}
@@ -202,13 +221,19 @@ func (u *Updater) one(do func() error, r *updaters.Result) (updaters.Result, err
 }
 
 func (u *Updater) update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	if why, err := (marks{t, "there"}).read("gaveup"); err != nil || why != "" {
+		if err != nil {
+			return updaters.Result{}, err
+		}
+		return u.giveBack(ctx, t, why)
+	}
 	v, err := u.look(ctx, t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	u.turn(v.marks)
 	if v.wrong() == "" {
-		return updaters.Result{Done: true}, errors.Join(marks{t, "back"}.clear(), u.record.settle(v), u.host.Forget())
+		return u.arrived(ctx, v)
 	}
 	if r := v.refused(); r.Failed || r.Reason != "" {
 		return r, nil
@@ -328,7 +353,7 @@ func (u *Updater) enter(ctx context.Context, v *view) (updaters.Result, error) {
 
 // restart notes the boot that is to end and has the machine end it.
 func (u *Updater) restart(ctx context.Context, v *view, soft bool) (updaters.Result, error) {
-	if u.now().Sub(v.task.Started) > limit {
+	if !u.told.IsZero() && u.now().Sub(u.told) > limit {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine was told to restart and has not within %s; `systemctl list-jobs` on the node says what it waits for", limit), nil
 	}
 	noted, err := v.marks.read("boot")
@@ -346,7 +371,9 @@ func (u *Updater) restart(ctx context.Context, v *view, soft bool) (updaters.Res
 		return r, nil
 	}
 	soft = soft && u.asked.IsZero() // one that did not happen is followed by a whole one
-	u.asked = u.now()
+	if u.asked = u.now(); u.told.IsZero() {
+		u.told = u.asked
+	}
 	return r, u.host.Reboot(ctx, soft)
 }
 

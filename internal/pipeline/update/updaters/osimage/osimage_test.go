@@ -47,7 +47,42 @@ type machine struct {
 	asked           int
 	// soft: a restart of user space alone was asked for; softly: the host can.
 	soft, softly bool
+	// sick are digests, or arguments, with which the kubelet does not answer, unready those with which
+	// the node is not Ready; dying: the kubelet answers half of the time.
+	sick, unready map[string]bool
+	dying         bool
+	ticks         int
+	// api is the API server's answer to anything, if it has no other.
+	api string
+	// stuck: a rollback that is queued comes to nothing.
+	stuck bool
+	// pruned: what was booted before is gone from the disk.
+	pruned bool
 }
+
+func (m *machine) KubeletHealthy(context.Context) error {
+	sick := m.sick[m.booted.Digest] || slices.ContainsFunc(m.kargs, func(a string) bool { return m.sick[a] })
+	if m.left > 0 || sick || m.dying && m.booted.Digest == newSum && m.ticks%20 < 10 {
+		return errors.New("kubelet's health: connection refused")
+	}
+	return nil
+}
+
+func (m *machine) Ready(context.Context) (string, bool) {
+	switch {
+	case m.api != "":
+		return m.api, m.api == apiAway
+	case m.unready[m.booted.Digest]:
+		return "the API server does not call the node Ready: no network plugin", false
+	}
+	return "", false
+}
+
+func (m *machine) KubeletSays(context.Context) string {
+	return "kubelet.service is activating (exit-code)\nunknown flag: --bad"
+}
+
+const apiAway = "the API server does not answer"
 
 func (m *machine) Config(string) (string, bool)                { return m.config, true }
 func (m *machine) Driver(context.Context) (host.Driver, error) { return (*sim)(m), nil }
@@ -83,6 +118,7 @@ func (m *machine) Reboot(_ context.Context, soft bool) error {
 
 // tick lets time pass, and the machine restart.
 func (m *machine) tick() {
+	m.ticks++
 	if m.left == 0 {
 		return
 	}
@@ -91,6 +127,7 @@ func (m *machine) tick() {
 	}
 	m.boots++
 	switch {
+	case m.queued && m.stuck:
 	case m.queued:
 		m.booted, m.back, m.kargs, m.oldKargs = m.back, m.booted, m.oldKargs, m.kargs
 	case m.staged != nil && m.staged.Locked: // nobody let it go
@@ -100,6 +137,9 @@ func (m *machine) tick() {
 		m.booted, m.back, m.kargs, m.oldKargs = m.staged, m.booted, m.next, m.kargs
 	}
 	m.staged, m.queued = nil, false
+	if m.pruned {
+		m.back = nil
+	}
 }
 
 // sim is the machine as a driver.
@@ -199,7 +239,7 @@ func TestConformance(t *testing.T) {
 
 func drive(t *testing.T, f *updatertest.Fixture, call func(context.Context, updaters.Task) (updaters.Result, error)) updaters.Result {
 	t.Helper()
-	for range 200 {
+	for range 2000 {
 		r, err := call(t.Context(), f.Task)
 		if err == nil && (r.Done || r.Failed) {
 			return r

@@ -25,8 +25,16 @@ type given struct {
 	Booted string `json:"booted,omitempty"`
 	// Before is the digest of what was booted before that, empty for no image.
 	Before string `json:"before,omitempty"`
+	// Bad is an image that this node booted and went back from by itself, the last one.
+	Bad *bad `json:"bad,omitempty"`
 	// Prepared lies ready for a run that has not begun; nil if nothing does.
 	Prepared *prepared `json:"prepared,omitempty"`
+}
+
+// bad is an image with which this node was not well.
+type bad struct {
+	Digest string `json:"digest"`
+	Why    string `json:"why"`
 }
 
 // sameAs are other digests of an image that was asked for.
@@ -104,5 +112,8 @@ func (r record) settle(v *view) error {
 		g.Given = slices.DeleteFunc(g.Given, func(a string) bool { return !slices.Contains(v.target.Kargs, a) })
 		g.Asked, g.Booted = v.target.Digest, v.status.Booted.Digest
 		g.Prepared = nil // it is booted
+		if g.Bad != nil && g.Bad.Digest == v.target.Digest {
+			g.Bad = nil
+		}
 	})
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	host "github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -36,7 +38,7 @@ func (u *Updater) undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 
 // lookBack is look, for the way back.
 func (u *Updater) lookBack(ctx context.Context, t updaters.Task, b *before) (v *view, err error) {
-	v = &view{task: t, marks: marks{t, "back"}}
+	v = &view{task: t, marks: marks{t, "back"}, ready: model.OSReadySeconds * time.Second}
 	if v.driver, v.status, err = u.status(ctx); err != nil {
 		return nil, err
 	}
@@ -93,12 +95,17 @@ func (b *before) name() string {
 // stay drops what is staged over what is to stay.
 func (u *Updater) stay(ctx context.Context, v *view, b *before) (updaters.Result, error) {
 	if !v.status.Stays() {
-		if err := v.driver.Discard(ctx); err != nil {
-			return u.later(ctx, "what is staged could not be dropped", err), nil
-		}
-		return updaters.Going(v1alpha1.ReasonUndoing, "what was staged was dropped"), nil // the next call looks
+		return u.discard(ctx, v), nil
 	}
 	return updaters.Result{Done: true}, errors.Join(marks{v.task, "there"}.clear(), v.marks.clear(), u.record.change(func(g *given) { g.Given, g.Asked, g.Booted = b.Given, b.Asked, b.Booted }))
+}
+
+// discard drops what is staged; the next call looks.
+func (u *Updater) discard(ctx context.Context, v *view) updaters.Result {
+	if err := v.driver.Discard(ctx); err != nil {
+		return u.later(ctx, "what is staged could not be dropped", err)
+	}
+	return updaters.Going(v1alpha1.ReasonUndoing, "what was staged was dropped")
 }
 
 // back makes what was booted before the next boot, and reads it back.

@@ -1,0 +1,96 @@
+package osimage
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/failpoint"
+	hostos "github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters/osimage"
+	"github.com/refit-dev/refit/test/osimage/simhost"
+)
+
+// On real deployments: the kubelet of an image does not answer. The node goes back to
+// the deployment before by itself, with its arguments, although the image is gone from
+// everywhere by then; it says why, and stays (R2.97, R2.126).
+func TestTheKubeletIsDead(t *testing.T) {
+	onBoth(t, func(t *testing.T, n *node) {
+		n.sick, n.ready = map[string]bool{"2": true}, 60
+		task := n.step(n.put(version(t, "2", nil, "second=2")), "second=2")
+		boots, seen := n.Boots, ""
+		r := n.drive(task, (*osimage.Updater).Update, func() {
+			n.Reboot()
+			seen += n.Must("cat", "/usr/share/version")
+		})
+		failed(t, r, v1alpha1.ReasonOSUnhealthy)
+		for _, words := range []string{"went back to ", "1m0s", "connection refused", "kubelet.service is failed"} {
+			if !strings.Contains(r.Message, words) {
+				t.Errorf("%q is not in: %s", words, r.Message)
+			}
+		}
+		n.isOn("1", "first=1")
+		n.without("second=2")
+		if s := n.status(); !s.Stays() || seen != "21" || n.Boots != boots+2 {
+			t.Fatalf("next %+v, booted %s after %d restarts", s.Next, seen, n.Boots-boots)
+		}
+		failed(t, n.there(task), v1alpha1.ReasonOSUnhealthy) // asked again it does nothing
+		done(t, n.back(task))
+		if n.Boots != boots+2 {
+			t.Fatalf("%d restarts", n.Boots-boots)
+		}
+		n.sick = nil // mended: a person tries it again
+		task.Attempt = 2
+		done(t, n.there(task))
+		n.isOn("2", "second=2")
+		done(t, n.back(task))
+		n.isOn("1", "first=1")
+	})
+}
+
+// The power goes while the node goes back: it gets there all the same. (Not in
+// parallel: failpoints are the process's.)
+func TestTheKubeletIsDeadAndThePowerGoes(t *testing.T) {
+	simhost.Needs(t)
+	for kind := range kinds {
+		for _, nth := range []int{1, 2} { // noted for the way there, and for the way back
+			point := map[int]string{1: failpoint.OSGivenUp, 2: failpoint.OSNoted}[nth]
+			t.Run(kind+" "+point, func(t *testing.T) {
+				n := newNode(t, kind)
+				n.sick, n.ready = map[string]bool{"2": true}, 60
+				task := n.step(n.put(version(t, "2", nil, "v=2")), "v=2")
+				n.cutAtNth(point, nth, task, (*osimage.Updater).Update)
+				r := n.drive(task, (*osimage.Updater).Update, n.Reboot)
+				failed(t, r, v1alpha1.ReasonOSUnhealthy)
+				n.isOn("1", "first=1")
+				n.without("v=2")
+				if s := n.status(); !s.Stays() || s.Driver != kind && kind == hostos.Bootc {
+					t.Fatalf("next %+v", s.Next)
+				}
+			})
+		}
+	}
+}
+
+// The power goes at the very shutdown that is to bring the node back: what was staged
+// for it is lost, and it is tried again.
+func TestTheKubeletIsDeadAndTheWayBackIsLost(t *testing.T) {
+	onBoth(t, func(t *testing.T, n *node) {
+		n.sick, n.ready = map[string]bool{"2": true}, 60
+		task := n.step(n.put(version(t, "2", nil, "v=2")), "v=2")
+		restarts := 0
+		r := n.drive(task, (*osimage.Updater).Update, func() {
+			if restarts++; restarts == 2 {
+				n.PowerCut()
+				n.Boot()
+				return
+			}
+			n.Reboot()
+		})
+		failed(t, r, v1alpha1.ReasonOSUnhealthy)
+		if !strings.Contains(r.Message, "went back to ") {
+			t.Error(r.Message)
+		}
+		n.isOn("1", "first=1")
+	})
+}
