@@ -88,12 +88,6 @@ func (u *Updater) turn(m marks) {
 // New makes the updater; file is the agent's own, for what it gave this machine.
 func New(h Host, file string) *Updater { return &Updater{host: h, record: record(file), now: time.Now} }
 
-// WithClock has another clock tell the time, for tests.
-func (u *Updater) WithClock(now func() time.Time) *Updater {
-	u.now = now
-	return u
-}
-
 // Name is os-image.
 func (u *Updater) Name() string { return "os-image" }
 
@@ -370,11 +364,7 @@ func (u *Updater) restart(ctx context.Context, v *view, soft bool) (updaters.Res
 	if !u.asked.IsZero() && u.now().Sub(u.asked) < again {
 		return r, nil
 	}
-	soft = soft && u.asked.IsZero() // one that did not happen is followed by a whole one
-	if u.asked = u.now(); u.told.IsZero() {
-		u.told = u.asked
-	}
-	return r, u.host.Reboot(ctx, soft)
+	return r, u.ask(ctx, soft && u.asked.IsZero()) // one that did not happen is followed by a whole one
 }
 
 func is(d *host.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }

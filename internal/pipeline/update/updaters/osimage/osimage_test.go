@@ -46,7 +46,8 @@ type machine struct {
 	hang            chan struct{}
 	asked           int
 	// soft: a restart of user space alone was asked for; softly: the host can.
-	soft, softly bool
+	// refuses: its systemd does not know what that is.
+	soft, softly, refuses bool
 	// sick are digests, or arguments, with which the kubelet does not answer, unready those with which
 	// the node is not Ready; dying: the kubelet answers half of the time.
 	sick, unready map[string]bool
@@ -110,6 +111,9 @@ func (m *machine) Forget() error {
 func (m *machine) Boot() (string, error) { return fmt.Sprint("boot-", m.boots), nil }
 func (m *machine) Reboot(_ context.Context, soft bool) error {
 	m.soft = m.soft || soft
+	if soft && m.refuses {
+		return errors.New("Unknown command verb soft-reboot")
+	}
 	if m.asked++; m.left == 0 {
 		m.left = 3
 	}
@@ -349,14 +353,15 @@ func TestFields(t *testing.T) {
 // A restart of user space alone, where the pool permits it and the host can; one that
 // does not happen is followed by a whole one (R2.161, R2.169).
 func TestSoftReboot(t *testing.T) {
-	for name, x := range map[string]struct{ permitted, can, want bool }{
-		"permitted, and the host can":    {true, true, true},
-		"permitted, and the host cannot": {true, false, false},
-		"the host can, and may not":      {false, true, false},
+	for name, x := range map[string]struct{ permitted, can, refuses, want bool }{
+		"permitted, and the host can":                        {true, true, false, true},
+		"permitted, and the host cannot":                     {true, false, false, false},
+		"the host can, and may not":                          {false, true, false, false},
+		"permitted, and its systemd refuses: whole, at once": {true, true, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, m := fixture(t)
-			m.softly = x.can
+			m.softly, m.refuses = x.can, x.refuses
 			c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}, SoftReboot: x.permitted}}
 			m.config = string(c.JSON())
 			f.Task.Step.Params = map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}

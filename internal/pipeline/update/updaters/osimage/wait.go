@@ -1,6 +1,7 @@
 package osimage
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -64,4 +65,23 @@ func since(t *time.Time, now time.Time, goesOn bool) time.Duration {
 		*t = now
 	}
 	return now.Sub(*t)
+}
+
+// ask has the machine restart. A restart of user space that the host refuses (its
+// systemd is too old) is a whole one.
+func (u *Updater) ask(ctx context.Context, soft bool) error {
+	if u.asked = u.now(); u.told.IsZero() {
+		u.told = u.asked
+	}
+	err := u.host.Reboot(ctx, soft)
+	if err != nil && soft {
+		err = u.host.Reboot(ctx, false)
+	}
+	return err
+}
+
+// WithClock has another clock tell the time, for tests.
+func (u *Updater) WithClock(now func() time.Time) *Updater {
+	u.now = now
+	return u
 }
