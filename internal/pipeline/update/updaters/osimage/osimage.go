@@ -202,7 +202,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 
 // Update stages the image, restarts the machine and looks.
 func (u *Updater) Update(ctx context.Context, t updaters.Task) (r updaters.Result, err error) {
-	return u.one(func() error { r, err = u.update(ctx, t); return err }, &r)
+	return u.one(func() error { r, err = u.next(ctx, t); return err }, &r)
 }
 
 // one is a call that changes the host, when no other does.
@@ -215,12 +215,6 @@ func (u *Updater) one(do func() error, r *updaters.Result) (updaters.Result, err
 }
 
 func (u *Updater) update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	if why, err := (marks{t, "there"}).read("gaveup"); err != nil || why != "" {
-		if err != nil {
-			return updaters.Result{}, err
-		}
-		return u.giveBack(ctx, t, why)
-	}
 	v, err := u.look(ctx, t)
 	if err != nil {
 		return updaters.Result{}, err

@@ -62,8 +62,8 @@ func (u *Updater) well(ctx context.Context, v *view) (updaters.Result, error) {
 		return updaters.Result{}, err
 	}
 	says, healthy, away := u.unwell(ctx)
-	if ctx.Err() != nil {
-		return updaters.Going(v1alpha1.ReasonSettling, "it is not known whether the node is well"), nil
+	if err := ctx.Err(); err != nil {
+		return updaters.Result{}, err // what was seen says nothing
 	}
 	now := u.now()
 	well, kubelet := since(&u.wait.well, now, says == ""), since(&u.wait.kubelet, now, healthy)
@@ -96,6 +96,18 @@ func (u *Updater) giveUp(ctx context.Context, v *view, says string) (updaters.Re
 	return updaters.Going(v1alpha1.ReasonUndoing, "the node goes back: %s", why), nil
 }
 
+// next goes on towards what is wanted, or on the way back if that was given up.
+func (u *Updater) next(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	why, err := marks{t, "there"}.read("gaveup")
+	switch {
+	case err != nil:
+		return updaters.Result{}, err
+	case why != "":
+		return u.giveBack(ctx, t, why)
+	}
+	return u.update(ctx, t)
+}
+
 // giveBack boots what was booted before the step, and ends in a failure that says why.
 // It goes nowhere else: a node that does not come back there, or is not well there
 // either, says so and stays.
@@ -111,20 +123,28 @@ func (u *Updater) giveBack(ctx context.Context, t updaters.Task, why string) (up
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	r := v.refused()
-	switch {
-	case r.Failed || r.Reason != "":
-	case !b.runs(v):
-		if r, err = u.leave(ctx, v, b); r.Failed && r.Reason == v1alpha1.ReasonCameBackOld {
-			r, err = v.onceMore(r)
-		}
-	case !v.status.Stays():
-		r = u.discard(ctx, v)
-	default:
+	if b.runs(v) && v.status.Stays() {
 		return u.returned(ctx, v, b, why)
 	}
+	r, err := u.goBack(ctx, v, b)
 	if r.Failed {
 		r = updaters.Fail(v1alpha1.ReasonOSUnhealthy, "the node could not go back to %s (%s), and stays: %s", b.name(), r.Message, why)
+	}
+	return r, err
+}
+
+// goBack does the next thing that is missing until what was booted before runs, and
+// boots next.
+func (u *Updater) goBack(ctx context.Context, v *view, b *before) (updaters.Result, error) {
+	if r := v.refused(); r.Failed || r.Reason != "" {
+		return r, nil
+	}
+	if b.runs(v) {
+		return u.discard(ctx, v), nil
+	}
+	r, err := u.leave(ctx, v, b)
+	if r.Failed && r.Reason == v1alpha1.ReasonCameBackOld {
+		return v.onceMore(r)
 	}
 	return r, err
 }
@@ -157,10 +177,13 @@ func (u *Updater) returned(ctx context.Context, v *view, b *before, why string) 
 		return updaters.Result{}, err
 	}
 	says, _, away := u.unwell(ctx)
+	if err := ctx.Err(); err != nil {
+		return updaters.Result{}, err
+	}
 	switch {
 	case says == "" || away:
 		return updaters.Fail(v1alpha1.ReasonOSUnhealthy, "the node went back to %s: %s", b.name(), why), nil
-	case ctx.Err() != nil || spent < v.within():
+	case spent < v.within():
 		return updaters.Going(v1alpha1.ReasonUndoing, "the node went back to %s: %s", b.name(), says), nil
 	}
 	return updaters.Fail(v1alpha1.ReasonOSUnhealthy, "the node went back to %s, and is not Ready there either (%s): %s", b.name(), says, why), nil
