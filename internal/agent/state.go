@@ -91,9 +91,12 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	return out
 }
 
+// cutText keeps the beginning and the end: who passes an error on puts the cause last.
 func cutText(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most-3], "") + "..."
+	const between = " ... "
+	if len(s) <= most {
+		return s
 	}
-	return s
+	head := (most - len(between)) / 2
+	return strings.ToValidUTF8(s[:head], "") + between + strings.ToValidUTF8(s[len(s)-(most-len(between)-head):], "")
 }
