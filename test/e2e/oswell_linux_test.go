@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -283,10 +284,21 @@ func (w *osWell) gateCloses(t *testing.T) {
 	w.giveUp(t)
 }
 
+func (w *osSite) patch(t *testing.T, o client.Object, patch string) {
+	t.Helper()
+	must(t, w.s.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
 // giveUp deletes all updates, and waits until no node is cordoned for one.
 func (w *osSite) giveUp(t *testing.T) {
 	t.Helper()
-	must(t, w.s.Client.DeleteAllOf(t.Context(), &v1alpha1.ClusterUpdate{}))
+	var all v1alpha1.ClusterUpdateList
+	must(t, w.s.Client.List(t.Context(), &all))
+	for i := range all.Items {
+		u := &all.Items[i]
+		w.patch(t, u, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationAllowDelete))
+		must(t, w.s.Client.Delete(t.Context(), u))
+	}
 	eventually(t, 2*time.Minute, "no node is cordoned", func() (bool, string) {
 		var us v1alpha1.ClusterUpdateList
 		var l corev1.NodeList
