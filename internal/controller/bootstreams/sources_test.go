@@ -180,7 +180,7 @@ func TestStreamOfARegistry(t *testing.T) {
 		}
 	}))
 	t.Cleanup(fake.Close)
-	s.l.Registry = registry.NewPoller(nil, func() time.Time { return s.now })
+	s.l.Registry = registry.NewPoller(&http.Transport{DisableKeepAlives: true}, func() time.Time { return s.now })
 	repository := strings.TrimPrefix(fake.URL, "http://") + "/boot-images"
 	s.spec(v1alpha1.BootImageStreamSpec{Artifact: &v1alpha1.StreamArtifact{Reference: repository + ":4.19", EveryMinutes: 60}})
 	if got, said := s.load(); got == nil || got.Release != "1.36.3" || s.contents() != 1 {
