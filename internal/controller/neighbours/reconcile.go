@@ -220,7 +220,7 @@ func (r *Reconciler) busy(ctx context.Context, n Node) (bool, error) {
 		return false, client.IgnoreNotFound(err)
 	}
 	run, st := nu.Spec.Run, nu.Status.Run
-	return run != nil && st != nil && run.UID == n.MarkedBy && st.UID == run.UID && st.Attempt == run.Attempt && st.State == v1alpha1.RunRunning, nil
+	return run != nil && st != nil && run.UID == n.MarkedBy && st.UID == run.UID && st.Attempt >= run.Attempt && st.State == v1alpha1.RunRunning, nil
 }
 
 // kindOf finds the served version of a kind; false if the cluster has none.

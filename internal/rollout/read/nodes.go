@@ -49,11 +49,24 @@ func Run(nu *v1alpha1.NodeUpdate, uid, planDigest string) *rollout.Run {
 		return nil
 	}
 	out := &rollout.Run{Attempt: counted(p.Attempt, p.Retry, p.Try), Undo: p.Undo, Because: p.Because}
-	if s := nu.Status.Run; s != nil && s.UID == p.UID && s.PlanDigest == p.PlanDigest && s.Attempt == p.Attempt {
+	if s := nu.Status.Run; s != nil && s.UID == p.UID && s.PlanDigest == p.PlanDigest && s.Attempt >= p.Attempt {
 		out.State, out.Step, out.Reason, out.Message = string(s.State), s.Step, s.Reason, s.Message
 		out.Ended = ended(nu)
+		if s.Attempt > p.Attempt {
+			later(out, s)
+		}
 	}
 	return out
+}
+
+// later: the node has made more attempts than anybody here remembers. Its Node object
+// was deleted in the middle, with mark and permission, and made again; the node's own
+// journal was not. It begins no attempt anew, so the latest is what counts.
+func later(out *rollout.Run, s *v1alpha1.NodeRunStatus) {
+	out.Attempt.Number = s.Attempt
+	if out.Undo = s.State == v1alpha1.RunUndone; out.Undo {
+		out.Because = "an attempt failed before the Node object was made again"
+	}
 }
 
 // ended is how long ago a node's run ended by the node's own clock, which may be

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/rollout"
 	"github.com/refit-dev/refit/internal/rollout/window"
 )
@@ -92,6 +93,34 @@ func TestRun(t *testing.T) {
 	nu.Status.Agent.Heartbeat = &beat
 	if got := Run(nu, "u", "p").Ended; got != time.Second {
 		t.Errorf("ended %s ago", got)
+	}
+}
+
+// A Node object that was deleted in the middle of an update takes mark and permission
+// with it; the node's journal goes on counting. The update must not wait for an attempt
+// that the node has long behind it.
+func TestANodeThatWasMadeAgainIsNotWaitedForInVain(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[v1alpha1.RunState]struct {
+		stage string
+		undo  bool
+	}{
+		v1alpha1.RunRunning:   {rollout.StageUpdating, false},
+		v1alpha1.RunSucceeded: {rollout.StageSettling, false},
+		v1alpha1.RunFailed:    {rollout.StageFailed, false},
+		v1alpha1.RunUndone:    {rollout.StageUndone, true},
+	} {
+		nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u", PlanDigest: "p", Attempt: 1, Try: 1}},
+			Status: v1alpha1.NodeUpdateStatus{Run: &v1alpha1.NodeRunStatus{UID: "u", PlanDigest: "p", Attempt: 3, State: state}}}
+		run := Run(nu, "u", "p")
+		if run.Attempt != (rollout.Attempt{Number: 3, Try: 1}) || run.State != string(state) || run.Undo != want.undo {
+			t.Errorf("%s: %+v", state, run)
+		}
+		in := rollout.Input{Plan: model.Plan{Nodes: []model.NodePlan{{Node: "w1", Pool: "edge", Role: model.RoleWorker}}}, Pools: map[string]rollout.Pool{"edge": {Name: "edge", Budget: 1}}, Now: start,
+			Nodes: map[string]rollout.Node{"w1": {Name: "w1", Started: true, Unschedulable: true, Ready: true, Attempt: rollout.Attempt{Number: 1, Try: 1}, Run: run}}}
+		if got := rollout.Next(in).Stages.Of("w1"); got != want.stage {
+			t.Errorf("%s: it is %s, want %s", state, got, want.stage)
+		}
 	}
 }
 
