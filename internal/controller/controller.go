@@ -249,11 +249,16 @@ func (leaderOnly) NeedLeaderElection() bool { return true }
 
 func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager, error) {
 	again := true
+	informers, err := nodeUpdates.Informers(cfg)
+	if err != nil {
+		return nil, err
+	}
 	here := cache.ByObject{Namespaces: map[string]cache.Config{v1alpha1.NodesNamespace: {}}}
 	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
 	opts := ctrl.Options{
 		Scheme: scheme, Logger: o.Log,
 		Cache: cache.Options{
+			NewInformer:      informers,
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&v1alpha1.NodeUpdate{}: {Namespaces: here.Namespaces, Transform: slimUpdate},

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/streamlist"
 )
 
 // slimNode drops what is large and never looked at, and lets Nodes share the
@@ -52,13 +53,24 @@ func shared(m map[string]string) map[string]string {
 	return out
 }
 
+// nodeUpdates are read as they come when there is one for each of many nodes: at
+// the start nothing moves until all of them are known.
+var nodeUpdates = streamlist.Kind[*v1alpha1.NodeUpdate]{
+	Version: v1alpha1.GroupVersion, Resource: "nodeupdates", Namespace: v1alpha1.NodesNamespace,
+	New:  func() *v1alpha1.NodeUpdate { return &v1alpha1.NodeUpdate{} },
+	Slim: slim,
+}
+
 // slimUpdate lets NodeUpdates share the texts that they have in common: the key
 // of a node stands in those of its neighbours, a hold list's name in thousands.
 func slimUpdate(o any) (any, error) {
-	nu, ok := o.(*v1alpha1.NodeUpdate)
-	if !ok {
-		return o, nil
+	if nu, ok := o.(*v1alpha1.NodeUpdate); ok && nu.ManagedFields != nil { // else it is slim already
+		slim(nu)
 	}
+	return o, nil
+}
+
+func slim(nu *v1alpha1.NodeUpdate) {
 	nu.ManagedFields = nil
 	texts := []*string{&nu.Spec.Trust, &nu.Spec.Hold, &nu.Spec.Config, &nu.Status.Message, &nu.Status.Phase}
 	for i := range nu.Spec.Bundles {
@@ -81,5 +93,4 @@ func slimUpdate(o any) (any, error) {
 		texts = append(texts, &h.Content)
 	}
 	share(texts...)
-	return nu, nil
 }
