@@ -138,8 +138,11 @@ const (
 
 	// Of OS images.
 	ReasonOSImageInvalid = "OSImageInvalid"
-	ReasonImageBuilding  = "ImageBuilding"
-	ReasonOSImageAbsent  = "OSImageAbsent"
+	// ReasonOSBaseNotHeld: no bundle that nodes have brings the base of an OS image that
+	// is built without a registry.
+	ReasonOSBaseNotHeld = "OSBaseNotHeld"
+	ReasonImageBuilding = "ImageBuilding"
+	ReasonOSImageAbsent = "OSImageAbsent"
 	// ReasonOSImageNotFetched: the registry gives it to refit, and the container runtime
 	// of a node cannot fetch it.
 	ReasonOSImageNotFetched = "OSImageNotFetched"

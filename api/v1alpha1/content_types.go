@@ -19,6 +19,9 @@ const (
 	ContentConfig = "config"
 	// ContentOSConfig is a model.NodeConfig: what a pool's OS image is made of.
 	ContentOSConfig = "osconfig"
+	// ContentOSImage is a model.MadeImage: what an OS image that was made on the site has
+	// beside its base.
+	ContentOSImage = "osimage"
 	// ContentPackages is text: the packages of an OS image, lines of name and version.
 	ContentPackages = "packages"
 	// ContentStream is the data of a BootImageStream that was fetched.
@@ -44,7 +47,7 @@ type Content struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Type of the data: hold, trust, plan, config, osconfig, packages or stream.
+	// Type of the data: hold, trust, plan, config, osconfig, osimage, packages or stream.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	Type string `json:"type"`
 	// Data as JSON text; packages are lines.

@@ -55,9 +55,13 @@ type OSBuildSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=128
 	Packages []string `json:"packages,omitempty"`
-	// Repository that the image is pushed to.
+	// Repository that the image is pushed to; with output Nodes only its name on them.
 	// +kubebuilder:validation:MaxLength=255
 	Repository string `json:"repository"`
+	// Output is empty or Nodes, as in the OSImage.
+	// +optional
+	// +kubebuilder:validation:Enum=Nodes
+	Output OSImageOutput `json:"output,omitempty"`
 	// Platforms; empty is all of the base.
 	// +optional
 	// +listType=atomic
@@ -91,7 +95,7 @@ type OSBuildStatus struct {
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 	// +optional
 	EndedAt *metav1.Time `json:"endedAt,omitempty"`
-	// Digest of the image that was pushed.
+	// Digest of the image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	Digest string `json:"digest,omitempty"`
@@ -107,6 +111,11 @@ type OSBuildStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=32
 	Platforms []string `json:"platforms,omitempty"`
+	// Parts is the Content in refit-nodes with what the image has beside its base, if it
+	// goes to the nodes and not to a registry.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Parts string `json:"parts,omitempty"`
 	// Packages is the Content in refit-nodes with the packages of the image, lines of
 	// name and version; with several platforms those of the first.
 	// +optional

@@ -121,11 +121,23 @@ type OSBuildPlace struct {
 	Mirrors *ConfigMapKey `json:"mirrors,omitempty"`
 }
 
+// OSImageOutput is where built images go.
+type OSImageOutput string
+
+// Outputs.
+const (
+	OutputRegistry OSImageOutput = "Registry"
+	OutputNodes    OSImageOutput = "Nodes"
+)
+
 // OSImageSpec says how the OS image of a pool is made. Pools name it with
 // spec.osImage.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.image) != has(self.base)",message="set base to have images built, or image to a finished one"
-// +kubebuilder:validation:XValidation:rule="!has(self.base) || has(self.repository)",message="base needs repository: where built images are pushed"
+// +kubebuilder:validation:XValidation:rule="!has(self.base) || has(self.repository) || (has(self.output) && self.output == 'Nodes')",message="base needs repository: where built images are pushed; on a site without a registry set output: Nodes instead"
+// +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (has(self.base) && !has(self.base.track) && !has(self.base.pullSecret))",message="output: Nodes takes a base that a bundle brings, by its digest: set base.image to repository@sha256:... (refit bundle inspect FILE says it), and leave out base.track and base.pullSecret"
+// +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (!has(self.repository) && !has(self.pullRepository) && !has(self.secret) && !has(self.pullSecret) && !has(self.pushSecret) && !has(self.caBundle) && !has(self.proxy))",message="with output: Nodes no registry is asked: leave out repository, pullRepository, secret, pullSecret, pushSecret, caBundle and proxy, or leave out output"
+// +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (!has(self.containerfile) && !has(self.build))",message="output: Nodes adds a layer and runs nothing, and a Containerfile must push its image somewhere: build it where there is a registry, bring it in a bundle (refit bundle create --os-image), and name it with spec.image"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || has(self.build)",message="containerfile needs build.image: the image with buildah that runs it"
 // +kubebuilder:validation:XValidation:rule="!has(self.secret) || (!has(self.pushSecret) && !has(self.pullSecret))",message="set secret if one does for all, or pushSecret and pullSecret"
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build) && !has(self.caBundle) && !has(self.proxy))",message="image is a finished one: nothing is built, so leave out containerfile, repository, build, caBundle and proxy"
@@ -144,6 +156,13 @@ type OSImageSpec struct {
 	// layer is added without any builder.
 	// +optional
 	Containerfile *OSContainerfile `json:"containerfile,omitempty"`
+	// Output says where built images go: Registry, which is the default, or Nodes, on a
+	// site without one. Then nothing is pushed: the base comes in a bundle, refit adds the
+	// pool's configuration to it as a layer, and every node puts the image together from
+	// its own copy of the base. A Containerfile and packages need a registry.
+	// +optional
+	// +kubebuilder:validation:Enum=Registry;Nodes
+	Output OSImageOutput `json:"output,omitempty"`
 	// Repository that images are pushed to, without tag: builds have names of their
 	// own.
 	// +optional

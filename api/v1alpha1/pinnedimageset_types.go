@@ -3,6 +3,8 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // PinnedImage is one image to hold.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.base) == has(self.parts)",message="base and parts go together: what an image was made of, and the Content with what was added"
 type PinnedImage struct {
 	// Name under which pods ask for the image, with its tag.
 	// +kubebuilder:validation:MinLength=1
@@ -17,6 +19,15 @@ type PinnedImage struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// Base is, of an image that refit made on the site, the digest of the image of the
+	// set's bundle that it was made of, and Parts the Content in refit-nodes with what it
+	// has beside that. Nodes put it together.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	Base string `json:"base,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Parts string `json:"parts,omitempty"`
 }
 
 // ImageGroup is a named part of a set.

@@ -395,6 +395,9 @@ func (a *Agent) collect(ctx context.Context, w *told.Want, served []string) {
 	if !known {
 		return
 	}
+	for _, d := range w.OwnBlobs() {
+		blobs[d] = true
+	}
 	have, err := a.library.Blobs().List()
 	if err != nil {
 		a.log.Warn("old blobs cannot be listed", "because", err)

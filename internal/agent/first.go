@@ -21,7 +21,7 @@ func (a *Agent) first(s *loadagent.Shelf) []int {
 		if !was || own || img.Bundle != s.Digest() {
 			continue
 		}
-		have := s.Bundle().ImageByName(img.Name)
+		have := s.Bundle().Held(img)
 		if have == nil {
 			continue
 		}

@@ -62,8 +62,9 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return false
 	}
 	defer unlock()
+	verdicts := a.shelve(w)
 	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
-	verdicts := a.asks(ctx, w, &src)
+	verdicts = append(verdicts, a.asks(ctx, w, &src)...)
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
 		a.update(func(s *state) {
 			if a.want.Spec.Hold == w.Spec.Hold {
@@ -132,7 +133,7 @@ func (a *Agent) recheck(w *told.Want, failed map[string]error) {
 			continue
 		}
 		a.rechecked[key] = true
-		have := shelf.Bundle().ImageByName(img.Name)
+		have := shelf.Bundle().Held(img)
 		if have == nil {
 			continue
 		}

@@ -127,7 +127,7 @@ func (a *Agent) blobsOf(img model.HeldImage) (out []string) {
 		return nil
 	}
 	b := shelf.Bundle()
-	have := b.ImageByName(img.Name)
+	have := b.Held(img)
 	if have == nil {
 		return nil
 	}

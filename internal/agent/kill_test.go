@@ -165,6 +165,7 @@ func TestKilledAnywhereItGoesOn(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			f := files{t.TempDir()}
 			path, h := stick(t, bundletest.Tiny(), 1)
+			own, img := madeOf(t, bundletest.Tiny(), h)
 			raw, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -173,10 +174,13 @@ func TestKilledAnywhereItGoesOn(t *testing.T) {
 			nu := &v1alpha1.NodeUpdate{}
 			nu.Generation = 1
 			nu.Spec.Bundles = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}
-			nu.Spec.Hold = api.content(t, v1alpha1.ContentHold, everything(h))
+			img.Made = api.content(t, v1alpha1.ContentOSImage, own)
+			list := everything(h)
+			list.Images = append(list.Images, img)
+			nu.Spec.Hold = api.content(t, v1alpha1.ContentHold, list)
 			for _, err := range []error{
 				os.WriteFile(f.path("stick"), raw, 0o600), os.MkdirAll(f.path("state"), 0o700),
-				f.write("nodeupdate", nu), f.write(nu.Spec.Hold, api.contents[nu.Spec.Hold]),
+				f.write("nodeupdate", nu), f.write(nu.Spec.Hold, api.contents[nu.Spec.Hold]), f.write(img.Made, api.contents[img.Made]),
 				os.WriteFile(f.path("state/failpoint"), []byte(point), 0o600),
 			} {
 				if err != nil {
@@ -192,7 +196,7 @@ func TestKilledAnywhereItGoesOn(t *testing.T) {
 			var s v1alpha1.NodeUpdateStatus
 			f.read("status", &s)
 			rt := runtimeFiles{f}.state()
-			if !held(&s) || len(rt.Images) != 2 || len(rt.Pins) != 2 || s.Holding.BytesDone != s.Holding.BytesTotal {
+			if !held(&s) || len(rt.Images) != 3 || len(rt.Pins) != 3 || s.Holding.BytesDone != s.Holding.BytesTotal {
 				t.Fatalf("held %v, runtime %+v, holding %+v", held(&s), rt, s.Holding)
 			}
 		})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/told"
@@ -72,6 +73,9 @@ func (a *Agent) needs(ctx context.Context, w *told.Want) (map[string]int64, erro
 	toLoad := map[string]bool{}
 	for _, i := range pin.Decide(w.Hold.Images, have, nil).Load {
 		toLoad[pin.Key(i)] = true
+		if base := a.baseOf(i); base != "" && !slices.ContainsFunc(have, func(p pin.Present) bool { return slices.Contains(p.Digests, pin.Repository(base)+"@"+i.Base) }) {
+			toLoad[base+"@"+i.Base] = true // what is added to it is nothing beside it
+		}
 	}
 	out := map[string]int64{load.StateFS: 0, load.ImagesFS: 0}
 	store, _ := a.inStore(ctx, w)

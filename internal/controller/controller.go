@@ -37,6 +37,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/controller/osimages"
+	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
@@ -226,7 +227,8 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 	if err := rs.Setup(mgr); err != nil {
 		return err
 	}
-	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: poller, Over: o.Registries, Now: o.Now}
+	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: poller, Over: o.Registries, Now: o.Now,
+		Bases: &bases.Finder{Client: mgr.GetClient(), Bundles: files}}
 	if err := oi.Setup(mgr); err != nil {
 		return err
 	}

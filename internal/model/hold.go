@@ -35,6 +35,10 @@ type HeldImage struct {
 	NoCopy bool `json:"noCopy,omitempty"`
 	// Size that is fetched from a registry, in bytes; 0 if nobody knows.
 	Size int64 `json:"size,omitempty"`
+	// Base is, of an image that was made on the site, the digest of the image of Bundle
+	// that it was made of, and Made the Content with what it has beside that.
+	Base string `json:"base,omitempty"`
+	Made string `json:"made,omitempty"`
 }
 
 // HeldPayload is one file of a bundle that a node keeps for its updaters.

@@ -212,6 +212,14 @@ func (w *osSite) serve(t *testing.T) {
 	}
 }
 
+// requests that the registry got since it was asked last; none if there is no registry.
+func (w *osSite) requests() []registrytest.Request {
+	if w.registry == nil {
+		return nil
+	}
+	return w.registry.Requests()
+}
+
 // push uploads an image and gives its reference by digest.
 func (w *osSite) push(t *testing.T, repository string, img v1.Image) string {
 	t.Helper()
@@ -419,7 +427,7 @@ func (w *osSite) moves(t *testing.T, what string, want func(node string) expecte
 	w.waiting(t)
 	before := w.watch(t)
 	builds := w.builds(t)
-	w.registry.Requests()
+	w.requests()
 	begin := time.Now()
 	w.plan(t)
 	must(t, w.s.Apply(t.Context()))
@@ -487,7 +495,7 @@ func (w *osSite) compare(t *testing.T, what string, before watched, want func(no
 	t.Helper()
 	cordoned := before.cordoned()
 	writes := 0
-	for _, r := range w.registry.Requests() {
+	for _, r := range w.requests() {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			writes++
 		}
@@ -592,7 +600,7 @@ func (w *osSite) argument(t *testing.T) {
 // rolledBack: a person wants the image before, whatever the NodeConfig says.
 func (w *osSite) rolledBack(t *testing.T) {
 	before, builds := w.watch(t), len(w.builds(t))
-	w.registry.Requests()
+	w.requests()
 	begin := time.Now()
 	r, err := w.s.Run(t.Context(), "rollback", "--pool", osName, "--wait", "--timeout", "5m")
 	must(t, err)

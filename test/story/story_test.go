@@ -2,6 +2,7 @@ package story
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -26,6 +27,17 @@ func TestStories(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exitcode": exitCode,
 			"flip":     flip,
+			"contains": contains,
 		},
 	})
+}
+
+// contains: the first file has the line of the second one in it.
+func contains(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: contains FILE WHAT")
+	}
+	if has := strings.Contains(ts.ReadFile(args[0]), strings.TrimSpace(ts.ReadFile(args[1]))); has == neg {
+		ts.Fatalf("%s contains what is in %s: %v", args[0], args[1], has)
+	}
 }

@@ -143,6 +143,9 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 	if c.lib, err = load.OpenLibrary(c.Config.StateDir, c.Log); err != nil {
 		return Report{}, err
 	}
+	for name, err := range w.Shelve(c.lib) {
+		c.Log.Error("an image that was made on the site cannot be put together", "image", name, "because", err)
+	}
 	c.src, c.index = source{c.lib, w.Policy()}, layers.Shelf(c.Config.Path(indexDir))
 	return c.report, c.look(ctx, w.Hold.Images, last)
 }

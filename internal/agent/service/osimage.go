@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -40,6 +41,8 @@ type osHost struct {
 	images exporter
 	// dir is where images lie while they are staged.
 	dir string
+	// copies of what bundles brought, for a runtime that gives no image back.
+	copies copies
 }
 
 // Driver finds out how this node's OS is moved.
@@ -54,8 +57,8 @@ func (h osHost) Driver(ctx context.Context) (osimage.Driver, error) {
 	})
 }
 
-// Image takes the node's own copy, which a bundle or the preloading brought, and names
-// the registry only if there is none.
+// Image takes the node's own copy, which a bundle or the preloading brought: the
+// runtime's, or the agent's. It names the registry only if there is none.
 func (h osHost) Image(ctx context.Context, image string) (osimage.Source, []string, error) {
 	_, digest, ok := strings.Cut(image, "@sha256:")
 	if !ok {
@@ -73,6 +76,13 @@ func (h osHost) Image(ctx context.Context, image string) (osimage.Source, []stri
 		if !errors.Is(err, containerd.ErrNoImage) {
 			return osimage.Source{}, nil, err
 		}
+	}
+	s, same, err := h.copied(ctx, image, digest)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return s, same, err
+	}
+	if madeHere(image) {
+		return s, nil, fmt.Errorf("image %s: %w", image, errNotYet)
 	}
 	return h.elsewhere(ctx, image, digest, false)
 }

@@ -56,7 +56,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
-	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images")}, conf.Path)
+	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), copies(conf.Path("blobs", "sha256"))}, conf.Path)
 	machine := sync.OnceValue(func() map[string]string { return firstcheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,

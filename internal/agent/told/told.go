@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/model"
@@ -24,6 +26,9 @@ type Want struct {
 	Spec       v1alpha1.NodeUpdateSpec `json:"spec"`
 	Hold       model.HoldList          `json:"hold"`
 	Trust      model.Trust             `json:"trust"`
+	// Made are the parts of images that were made on the site, by the Content that the
+	// hold list names, as text.
+	Made map[string]string `json:"made,omitempty"`
 	// Configs are the rendered configurations that the spec and the steps of its
 	// run name, as text.
 	Configs map[string]string `json:"configs,omitempty"`
@@ -137,7 +142,37 @@ func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before 
 	} else if err := readContent(ctx, api, v1alpha1.ContentTrust, w.Spec.Trust, &w.Trust); err != nil {
 		return nil, err
 	}
+	if err := w.readMade(ctx, api, before); err != nil {
+		return nil, err
+	}
 	return w, w.readConfigs(ctx, api, before)
+}
+
+// readMade reads the parts of images that are not known already. One that is gone keeps
+// nothing else from the node: its image is not held then, and that is said.
+func (w *Want) readMade(ctx context.Context, api Contents, before *Want) error {
+	for _, i := range w.Hold.Images {
+		if i.Made == "" || w.Made[i.Made] != "" {
+			continue
+		}
+		text := ""
+		if before != nil {
+			text = before.Made[i.Made]
+		}
+		if text == "" {
+			var err error
+			if text, err = contentText(ctx, api, v1alpha1.ContentOSImage, i.Made); apierrors.IsNotFound(err) {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+		if w.Made == nil {
+			w.Made = map[string]string{}
+		}
+		w.Made[i.Made] = text
+	}
+	return nil
 }
 
 // readConfigs reads the rendered configurations that are not known already.

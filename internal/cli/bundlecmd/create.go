@@ -76,7 +76,7 @@ func newCreate(a *cluster.Access) *cobra.Command {
 	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to take, for example linux/amd64 (default all that the sources have)")
 	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
 	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
-	fl.StringArrayVar(&f.osImages, "os-image", nil, "take the images of an OSImage or an OSBuild of the cluster (the source os-image:NAME)")
+	fl.StringArrayVar(&f.osImages, "os-image", nil, "take the images of an OSImage or an OSBuild of the cluster (the source os-image:NAME), or what refit image build wrote (oci:DIR:TAG)")
 	fl.BoolVar(&f.fromTracks, "from-tracks", false, "take what the cluster's ImageTracks have approved (the source tracks:)")
 	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "of tracks take the image to go back to as well")
 	f.lint.add(fl)
@@ -92,7 +92,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return err
 	}
 	for _, name := range f.osImages {
-		sources = append(sources, osimages.Prefix+name)
+		sources = append(sources, osimages.Source(name))
 	}
 	if f.fromTracks {
 		sources = append(sources, tracksPrefix)

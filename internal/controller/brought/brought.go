@@ -54,9 +54,9 @@ var ErrNotYet = errors.New("the bundle's header is not here yet")
 // ErrNotYet while that is not known: after a restart the header is asked of the
 // nodes again.
 func (r *Reader) File(ctx context.Context, digest, name string, most int64) (*File, error) {
-	h, err := r.Headers.Get(digest, func() []exchange.Peer { return r.peers(ctx, digest) })
+	h, err := r.Header(ctx, digest)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotYet, err)
+		return nil, err
 	}
 	p := h.PayloadByName(name, "")
 	if p == nil {
@@ -70,7 +70,7 @@ func (r *Reader) File(ctx context.Context, digest, name string, most int64) (*Fi
 	if have, ok := r.last[name]; ok && have.digest == p.Digest {
 		return &File{Bundle: h.Metadata, Data: have.data}, nil
 	}
-	data, err := r.fetch(ctx, h, p, r.peers(ctx, digest))
+	data, err := r.fetch(ctx, h, p.Blob, "the payload "+p.Name, r.peers(ctx, digest))
 	if err != nil {
 		return nil, err
 	}
@@ -95,28 +95,44 @@ func (r *Reader) peers(ctx context.Context, digest string) []exchange.Peer {
 	return fleet.Sources(updates, digest)
 }
 
-func (r *Reader) fetch(ctx context.Context, h *bundle.Header, p *bundle.Payload, peers []exchange.Peer) ([]byte, error) {
+// Header of a bundle, which says what it has. Do not change it. ErrNotYet while it is
+// not known.
+func (r *Reader) Header(ctx context.Context, digest string) (*bundle.Header, error) {
+	h, err := r.Headers.Get(digest, func() []exchange.Peer { return r.peers(ctx, digest) })
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotYet, err)
+	}
+	return h, nil
+}
+
+// Blob of a bundle by its number. The caller bounds its size beforehand.
+func (r *Reader) Blob(ctx context.Context, h *bundle.Header, blob int) ([]byte, error) {
+	return r.fetch(ctx, h, blob, "the blob "+h.Metadata.Blobs[blob].Digest, r.peers(ctx, h.Digest))
+}
+
+// fetch a blob, which messages call what.
+func (r *Reader) fetch(ctx context.Context, h *bundle.Header, blob int, what string, peers []exchange.Peer) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	var errs []error
 	for _, peer := range peers[:min(len(peers), mostAsked)] {
-		data, err := r.fetchFrom(ctx, h, p, peer)
+		data, err := r.fetchFrom(ctx, h, blob, what, peer)
 		if err == nil {
 			return data, nil
 		}
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		return nil, fmt.Errorf("no node has the payload %s", p.Name)
+		return nil, fmt.Errorf("no node has %s", what)
 	}
 	return nil, errors.Join(errs...)
 }
 
 // fetchFrom asks one agent; whatever it sends has the digest, or is an error.
-func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, p *bundle.Payload, peer exchange.Peer) ([]byte, error) {
+func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, blob int, what string, peer exchange.Peer) ([]byte, error) {
 	c := exchange.NewClient(r.Identity, peer)
 	defer c.Close()
-	first, sizes := chunksOf(h.Metadata, p.Blob)
+	first, sizes := chunksOf(h.Metadata, blob)
 	var out bytes.Buffer
 	for i, size := range sizes {
 		b, err := c.Chunk(ctx, h.Digest, first+i, size)
@@ -125,8 +141,8 @@ func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, p *bundle.Payl
 		}
 		out.Write(b)
 	}
-	if got := model.DigestOf(out.Bytes()); got != p.Digest {
-		return nil, fmt.Errorf("node %s sent other bytes for the payload %s: %s, not %s", peer.Name, p.Name, got, p.Digest)
+	if got, want := model.DigestOf(out.Bytes()), h.Metadata.Blobs[blob].Digest; got != want {
+		return nil, fmt.Errorf("node %s sent other bytes for %s: %s, not %s", peer.Name, what, got, want)
 	}
 	return out.Bytes(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -147,7 +148,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
 	}
 	for name, c := range w.contents {
-		if c.Type == v1alpha1.ContentConfig || c.Type == v1alpha1.ContentOSConfig || c.Type == v1alpha1.ContentPackages || c.Type == v1alpha1.ContentStream {
+		if slices.Contains([]string{v1alpha1.ContentConfig, v1alpha1.ContentOSConfig, v1alpha1.ContentOSImage, v1alpha1.ContentPackages, v1alpha1.ContentStream}, c.Type) {
 			continue // the part that renders them knows who needs them
 		}
 		if !named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {

@@ -107,7 +107,7 @@ func (w *world) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.
 	var l model.HoldList
 	for _, g := range s.Spec.Groups {
 		for _, i := range g.Images {
-			l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: s.Spec.Bundle, Registry: s.Spec.FromRegistry, Kubelet: s.Spec.FromRegistry && s.Spec.ByKubelet, Size: i.SizeBytes})
+			l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: s.Spec.Bundle, Registry: s.Spec.FromRegistry, Kubelet: s.Spec.FromRegistry && s.Spec.ByKubelet, Size: i.SizeBytes, Base: i.Base, Made: i.Parts})
 		}
 	}
 	if !s.Spec.AllOfBundle || s.Spec.Bundle == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,6 +79,11 @@ func (s *Server) rendered(ctx context.Context, pool string) (c model.NodeConfig,
 	}
 	if len(verdicts) > 0 {
 		return c, false, errors.New("NodeConfigs of pool " + pool + " are in conflict: " + verdicts[0].Message)
+	}
+	if c.OS != nil && strings.HasPrefix(c.OS.Image, model.NoRegistry+"/") {
+		// The nodes put it together, and this machine is none yet: its agent sees to it.
+		os := *c.OS
+		os.Image, c.OS = "", &os
 	}
 	if s.known == nil {
 		s.known = map[string]rendered{}

@@ -39,6 +39,9 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 		return false, err
 	}
 	st.Held, st.Lacking = fmt.Sprintf("%d/%d", h.Held, h.Nodes), h.Lacking
+	if b := w.build(st.Build); b != nil && b.Spec.Output == v1alpha1.OutputNodes {
+		return r.holdMade(ctx, k, b, want, h, st)
+	}
 	var about seen
 	if !h.Bundled {
 		if about, err = r.describe(ctx, x.image, st.Image); err != nil {
@@ -55,6 +58,37 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 		}
 	}
 	return all, err
+}
+
+// holdMade is hold for an image that no registry has: nodes put it together from the
+// base that a bundle brings, and from what was added to it.
+func (r *Reconciler) holdMade(ctx context.Context, k *holding.Keeper, b *v1alpha1.OSBuild, want holding.Want, h holding.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+	want.Parts, want.Secret = b.Status.Parts, ""
+	_, want.Base, _ = strings.Cut(b.Spec.Base, "@")
+	before, err := k.BundleOf(ctx, want.Pool.Name)
+	if err != nil {
+		return false, err
+	}
+	found, _, err := r.Bases.Find(ctx, b.Spec.Base, before)
+	if err != nil {
+		return false, err
+	}
+	if found != nil {
+		want.Bundle = found.Bundle
+	}
+	why, err := k.Bring(ctx, want, h)
+	if all = h.Held >= h.Nodes; all || err != nil {
+		return all, err
+	}
+	switch {
+	case why != "":
+		st.HoldReason, st.HoldMessage = v1alpha1.ReasonOSBaseNotHeld, building.Cut(why, 1024)
+	case h.Why != "":
+		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, building.Cut(h.Why, 1024)
+	default:
+		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, "they put it together from the base that a bundle brings"
+	}
+	return false, nil
 }
 
 // itself: the nodes' container runtimes cannot fetch the image, which the hosts then

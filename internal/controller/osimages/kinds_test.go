@@ -59,13 +59,26 @@ func TestKinds(t *testing.T) {
 		o    client.Object
 		says string
 	}{
-		"a base by digest":                  {image(func(*v1alpha1.OSImageSpec) {}), ""},
-		"a base that is followed":           {image(func(s *v1alpha1.OSImageSpec) { s.Base.Image, s.Base.Track = "r.example/base:9", &yes }), ""},
-		"a tag that is not followed":        {image(func(s *v1alpha1.OSImageSpec) { s.Base.Image = "r.example/base:9" }), "track: true to follow the tag"},
-		"a digest that is followed":         {image(func(s *v1alpha1.OSImageSpec) { s.Base.Track = &yes }), "set image to repository@sha256"},
-		"track: false":                      {image(func(s *v1alpha1.OSImageSpec) { s.Base.Track = &no }), "leave track out"},
-		"a base without a registry":         {image(func(s *v1alpha1.OSImageSpec) { s.Base.Image = "base" + digest }), "must be a registry, a path and a digest"},
-		"no repository":                     {image(func(s *v1alpha1.OSImageSpec) { s.Repository = "" }), "base needs repository"},
+		"a base by digest":              {image(func(*v1alpha1.OSImageSpec) {}), ""},
+		"a base that is followed":       {image(func(s *v1alpha1.OSImageSpec) { s.Base.Image, s.Base.Track = "r.example/base:9", &yes }), ""},
+		"a tag that is not followed":    {image(func(s *v1alpha1.OSImageSpec) { s.Base.Image = "r.example/base:9" }), "track: true to follow the tag"},
+		"a digest that is followed":     {image(func(s *v1alpha1.OSImageSpec) { s.Base.Track = &yes }), "set image to repository@sha256"},
+		"track: false":                  {image(func(s *v1alpha1.OSImageSpec) { s.Base.Track = &no }), "leave track out"},
+		"a base without a registry":     {image(func(s *v1alpha1.OSImageSpec) { s.Base.Image = "base" + digest }), "must be a registry, a path and a digest"},
+		"no repository":                 {image(func(s *v1alpha1.OSImageSpec) { s.Repository = "" }), "base needs repository"},
+		"without a registry":            {image(func(s *v1alpha1.OSImageSpec) { s.Repository, s.Output = "", v1alpha1.OutputNodes }), ""},
+		"no repository says what to do": {image(func(s *v1alpha1.OSImageSpec) { s.Repository = "" }), "on a site without a registry set output: Nodes"},
+		"nodes, and a place to push":    {image(func(s *v1alpha1.OSImageSpec) { s.Output = v1alpha1.OutputNodes }), "no registry is asked: leave out repository"},
+		"nodes, and a base that is followed": {image(func(s *v1alpha1.OSImageSpec) {
+			s.Repository, s.Output, s.Base.Image, s.Base.Track = "", v1alpha1.OutputNodes, "r.example/base:9", &yes
+		}), "takes a base that a bundle brings, by its digest"},
+		"nodes, and a Containerfile": {image(func(s *v1alpha1.OSImageSpec) {
+			s.Repository, s.Output, s.Containerfile, s.Build = "", v1alpha1.OutputNodes, &v1alpha1.OSContainerfile{Inline: "FROM configs"}, &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest}
+		}), "build it where there is a registry, bring it in a bundle"},
+		"nodes, and a finished image": {image(func(s *v1alpha1.OSImageSpec) {
+			*s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest, Output: v1alpha1.OutputNodes}
+		}), "takes a base that a bundle brings"},
+		"an output that is none":            {image(func(s *v1alpha1.OSImageSpec) { s.Output = "Stick" }), "Registry"},
 		"R2.25: a tag to push to":           {image(func(s *v1alpha1.OSImageSpec) { s.Repository = "r.example/os/edge:1" }), "without tag or digest"},
 		"R2.198: a finished image":          {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest} }), ""},
 		"R2.192: a finished image by tag":   {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{Image: "r.example/os:1"} }), "nodes are never pointed at a tag"},

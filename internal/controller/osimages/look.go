@@ -32,7 +32,7 @@ type world struct {
 	pools    []v1alpha1.UpdatePool
 	configs  []v1alpha1.NodeConfig
 	sources  map[string]configure.Source
-	contents map[string]*v1alpha1.Content // of types osconfig and packages
+	contents map[string]*v1alpha1.Content // of types osconfig, osimage and packages
 	// named are Contents that this look named in a new build.
 	named map[string]bool
 	// site is what nodes hold, once it was asked for.
@@ -68,7 +68,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
 	for i := range contents.Items {
-		if c := &contents.Items[i]; c.Type == v1alpha1.ContentOSConfig || c.Type == v1alpha1.ContentPackages {
+		if c := &contents.Items[i]; slices.Contains([]string{v1alpha1.ContentOSConfig, v1alpha1.ContentOSImage, v1alpha1.ContentPackages}, c.Type) {
 			w.contents[c.Name] = c
 		}
 	}
@@ -144,14 +144,26 @@ func (w *world) fill(x *wish, about base, text containerfile) {
 	x.data = string(placement.Seal(x.config))
 	x.inputs = osimage.Inputs{OSImage: x.image.Name, Base: about.ref, Config: osimage.Hash(entriesText(x.placed.Entries)), Containerfile: text.text, PerArchitecture: text.per,
 		Packages: x.placed.Packages, Repository: x.image.Spec.Repository, Platforms: x.image.Spec.Platforms}
+	if x.image.Spec.Output == v1alpha1.OutputNodes {
+		x.inputs.Output, x.inputs.Repository = string(v1alpha1.OutputNodes), onNodes(x.image.Name)
+	}
 	if b, _ := x.inputs.Choose(); b == osimage.Containerfile {
 		x.inputs.Context = text.context
 	} else if x.image.Spec.Build != nil {
 		x.unused = "spec.build does not matter: " + unusedWhy
 	}
-	if b, _ := x.inputs.Choose(); b == osimage.Containerfile && x.image.Spec.Build == nil {
-		x.refused = "packages are wanted (" + strings.Join(x.placed.Packages, ", ") + "), and spec.build.image does not say with which image they are installed"
+	if b, _ := x.inputs.Choose(); b != osimage.Containerfile || x.image.Spec.Build != nil {
+		return
 	}
+	if x.refused = "packages are wanted (" + strings.Join(x.placed.Packages, ", ") + "), and spec.build.image does not say with which image they are installed"; x.inputs.Output != "" {
+		x.refused = "packages are wanted (" + strings.Join(x.placed.Packages, ", ") + "), and spec.output: Nodes runs nothing: build the image where there is a registry, bring it in a bundle (refit bundle create --os-image), and name it with spec.image"
+	}
+}
+
+// onNodes is what images of an OSImage are called that no registry has.
+func onNodes(name string) string {
+	const most = 200
+	return model.NoRegistry + "/os/" + strings.TrimRight(name[:min(len(name), most)], ".-")
 }
 
 func entriesText(entries []placement.Entry) string {
@@ -180,7 +192,7 @@ func buildOf(b *v1alpha1.OSBuild) osimage.Build {
 	}
 	return osimage.Build{Name: b.Name, Phase: phase, Digest: b.Status.Digest, Manifests: b.Status.Manifests, Message: b.Status.Log, Made: b.CreationTimestamp.Time, Going: !b.DeletionTimestamp.IsZero(),
 		Inputs: osimage.Inputs{OSImage: b.Spec.OSImage, Base: b.Spec.Base, Config: b.Spec.Config, Containerfile: b.Spec.Containerfile, PerArchitecture: textsOf(b), Context: b.Spec.Context, Packages: b.Spec.Packages,
-			Repository: b.Spec.Repository, Platforms: b.Spec.Platforms}}
+			Repository: b.Spec.Repository, Output: string(b.Spec.Output), Platforms: b.Spec.Platforms}}
 }
 
 func textsOf(b *v1alpha1.OSBuild) map[string]string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/osimages/holding"
@@ -45,6 +46,8 @@ type Reconciler struct {
 	Poller *registry.Poller
 	// Over is how registries are reached; nil is the usual way.
 	Over http.RoundTripper
+	// Bases finds the base of an image that is built without a registry.
+	Bases *bases.Finder
 	// Now is the clock.
 	Now func() time.Time
 
@@ -75,7 +78,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	b := &building.Builds{Client: r.Client, Live: r.Live, Over: r.Over, Now: r.Now}
+	b := &building.Builds{Client: r.Client, Live: r.Live, Over: r.Over, Bases: r.Bases, Now: r.Now}
 	return b.Setup(mgr)
 }
 
@@ -160,17 +163,38 @@ func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osi
 	if x.refused == "" {
 		s.Live, s.LiveWhy = w.live(x, builds)
 	}
+	var err error
+	if x.inputs.Output != "" && x.refused == "" {
+		if _, s.NoBase, err = r.Bases.Find(ctx, x.inputs.Base, ""); err != nil {
+			return err
+		}
+	}
 	x.decision = osimage.Decide(s)
 	if x.decision.Verb != osimage.Ask {
 		return nil
 	}
 	i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.decision.Build })
-	var err error
+	if builds[i].Inputs.Output != "" {
+		s.Registry = w.kept(builds[i].Name)
+		x.decision = osimage.Decide(s)
+		return nil
+	}
 	if s.Registry, err = r.ask(ctx, x.image, builds[i], over); err != nil {
 		return err
 	}
 	x.decision = osimage.Decide(s)
 	return nil
+}
+
+// kept answers for the registry where there is none: what an image has beside its base
+// is in the cluster, or not any more.
+func (w *world) kept(build string) osimage.Answer {
+	if b := w.build(build); b != nil {
+		if c := w.contents[b.Status.Parts]; c != nil && v1alpha1.ContentName(v1alpha1.ContentOSImage, c.Data) == c.Name {
+			return osimage.Present
+		}
+	}
+	return osimage.Absent
 }
 
 // ask the registry whether a build's image is still there.

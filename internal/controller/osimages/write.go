@@ -75,7 +75,7 @@ func (r *Reconciler) make(ctx context.Context, w *world, x *wish) error {
 	b := &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: x.inputs.Name(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController, v1alpha1.LabelOSImage: building.Label(x.image.Name)},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSImage", Name: x.image.Name, UID: x.image.UID, Controller: &yes}}},
 		Spec: v1alpha1.OSBuildSpec{OSImage: x.image.Name, OSImageUID: string(x.image.UID), Builder: string(how), BuilderWhy: building.Cut(why, 1024), Base: x.inputs.Base, Content: c.Name, Config: x.inputs.Config,
-			Containerfile: x.inputs.Containerfile, PerArchitecture: perArchitecture(x.inputs.PerArchitecture), Context: x.inputs.Context, Packages: x.inputs.Packages, Repository: x.inputs.Repository, Platforms: x.inputs.Platforms, Why: building.Cut(x.decision.Why, 1024)}}
+			Containerfile: x.inputs.Containerfile, PerArchitecture: perArchitecture(x.inputs.PerArchitecture), Context: x.inputs.Context, Packages: x.inputs.Packages, Repository: x.inputs.Repository, Output: v1alpha1.OSImageOutput(x.inputs.Output), Platforms: x.inputs.Platforms, Why: building.Cut(x.decision.Why, 1024)}}
 	err = r.Client.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerController))
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make OSBuild %s: %w", b.Name, err)
@@ -248,7 +248,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world) error {
 		errs = append(errs, r.sweepBuilds(ctx, w, &w.images[i], named))
 	}
 	for _, b := range w.builds {
-		w.named[b.Spec.Content], w.named[b.Status.Packages] = true, true
+		w.named[b.Spec.Content], w.named[b.Status.Packages], w.named[b.Status.Parts] = true, true, true
 	}
 	for name, c := range w.contents {
 		if !w.named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
@@ -334,7 +334,7 @@ func (r *Reconciler) discard(ctx context.Context, w *world, o *v1alpha1.OSImage,
 	shared := slices.ContainsFunc(w.builds, func(other v1alpha1.OSBuild) bool {
 		return other.Name != name && other.Status.Digest == b.Status.Digest && other.Spec.Repository == b.Spec.Repository
 	})
-	if b.Status.Digest != "" && !shared {
+	if b.Status.Digest != "" && !shared && b.Spec.Output != v1alpha1.OutputNodes {
 		keys, problem, err := given.Keys(ctx, r.Live, given.PushSecret(&o.Spec))
 		if err != nil {
 			return err

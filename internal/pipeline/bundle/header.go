@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // MaxHeaderSize bounds the header in bytes: a larger one is refused unread.
@@ -205,6 +207,30 @@ func (h *Header) SlotOffset() int64 { return h.slotAt }
 func (h *Header) ImageByName(name string) *Image {
 	for i := range h.Metadata.Images {
 		if h.Metadata.Images[i].Name == name {
+			return &h.Metadata.Images[i]
+		}
+	}
+	return nil
+}
+
+// Held finds the image of this bundle that a hold list names: the one of its name and
+// digest, or, of an image that was made on the site, its base. It is nil if there is
+// none.
+func (h *Header) Held(i model.HeldImage) *Image {
+	if i.Base != "" {
+		return h.ImageByDigest(i.Base)
+	}
+	if have := h.ImageByName(i.Name); have != nil && have.Digest == i.Digest {
+		return have
+	}
+	return nil
+}
+
+// ImageByDigest finds an image by its digest, nil if there is none; of several names
+// the first.
+func (h *Header) ImageByDigest(digest string) *Image {
+	for i := range h.Metadata.Images {
+		if h.Metadata.Images[i].Digest == digest {
 			return &h.Metadata.Images[i]
 		}
 	}

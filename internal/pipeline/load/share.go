@@ -59,6 +59,23 @@ func Share(h *bundle.Header, img *bundle.Image, platform string, read ReadBlob) 
 	return out
 }
 
+// Below are the digests of an image for a platform, itself first, as far as its
+// indexes and manifests can be read.
+func Below(digest, platform string, read ReadBlob) (out []string) {
+	todo := []string{digest}
+	for len(todo) > 0 {
+		d := todo[0]
+		if todo = todo[1:]; slices.Contains(out, d) {
+			continue
+		}
+		out = append(out, d)
+		if raw := read(d); raw != nil {
+			todo = append(todo, children(raw, platform)...)
+		}
+	}
+	return out
+}
+
 // children of an index or a manifest, for a platform. A layer or a
 // configuration has none: only JSON with the right fields counts.
 func children(raw []byte, platform string) (out []string) {

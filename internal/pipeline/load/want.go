@@ -17,7 +17,8 @@ const (
 
 // Want is what a node needs of one bundle.
 type Want struct {
-	// Images and Payloads of the bundle that the hold list names.
+	// Images and Payloads of the bundle that the hold list names; of an image that was
+	// made on the site its base.
 	Images   []bundle.Image
 	Payloads []bundle.Payload
 	// Blobs they are made of, as indexes into Metadata.Blobs, ascending.
@@ -41,13 +42,9 @@ func Wanted(h *bundle.Header, hold model.HoldList, platform string, read ReadBlo
 		if img.Bundle != h.Digest {
 			continue
 		}
-		have := h.ImageByName(img.Name)
-		if have == nil || have.Digest != img.Digest {
-			w.Missing = append(w.Missing, model.Verdict{
-				Reason:  reasonImagesMissing,
-				Message: fmt.Sprintf("the hold list wants image %s with digest %s of bundle %s, which does not have it", img.Name, img.Digest, h.Digest),
-				Fix:     "correct the PinnedImageSet, or bring a bundle that has the image",
-			})
+		have := h.Held(img)
+		if have == nil {
+			w.Missing = append(w.Missing, missing(h, img))
 			continue
 		}
 		mine := *have
@@ -79,6 +76,14 @@ func Wanted(h *bundle.Header, hold model.HoldList, platform string, read ReadBlo
 	}
 	sort.Ints(w.Blobs)
 	return w
+}
+
+func missing(h *bundle.Header, img model.HeldImage) model.Verdict {
+	v := model.Verdict{Reason: reasonImagesMissing, Fix: "correct the PinnedImageSet, or bring a bundle that has the image"}
+	if v.Message = fmt.Sprintf("the hold list wants image %s with digest %s of bundle %s, which does not have it", img.Name, img.Digest, h.Digest); img.Base != "" {
+		v.Message = fmt.Sprintf("image %s with digest %s was made of an image with digest %s of bundle %s, which does not have it", img.Name, img.Digest, img.Base, h.Digest)
+	}
+	return v
 }
 
 // Chunks are the chunks of these blobs, in the order of the file.

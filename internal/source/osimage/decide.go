@@ -69,6 +69,9 @@ type Situation struct {
 	// Refused says why nothing may be built now, empty if it may: the base is not
 	// known, the Containerfile is wrong, the pool's configuration is in conflict.
 	Refused string
+	// NoBase says why nothing can be built now although nothing is wrong, empty if it can:
+	// the base is on no node yet.
+	NoBase string
 	// Again: a person asks for a build that failed to be tried again.
 	Again bool
 }
@@ -113,6 +116,7 @@ const (
 	reasonImageRefused = "OSImageInvalid"
 	reasonDenies       = "RegistryDenies"
 	reasonAway         = "RegistryAway"
+	reasonNoBase       = "OSBaseNotHeld"
 )
 
 func (s Situation) find(name string) *Build {
@@ -134,6 +138,9 @@ func Decide(s Situation) Decision {
 	}
 	name := s.Wanted.Name()
 	d := s.decide(name)
+	if s.NoBase != "" && (d.Verb == Make || d.Verb == Remake) {
+		d = Decision{Verb: Wait, Reason: reasonNoBase, Why: s.NoBase}
+	}
 	for _, b := range s.Builds {
 		if b.Name != name && !b.Phase.Ended() && !b.Going {
 			d.Interrupt = append(d.Interrupt, b.Name)
@@ -153,7 +160,7 @@ func (s Situation) hold() Decision {
 	case b.Phase != Succeeded:
 		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", which made no image: it is " + string(b.Phase)}
 	case s.Registry == Absent:
-		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", and the registry has its image no more"}
+		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", and " + b.where() + " has its image no more"}
 	}
 	return s.held(b, Decision{Verb: Use, Build: b.Name, Why: "the pool is held on build " + b.Name + ", whatever is wanted since"})
 }
@@ -202,7 +209,7 @@ func (s Situation) held(b *Build, use Decision) Decision {
 	case Present:
 		return use
 	case Absent:
-		return Decision{Verb: Remake, Build: b.Name, Why: "the registry has no " + image + " any more"}
+		return Decision{Verb: Remake, Build: b.Name, Why: b.where() + " has no " + image + " any more"}
 	case Denied:
 		return Decision{Verb: Wait, Build: b.Name, Reason: reasonDenies, Why: "the registry does not let refit look for " + image + ", so it is not known whether it is there"}
 	case Away:
@@ -210,6 +217,14 @@ func (s Situation) held(b *Build, use Decision) Decision {
 	case Unasked:
 	}
 	return Decision{Verb: Ask, Build: b.Name, Why: "is " + image + " still there?"}
+}
+
+// where an image is kept.
+func (b *Build) where() string {
+	if b.Inputs.Output != "" {
+		return "the cluster" // what it has beside its base
+	}
+	return "the registry"
 }
 
 // because says which input is new.

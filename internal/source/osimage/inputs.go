@@ -41,7 +41,9 @@ type Inputs struct {
 	// they come from, by digest.
 	Context string
 	// Repository that the image is pushed to; Platforms, sorted; empty is the base's.
+	// Output is empty, or where it goes without being pushed: then Repository is a name.
 	Repository string
+	Output     string
 	Platforms  []string
 }
 
@@ -63,7 +65,7 @@ func (in Inputs) parts() [][2]string {
 	sort.Strings(packages)
 	sort.Strings(platforms)
 	return [][2]string{{"OSImage", in.OSImage}, {"base", in.Base}, {"configuration", in.Config}, {"Containerfile", in.texts()}, {"packages", strings.Join(packages, " ")},
-		{"repository", in.Repository}, {"platforms", strings.Join(platforms, " ")}, {"builder", string(b) + " " + builderVersions[b]}, {"context", in.Context}}
+		{"repository", in.Repository}, {"platforms", strings.Join(platforms, " ")}, {"builder", string(b) + " " + builderVersions[b]}, {"context", in.Context}, {"output", in.Output}}
 }
 
 // texts is the hash of all Containerfiles.
@@ -105,8 +107,8 @@ const maxPrefix = 50
 func (in Inputs) Name() string {
 	var b strings.Builder
 	for _, p := range in.parts() {
-		if p[0] == "context" && p[1] == "" {
-			continue
+		if p[1] == "" && (p[0] == "context" || p[0] == "output") {
+			continue // builds of before these were said keep their names
 		}
 		fmt.Fprintf(&b, "%s %d %s\n", p[0], len(p[1]), p[1])
 	}

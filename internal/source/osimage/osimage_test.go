@@ -37,6 +37,7 @@ func TestName(t *testing.T) {
 		"packages":      func(i *Inputs) { i.Packages = []string{"chrony"} },
 		"repository":    func(i *Inputs) { i.Repository = "r.example/os/other" },
 		"platforms":     func(i *Inputs) { i.Platforms = []string{"linux/arm64"} },
+		"output":        func(i *Inputs) { i.Output = "Nodes" },
 		"OSImage":       func(i *Inputs) { i.OSImage = "core" },
 	} {
 		other := inputs(change)
@@ -103,6 +104,9 @@ func TestDecide(t *testing.T) {
 		"R2.45: newer inputs interrupt":                   {Situation{Builds: []Build{running}}, Make, "interrupts " + older.Name()},
 		"it is building":                                  {Situation{Builds: []Build{build(wanted, Building)}}, Wait, "is building"},
 		"R2.57: a restart finds it and makes no other":    {Situation{Builds: []Build{build(wanted, Prepared)}}, Wait, "is prepared"},
+		"the base is on no node yet":                      {Situation{NoBase: "insert a bundle"}, Wait, "insert a bundle"},
+		"the base is not needed for what was made":        {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, ""},
+		"nor is what was made taken away before":          {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Interrupted)}}, Wait, "insert a bundle"},
 		"R2.43: it was built before":                      {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, "made it"},
 		"R2.43: first the registry is asked":              {Situation{Builds: []Build{build(wanted, Succeeded)}}, Ask, "still there?"},
 		"R2.44: absent":                                   {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Absent}, Remake, "any more"},

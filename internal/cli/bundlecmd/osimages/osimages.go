@@ -10,11 +10,23 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // Prefix begins a source that stands for the images that an OSImage has for its
 // pools, or the one of an OSBuild.
 const Prefix = "os-image:"
+
+// Source of an OS image: one of the cluster by its name, or where refit image build put
+// it.
+func Source(name string) string {
+	for _, elsewhere := range []string{"oci:", "oci-archive:", "docker://"} {
+		if strings.HasPrefix(name, elsewhere) {
+			return name
+		}
+	}
+	return Prefix + name
+}
 
 // Expand replaces those sources by the images, each by digest and named as nodes that
 // fetch it name it.
@@ -55,6 +67,8 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 		case b.Name != name:
 		case b.Status.Phase != v1alpha1.BuildSucceeded:
 			return nil, exit.With(exit.Blocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", name, b.Status.Phase, name))
+		case b.Spec.Output == v1alpha1.OutputNodes:
+			return nil, noRegistry("OSBuild " + name)
 		default:
 			return []string{source(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
 		}
@@ -69,6 +83,9 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 		if !ok {
 			return nil, exit.With(exit.Blocked, fmt.Errorf("OSImage %s has no image for pool %s yet: %s", name, p.Name, p.Message))
 		}
+		if strings.HasPrefix(repository, model.NoRegistry+"/") {
+			return nil, noRegistry("OSImage " + name)
+		}
 		tag := p.Build
 		if tag == "" { // a finished image
 			tag = "refit-" + strings.TrimPrefix(digest, "sha256:")[:12]
@@ -81,6 +98,11 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 		return nil, exit.With(exit.Blocked, fmt.Errorf("no pool names OSImage %s, so it has no image: set spec.osImage of an UpdatePool", name))
 	}
 	return out, nil
+}
+
+// noRegistry: what nodes put together lies nowhere as a whole.
+func noRegistry(what string) error {
+	return exit.With(exit.Blocked, fmt.Errorf("the image of %s was made for the nodes alone (spec.output: Nodes), and lies in no registry: for other sites build it with `refit image build --output oci:DIR:TAG`, and take that with --os-image oci:DIR:TAG", what))
 }
 
 func source(repository, tag, digest string) string {

@@ -24,7 +24,9 @@ func TestOSImageSources(t *testing.T) {
 		image("edge", v1alpha1.OSImagePool{Name: "a", Image: "m.example/edge@" + digest, Build: "edge-1"}, v1alpha1.OSImagePool{Name: "b", Image: "m.example/edge@" + digest, Build: "edge-1"}),
 		image("finished", v1alpha1.OSImagePool{Name: "c", Image: "r.example/os@" + digest}), image("lonely"),
 		image("young", v1alpha1.OSImagePool{Name: "d", Message: "build young-1 is building"})}
-	builds := []v1alpha1.OSBuild{build("edge-1", v1alpha1.BuildSucceeded), build("edge-2", v1alpha1.BuildFailed)}
+	builds := []v1alpha1.OSBuild{build("edge-1", v1alpha1.BuildSucceeded), build("edge-2", v1alpha1.BuildFailed), build("site-1", v1alpha1.BuildSucceeded)}
+	builds[2].Spec.Output = v1alpha1.OutputNodes
+	images = append(images, image("site", v1alpha1.OSImagePool{Name: "e", Image: "refit.invalid/os/site@" + digest, Build: "site-1"}))
 	for name, c := range map[string]struct {
 		want []string
 		says string
@@ -35,11 +37,21 @@ func TestOSImageSources(t *testing.T) {
 		"edge-2":   {says: `its phase is "Failed"`},
 		"lonely":   {says: "no pool names OSImage lonely"},
 		"young":    {says: "for pool d yet: build young-1 is building"},
+		"site":     {says: "the image of OSImage site was made for the nodes alone"},
+		"site-1":   {says: "--os-image oci:DIR:TAG"},
 		"nobody":   {says: "neither an OSImage nor an OSBuild nobody"},
 	} {
 		got, err := sourcesOf(name, images, builds)
 		if diff := cmp.Diff(c.want, got); diff != "" || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %s %v", name, diff, err)
+		}
+	}
+}
+
+func TestSource(t *testing.T) {
+	for name, want := range map[string]string{"edge": "os-image:edge", "oci:built:os.example/edge:1": "oci:built:os.example/edge:1", "oci-archive:a.tar:1": "oci-archive:a.tar:1", "docker://r.example/os:1": "docker://r.example/os:1"} {
+		if got := Source(name); got != want {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 }

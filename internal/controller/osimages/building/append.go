@@ -102,8 +102,7 @@ func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, r
 	if err != nil {
 		return fault("base", err), ctx.Err()
 	}
-	labels := map[string]string{"dev.refit.os-image": b.Spec.OSImage, "dev.refit.os-build": b.Name, "dev.refit.config": b.Spec.Config}
-	img, err := appendlayer.Build(ctx, appendlayer.Request{Base: root, Entries: m.placed.Entries, Labels: labels, Platforms: b.Spec.Platforms})
+	img, err := appendlayer.Build(ctx, appendlayer.Request{Base: root, Entries: m.placed.Entries, Labels: labelsOf(b), Platforms: b.Spec.Platforms})
 	if err != nil {
 		return fault("append build", err), ctx.Err()
 	}
@@ -111,11 +110,20 @@ func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, r
 	if err != nil {
 		return fault(fmt.Sprintf("push to %s", repository), err), ctx.Err()
 	}
-	platforms := slices.Clone(img.Platforms)
-	slices.Sort(platforms)
-	got := result{digest: img.Digest(), platforms: platforms, copied: copied}
+	got := resultOf(img)
+	got.copied = copied
+	return got, nil
+}
+
+func labelsOf(b *v1alpha1.OSBuild) map[string]string {
+	return map[string]string{"dev.refit.os-image": b.Spec.OSImage, "dev.refit.os-build": b.Name, "dev.refit.config": b.Spec.Config}
+}
+
+func resultOf(img *appendlayer.Image) result {
+	got := result{digest: img.Digest(), platforms: slices.Clone(img.Platforms)}
+	slices.Sort(got.platforms)
 	for _, m := range img.Manifests[:len(img.Manifests)-1] { // the top is the last
 		got.manifests = append(got.manifests, m.Digest)
 	}
-	return got, nil
+	return got
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage"
 )
@@ -39,7 +40,9 @@ type Builds struct {
 	Client client.Client
 	Live   client.Reader
 	Over   http.RoundTripper
-	Now    func() time.Time
+	// Bases finds the base of a build without a registry.
+	Bases *bases.Finder
+	Now   func() time.Time
 }
 
 // Setup registers the reconciler with a manager.
@@ -57,8 +60,12 @@ type result struct {
 	copied    int64
 	// packages is the digest of the image with the list of packages, "" for none.
 	packages string
-	// waits: look again then; status may have changed.
-	waits time.Duration
+	// parts is the Content with what an image has that goes to the nodes.
+	parts string
+	// waits: look again then; status may have changed. because says for what, if it is
+	// not the builder.
+	waits   time.Duration
+	because string
 	// user fault, or one of the surroundings; log is the end of what was said.
 	user, surroundings string
 }
@@ -99,7 +106,7 @@ func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 	now := r.Now()
 	switch {
 	case got.digest != "":
-		st.Digest, st.Platforms, st.Manifests, st.Copied, st.Log = got.digest, got.platforms, got.manifests, got.copied, ""
+		st.Digest, st.Parts, st.Platforms, st.Manifests, st.Copied, st.Log = got.digest, got.parts, got.platforms, got.manifests, got.copied, ""
 		end(st, v1alpha1.BuildSucceeded, v1alpha1.ReasonAsExpected, "the image is "+got.digest, now)
 	case got.user != "":
 		st.Log = Cut(got.user, 8000)
@@ -111,6 +118,9 @@ func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 			return firstRest << (st.Attempts - 1)
 		}
 		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, Cut(got.surroundings, 2000)), now)
+	}
+	if got.because != "" {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.BuildBuilding, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOSBaseNotHeld, Message: Cut(got.because, 2000), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))})
 	}
 	return got.waits
 }
@@ -128,9 +138,12 @@ func (r *Builds) make(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 	if err != nil || got.user != "" {
 		return got, err
 	}
-	if b.Spec.Builder == string(osimage.Containerfile) {
+	switch {
+	case b.Spec.Output == v1alpha1.OutputNodes:
+		got, err = r.forNodes(ctx, b, m)
+	case b.Spec.Builder == string(osimage.Containerfile):
 		got, err = r.containerfile(ctx, b, st, &o, m)
-	} else {
+	default:
 		got, err = r.append(ctx, b, m, b.Spec.Repository, b.Name)
 	}
 	if err == nil && got.digest != "" {

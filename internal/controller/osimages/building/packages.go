@@ -120,6 +120,9 @@ func (r *Builds) list(ctx context.Context, b *v1alpha1.OSBuild, m materials, got
 			}
 		}
 	}
+	if b.Spec.Output == v1alpha1.OutputNodes {
+		return "", nil, errors.New("the base's layers are on the nodes, and are not read for it")
+	}
 	list, err = m.ofBase(ctx, b.Spec.Base)
 	return "", list, err
 }

@@ -39,6 +39,10 @@ type Want struct {
 	Size int64
 	// Secret in refit-system that the registry asks for, empty if it asks for none.
 	Secret string
+	// Parts is, of an image that no registry has, the Content with what it has beside its
+	// base, Base the digest of that, and Bundle the one that brings it, empty if nobody
+	// knows one now.
+	Parts, Base, Bundle string
 }
 
 func (w Want) digest() string {
@@ -123,7 +127,7 @@ func (k *Keeper) count(ctx context.Context, want Want, nu *v1alpha1.NodeUpdate, 
 		return err
 	}
 	d := want.digest()
-	h.Bundled = h.Bundled || list != nil && slices.ContainsFunc(list.Images, func(i model.HeldImage) bool { return i.Digest == d && !i.Registry })
+	h.Bundled = h.Bundled || list != nil && slices.ContainsFunc(list.Images, func(i model.HeldImage) bool { return i.Digest == d && !i.Registry && i.Made == "" })
 	if booted(nu, d) || holds(nu, list, d) {
 		h.Held++
 		return nil
@@ -204,6 +208,9 @@ func (k *Keeper) Bring(ctx context.Context, want Want, h Held) (why string, err 
 	if h.Bundled {
 		return "", k.drop(ctx, SetName(want.Pool.Name))
 	}
+	if want.Parts != "" {
+		return k.bringMade(ctx, want)
+	}
 	spec := &v1alpha1.PinnedImageSetSpec{NodeSelector: want.Pool.Spec.NodeSelector.DeepCopy(), FromRegistry: true, ByKubelet: want.Secret != "",
 		Groups: []v1alpha1.ImageGroup{{Name: "os", Images: []v1alpha1.PinnedImage{{Name: want.repository() + ":" + want.Tag, Digest: want.digest(), SizeBytes: want.Size}}}}}
 	if err := k.write(ctx, want, spec); err != nil {
@@ -217,6 +224,23 @@ func (k *Keeper) Bring(ctx context.Context, want Want, h Held) (why string, err 
 		Labels: map[string]string{v1alpha1.LabelOSImage: building.Label(want.OSImage.Name)}}
 	place := fetching.Place{Namespace: v1alpha1.SystemNamespace, Secrets: []corev1.LocalObjectReference{{Name: want.Secret}}}
 	return j.Bring(ctx, by, place, []fetching.Image{{Name: spec.Groups[0].Images[0].Name + "@" + want.digest(), Size: want.Size}}, h.reports)
+}
+
+// bringMade has nodes put an image together that no registry has. While no bundle is
+// known that brings its base, what they were told stays.
+func (k *Keeper) bringMade(ctx context.Context, want Want) (why string, err error) {
+	if want.Bundle == "" {
+		return fmt.Sprintf("no bundle that nodes have brings its base %s any more: nodes that lack the image cannot put it together; insert a medium with a bundle that has it, and approve it", want.Base), nil
+	}
+	return "", k.write(ctx, want, &v1alpha1.PinnedImageSetSpec{NodeSelector: want.Pool.Spec.NodeSelector.DeepCopy(), Bundle: want.Bundle,
+		Groups: []v1alpha1.ImageGroup{{Name: "os", Images: []v1alpha1.PinnedImage{{Name: want.repository() + ":" + want.Tag, Digest: want.digest(), Base: want.Base, Parts: want.Parts}}}}})
+}
+
+// BundleOf is the bundle that the set of a pool takes images from, "" if it takes none.
+func (k *Keeper) BundleOf(ctx context.Context, pool string) (string, error) {
+	var have v1alpha1.PinnedImageSet
+	err := k.Client.Get(ctx, client.ObjectKey{Name: SetName(pool)}, &have)
+	return have.Spec.Bundle, client.IgnoreNotFound(err)
 }
 
 func (k *Keeper) write(ctx context.Context, want Want, spec *v1alpha1.PinnedImageSetSpec) error {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -126,6 +127,27 @@ func (l *Library) Blobs() *blobstore.Store { return l.store }
 
 // Open opens a complete blob.
 func (l *Library) Open(digest string) (io.ReadCloser, error) { return l.store.Open(digest) }
+
+// Shelve keeps a small blob that no bundle brings. What is here is compared with its
+// digest, and open is asked only if it is not here, or has rotted.
+func (l *Library) Shelve(digest string, size int64, open func() ([]byte, error)) error {
+	b := blobstore.Blob{Digest: digest, Size: size, ChunkSize: size, Sums: make([][32]byte, 1)}
+	sum, err := hex.DecodeString(strings.TrimPrefix(digest, "sha256:"))
+	if err != nil || copy(b.Sums[0][:], sum) != len(b.Sums[0]) || size <= 0 {
+		return fmt.Errorf("blob %q of %d bytes: it has no bytes, or that is no digest", digest, size)
+	}
+	if l.store.HasChunk(b, 0) {
+		if _, err := l.store.Get(b, 0, make([]byte, size)); err == nil {
+			return nil
+		}
+	}
+	data, err := open()
+	if err != nil {
+		return err
+	}
+	_, err = l.store.Put(b, 0, data)
+	return err
+}
 
 // Collect removes the bundles and blobs that are not kept: bundles names the
 // digests of bundles, blobs those of blobs. What is not ours stays.

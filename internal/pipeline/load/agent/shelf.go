@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/host/cri"
@@ -184,8 +187,8 @@ func (s *Shelf) BytesHere(blobs []int) int64 {
 // Target is a held image of this bundle as a runtime takes it; ok is false while
 // not all its blobs are here.
 func (s *Shelf) Target(img model.HeldImage, platform string) (out cri.Target, ok bool) {
-	have := s.header.ImageByName(img.Name)
-	if have == nil || have.Digest != img.Digest {
+	have := s.header.Held(img)
+	if have == nil {
 		return cri.Target{}, false
 	}
 	out = cri.Target{Name: have.Name, Digest: have.Digest, MediaType: have.MediaType}
@@ -197,5 +200,42 @@ func (s *Shelf) Target(img model.HeldImage, platform string) (out cri.Target, ok
 			out.Size = blob.Size
 		}
 	}
+	if img.Base != "" {
+		return s.made(img, platform)
+	}
 	return out, true
+}
+
+// made is an image that was made on the site of one of this bundle, whose blobs are all
+// here: followed from its digest down, since no bundle says what it is made of.
+func (s *Shelf) made(img model.HeldImage, platform string) (out cri.Target, ok bool) {
+	top := s.ReadSmall(img.Digest)
+	kind, err := typeOf(top)
+	if top == nil || err != nil {
+		return cri.Target{}, false
+	}
+	for _, d := range load.Below(img.Digest, platform, s.ReadSmall) {
+		if !s.store.Has(d) {
+			return cri.Target{}, false
+		}
+	}
+	return cri.Target{Name: img.Name, Digest: img.Digest, MediaType: kind, Size: int64(len(top))}, true
+}
+
+// typeOf an index or a manifest: what it says itself, or OCI's.
+func typeOf(raw []byte) (string, error) {
+	var said struct {
+		MediaType string          `json:"mediaType"`
+		Manifests json.RawMessage `json:"manifests"`
+	}
+	if err := json.Unmarshal(raw, &said); err != nil {
+		return "", err
+	}
+	switch {
+	case said.MediaType != "":
+		return said.MediaType, nil
+	case said.Manifests != nil:
+		return ocispec.MediaTypeImageIndex, nil
+	}
+	return ocispec.MediaTypeImageManifest, nil
 }

@@ -1,0 +1,67 @@
+package told
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/refit-dev/refit/internal/model"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+)
+
+// Shelve puts what images that were made on the site have of their own into the store,
+// beside the blobs of their bases. What is there and whole is not written again; what
+// has rotted is. It says, by name, which image cannot be put together, and why.
+func (w *Want) Shelve(lib *load.Library) map[string]error {
+	failed := map[string]error{}
+	for _, img := range w.Hold.Images {
+		if img.Made == "" {
+			continue
+		}
+		if err := w.shelve(img, lib); err != nil {
+			failed[img.Name] = err
+		}
+	}
+	return failed
+}
+
+func (w *Want) shelve(img model.HeldImage, lib *load.Library) error {
+	data := w.Made[img.Made]
+	if data == "" {
+		return fmt.Errorf("there is no Content %s with its parts", img.Made)
+	}
+	m, err := model.OpenMadeImage(data)
+	if err != nil {
+		return err
+	}
+	if m.Digest != img.Digest || m.Base != img.Base || !m.Has(img.Digest) {
+		return fmt.Errorf("Content %s is about image %s made of %s, not %s made of %s", img.Made, m.Digest, m.Base, img.Digest, img.Base)
+	}
+	var errs []error
+	for _, b := range m.Blobs {
+		if b.Size > model.MaxMadeBlob {
+			return fmt.Errorf("blob %s is said to have %d bytes, and at most %d are taken", b.Digest, b.Size, model.MaxMadeBlob)
+		}
+		errs = append(errs, lib.Shelve(b.Digest, b.Size, b.Open))
+	}
+	return errors.Join(errs...)
+}
+
+// OwnBlobs are the blobs of images that were made on the site, which no bundle brings.
+func (w *Want) OwnBlobs() (out []string) {
+	for _, img := range w.Hold.Images {
+		if img.Made == "" {
+			continue
+		}
+		m, err := model.OpenMadeImage(w.Made[img.Made])
+		if err != nil {
+			continue // said when it is shelved
+		}
+		for _, b := range m.Blobs {
+			if !slices.Contains(out, b.Digest) {
+				out = append(out, b.Digest)
+			}
+		}
+	}
+	return out
+}
