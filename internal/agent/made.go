@@ -24,8 +24,11 @@ func (a *Agent) shelve(w *told.Want) (verdicts []model.Verdict) {
 // baseOf is the name that the base of an image that was made on the site has in its
 // bundle, empty if there is none.
 func (a *Agent) baseOf(img model.HeldImage) string {
+	if img.Base == "" {
+		return ""
+	}
 	shelf := a.library.Shelf(img.Bundle)
-	if img.Base == "" || shelf == nil {
+	if shelf == nil {
 		return ""
 	}
 	if base := shelf.Bundle().ImageByDigest(img.Base); base != nil {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,9 +96,9 @@ func newNoRegSite(t *testing.T) *noRegSite {
 	must(t, err)
 	w := &noRegSite{osSite: &osSite{bootc: bootc, s: prepared(t, scenario.Options{Name: "noregistry", From: from, To: to, Nodes: 3, Stick: "n2", OSImage: stock, Runtime: lab.RuntimeMixed})}}
 	w.image = osImage(t, simhost.Node(t, "2", bootc), simhost.Files{"usr/share/base/large": string(big)})
-	base := filepath.Join(dir, "base")
-	digest := simhost.Layout(t, w.image, base)
-	w.base = "registry.example/os/base@" + digest
+	digest, err := w.image.Digest()
+	must(t, err)
+	w.base = "registry.example/os/base@" + digest.String()
 	w.seen.Base, w.seen.BaseBytes, w.seen.Runtimes = w.base, noRegBaseBytes, map[string]string{}
 	ctx := t.Context()
 	must(t, w.s.Components(ctx))
@@ -117,8 +120,10 @@ func (w *noRegSite) osBundle(t *testing.T) scenario.Bundle {
 	must(t, err)
 	file := w.s.Path("os.tar")
 	dir := filepath.Join(t.TempDir(), "base")
-	simhost.Layout(t, w.image, dir)
-	r, err := w.s.Run(ctx, "bundle", "create", "--output", file, "--key", key, "--name", "os", "--version", "2.0.0", "registry.example/os/base:2=oci:"+dir)
+	to, err := layout.Write(dir, empty.Index)
+	must(t, err)
+	must(t, to.AppendImage(w.image, layout.WithAnnotations(map[string]string{ocispec.AnnotationRefName: "registry.example/os/base:2"})))
+	r, err := w.s.Run(ctx, "bundle", "create", "--output", file, "--key", key, "--name", "os", "--version", "2.0.0", "oci:"+dir)
 	must(t, err)
 	if r.Code != 0 {
 		t.Fatalf("refit bundle create: exit code %d:\n%s%s", r.Code, r.Stdout, r.Stderr)

@@ -16,9 +16,11 @@ import (
 
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/host/osimage/detect"
 	"github.com/refit-dev/refit/internal/host/osimage/flatten"
 	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
@@ -42,7 +44,7 @@ type osHost struct {
 	// dir is where images lie while they are staged.
 	dir string
 	// copies of what bundles brought, for a runtime that gives no image back.
-	copies copies
+	copies copies.Dir
 }
 
 // Driver finds out how this node's OS is moved.
@@ -81,8 +83,8 @@ func (h osHost) Image(ctx context.Context, image string) (osimage.Source, []stri
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return s, same, err
 	}
-	if madeHere(image) {
-		return s, nil, fmt.Errorf("image %s: %w", image, errNotYet)
+	if strings.HasPrefix(image, model.NoRegistry+"/") {
+		return s, nil, fmt.Errorf("image %s was made on the site, and is not wholly on this node yet: it lacks the base or what was added to it", image)
 	}
 	return h.elsewhere(ctx, image, digest, false)
 }
@@ -103,6 +105,24 @@ func (h osHost) Forget() error {
 		return fmt.Errorf("room for OS images: %w", err)
 	}
 	return nil
+}
+
+// copied is the image of the agent's copy, for a runtime that gives none back. Every blob
+// is compared on its way. fs.ErrNotExist if it is not here wholly.
+func (h osHost) copied(ctx context.Context, image, hex string) (s osimage.Source, same []string, err error) {
+	root, err := h.copies.Root(image, hex)
+	if err != nil {
+		return s, nil, err
+	}
+	dir, err := h.room(hex)
+	if err != nil {
+		return s, nil, err
+	}
+	manifest, err := flatten.Save(ctx, root, platform(), dir)
+	if err != nil {
+		return s, nil, err
+	}
+	return osimage.Source{Transport: osimage.Layout, Location: dir}, []string{manifest}, nil
 }
 
 // elsewhere is the copy that was fetched before, or the registry.

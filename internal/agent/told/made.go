@@ -35,7 +35,7 @@ func (w *Want) shelve(img model.HeldImage, lib *load.Library) error {
 		return err
 	}
 	if m.Digest != img.Digest || m.Base != img.Base || !m.Has(img.Digest) {
-		return fmt.Errorf("Content %s is about image %s made of %s, not %s made of %s", img.Made, m.Digest, m.Base, img.Digest, img.Base)
+		return fmt.Errorf("the Content %s is about image %s made of %s, not %s made of %s", img.Made, m.Digest, m.Base, img.Digest, img.Base)
 	}
 	var errs []error
 	for _, b := range m.Blobs {

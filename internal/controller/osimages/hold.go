@@ -50,14 +50,14 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 		want.Size = about.size
 	}
 	why, err := k.Bring(ctx, want, h)
-	all = h.Held >= h.Nodes
-	if err == nil && !all {
-		st.HoldReason, st.HoldMessage = sayHold(about.problem, why, h)
-		if st.HoldReason == v1alpha1.ReasonImagesMissing && why == "" && itself(want, h) {
-			st.HoldReason = v1alpha1.ReasonOSImageNotFetched
-		}
+	if all = h.Held >= h.Nodes; all || err != nil {
+		return all, err
 	}
-	return all, err
+	st.HoldReason, st.HoldMessage = sayHold(about.problem, why, h)
+	if st.HoldReason == v1alpha1.ReasonImagesMissing && why == "" && itself(want, h) {
+		st.HoldReason = v1alpha1.ReasonOSImageNotFetched
+	}
+	return false, nil
 }
 
 // holdMade is hold for an image that no registry has: nodes put it together from the

@@ -147,12 +147,19 @@ func (w *world) fill(x *wish, about base, text containerfile) {
 	if x.image.Spec.Output == v1alpha1.OutputNodes {
 		x.inputs.Output, x.inputs.Repository = string(v1alpha1.OutputNodes), onNodes(x.image.Name)
 	}
-	if b, _ := x.inputs.Choose(); b == osimage.Containerfile {
+	x.place(text)
+}
+
+// place: what a build in a Job has beside its inputs, and whether there can be one.
+func (x *wish) place(text containerfile) {
+	b, _ := x.inputs.Choose()
+	switch {
+	case b == osimage.Containerfile:
 		x.inputs.Context = text.context
-	} else if x.image.Spec.Build != nil {
+	case x.image.Spec.Build != nil:
 		x.unused = "spec.build does not matter: " + unusedWhy
 	}
-	if b, _ := x.inputs.Choose(); b != osimage.Containerfile || x.image.Spec.Build != nil {
+	if b != osimage.Containerfile || x.image.Spec.Build != nil {
 		return
 	}
 	if x.refused = "packages are wanted (" + strings.Join(x.placed.Packages, ", ") + "), and spec.build.image does not say with which image they are installed"; x.inputs.Output != "" {

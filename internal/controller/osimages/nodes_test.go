@@ -54,7 +54,7 @@ func (s *shelves) Blob(_ context.Context, h *bundle.Header, n int) ([]byte, erro
 // put a bundle with a base of some version there.
 func (s *shelves) put(t *testing.T, version string) (h *bundle.Header) {
 	t.Helper()
-	p := bundletest.Make(t, bundletest.Spec{Name: "site", Version: version, Images: []bundletest.Image{{Name: "r.example/os/base:" + version, Layers: [][]byte{bytes.Repeat([]byte("kernel "+version), 100), []byte("userland")}}}})
+	p := bundletest.Make(t, bundletest.Spec{Name: "site", Version: version + ".0.0", Images: []bundletest.Image{{Name: "r.example/os/base:" + version, Layers: [][]byte{bytes.Repeat([]byte("kernel "+version), 100), []byte("userland")}}}})
 	h, err := bundle.ParseHeader(p.Header(t))
 	if err != nil {
 		t.Fatal(err)

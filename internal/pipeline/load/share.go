@@ -65,7 +65,7 @@ func Below(digest, platform string, read ReadBlob) (out []string) {
 	todo := []string{digest}
 	for len(todo) > 0 {
 		d := todo[0]
-		if todo = todo[1:]; slices.Contains(out, d) {
+		if todo = todo[1:]; d == "" || slices.Contains(out, d) { // a configuration has a "config" too
 			continue
 		}
 		out = append(out, d)

@@ -61,17 +61,8 @@ func Expand(ctx context.Context, a *cluster.Access, sources []string) ([]string,
 
 // sourcesOf of an OSImage, or an OSBuild, of this name.
 func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild) ([]string, error) {
-	for i := range builds {
-		b := &builds[i]
-		switch {
-		case b.Name != name:
-		case b.Status.Phase != v1alpha1.BuildSucceeded:
-			return nil, exit.With(exit.Blocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", name, b.Status.Phase, name))
-		case b.Spec.Output == v1alpha1.OutputNodes:
-			return nil, noRegistry("OSBuild " + name)
-		default:
-			return []string{source(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
-		}
+	if i := slices.IndexFunc(builds, func(b v1alpha1.OSBuild) bool { return b.Name == name }); i >= 0 {
+		return sourceOf(&builds[i])
 	}
 	i := slices.IndexFunc(images, func(o v1alpha1.OSImage) bool { return o.Name == name })
 	if i < 0 {
@@ -98,6 +89,17 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 		return nil, exit.With(exit.Blocked, fmt.Errorf("no pool names OSImage %s, so it has no image: set spec.osImage of an UpdatePool", name))
 	}
 	return out, nil
+}
+
+// sourceOf a build.
+func sourceOf(b *v1alpha1.OSBuild) ([]string, error) {
+	switch {
+	case b.Status.Phase != v1alpha1.BuildSucceeded:
+		return nil, exit.With(exit.Blocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", b.Name, b.Status.Phase, b.Name))
+	case b.Spec.Output == v1alpha1.OutputNodes:
+		return nil, noRegistry("OSBuild " + b.Name)
+	}
+	return []string{source(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
 }
 
 // noRegistry: what nodes put together lies nowhere as a whole.

@@ -138,18 +138,22 @@ func (r *Builds) make(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 	if err != nil || got.user != "" {
 		return got, err
 	}
-	switch {
-	case b.Spec.Output == v1alpha1.OutputNodes:
-		got, err = r.forNodes(ctx, b, m)
-	case b.Spec.Builder == string(osimage.Containerfile):
-		got, err = r.containerfile(ctx, b, st, &o, m)
-	default:
-		got, err = r.append(ctx, b, m, b.Spec.Repository, b.Name)
-	}
+	got, err = r.run(ctx, b, st, &o, m)
 	if err == nil && got.digest != "" {
 		err = r.packages(ctx, b, st, &o, m, got)
 	}
 	return got, err
+}
+
+// run the builder.
+func (r *Builds) run(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus, o *v1alpha1.OSImage, m materials) (result, error) {
+	switch {
+	case b.Spec.Output == v1alpha1.OutputNodes:
+		return r.forNodes(ctx, b, m)
+	case b.Spec.Builder == string(osimage.Containerfile):
+		return r.containerfile(ctx, b, st, o, m)
+	}
+	return r.append(ctx, b, m, b.Spec.Repository, b.Name)
 }
 
 func begin(st *v1alpha1.OSBuildStatus, now time.Time) {

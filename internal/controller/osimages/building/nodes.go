@@ -14,7 +14,6 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
 )
 
@@ -78,7 +77,7 @@ func appended(ctx context.Context, base *bases.Base, b *v1alpha1.OSBuild, m mate
 func partsOf(img *appendlayer.Image, b *v1alpha1.OSBuild) (string, error) {
 	out := model.MadeImage{Digest: img.Digest(), MediaType: img.Desc.MediaType, Base: baseDigest(b)}
 	total := 0
-	for _, x := range slices.Concat(img.Blobs, []registry.Blob(img.Manifests)) {
+	for _, x := range slices.Concat(img.Blobs, img.Manifests) {
 		if total += len(x.Data); len(x.Data) > model.MaxMadeBlob {
 			return "", tooLarge(total)
 		}
