@@ -42,6 +42,11 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 	if b := w.build(st.Build); b != nil && b.Spec.Output == v1alpha1.OutputNodes {
 		return r.holdMade(ctx, k, b, want, h, st)
 	}
+	return r.holdFetched(ctx, k, x, want, h, st)
+}
+
+// holdFetched is hold for an image of a registry, or one that a bundle brings.
+func (r *Reconciler) holdFetched(ctx context.Context, k *holding.Keeper, x *wish, want holding.Want, h holding.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
 	var about seen
 	if !h.Bundled {
 		if about, err = r.describe(ctx, x.image, st.Image); err != nil {
