@@ -73,6 +73,7 @@ progress, 5 halted, 6 a byte is not what it must be, 130 interrupted.`,
 	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o), labs)
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
+	fitHelp(root)
 	return root
 }
 

@@ -45,7 +45,7 @@ func (o *Access) rest() (*rest.Config, error) {
 	rules.ExplicitPath = o.Kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("no cluster to talk to: %w; give --kubeconfig FILE or set KUBECONFIG", err)
+		return nil, fmt.Errorf("no cluster to talk to: %w; give --kubeconfig FILE or set KUBECONFIG; on a control-plane node the file is /etc/kubernetes/admin.conf", err)
 	}
 	cfg.Timeout = RequestTimeout
 	cfg.QPS, cfg.Burst = 50, 100
