@@ -46,7 +46,32 @@ func newPerson(t *testing.T) *person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &person{t, file, c, as}
+	p := &person{t, file, c, as}
+	p.awaitPolicies()
+	return p
+}
+
+// awaitPolicies waits until the API server has read what its admission policies compare
+// with: until then it refuses what they are about.
+func (p *person) awaitPolicies() {
+	p.t.Helper()
+	ctx := context.Background()
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:" + strings.Repeat("0", 64)}}
+	if err := p.Create(ctx, u); err != nil {
+		p.t.Fatal(err)
+	}
+	probe := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "probe"}, Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{
+		Name: u.Name, UID: string(u.UID), Bundle: u.Spec.Bundle, PlanDigest: "sha256:p", Attempt: 1, Steps: []v1alpha1.UpdateStep{}}}}
+	var err error
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if err = p.controller.Create(ctx, probe.DeepCopy(), client.DryRunAll); err != nil && strings.Contains(err.Error(), "is not open for this run") {
+			if err := p.Delete(ctx, u); err != nil {
+				p.t.Fatal(err)
+			}
+			return
+		}
+	}
+	p.t.Fatalf("the admission policies do not come into force: %v", err)
 }
 
 func kubeconfigOf(cfg *rest.Config) clientcmdapi.Config {
