@@ -174,10 +174,15 @@ var answers = map[string]struct {
 	"Ctrl-C":                {ctrlC, false, exit.Interrupted, "error: not started: interrupted before there was an answer"},
 }
 
+func TestQuestionsAtATerminal(t *testing.T) {
+	p := newPerson(t)
+	t.Run("refit apply", func(t *testing.T) { testApplyAsks(t, p) })
+	t.Run("refit drill", func(t *testing.T) { testDrillAsks(t, p) })
+}
+
 // The question of refit apply, at a terminal, by the command line itself: the plan is
 // shown first, a yes starts exactly that plan, and everything else nothing.
-func TestApplyAsksAtATerminal(t *testing.T) {
-	p := newPerson(t)
+func testApplyAsks(t *testing.T, p *person) {
 	ctx := context.Background()
 	plan := model.Plan{Version: model.PlanVersion, Target: model.Target{Bundle: "sha256:" + strings.Repeat("b", 64), Name: "demo", Version: "1.36.3"},
 		Nodes: []model.NodePlan{{Node: "w1", Pool: "default", Role: model.RoleWorker, From: "v1.35.4", To: "v1.36.3", Steps: []model.Step{{ID: "drain", Updater: "drain", Verb: "apply", By: model.ByController, Disruption: model.DisruptionDrain}}}}}
@@ -244,8 +249,7 @@ func TestApplyAsksAtATerminal(t *testing.T) {
 
 // The question of refit drill: a yes restarts the node, and the proof is what the node
 // says afterwards; everything else leaves the node alone. R1.12.
-func TestDrillAsksAtATerminal(t *testing.T) {
-	p := newPerson(t)
+func testDrillAsks(t *testing.T, p *person) {
 	ctx := context.Background()
 	list, err := json.Marshal(model.HoldList{Images: []model.HeldImage{{Name: "r.example/a:1", Digest: "sha256:" + strings.Repeat("a", 64), Bundle: "sha256:" + strings.Repeat("b", 64)}}})
 	if err != nil {
