@@ -49,6 +49,8 @@ type spreadCase struct {
 	slow   int   // this host has slowMegabits
 	killed []int // these are killed after killAfter
 	liar   int
+	// bandwidth is what every host is told to keep to, in bytes a second; 0 is all.
+	bandwidth int64
 }
 
 const killAfter = 3 * time.Second
@@ -92,7 +94,7 @@ func TestSpread(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
-	path, size, chunk := spreadBundle(t, work)
+	path, size, chunk := spreadBundle(t, work, spreadSizes)
 	r := spreadResult{What: "one stick in one of eight hosts, until every host has every chunk compared and every file synced under its name",
 		Machine: thisMachine(), Hosts: spreadHosts, Megabits: spreadMegabits, Size: size, ChunkSize: chunk, Bound: spreadBound(),
 		Method: "processes in network namespaces on a bridge, token buckets each way, no delay (go test ./bench -run TestSpread); the agent's exchange with mutual TLS 1.3; neighbours by distribute.Neighbours; stores in memory, since one disk would be shared by all; headers are there beforehand; other work on the machine: see loadBefore; best of the runs counts",
@@ -118,10 +120,10 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-func spreadBundle(t *testing.T, dir string) (path string, size, chunk int64) {
+func spreadBundle(t *testing.T, dir string, sizes []int64) (path string, size, chunk int64) {
 	t.Helper()
 	o := write.Options{Name: "bench", Version: "1.0.0", Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
-	for i, mib := range spreadSizes {
+	for i, mib := range sizes {
 		file := filepath.Join(dir, fmt.Sprint("file", i))
 		f, err := os.Create(file)
 		if err != nil {
@@ -174,27 +176,8 @@ func (h *host) next(t *testing.T) hostSays {
 
 // spread runs one case once.
 func spread(t *testing.T, dir, bundle string, size int64, c spreadCase) spreadRun {
-	n, err := hosts.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[int]*host{}
-	defer func() {
-		for _, h := range all {
-			_ = h.cmd.Process.Kill() // some are dead already
-			_ = h.cmd.Wait()
-		}
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	}()
-	for k := 1; k <= spreadHosts; k++ {
-		all[k] = startHost(t, n, dir, bundle, k, c)
-	}
-	introduce(t, all)
+	n, all, end := startAll(t, dir, bundle, c)
+	defer end()
 	before, err := n.Sent(1)
 	if err != nil {
 		t.Fatal(err)
@@ -240,9 +223,44 @@ func spread(t *testing.T, dir, bundle string, size int64, c spreadCase) spreadRu
 	return run
 }
 
+// startAll starts the hosts and tells them of each other. The caller ends them, in the
+// same goroutine.
+func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *hosts.Net, all map[int]*host, end func()) {
+	t.Helper()
+	n, err := hosts.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = map[int]*host{}
+	end = func() {
+		for _, h := range all {
+			_ = h.cmd.Process.Kill() // some are dead already
+			_ = h.cmd.Wait()
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	ready := false
+	defer func() {
+		if !ready {
+			end()
+		}
+	}()
+	for k := 1; k <= spreadHosts; k++ {
+		all[k] = startHost(t, n, dir, bundle, k, c)
+	}
+	introduce(t, all)
+	ready = true
+	return n, all, end
+}
+
 func startHost(t *testing.T, n *hosts.Net, dir, bundle string, k int, c spreadCase) *host {
 	t.Helper()
-	role := hostRole{Number: k, Dir: filepath.Join(dir, hostName(k)), Bundle: bundle, Origin: k == 1, Lies: k == c.liar}
+	role := hostRole{Number: k, Dir: filepath.Join(dir, hostName(k)), Bundle: bundle, Origin: k == 1, Lies: k == c.liar, Bandwidth: c.bandwidth}
 	text, err := json.Marshal(role)
 	if err != nil {
 		t.Fatal(err)

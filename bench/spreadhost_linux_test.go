@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -52,6 +53,8 @@ type hostRole struct {
 	Bundle string `json:"bundle"`
 	Origin bool   `json:"origin"`
 	Lies   bool   `json:"lies"`
+	// Bandwidth is the share that the controller would tell it, in bytes a second.
+	Bandwidth int64 `json:"bandwidth"`
 }
 
 // hostSays is a line of a host.
@@ -118,20 +121,31 @@ func beHost(text string) error {
 	if role.Lies {
 		serve = liar{peering.Shelves{Library: lib}}
 	}
+	limit := &exchange.Limit{}
+	limit.Set(role.Bandwidth)
 	known := func(key string) bool {
 		return slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.PublicKey == key })
 	}
 	go func() {
-		_ = peering.Serve(context.Background(), l, serve, exchange.Alive{Node: hostName(role.Number)}, id, known, nil)
+		_ = peering.Serve(context.Background(), l, serve, exchange.Alive{Node: hostName(role.Number)}, id, known, limit)
 	}()
 	_ = say.Encode(hostSays{Listens: true})
 	hear.Scan()
-	t, err := take(role, shelf, id, peers)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for hear.Scan() { // another share, while it copies
+			if n, err := strconv.ParseInt(hear.Text(), 10, 64); err == nil {
+				limit.Set(n)
+			}
+		}
+	}()
+	t, err := take(role, shelf, id, peers, limit)
 	if err != nil {
 		return err
 	}
 	_ = say.Encode(hostSays{Done: t})
-	hear.Scan() // serves until it is told to end
+	<-ended // serves until nobody has anything to say to it
 	return nil
 }
 
@@ -163,8 +177,8 @@ func all(h *bundle.Header) (out []int) {
 	return out
 }
 
-func take(role hostRole, shelf *loadagent.Shelf, id *exchange.Identity, peers []v1alpha1.Peer) (*took, error) {
-	var clients distribute.Peers
+func take(role hostRole, shelf *loadagent.Shelf, id *exchange.Identity, peers []v1alpha1.Peer, limit *exchange.Limit) (*took, error) {
+	clients := distribute.Peers{Limit: limit}
 	var from []distribute.Peer
 	for _, c := range clients.Clients(id, peers, hostName(role.Number)) {
 		from = append(from, c)
@@ -173,7 +187,8 @@ func take(role hostRole, shelf *loadagent.Shelf, id *exchange.Identity, peers []
 	out := &took{}
 	began := time.Now()
 	err := distribute.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, distribute.Settings{
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		ChunkTime: peering.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
 		Got: func(n int64) {
 			mu.Lock()
 			defer mu.Unlock()
