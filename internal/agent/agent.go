@@ -54,6 +54,9 @@ type Runner interface {
 	Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus))
 	// Busy: a run has begun and not finished.
 	Busy() bool
+	// Adopt notes a run that has ended under another store of this node, so that it is
+	// not begun again.
+	Adopt(run v1alpha1.NodeRun, ended v1alpha1.NodeRunStatus) error
 }
 
 // FindPayload finds a file of a bundle in this node's store.
@@ -319,7 +322,9 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 		before := a.wanted()
 		w, err := told.Resolve(ctx, a.api, nu, before)
 		if err == nil {
-			a.newStore(ctx, nu)
+			err = a.newStore(ctx, nu)
+		}
+		if err == nil {
 			a.take(w, before, nu)
 			return
 		}

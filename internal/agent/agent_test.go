@@ -241,6 +241,7 @@ type noRun struct{}
 
 func (noRun) Run(context.Context, func() *v1alpha1.NodeRun, func(*v1alpha1.NodeRunStatus)) {}
 func (noRun) Busy() bool                                                                   { return false }
+func (noRun) Adopt(v1alpha1.NodeRun, v1alpha1.NodeRunStatus) error                         { return nil }
 
 // testNode is an agent that can be stopped and started again.
 type testNode struct {

@@ -28,14 +28,20 @@ const (
 
 // newStore says, when the node is told something for the first time, that its
 // NodeUpdate speaks of another store than this one: what another agent had held here
-// is gone, and everything comes again.
-func (a *Agent) newStore(ctx context.Context, nu *v1alpha1.NodeUpdate) {
+// is gone, and everything comes again. What that one had run is not run again: its
+// permission stands, and nobody watches over the node.
+func (a *Agent) newStore(ctx context.Context, nu *v1alpha1.NodeUpdate) error {
 	a.mu.Lock()
 	heard := a.heard
 	a.mu.Unlock()
 	was := nu.Status.Agent
 	if heard || was == nil || was.PublicKey == "" || was.PublicKey == a.id.PublicKey() {
-		return
+		return nil
+	}
+	if run, ended := ranBefore(nu); ended != nil {
+		if err := a.runner.Adopt(run, *ended); err != nil {
+			return fmt.Errorf("what this node ran under another store cannot be noted: %w", err)
+		}
 	}
 	held := int32(0)
 	if h := nu.Status.Holding; h != nil {
@@ -43,6 +49,19 @@ func (a *Agent) newStore(ctx context.Context, nu *v1alpha1.NodeUpdate) {
 	}
 	a.update(func(s *state) { s.replaced = true })
 	a.tell(ctx, eventReplaced, fmt.Sprintf("node %s has another store than the one that was known here, with %d images (a new disk, or installed anew): everything comes again from its neighbours or a medium", a.conf.Node, held))
+	return nil
+}
+
+// ranBefore is the run that is permitted, as its last attempt, and how that ended; nil if
+// it did not, or never began.
+func ranBefore(nu *v1alpha1.NodeUpdate) (v1alpha1.NodeRun, *v1alpha1.NodeRunStatus) {
+	run, s := nu.Spec.Run, nu.Status.Run
+	if run == nil || s == nil || s.UID != run.UID || s.Attempt < run.Attempt || s.State == v1alpha1.RunRunning {
+		return v1alpha1.NodeRun{}, nil
+	}
+	last := *run
+	last.Attempt = s.Attempt
+	return last, s
 }
 
 // tell says a thing in the log and as an event; one that does not get through is lost.

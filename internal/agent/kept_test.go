@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,12 +109,18 @@ func TestAnotherStoreIsSaid(t *testing.T) {
 		nu.Status.Holding = &v1alpha1.Holding{ImagesHeld: 7}
 		return nu
 	}
-	a.newStore(t.Context(), &v1alpha1.NodeUpdate{}) // a node that is new says nothing
-	a.newStore(t.Context(), told(a.id.PublicKey()))
+	hear := func(nu *v1alpha1.NodeUpdate) {
+		t.Helper()
+		if err := a.newStore(t.Context(), nu); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hear(&v1alpha1.NodeUpdate{}) // a node that is new says nothing
+	hear(told(a.id.PublicKey()))
 	if len(api.events) != 0 || a.state.replaced {
 		t.Fatalf("%v", api.events)
 	}
-	a.newStore(t.Context(), told("another"))
+	hear(told("another"))
 	if len(api.events) != 1 || !strings.Contains(api.events[0], v1alpha1.ReasonStoreReplaced) || !strings.Contains(api.events[0], "with 7 images") {
 		t.Fatalf("%v", api.events)
 	}
@@ -120,12 +128,62 @@ func TestAnotherStoreIsSaid(t *testing.T) {
 		t.Errorf("%q", v.message)
 	}
 	a.heard = true // from then on it is its own
-	if a.newStore(t.Context(), told("another")); len(api.events) != 1 {
+	if hear(told("another")); len(api.events) != 1 {
 		t.Errorf("said again: %v", api.events)
 	}
 	a.want = &agenttold.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
 	a.state.holding.Content = "hold-1" // and nothing is wanted: all is here
 	if v := a.view(); strings.Contains(v.message, "another one") || a.state.replaced {
 		t.Errorf("it is still said when all is here: %q", v.message)
+	}
+}
+
+// adopts is a runner that is told of runs; it fails while broken is set.
+type adopts struct {
+	noRun
+	broken error
+	runs   []int32
+}
+
+func (r *adopts) Adopt(run v1alpha1.NodeRun, _ v1alpha1.NodeRunStatus) error {
+	if r.broken == nil {
+		r.runs = append(r.runs, run.Attempt)
+	}
+	return r.broken
+}
+
+// An agent whose store is new, after a new disk or an installation, does not begin again
+// what the one before it had run: the permission of an update that is done still stands.
+func TestWhatAnotherStoreRanIsNotRunAgain(t *testing.T) {
+	run := func(attempt int32) *v1alpha1.NodeRun { return &v1alpha1.NodeRun{UID: "u", Attempt: attempt} }
+	ended := func(uid string, attempt int32, s v1alpha1.RunState) *v1alpha1.NodeRunStatus {
+		return &v1alpha1.NodeRunStatus{UID: uid, Attempt: attempt, State: s}
+	}
+	for name, c := range map[string]struct {
+		permitted *v1alpha1.NodeRun
+		last      *v1alpha1.NodeRunStatus
+		want      []int32
+	}{
+		"it succeeded":                     {run(2), ended("u", 2, v1alpha1.RunSucceeded), []int32{2}},
+		"it failed":                        {run(1), ended("u", 1, v1alpha1.RunFailed), []int32{1}},
+		"a later attempt ended":            {run(1), ended("u", 3, v1alpha1.RunUndone), []int32{3}},
+		"it was under way: it begins anew": {run(1), ended("u", 1, v1alpha1.RunRunning), nil},
+		"an earlier attempt ended":         {run(2), ended("u", 1, v1alpha1.RunFailed), nil},
+		"the run of another update ended":  {run(1), ended("other", 1, v1alpha1.RunSucceeded), nil},
+		"nothing is permitted":             {nil, ended("u", 1, v1alpha1.RunSucceeded), nil},
+		"nothing was run":                  {run(1), nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, r := idle(t, &fakeRuntime{}), &adopts{}
+			a.runner = r
+			nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: c.permitted}, Status: v1alpha1.NodeUpdateStatus{Run: c.last, Agent: &v1alpha1.AgentInfo{PublicKey: "another"}}}
+			if err := a.newStore(t.Context(), nu); err != nil || !slices.Equal(r.runs, c.want) {
+				t.Errorf("adopted %v, want %v (%v)", r.runs, c.want, err)
+			}
+			r.broken = errors.New("no room")
+			if err := a.newStore(t.Context(), nu); (err != nil) != (c.want != nil) {
+				t.Errorf("it goes on with what it could not note: %v", err)
+			}
+		})
 	}
 }

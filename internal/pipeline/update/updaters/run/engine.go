@@ -64,6 +64,21 @@ func (e *Engine) Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, re
 	e.drive(ctx, j, permitted, report)
 }
 
+// Adopt notes a run that ended here under another store: this one has no journal of it,
+// and would begin again what was permitted, and done, long ago. It is one write, so that
+// nobody finds the run begun and not ended.
+func (e *Engine) Adopt(r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus) error {
+	dir := filepath.Join(e.Dir, "journal")
+	js, err := readJournals(dir)
+	if err != nil || unfit(&r) != "" || slices.ContainsFunc(js, func(j *journal) bool { return j.run.UID == r.UID }) {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return adopt(fileOf(dir, &r), r, s, e.now())
+}
+
 // Busy reports whether a run has begun and not finished; what it needs must not
 // be removed.
 func (e *Engine) Busy() bool {

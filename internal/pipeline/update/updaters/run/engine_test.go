@@ -261,6 +261,38 @@ func TestEngine(t *testing.T) {
 
 // What the API says never becomes a path outside the agent's own directories,
 // nor a unit of somebody else.
+// A store that is new is told what another one ran here: that is reported, and not begun
+// again; the next attempt is.
+func TestARunOfAnotherStoreIsNotBegunAgain(t *testing.T) {
+	n := newNode(t.TempDir())
+	done := v1alpha1.NodeRunStatus{UID: "uid", PlanDigest: "sha256:p", Attempt: 2, State: v1alpha1.RunSucceeded, Message: "every step was observed done"}
+	for range 2 { // once is as often
+		if err := n.engine().Adopt(*permit(2), done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n.engine().Busy() {
+		t.Fatal("it counts as begun")
+	}
+	n.run(permit(2))
+	if len(n.order) != 0 || n.last == nil || n.last.State != v1alpha1.RunSucceeded || n.last.Attempt != 2 || n.last.Message != done.Message {
+		t.Fatalf("%v, %+v", n.order, n.last)
+	}
+	if err := n.engine().Adopt(v1alpha1.NodeRun{UID: "../x", Attempt: 1}, done); err != nil {
+		t.Fatal(err)
+	}
+	n.run(permit(3))
+	if len(n.order) != 3 || n.last.State != v1alpha1.RunSucceeded || n.last.Attempt != 3 {
+		t.Fatalf("%v, %+v", n.order, n.last)
+	}
+	if err := n.engine().Adopt(*permit(4), done); err != nil { // this store knows the update itself
+		t.Fatal(err)
+	}
+	if n.run(permit(4)); n.last.Attempt != 4 || n.last.StepsDone != 3 {
+		t.Fatalf("%+v", n.last)
+	}
+}
+
 func TestARunWithBadNamesIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.NodeRun){
 		"UID that climbs":        func(r *v1alpha1.NodeRun) { r.UID = "../../outside" },

@@ -70,6 +70,23 @@ func createJournal(dir string, r v1alpha1.NodeRun, now time.Time) (*journal, err
 	return j, disk.SyncDir(dir)
 }
 
+// adopt writes the journal of a run that has ended elsewhere.
+func adopt(path string, r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus, now time.Time) error {
+	end := entry{Event: eventFinish, At: now, State: s.State, Step: s.Step, Reason: s.Reason, Message: s.Message}
+	if s.FinishedAt != nil {
+		end.At = s.FinishedAt.Time
+	}
+	var lines []byte
+	for _, e := range []entry{{Event: eventRun, At: now, Run: &r}, end} {
+		b, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+		lines = append(append(lines, b...), '\n')
+	}
+	return disk.WriteFile(path, lines, 0o600)
+}
+
 // readJournal reads a file up to the last whole line: a torn one was not synced,
 // so nothing followed from it. It is nil if not even the first line is whole.
 func readJournal(path string) (*journal, error) {
