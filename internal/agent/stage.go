@@ -17,6 +17,8 @@ const (
 	stageEvery = time.Minute
 	// stageTime is how long one try may take: images have gigabytes.
 	stageTime = 40 * time.Minute
+	// supersededEvery is how often a try looks whether it is still wanted.
+	supersededEvery = time.Second
 )
 
 // stageLoop makes ready what the node boots next. While a run is under way its own
@@ -34,11 +36,31 @@ func (a *Agent) stageLoop(ctx context.Context) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, stageTime)
 		defer cancel()
+		go a.endIfSuperseded(ctx, cancel, w.Spec.Stage)
 		if err := a.stage(ctx, w.Spec.Stage, w.Configs[w.Spec.Stage]); err != nil && ctx.Err() == nil {
 			a.log.Info("what is booted next does not lie ready yet", "configuration", w.Spec.Stage, "because", err)
 		}
 		kick(a.kickFacts)
 	})
+}
+
+// endIfSuperseded ends a try as soon as another configuration is to be made ready: an
+// image that is on its way for half an hour would be fetched in vain, and in the way of
+// the one that is wanted.
+func (a *Agent) endIfSuperseded(ctx context.Context, end func(), name string) {
+	t := time.NewTicker(supersededEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if w := a.wanted(); w == nil || w.Spec.Stage != name {
+			end()
+			return
+		}
+	}
 }
 
 func (a *Agent) stage(ctx context.Context, name, text string) error {

@@ -21,6 +21,10 @@ const (
 	locked = "/run/ostree/staged-deployment-locked"
 	// old makes it a bootc from before --download-only.
 	old = "/etc/bootc-is-old"
+	// soft has it say that what is staged can be entered without the firmware.
+	soft = "/etc/bootc-restarts-softly"
+	// said has the lines by which it was told to change something, over restarts.
+	said = "/var/lib/bootc-was-told"
 )
 
 func main() {
@@ -45,6 +49,9 @@ func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return usage("a command is needed")
 	}
+	if err := note(args); err != nil {
+		return err
+	}
 	switch rest := args[1:]; args[0] {
 	case "status":
 		return status(rest)
@@ -57,6 +64,22 @@ func run(ctx context.Context, args []string) error {
 	}
 	return usage("unrecognized subcommand " + args[0])
 }
+
+// note writes down what it is told.
+func note(args []string) error {
+	if args[0] == "status" || args[len(args)-1] == "--help" {
+		return nil
+	}
+	f, err := os.OpenFile(said, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = fmt.Fprintln(f, "bootc", strings.Join(args, " "))
+	return err
+}
+
+func isSoft() bool { _, err := os.Stat(soft); return err == nil }
 
 func isOld() bool { _, err := os.Stat(old); return err == nil }
 
@@ -130,7 +153,7 @@ func upgrade(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(args) == 1 && args[0] == "--from-downloaded" && !isOld() {
+	if len(args) > 0 && args[0] == "--from-downloaded" && !isOld() && (len(args) == 1 || len(args) == 2 && args[1] == "--soft-reboot=auto") {
 		return h.letGo()
 	}
 	if len(args) > 1 || len(args) == 1 && args[0] != "--check" {

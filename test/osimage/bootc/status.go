@@ -57,7 +57,7 @@ func (d *deployment) json() any {
 		return nil
 	}
 	serial, _ := strconv.Atoi(d.serial)
-	out := object{"image": nil, "cachedUpdate": nil, "incompatible": d.layered, "pinned": false, "softRebootCapable": false, "store": nil,
+	out := object{"image": nil, "cachedUpdate": nil, "incompatible": d.layered, "pinned": false, "softRebootCapable": d.isStaged && isSoft(), "store": nil,
 		"ostree": object{"checksum": d.checksum, "deploySerial": serial, "stateroot": d.osname}}
 	if d.digest != "" {
 		out["store"] = "ostreeContainer"

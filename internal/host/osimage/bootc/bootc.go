@@ -154,10 +154,12 @@ func (d *Driver) Stage(ctx context.Context, t osimage.Target) error {
 		}
 	}
 	argv := []string{"bootc", "switch", "--quiet", "--transport", t.Source.Transport}
-	if s.Can(osimage.CanDownloadOnly) {
+	switch {
+	case s.Can(osimage.CanDownloadOnly):
+		// Not yet for a restart of user space: what is prepared for one is entered by any
+		// `systemctl reboot`, locked or not.
 		argv = append(argv, "--download-only")
-	}
-	if t.SoftReboot && s.Can(osimage.CanSoftReboot) {
+	case t.SoftReboot && s.Can(osimage.CanSoftReboot):
 		argv = append(argv, "--soft-reboot=auto")
 	}
 	if _, err := d.host.Runner.Run(ctx, nil, append(argv, t.Source.Location)...); err != nil {

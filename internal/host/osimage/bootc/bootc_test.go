@@ -2,6 +2,7 @@ package bootc
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -123,8 +124,10 @@ func TestStage(t *testing.T) {
 		want    []string
 	}{
 		"an old one": {map[string]hosttest.Answer{}, []string{"bootc switch --quiet --transport oci /var/lib/b"}},
-		"one that can download only, and restart softly": {map[string]hosttest.Answer{"bootc switch --help": {Out: "--download-only --soft-reboot"}},
-			[]string{"bootc switch --quiet --transport oci --download-only --soft-reboot=auto /var/lib/b"}},
+		"one that can download only, and restart softly: nothing is prepared for that yet": {map[string]hosttest.Answer{"bootc switch --help": {Out: "--download-only --soft-reboot"}},
+			[]string{"bootc switch --quiet --transport oci --download-only /var/lib/b"}},
+		"one that can restart softly alone": {map[string]hosttest.Answer{"bootc switch --help": {Out: "--soft-reboot"}},
+			[]string{"bootc switch --quiet --transport oci --soft-reboot=auto /var/lib/b"}},
 		"one that keeps arguments by their owner (R2.150)": {map[string]hosttest.Answer{"bootc loader-entries": {Out: "set-options-for-source"}},
 			[]string{"bootc switch --quiet --transport oci /var/lib/b", "bootc loader-entries set-options-for-source --source refit --options quiet"}},
 	} {
@@ -140,6 +143,46 @@ func TestStage(t *testing.T) {
 				t.Fatal(d)
 			}
 		})
+	}
+}
+
+// What was downloaded is let go, for a restart of user space where that is permitted and
+// bootc says of this very deployment that it can be (R2.161, R2.169).
+func TestActivate(t *testing.T) {
+	staged := func(soft, locked bool) string {
+		return doc(fmt.Sprintf(`{"image":%s,"incompatible":false,"pinned":false,"softRebootCapable":%v,"downloadOnly":%v,"ostree":{"checksum":"bb","deploySerial":0}}`, imgB, soft, locked), entry("aa", imgA, ""), "null", "")
+	}
+	for name, c := range map[string]struct {
+		permitted, can, knows, locked bool
+		how                           osimage.Activation
+		ran                           []string
+	}{
+		"permitted, and it can be":                  {true, true, true, true, osimage.BySoftReboot, []string{"bootc upgrade --from-downloaded --soft-reboot=auto"}},
+		"not permitted":                             {false, true, true, true, osimage.ByReboot, []string{"bootc upgrade --from-downloaded"}},
+		"another kernel: it cannot be":              {true, false, true, true, osimage.ByReboot, []string{"bootc upgrade --from-downloaded"}},
+		"a bootc that knows nothing of it":          {true, true, false, true, osimage.ByReboot, []string{"bootc upgrade --from-downloaded"}},
+		"it was not locked: prepared when switched": {true, true, true, false, osimage.BySoftReboot, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			help := "--download-only"
+			if c.knows {
+				help += " --soft-reboot"
+			}
+			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: staged(c.can, c.locked)}, "bootc upgrade": {}, "bootc switch --help": {Out: help}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
+			s.Do = func(line string, s *hosttest.Script) {
+				if strings.HasPrefix(line, "bootc upgrade") {
+					s.Answers["bootc status"] = hosttest.Answer{Out: staged(c.can, false)}
+				}
+			}
+			how, err := New(s.Host(t, nil)).Activate(t.Context(), osimage.Target{SoftReboot: c.permitted})
+			if d := cmp.Diff(c.ran, s.Changes()); d != "" || err != nil || how != c.how {
+				t.Fatal(how, err, d)
+			}
+		})
+	}
+	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: staged(false, true)}, "bootc upgrade": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
+	if _, err := New(s.Host(t, nil)).Activate(t.Context(), osimage.Target{}); err == nil {
+		t.Fatal("what is locked still is called let go")
 	}
 }
 

@@ -1,0 +1,165 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/registry/registrytest"
+)
+
+// exports is a runtime that has one image.
+type exports struct{ digest, manifest string }
+
+func (e exports) Export(_ context.Context, digest, dir string) (string, error) {
+	if digest != e.digest {
+		return "", containerd.ErrNoImage
+	}
+	return e.manifest, os.MkdirAll(dir, 0o700)
+}
+
+// The image comes from the node's own runtime, from what was fetched before, or from
+// the registry, in this order; what was fetched needs no registry any more, and takes
+// the room of one image (R2.91, R2.100).
+func TestWhereAnImageIs(t *testing.T) {
+	r := registrytest.Start(t)
+	one := r.Push("os/edge", registrytest.Image{Version: "1", Platforms: []string{"linux/amd64", "linux/arm64"}})
+	two := r.Push("os/edge", registrytest.Image{Version: "2"})
+	ref := func(digest string) string { return r.Ref("os/edge@" + digest) }
+	dir := filepath.Join(t.TempDir(), "os-images")
+	h := osHost{nodeHost: &nodeHost{}, dir: dir}
+	is := func(what string, s osimage.Source, err error, transport string) {
+		t.Helper()
+		if err != nil || s.Transport != transport {
+			t.Fatalf("%s: %+v, %v", what, s, err)
+		}
+	}
+	kept := func() (out []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+		return out
+	}
+	s, same, err := h.Image(t.Context(), ref(one))
+	is("asked for", s, err, osimage.Registry)
+	if len(same) == 0 || len(kept()) > 0 {
+		t.Fatalf("other digests %v, kept %v", same, kept())
+	}
+	s, fetched, err := h.Fetch(t.Context(), ref(one))
+	is("fetched", s, err, osimage.Layout)
+	if d := cmp.Diff(same, fetched); d != "" {
+		t.Fatal("fetched it is known by other digests: ", d)
+	}
+	if _, err := os.Stat(filepath.Join(s.Location, "index.json")); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+	s, _, err = h.Image(t.Context(), ref(one))
+	is("the registry is away", s, err, osimage.Layout)
+	s, _, err = h.Fetch(t.Context(), ref(one))
+	is("fetched again", s, err, osimage.Layout)
+	if _, _, err := h.Fetch(t.Context(), ref(two)); err == nil || !strings.Contains(err.Error(), "not on this node") {
+		t.Fatalf("another, and the registry is away: %v", err)
+	}
+	r.Resume()
+	s, _, err = h.Fetch(t.Context(), ref(two))
+	is("another", s, err, osimage.Layout)
+	if d := cmp.Diff([]string{strings.TrimPrefix(two, "sha256:")}, kept()); d != "" {
+		t.Fatal("what was fetched for another stays: ", d)
+	}
+	h.images = exports{one, "sha256:of-this-platform"}
+	s, same, err = h.Image(t.Context(), ref(one))
+	is("the node's own", s, err, osimage.Layout)
+	if d := cmp.Diff([]string{"sha256:of-this-platform"}, same); d != "" {
+		t.Fatal(d)
+	}
+	s, _, err = h.Fetch(t.Context(), ref(two))
+	is("one that the node's own runtime does not have", s, err, osimage.Layout)
+	if err := h.Forget(); err != nil || len(kept()) > 0 {
+		t.Fatal(err, kept())
+	}
+	if _, _, err := h.Image(t.Context(), r.Ref("os/edge:latest")); err == nil {
+		t.Fatal("a tag is taken for an image")
+	}
+}
+
+// nodeOf is a node whose API server answers so.
+func nodeOf(t *testing.T, code int, body string) osHost {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/nodes/n1" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(code)
+		fmt.Fprint(w, body)
+	}))
+	t.Cleanup(s.Close)
+	if code == 0 {
+		s.Close()
+	}
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "kubelet.conf")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '" + s.URL + "'}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return osHost{nodeHost: &nodeHost{node: "n1", kubeconfig: conf, paths: kube.Paths{Root: dir}}}
+}
+
+// What the API server has of this node counts only if the kubelet of this boot told it;
+// that it gives no answer is told apart from what is the node's own fault.
+func TestReady(t *testing.T) {
+	boot, err := (&nodeHost{}).BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := func(ready, message, boot string) string {
+		return fmt.Sprintf(`{"status":{"conditions":[{"type":"DiskPressure","status":"False"},{"type":"Ready","status":%q,"message":%q}],"nodeInfo":{"kubeletVersion":"v1.35.4","bootID":%q}}}`, ready, message, boot)
+	}
+	for name, c := range map[string]struct {
+		code int
+		body string
+		says string
+		away bool
+	}{
+		"Ready, by this boot":                {200, node("True", "kubelet is posting ready status", boot), "", false},
+		"Ready, and no boot is told":         {200, node("True", "", ""), "", false},
+		"Ready, by the boot before":          {200, node("True", "kubelet is posting ready status", "other"), "has not told the API server of this boot", false},
+		"not Ready":                          {200, node("False", "container runtime network not ready", boot), "does not call the node Ready: container runtime network not ready", false},
+		"nothing was heard of it for long":   {200, node("Unknown", "", boot), "does not call the node Ready", false},
+		"it has no such node":                {404, "", "no such object", false},
+		"it answers, and is not well":        {503, "", "503", true},
+		"it does not answer":                 {0, "", "does not answer", true},
+		"it answers something else entirely": {200, "<html>", "this node's Node object", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says, away := nodeOf(t, c.code, c.body).Ready(t.Context())
+			if away != c.away || !strings.Contains(says, c.says) || (says == "") != (c.says == "") {
+				t.Fatalf("%q, away %v", says, away)
+			}
+		})
+	}
+	h := osHost{nodeHost: &nodeHost{node: "n1", kubeconfig: filepath.Join(t.TempDir(), "none")}}
+	if says, away := h.Ready(t.Context()); says == "" || away {
+		t.Fatalf("without a kubeconfig: %q, away %v", says, away)
+	}
+	if err := error(awayError{"x", fmt.Errorf("dial: %w", unix.ENETUNREACH)}); !errors.Is(err, unix.ENETUNREACH) {
+		t.Fatal("why an API server does not answer is lost")
+	}
+}
