@@ -263,7 +263,7 @@ func (w *osHosts) over(t *testing.T) {
 		said := ""
 		for i := range us.Items {
 			if u := &us.Items[i]; u.Status.Phase != v1alpha1.PhaseDone {
-				said += fmt.Sprintf("%s %s %s; ", u.Name, u.Status.Phase, u.Status.Message)
+				said += fmt.Sprintf("%s %s; ", u.Name, u.Status.Phase)
 			}
 		}
 		return said == "", said

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/host/osimage/detect"
@@ -204,8 +205,8 @@ func (h osHost) Boot() (string, error) {
 }
 
 // Ready says why the API server does not call this node Ready. What the kubelet of an
-// earlier boot has told counts for nothing. That this node has no way out at all is
-// its own fault.
+// earlier boot has told counts for nothing. That this node has no way out at all, or an
+// API server of its own that does not answer, is its own fault.
 func (h osHost) Ready(ctx context.Context) (says string, away bool) {
 	n, err := h.nodeSays(ctx)
 	var no awayError
@@ -213,7 +214,9 @@ func (h osHost) Ready(ctx context.Context) (says string, away bool) {
 	case errors.Is(err, unix.ENETUNREACH):
 		return "this node has no way to the API server: " + unix.ENETUNREACH.Error(), false
 	case err != nil:
-		return err.Error(), errors.As(err, &no)
+		pods, unknown := h.StaticPods()
+		own := unknown == nil && kube.LocalAPIServer(pods) != ""
+		return err.Error(), errors.As(err, &no) && !own
 	}
 	boot, err := h.BootID()
 	switch {

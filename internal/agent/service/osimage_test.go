@@ -155,6 +155,18 @@ func TestReady(t *testing.T) {
 			}
 		})
 	}
+	plane := nodeOf(t, 0, "")
+	manifest := filepath.Join(plane.paths.Manifests(), "kube-apiserver.yaml")
+	if err := os.MkdirAll(filepath.Dir(manifest), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := "kind: Pod\nmetadata: {name: kube-apiserver}\nspec: {containers: [{name: kube-apiserver, image: 'x:1', command: [kube-apiserver, --advertise-address=127.0.0.1, --secure-port=1]}]}\n"
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if says, away := plane.Ready(t.Context()); away || !strings.Contains(says, "does not answer") {
+		t.Fatalf("a control plane whose own API server does not answer: %q, away %v", says, away)
+	}
 	h := osHost{nodeHost: &nodeHost{node: "n1", kubeconfig: filepath.Join(t.TempDir(), "none")}}
 	if says, away := h.Ready(t.Context()); says == "" || away {
 		t.Fatalf("without a kubeconfig: %q, away %v", says, away)
