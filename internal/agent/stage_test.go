@@ -17,11 +17,10 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// fakeStager notes what it is asked, with the minute.
+// fakeStager notes what it is asked.
 type fakeStager struct {
-	mu    sync.Mutex
-	began time.Time
-	said  []string
+	mu   sync.Mutex
+	said []string
 	// away: nothing can be prepared; slow: it takes until its context ends.
 	away, slow bool
 }

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -153,17 +154,24 @@ func upgrade(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(args) > 0 && args[0] == "--from-downloaded" && !isOld() && (len(args) == 1 || len(args) == 2 && args[1] == "--soft-reboot=auto") {
+	if line := strings.Join(args, " "); !isOld() && (line == "--from-downloaded" || line == "--from-downloaded --soft-reboot=auto") {
 		return h.letGo()
 	}
-	if len(args) > 1 || len(args) == 1 && args[0] != "--check" {
+	check := slices.Equal(args, []string{"--check"})
+	if len(args) > 0 && !check {
 		return usage("unexpected argument " + args[0])
 	}
+	return h.newer(ctx, check)
+}
+
+// newer looks behind the booted reference, and stages what is there unless it is only
+// to be told.
+func (h *host) newer(ctx context.Context, check bool) error {
 	digest, err := resolve(ctx, h.booted().image)
 	switch {
 	case err != nil:
 		return err
-	case len(args) == 1:
+	case check:
 		return os.WriteFile("/run/bootc-cached-update", []byte(digest), 0o600)
 	case digest == h.booted().digest:
 		fmt.Println("No update available.")
