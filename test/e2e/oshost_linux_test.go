@@ -50,8 +50,9 @@ type osHostsSeen struct {
 
 type osStaged struct {
 	Told, Ready, Cordoned time.Time
-	// Fetched from the registry after the first node was cordoned; it was away then.
-	RegistryAway bool
+	// HeldByRuntime: the node's container runtime had fetched it before. RegistryAway: no
+	// registry answered when it was booted.
+	HeldByRuntime, RegistryAway bool
 }
 
 type osDrift struct{ Policy, Node, What, Says, Gate, Then string }
@@ -123,6 +124,7 @@ func (w *osHosts) staged(t *testing.T) {
 	must(t, w.s.Client.Create(ctx, &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: osName}, Spec: v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: w.base}, Repository: w.address + "/os/edge"}}))
 	w.built(t)
 	w.waiting(t)
+	w.held(t)
 	before := w.boots(t)
 	w.plan(t)
 	ended := w.follow(t)
@@ -161,6 +163,24 @@ func (w *osHosts) staged(t *testing.T) {
 	v, _ := status(t, w.s)
 	if said, err := json.Marshal(v); err != nil || !strings.Contains(string(said), v1alpha1.ReasonOutsideWindow) {
 		t.Errorf("refit status does not say what is waited for: %s", said)
+	}
+}
+
+// held waits until the nodes' own container runtimes have fetched the image, from a
+// registry without TLS, as the site's hosts.toml says.
+func (w *osHosts) held(t *testing.T) {
+	t.Helper()
+	for _, n := range osWorkers {
+		c, err := w.s.CRI(n)
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		eventually(t, 3*time.Minute, "the container runtime of "+n+" has the image", func() (bool, string) {
+			id, err := c.ImageID(t.Context(), w.image.Image)
+			return err == nil && id != "", fmt.Sprint(id, err)
+		})
+		s := w.seen.Staged[n]
+		s.HeldByRuntime = true
+		w.seen.Staged[n] = s
 	}
 }
 
