@@ -64,7 +64,7 @@ type node struct {
 }
 
 // between is the time between two looks.
-const between = 4 * time.Second
+const between = 11 * time.Second
 
 // kinds of hosts that have real deployments.
 var kinds = map[string]func(t testing.TB) map[string]string{
