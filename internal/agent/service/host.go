@@ -5,23 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/kubeapi"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -32,8 +27,8 @@ import (
 // kubeletUnit is the kubelet's unit on kubeadm nodes.
 const kubeletUnit = "kubelet.service"
 
-// apiTime bounds a question to the API server or the kubelet.
-const apiTime = 3 * time.Second
+// apiTime bounds a question to the kubelet or the container runtime.
+const apiTime = kubeapi.AskTime
 
 // nodeHost is the node as the updaters see it.
 type nodeHost struct {
@@ -77,68 +72,17 @@ func (h *nodeHost) ImageID(ctx context.Context, name string) (string, error) {
 
 func (h *nodeHost) KubeletHealthy(ctx context.Context) error { return kube.KubeletHealthy(ctx) }
 
-// errNotFound: the API server has no such object.
-var errNotFound = errors.New("the API server has no such object")
-
-// awayError: the API server gives no answer that can be used. It says the same for
-// all ways in which that can be; why is for who has to know.
-type awayError struct {
-	says string
-	why  error
-}
-
-func (e awayError) Error() string { return e.says }
-func (e awayError) Unwrap() error { return e.why }
-
 // get asks an API server with the node's identity. own asks the one on this
 // node, if there is one.
 func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, error) {
-	conf, err := clientcmd.BuildConfigFromFlags("", h.kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("kubelet's kubeconfig: %w", err)
-	}
-	if own {
-		pods, err := h.StaticPods()
-		if err != nil {
-			return nil, err
-		}
-		if local := kube.LocalAPIServer(pods); local != "" {
-			conf.Host = local
-		}
-	}
-	client, err := rest.HTTPClientFor(conf)
-	if err != nil {
-		return nil, fmt.Errorf("kubelet's kubeconfig: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, apiTime)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(conf.Host, "/")+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, awayError{"the API server does not answer", err}
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return nil, awayError{"the API server does not answer", err}
-	}
-	if resp.StatusCode == http.StatusNotFound {
-		return nil, errNotFound
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, awayError{"the API server answers " + resp.Status, nil}
-	}
-	return body, nil
+	return kubeapi.Get(ctx, h.kubeconfig, h.paths, own, path)
 }
 
 // clusterConfiguration is kubeadm's, as the API server has it; "" if the cluster
 // was not made by kubeadm. Nodes may read it: joining needs it.
 func (h *nodeHost) clusterConfiguration(ctx context.Context) (string, error) {
 	b, err := h.get(ctx, false, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config")
-	if errors.Is(err, errNotFound) {
+	if errors.Is(err, kubeapi.ErrNotFound) {
 		return "", nil
 	}
 	if err != nil {

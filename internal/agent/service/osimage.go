@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/kubeapi"
 	"github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/host/osimage/detect"
@@ -209,14 +209,13 @@ func (h osHost) Boot() (string, error) {
 // API server of its own that does not answer, is its own fault.
 func (h osHost) Ready(ctx context.Context) (says string, away bool) {
 	n, err := h.nodeSays(ctx)
-	var no awayError
+	var no kubeapi.AwayError
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
 		return "this node has no way to the API server: " + unix.ENETUNREACH.Error(), false
 	case err != nil:
-		pods, unknown := h.StaticPods()
-		own := unknown == nil && kube.LocalAPIServer(pods) != ""
-		return err.Error(), errors.As(err, &no) && !own
+		own, unknown := kubeapi.Local(h.paths)
+		return err.Error(), errors.As(err, &no) && (own == "" || unknown != nil)
 	}
 	boot, err := h.BootID()
 	switch {

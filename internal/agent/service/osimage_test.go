@@ -16,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/kubeapi"
 	"github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
@@ -171,7 +172,7 @@ func TestReady(t *testing.T) {
 	if says, away := h.Ready(t.Context()); says == "" || away {
 		t.Fatalf("without a kubeconfig: %q, away %v", says, away)
 	}
-	if err := error(awayError{"x", fmt.Errorf("dial: %w", unix.ENETUNREACH)}); !errors.Is(err, unix.ENETUNREACH) {
+	if err := error(kubeapi.AwayError{Says: "x", Why: fmt.Errorf("dial: %w", unix.ENETUNREACH)}); !errors.Is(err, unix.ENETUNREACH) {
 		t.Fatal("why an API server does not answer is lost")
 	}
 }
