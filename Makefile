@@ -46,7 +46,7 @@ bench: deps build ## Benchmarks against peers and limits; results go to bench/re
 	$(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bench/results/bench.txt
 
 .PHONY: bench-site
-bench-site: deps build ## Eight hosts share a stick, and thirty images go into a containerd; some ten minutes, as root, best alone on the machine
+bench-site: deps build ## Eight hosts share a stick, with and without limits of bandwidth, and thirty images go into a containerd; some twelve minutes, as root, best alone on the machine
 	mkdir -p bench/results
 	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results REFIT_BENCH_COMMIT=$$(git rev-parse HEAD) $(GO) test -count 1 -run 'TestSpread|TestLoad' -v -timeout 40m ./bench
 
