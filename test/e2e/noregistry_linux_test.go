@@ -258,4 +258,12 @@ func (w *noRegSite) nobody(t *testing.T) {
 	for _, n := range w.s.Lab.Nodes() {
 		nothingLikeARegistry(t, w.s, n)
 	}
+	// What each worker would start from if its runtime's store were lost: all of it.
+	for _, n := range osWorkers {
+		nu, err := nodeUpdate(t, w.s, n)
+		must(t, err)
+		if c := nu.Status.ColdStart; c == nil || len(c.Without) != 0 || c.Missing != 0 {
+			t.Errorf("node %s has no copy of all that it holds: %+v", n, c)
+		}
+	}
 }

@@ -116,6 +116,9 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 			if i.NoCopy {
 				one += "(no copy)"
 			}
+			if i.Made != "" {
+				one += "(" + i.Made + " on " + i.Base + " of " + i.Bundle[:8] + ")"
+			}
 			out = append(out, one)
 		}
 		for _, p := range l.Payloads {
@@ -172,6 +175,12 @@ func TestHold(t *testing.T) {
 			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.PinnedImageSetSpec{Bundle: old,
 				Groups: []v1alpha1.ImageGroup{{Name: "g", Images: []v1alpha1.PinnedImage{{Name: "app:1", Digest: "x"}}}}}})
 		}, nil, "app:1=x db:1=y(no copy) kubelet"},
+		"what was made on the site names its base, and keeps that whatever is said": {func(f *fake) {
+			f.bundle(old, "app:1=x")
+			f.set(lean(old))
+			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "os"}, Spec: v1alpha1.PinnedImageSetSpec{Bundle: old, LocalCopy: v1alpha1.LocalCopyDiscard,
+				Groups: []v1alpha1.ImageGroup{{Name: "os", Images: []v1alpha1.PinnedImage{{Name: "edge:1", Digest: "m", Base: "x", Parts: "osimage-1"}}}}}})
+		}, nil, "app:1=x(no copy) edge:1=m(osimage-1 on x of " + old[:8] + ") kubelet"},
 		"a tag that moved belongs to the first in rank": {func(f *fake) {
 			f.bundle(old, "app:1=x")
 			f.bundle(next, "app:1=y")

@@ -61,7 +61,8 @@ func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard
 	for _, s := range sets {
 		l := h.w.wantedBy(s, platform, old)
 		for i := range l.Images {
-			l.Images[i].NoCopy = l.Images[i].Bundle != "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
+			// The next image that is made on the site is put together from the same base.
+			l.Images[i].NoCopy = l.Images[i].Bundle != "" && l.Images[i].Made == "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
 		}
 		u.add(l)
 	}

@@ -39,12 +39,14 @@ func everything() []client.Object {
 		Units: []v1alpha1.NodeUnit{{Name: "chronyd.service", State: "enabled"}, {Name: "cups.service", State: "masked"}, {Name: "cron.service", State: "disabled"},
 			{Name: "own.service", State: "enabled", Contents: "[Service]\nExecStart=/bin/true\n"}},
 		SSHAuthorizedKeys: []v1alpha1.UserKeys{{User: "core", Keys: []string{"ssh-ed25519 AAAA me"}}}}}
-	kargs := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "kargs"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"imaged", "plain"}, KernelArguments: []v1alpha1.KernelArgument{"quiet"}}}
+	kargs := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "kargs"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"imaged", "made", "plain"}, KernelArguments: []v1alpha1.KernelArgument{"quiet"}}}
 	labelled := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "labelled"}, Spec: v1alpha1.NodeConfigSpec{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "7"}},
 		Files: []v1alpha1.NodeFile{inline("/etc/rack", "7\n", 0o644, "")}}}
 	image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Image: "r.example/os@" + osDigest},
 		Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{{Name: "imaged", Image: "r.example/os@" + osDigest}}}}
-	return []client.Object{all, kargs, labelled, image, updatePool("imaged", "edge"), updatePool("plain", ""), updatePool("files", "")}
+	made := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Spec: v1alpha1.OSImageSpec{Image: model.NoRegistry + "/os/made@" + osDigest},
+		Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{{Name: "made", Image: model.NoRegistry + "/os/made@" + osDigest}}}}
+	return []client.Object{all, kargs, labelled, image, made, updatePool("imaged", "edge"), updatePool("made", "made"), updatePool("plain", ""), updatePool("files", "")}
 }
 
 // doc is what of Ignition is looked at.
@@ -135,7 +137,7 @@ func (d doc) fields(t *testing.T) map[string]string {
 func TestServesTheWholePool(t *testing.T) {
 	t.Parallel()
 	s := pools(t, everything()...)
-	for _, pool := range []string{"imaged", "plain", "files"} {
+	for _, pool := range []string{"imaged", "made", "plain", "files"} { // made: nodes put the image together, and it is none yet
 		s.secret("first-boot-"+pool, secretConfig, nil)
 		code, body := s.ask(s.token(pool, time.Hour), "10.0.0.1", accept3, "Ignition/2.20.0")
 		if code != http.StatusOK {
@@ -167,7 +169,7 @@ func TestServesTheWholePool(t *testing.T) {
 				t.Error(string(decoded(t, f.Contents.Source)))
 			}
 		}
-		if diff := cmp.Diff(map[string][]string{"plain": {"quiet"}}[pool], own.KernelArguments.ShouldExist); diff != "" {
+		if diff := cmp.Diff(map[string][]string{"plain": {"quiet"}, "made": {"quiet"}}[pool], own.KernelArguments.ShouldExist); diff != "" {
 			t.Errorf("%s: kernel arguments come once, with the image or without: %s", pool, diff)
 		}
 	}

@@ -162,6 +162,12 @@ func TestWithoutARegistry(t *testing.T) {
 	if p := w.pool(w.work()); p.Build != b.Name || w.build(p.Build).UID == uid || w.build(p.Build).Status.Digest != b.Status.Digest || w.build(p.Build).Status.Parts != b.Status.Parts {
 		t.Errorf("%+v %+v", p, w.build(p.Build).Status)
 	}
+	// The controller dies after the Content is written and before the build says so: the
+	// Content is there, and the build that is made again names it.
+	w.must(w.admin.Delete(context.Background(), w.build(b.Name)))
+	if p := w.pool(w.work()); p.Build != b.Name || w.build(p.Build).Status.Parts != b.Status.Parts || w.build(p.Build).Status.Digest != b.Status.Digest {
+		t.Errorf("%+v %+v", p, w.build(p.Build).Status)
+	}
 	// The bundle goes: what nodes were told stays, and one that comes later is explained.
 	w.joins("n2")
 	w.serves("n1")
