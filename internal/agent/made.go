@@ -15,7 +15,7 @@ func (a *Agent) shelve(w *told.Want) (verdicts []model.Verdict) {
 	failed := w.Shelve(a.library)
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		verdicts = append(verdicts, model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + a.conf.Node,
-			Message: fmt.Sprintf("image %s, which was made on the site, cannot be put together on node %s: %v", name, a.conf.Node, failed[name]),
+			Message: fmt.Sprintf("image %s cannot be put together: %v", name, failed[name]), // short: a status is
 			Fix:     "it is tried again; if it stays, look at the OSImage's status and at the room on the node"})
 	}
 	return verdicts

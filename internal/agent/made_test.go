@@ -187,9 +187,9 @@ func TestPartsThatAreNotTheImages(t *testing.T) {
 		says  string
 	}{
 		{"a blob with other bytes", func(m *model.MadeImage, _ *model.HeldImage) { m.Blobs[0].Gzip = m.Blobs[1].Gzip }, "other bytes"},
-		{"the parts of another image", func(_ *model.MadeImage, i *model.HeldImage) { i.Digest = "sha256:" + strings.Repeat("1", 64) }, "is about image"},
-		{"of another base", func(_ *model.MadeImage, i *model.HeldImage) { i.Base = h.Metadata.Images[1].Digest }, "is about image"},
-		{"not there", func(m *model.MadeImage, _ *model.HeldImage) { m.Blobs = nil }, "is about image"},
+		{"the parts of another image", func(_ *model.MadeImage, i *model.HeldImage) { i.Digest = "sha256:" + strings.Repeat("1", 64) }, "another image's"},
+		{"of another base", func(_ *model.MadeImage, i *model.HeldImage) { i.Base = h.Metadata.Images[1].Digest }, "another image's"},
+		{"not there", func(m *model.MadeImage, _ *model.HeldImage) { m.Blobs = nil }, "another image's"},
 		{"a blob that is said to be huge", func(m *model.MadeImage, _ *model.HeldImage) { m.Blobs[0].Size = model.MaxMadeBlob + 1 }, "at most"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (b MadeBlob) Open() ([]byte, error) {
 		return nil, fmt.Errorf("blob %s: %w", b.Digest, err)
 	}
 	if got := DigestOf(data); got != b.Digest || int64(len(data)) != b.Size {
-		return nil, fmt.Errorf("blob %s of %d bytes: found other bytes, with digest %s", b.Digest, b.Size, got)
+		return nil, fmt.Errorf("blob %.19s has other bytes (%.19s)", b.Digest, got)
 	}
 	return data, nil
 }

@@ -35,12 +35,12 @@ func (w *Want) shelve(img model.HeldImage, lib *load.Library) error {
 		return err
 	}
 	if m.Digest != img.Digest || m.Base != img.Base || !m.Has(img.Digest) {
-		return fmt.Errorf("the Content %s is about image %s made of %s, not %s made of %s", img.Made, m.Digest, m.Base, img.Digest, img.Base)
+		return fmt.Errorf("its parts are another image's (%.19s on %.19s)", m.Digest, m.Base)
 	}
 	var errs []error
 	for _, b := range m.Blobs {
 		if b.Size > model.MaxMadeBlob {
-			return fmt.Errorf("blob %s is said to have %d bytes, and at most %d are taken", b.Digest, b.Size, model.MaxMadeBlob)
+			return fmt.Errorf("blob %.19s is said to have %d bytes, at most %d are taken", b.Digest, b.Size, model.MaxMadeBlob)
 		}
 		errs = append(errs, lib.Shelve(b.Digest, b.Size, b.Open))
 	}
