@@ -258,6 +258,10 @@ func number(owner string) (int, bool) {
 // changes by itself.
 var perMachine = []string{"/etc/hostname", "/etc/hosts", "/etc/machine-id", "/etc/resolv.conf", "/etc/adjtime", "/etc/fstab", "/etc/crypttab", "/etc/passwd", "/etc/group", "/etc/subuid", "/etc/subgid"}
 
+// PerMachine reports whether a path of /etc differs from node to node, or is changed by
+// the node itself: no image and nobody who speaks for a pool writes it.
+func PerMachine(path string) bool { return slices.Contains(perMachine, path) }
+
 // notApplied is the directory of a path that an image's content is not applied to,
 // "" if it is.
 func notApplied(p string) string {
@@ -279,7 +283,7 @@ func agentOnly(f model.ConfigFile) string {
 	if top := notApplied(f.Path); top != "" {
 		return "what an image has in /" + top + " is not applied on an update, or is hidden by the node's own"
 	}
-	if slices.Contains(perMachine, f.Path) {
+	if PerMachine(f.Path) {
 		return "it is the node's own: pools share an image"
 	}
 	if f.Absent {
