@@ -71,7 +71,7 @@ func (a *Agent) stage(ctx context.Context, name, text string) error {
 	if err := json.Unmarshal([]byte(text), c); err != nil {
 		return fmt.Errorf("configuration %s: %w", name, err)
 	}
-	if c.Version != model.ConfigVersion {
+	if !model.KnownConfig(c.Version) {
 		return fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
 	}
 	return a.stager.Prepare(ctx, name, c)

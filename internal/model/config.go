@@ -13,6 +13,15 @@ import (
 // ConfigVersion is the version of a rendered configuration's JSON.
 const ConfigVersion = "refit.dev/config/v1"
 
+// ConfigVersionAsImage is that of a configuration with files AsImage: an agent that does
+// not know them would write empty ones, and refuses it by its version.
+const ConfigVersionAsImage = "refit.dev/config/v2"
+
+// KnownConfig reports whether a rendered configuration of a version is understood.
+func KnownConfig(version string) bool {
+	return version == ConfigVersion || version == ConfigVersionAsImage
+}
+
 // NodeConfig is what a node's own configuration is to be: the NodeConfigs that
 // match the node, merged. It is the data of a Content of type "config", so it
 // is named by its hash and never changes.
@@ -57,6 +66,8 @@ type ConfigOS struct {
 	// ReadySeconds is how long the node may take to be Ready with a new image before it
 	// goes back; 0 is OSReadySeconds.
 	ReadySeconds int32 `json:"readySeconds,omitempty"`
+	// Note says in words that a newer image is not booted, and why; empty for none.
+	Note string `json:"note,omitempty"`
 }
 
 // OSReadySeconds is how long a node may take to be Ready with a new OS image, if nobody
@@ -118,6 +129,10 @@ type ConfigFile struct {
 	// Stale: the file is absent because it would hide what the OS image has in /usr. A
 	// node removes it only if refit wrote it; another's is drift.
 	Stale bool `json:"stale,omitempty"`
+	// AsImage: the file is as the booted image has it, or not there if the image has none.
+	// It was written over the image's once, without a boot, and is given back: what
+	// somebody else has put there since stays.
+	AsImage bool `json:"asImage,omitempty"`
 	// Own: refit chose the path, from the name of a unit. It is known while a
 	// configuration is made and is not part of it.
 	Own bool `json:"-"`
@@ -217,6 +232,12 @@ const ValueNone = "none"
 // ValueAbsent is the value of a file that must not be there and is not.
 const ValueAbsent = "absent"
 
+// ValueAsImage is the value of a file that is as the booted image has it.
+const ValueAsImage = "as the image has it"
+
+// ImageEtc is where a host keeps what its booted image has at a path of /etc.
+func ImageEtc(etc string) string { return "/usr" + etc }
+
 // DigestOf is sha256:<hex> of some bytes.
 func DigestOf(b []byte) string {
 	sum := sha256.Sum256(b)
@@ -230,7 +251,10 @@ func FileValue(digest string, mode uint32, owner, group string) string {
 
 // Value of the file's field when the node is as wanted.
 func (f ConfigFile) Value() string {
-	if f.Absent {
+	switch {
+	case f.AsImage:
+		return ValueAsImage
+	case f.Absent:
 		return ValueAbsent
 	}
 	return FileValue(f.Content(), f.Mode, f.Owner, f.Group)

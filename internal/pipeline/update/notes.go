@@ -30,6 +30,22 @@ func (p *planner) notes() {
 	}
 }
 
+// liveNotes says of the nodes that are given what a newer image has that it is not booted.
+func (p *planner) liveNotes() {
+	says := map[string]string{}
+	for _, n := range p.in.Nodes {
+		if n.Config != nil && n.Config.OS != nil && n.Config.OS.Note != "" {
+			says[n.Name] = n.Config.OS.Note
+		}
+	}
+	nodes := p.out.Plan.Nodes
+	for i := range nodes {
+		if np := &nodes[i]; says[np.Node] != "" && hasStep(*np, "files") {
+			np.Notes = append(np.Notes, says[np.Node])
+		}
+	}
+}
+
 func hasStep(np model.NodePlan, updater string) bool {
 	for _, s := range np.Steps {
 		if s.Updater == updater {

@@ -29,6 +29,11 @@ func init() {
 	stories["what lies in usr is not as the booted OS image has it"] = input(only, cp("n1", old), changed)
 	stories["an OS image that is laid over usr restarts no machine"] = input(only, cp("n1", old),
 		configuredNode(worker("n2", old), model.NodeConfig{OS: &model.ConfigOS{Image: "q/os@sha256:new"}}, on(Fields{"os/driver": "sysext"})))
+	kept := model.NodeConfig{OS: &model.ConfigOS{Image: "q/os@sha256:old", Note: "image q/os@sha256:new differs in 1 file: /etc/chrony.conf (Reload chronyd.service by a rule of the pool): written without a reboot"},
+		Files: []model.ConfigFile{{Path: "/etc/chrony.conf", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("x"), Disruption: model.DisruptionReload, Units: []string{"chronyd.service"}},
+			{Path: "/etc/motd", AsImage: true, Disruption: model.DisruptionNone}}}
+	stories["a newer OS image is not booted, and its files are written"] = input(only, cp("n1", old), configuredNode(worker("n2", old), kept, Fields{"os/driver": "bootc", "os/image": "sha256:old", "os/kernel-arguments": "none",
+		"file//etc/chrony.conf": "sha256:a 0644 root:root", "file//etc/motd": "sha256:b 0644 root:root"}))
 	stories["an OS of packages stays, and the rest of the node moves"] = input(only, cp("n1", old),
 		configuredNode(worker("n2", old), wants, Fields{"os/driver": "package", "os/unsupported": "the OS of this node is made of packages", "os/kernel-arguments": "none"}))
 }

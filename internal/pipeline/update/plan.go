@@ -27,6 +27,7 @@ func Make(in Input) Outcome {
 	p.checkEnd()
 	p.order()
 	p.notes()
+	p.liveNotes()
 	return out
 }
 

@@ -82,7 +82,7 @@ func Ignition(c model.NodeConfig) (text []byte, left []string, err error) {
 func filesOf(c model.NodeConfig) (files []model.ConfigFile, left []string) {
 	for _, f := range c.Files {
 		switch {
-		case f.Absent, f.InImage: // a new machine has nothing to take away; the image brings its own
+		case f.Absent, f.InImage, f.AsImage: // a new machine has nothing to take away; the image brings its own
 		case f.Payload != "":
 			left = append(left, "file "+f.Path+" comes with a bundle")
 		default:

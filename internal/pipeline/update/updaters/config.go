@@ -52,7 +52,7 @@ func Config(t Task, from Configs) (*model.NodeConfig, error) {
 	if err := json.Unmarshal(data, c); err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", name, err)
 	}
-	if c.Version != model.ConfigVersion {
+	if !model.KnownConfig(c.Version) {
 		return nil, fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
 	}
 	if fresh {

@@ -89,7 +89,7 @@ type keptFile struct {
 	UID    uint32 `json:"uid,omitempty"`
 	GID    uint32 `json:"gid,omitempty"`
 	Data   []byte `json:"data,omitempty"`
-	// Ours is the value that the step gives it: another one is somebody else's.
+	// Ours is the digest of what the step writes there: another one is somebody else's.
 	Ours string `json:"ours"`
 	// Given is the value that an earlier step had given it.
 	Given string `json:"given,omitempty"`
@@ -145,16 +145,9 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 		if f.InImage {
 			continue
 		}
-		k := keptFile{Path: f.Path, Ours: f.Content(), Given: g.Files[f.Path].Value}
-		data, s, err := u.fs.Read(f.Path)
+		k, err := u.keptOf(g, f)
 		if err != nil {
 			return err
-		}
-		if s.Exists && !s.Regular {
-			return fmt.Errorf("%s: %w (%s); name what it points to, or remove it", f.Path, errNotAFile, describe(s.Link))
-		}
-		if s.Exists {
-			k.Exists, k.Mode, k.UID, k.GID, k.Data = true, s.Mode, s.UID, s.GID, data
 		}
 		b.After.add(f)
 		b.Files = append(b.Files, k)
@@ -167,6 +160,25 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 		b.Units = append(b.Units, keptUnit{w.Name, unitState(s), g.Units[w.Name]})
 	}
 	return writeJSON(path, &b)
+}
+
+// keptOf is how a file is now.
+func (u *Updater) keptOf(g given, f model.ConfigFile) (k keptFile, err error) {
+	k = keptFile{Path: f.Path, Given: g.Files[f.Path].Value}
+	if k.Ours, err = u.gives(f); err != nil {
+		return k, err
+	}
+	data, s, err := u.fs.Read(f.Path)
+	if err != nil {
+		return k, err
+	}
+	if s.Exists && !s.Regular {
+		return k, fmt.Errorf("%s: %w (%s); name what it points to, or remove it", f.Path, errNotAFile, describe(s.Link))
+	}
+	if s.Exists {
+		k.Exists, k.Mode, k.UID, k.GID, k.Data = true, s.Mode, s.UID, s.GID, data
+	}
+	return k, nil
 }
 
 func describe(link string) string {

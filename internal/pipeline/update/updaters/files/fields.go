@@ -61,7 +61,7 @@ func (u *Updater) unitFields(ctx context.Context, c *model.NodeConfig, g given, 
 // content; empty if it is so still.
 func drifted(g given, f model.ConfigFile, now string) string {
 	switch gave := g.Files[f.Path].Value; {
-	case f.InImage || f.Stale || gave == "" || gave != f.Value() || now == gave:
+	case f.InImage || f.Stale || f.AsImage || gave == "" || gave != f.Value() || now == gave:
 		return ""
 	case f.Absent:
 		return f.Path + " is there again, and refit had removed it"
@@ -100,6 +100,9 @@ func told(all []string) string {
 // that refit may not remove counts as gone: it is drift, and no difference that a step
 // could end.
 func (u *Updater) value(g given, f model.ConfigFile) string {
+	if f.AsImage {
+		return u.asImage(g, f.Path)
+	}
 	s, err := u.fs.Look(f.Path)
 	switch {
 	case err != nil:

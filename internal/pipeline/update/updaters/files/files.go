@@ -113,7 +113,13 @@ func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !as(f, s) && (!f.Stale || u.ours(g, f.Path, s)) {
+		wrong := !as(f, s) && (!f.Stale || u.ours(g, f.Path, s))
+		if f.AsImage {
+			if wrong, err = u.over(g, f.Path, s); err != nil {
+				return nil, err
+			}
+		}
+		if wrong {
 			out = append(out, f)
 		}
 	}
@@ -239,6 +245,12 @@ func (u *Updater) write(wrong []model.ConfigFile) error {
 	for _, f := range wrong {
 		if err := u.record.begin(f); err != nil {
 			return err
+		}
+		if f.AsImage {
+			if err := u.giveBack(f.Path); err != nil {
+				return err
+			}
+			continue
 		}
 		if f.Absent {
 			if err := u.fs.Remove(f.Path); err != nil {

@@ -28,8 +28,8 @@ type givenFile struct {
 	// Value that the file was seen at when a step had ended, empty if no
 	// configuration wants it any more, or the step was taken back.
 	Value string `json:"value,omitempty"`
-	// Wrote are the digests of what was written there, the newest last: by them a copy
-	// is known for refit's own.
+	// Wrote are the digests of what was written there, and ValueAbsent for what was
+	// removed, the newest last: by them a copy is known for refit's own.
 	Wrote []string `json:"wrote,omitempty"`
 }
 
@@ -76,14 +76,11 @@ func (r record) change(do func(*given)) error {
 // never taken up again leaves no drift.
 func (r record) begin(f model.ConfigFile) error {
 	return r.change(func(g *given) {
-		x, known := g.Files[f.Path]
-		if f.Absent && !known {
-			return
-		}
+		x := g.Files[f.Path]
 		if x.Value != f.Value() {
 			x.Value = ""
 		}
-		if d := f.Content(); !f.Absent && !slices.Contains(x.Wrote, d) {
+		if d := written(f); d != "" && !slices.Contains(x.Wrote, d) {
 			x.Wrote = append(x.Wrote, d)
 			x.Wrote = x.Wrote[max(0, len(x.Wrote)-mostWrote):]
 		}
@@ -100,6 +97,17 @@ func (r record) beginUnit(w model.ConfigUnit) error {
 	})
 }
 
+// written is how it is remembered what a file is made; empty for what is given back.
+func written(f model.ConfigFile) string {
+	switch {
+	case f.AsImage:
+		return ""
+	case f.Absent:
+		return model.ValueAbsent
+	}
+	return f.Content()
+}
+
 // settle says that everything is as a configuration wants it, but for what comes with
 // an image later.
 func (r record) settle(c *model.NodeConfig, later awaited) error {
@@ -110,7 +118,7 @@ func (r record) settle(c *model.NodeConfig, later awaited) error {
 		}
 		g.Units = map[string]string{}
 		for _, f := range c.Files {
-			if !f.InImage && !f.Stale {
+			if !f.InImage && !f.Stale && !f.AsImage {
 				x := g.Files[f.Path]
 				x.Value = f.Value()
 				g.Files[f.Path] = x
