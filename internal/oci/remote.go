@@ -3,6 +3,7 @@ package oci
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,11 +14,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/refit-dev/refit/internal/oci/mirrors"
 )
 
 // Registries opens images in registries, with the credentials of the usual
 // files (~/.docker/config.json or $DOCKER_CONFIG, ${XDG_RUNTIME_DIR}/containers/auth.json).
-type Registries struct{ puller *remote.Puller }
+type Registries struct {
+	puller *remote.Puller
+	// elsewhere says where images may be read, nil where they are called.
+	elsewhere *mirrors.Conf
+}
 
 // NewRegistries prepares access; nothing is connected yet.
 func NewRegistries() (*Registries, error) {
@@ -25,7 +32,7 @@ func NewRegistries() (*Registries, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}
-	return &Registries{p}, nil
+	return &Registries{puller: p}, nil
 }
 
 // NewRegistriesWith is NewRegistries with other credentials and another transport
@@ -39,31 +46,68 @@ func NewRegistriesWith(keys authn.Keychain, over http.RoundTripper) (*Registries
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}
-	return &Registries{p}, nil
+	return &Registries{puller: p}, nil
 }
+
+// Through is the same, that looks for images where a registries.conf says; nil says nothing.
+func (r *Registries) Through(c *mirrors.Conf) *Registries { return &Registries{r.puller, c} }
 
 // Open resolves a reference to its digest now; the image is fetched by that
 // digest, so a tag that moves meanwhile does no harm. A reference with both
-// must have the tag's name and the digest's bytes.
+// must have the tag's name and the digest's bytes. From wherever it is read, it is called
+// as it was asked for.
 func (r *Registries) Open(ctx context.Context, ref string) (Root, error) {
 	imageName, dgst, err := ParseName(ref)
 	if err != nil {
 		return Root{}, err
 	}
-	repo, err := name.NewRepository(Repository(imageName))
+	places, err := r.elsewhere.Places(Repository(imageName), dgst != "")
 	if err != nil {
-		return Root{}, fmt.Errorf("image reference %q: %w", ref, err)
+		return Root{}, fmt.Errorf("image %s: %w", ref, err)
 	}
-	var target name.Reference = repo.Tag(Tag(imageName))
+	var failed error
+	for _, p := range places {
+		root, err := r.open(ctx, p, Tag(imageName), dgst)
+		if err == nil {
+			root.Name = imageName
+			return root, nil
+		}
+		failed = worse(failed, fmt.Errorf("image %s at %s: %w", ref, p.Repository, err))
+	}
+	return Root{}, failed
+}
+
+// worse of what went wrong at several places: what may pass comes first, since the image
+// may be there.
+func worse(before, now error) error {
+	var p passingError
+	switch {
+	case before == nil:
+		return now
+	case errors.As(Passing(before), &p) && !errors.As(Passing(now), &p):
+		return fmt.Errorf("%w; %s", before, now.Error())
+	}
+	return fmt.Errorf("%w; before that: %s", now, before.Error())
+}
+
+func (r *Registries) open(ctx context.Context, at mirrors.Place, tag, dgst string) (Root, error) {
+	var options []name.Option
+	if at.Insecure {
+		options = append(options, name.Insecure)
+	}
+	repo, err := name.NewRepository(at.Repository, options...)
+	if err != nil {
+		return Root{}, err
+	}
+	var target name.Reference = repo.Tag(tag)
 	if dgst != "" {
 		target = repo.Digest(dgst)
 	}
 	d, err := r.puller.Get(ctx, target)
 	if err != nil {
-		return Root{}, fmt.Errorf("image %s: %w", ref, err)
+		return Root{}, err
 	}
-	return Root{Name: imageName, Store: &remoteStore{r.puller, repo},
-		Desc: ocispec.Descriptor{MediaType: string(d.MediaType), Digest: digest.Digest(d.Digest.String()), Size: d.Size}}, nil
+	return Root{Store: &remoteStore{r.puller, repo}, Desc: ocispec.Descriptor{MediaType: string(d.MediaType), Digest: digest.Digest(d.Digest.String()), Size: d.Size}}, nil
 }
 
 // remoteStore is one repository of a registry.

@@ -74,8 +74,12 @@ func (k *Keys) GoString() string { return "credentials" }
 
 // key tells answers to different askers apart.
 func (at Place) key() string {
-	if at.Keys == nil {
-		return at.Repository
+	key := at.Repository
+	if at.Insecure {
+		key += " insecure"
 	}
-	return at.Repository + " " + at.Keys.sum
+	if at.Keys != nil {
+		key += " " + at.Keys.sum
+	}
+	return key
 }

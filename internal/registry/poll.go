@@ -67,6 +67,8 @@ type Place struct {
 	Repository string
 	// Keys to registries; nil asks as nobody. They are never told in an error.
 	Keys *Keys
+	// Insecure: plain HTTP will do.
+	Insecure bool
 }
 
 // conn is an authenticated way to a repository.
@@ -398,7 +400,11 @@ func (p *Poller) conn(ctx context.Context, at Place) (*conn, error) {
 	if c != nil {
 		return c, nil
 	}
-	repo, err := name.NewRepository(at.Repository)
+	var options []name.Option
+	if at.Insecure {
+		options = append(options, name.Insecure)
+	}
+	repo, err := name.NewRepository(at.Repository, options...)
 	if err != nil {
 		return nil, fmt.Errorf("repository %q: %w", at.Repository, err)
 	}

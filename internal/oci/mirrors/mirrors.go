@@ -1,0 +1,144 @@
+package mirrors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Conf is what a registries.conf says. nil says nothing.
+type Conf struct{ registries []entry }
+
+// Place is a repository in which an image may be.
+type Place struct {
+	Repository string
+	// Insecure: plain HTTP will do.
+	Insecure bool
+}
+
+type entry struct {
+	Prefix       string   `toml:"prefix"`
+	Location     string   `toml:"location"`
+	Insecure     bool     `toml:"insecure"`
+	Blocked      bool     `toml:"blocked"`
+	ByDigestOnly bool     `toml:"mirror-by-digest-only"`
+	Mirrors      []mirror `toml:"mirror"`
+}
+
+type mirror struct {
+	Location string `toml:"location"`
+	Insecure bool   `toml:"insecure"`
+	Pull     string `toml:"pull-from-mirror"`
+}
+
+// Parse reads a registries.conf. What it says beside registries and their mirrors does not
+// matter here.
+func Parse(text string) (*Conf, error) {
+	var f struct {
+		Registries any     `toml:"registries"`
+		Registry   []entry `toml:"registry"`
+	}
+	if _, err := toml.Decode(text, &f); err != nil {
+		return nil, fmt.Errorf("it is no registries.conf: %w", err)
+	}
+	if f.Registries != nil {
+		return nil, fmt.Errorf("it is a registries.conf of version 1 ([registries.search]): write [[registry]] and [[registry.mirror]]")
+	}
+	for i := range f.Registry {
+		if err := f.Registry[i].check(); err != nil {
+			return nil, fmt.Errorf("[[registry]] number %d: %w", i+1, err)
+		}
+	}
+	return &Conf{f.Registry}, nil
+}
+
+func (e *entry) check() error {
+	if e.Prefix == "" {
+		e.Prefix = e.Location
+	}
+	e.Prefix, e.Location = strings.TrimSuffix(e.Prefix, "/"), strings.TrimSuffix(e.Location, "/")
+	wild := strings.HasPrefix(e.Prefix, "*.")
+	if wild && e.Location == e.Prefix {
+		e.Location = "" // as it is called
+	}
+	switch {
+	case e.Prefix == "":
+		return fmt.Errorf("it has neither prefix nor location")
+	case strings.Contains(e.Prefix+e.Location, "://"):
+		return fmt.Errorf("prefix and location are without https://")
+	case wild && strings.Contains(e.Prefix+e.Location, "/"), wild && e.Location != "":
+		return fmt.Errorf("a prefix with * names hosts alone, and has no location")
+	}
+	for i := range e.Mirrors {
+		if err := e.Mirrors[i].check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mirror) check() error {
+	m.Location = strings.TrimSuffix(m.Location, "/")
+	switch {
+	case m.Location == "", strings.Contains(m.Location, "://"), strings.Contains(m.Location, "*"):
+		return fmt.Errorf("mirror %q: a registry or a repository in one is named, without https://", m.Location)
+	case !slices.Contains([]string{"", "all", "digest-only", "tag-only"}, m.Pull):
+		return fmt.Errorf("mirror %s: pull-from-mirror is all, digest-only or tag-only, not %q", m.Location, m.Pull)
+	}
+	return nil
+}
+
+// rest of a repository behind the prefix; ok is false if that is another's.
+func (e *entry) rest(repository string) (rest string, ok bool) {
+	if host, any := strings.CutPrefix(e.Prefix, "*"); any {
+		own, after, _ := strings.Cut(repository, "/")
+		name, _, _ := strings.Cut(own, ":")
+		return "/" + after, strings.HasSuffix(name, host) || strings.HasSuffix(own, host)
+	}
+	rest, ok = strings.CutPrefix(repository, e.Prefix)
+	return rest, ok && (rest == "" || rest[0] == '/')
+}
+
+// Places of a repository in the order in which they are tried. byDigest says that the
+// image is asked for by its digest, and so cannot be another.
+func (c *Conf) Places(repository string, byDigest bool) ([]Place, error) {
+	own := Place{Repository: repository}
+	e, rest := c.of(repository)
+	if e == nil {
+		return []Place{own}, nil
+	}
+	if e.Blocked {
+		return nil, fmt.Errorf("registries.conf blocks %s", e.Prefix)
+	}
+	var out []Place
+	for _, m := range e.Mirrors {
+		pull := m.Pull
+		if pull == "" && e.ByDigestOnly {
+			pull = "digest-only"
+		}
+		if pull == "digest-only" && !byDigest || pull == "tag-only" && byDigest {
+			continue
+		}
+		out = append(out, Place{Repository: m.Location + rest, Insecure: m.Insecure})
+	}
+	if own.Insecure = e.Insecure; e.Location != "" {
+		own.Repository = e.Location + rest
+	}
+	return append(out, own), nil
+}
+
+// of is the closest entry for a repository.
+func (c *Conf) of(repository string) (best *entry, rest string) {
+	if c == nil {
+		return nil, ""
+	}
+	for i := range c.registries {
+		e := &c.registries[i]
+		if r, ok := e.rest(repository); ok && (best == nil || len(e.Prefix) > len(best.Prefix)) {
+			best, rest = e, r
+		}
+	}
+	return best, rest
+}
