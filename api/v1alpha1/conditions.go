@@ -148,6 +148,11 @@ const (
 	ReasonOSImageNotFetched = "OSImageNotFetched"
 	ReasonImageBuildFailed  = "ImageBuildFailed"
 	ReasonBuildInterrupted  = "BuildInterrupted"
+	// ReasonImageBuilt, ReasonImageReused and ReasonImageNotBooted are of events: a build
+	// succeeded; none was needed; and nodes need not boot what it made.
+	ReasonImageBuilt     = "ImageBuilt"
+	ReasonImageReused    = "ImageReused"
+	ReasonImageNotBooted = "ImageNotBooted"
 
 	// Of image tracks.
 	ReasonImageNeedsApproval = "ImageNeedsApproval"

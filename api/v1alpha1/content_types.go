@@ -24,6 +24,9 @@ const (
 	ContentOSImage = "osimage"
 	// ContentPackages is text: the packages of an OS image, lines of name and version.
 	ContentPackages = "packages"
+	// ContentOSLive is JSON: the files in which an OS image differs from the one that a
+	// pool's nodes keep, and that agents write.
+	ContentOSLive = "oslive"
 	// ContentStream is the data of a BootImageStream that was fetched.
 	ContentStream = "stream"
 )
@@ -47,7 +50,8 @@ type Content struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Type of the data: hold, trust, plan, config, osconfig, osimage, packages or stream.
+	// Type of the data: hold, trust, plan, config, osconfig, osimage, packages, oslive or
+	// stream.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	Type string `json:"type"`
 	// Data as JSON text; packages are lines.

@@ -116,7 +116,7 @@ type OSBuildPlace struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Secrets []PullSecret `json:"secrets,omitempty"`
-	// Mirrors is the key of a ConfigMap with a registries.conf for the build.
+	// Mirrors is spec.mirrors of the OSImage, in an older place.
 	// +optional
 	Mirrors *ConfigMapKey `json:"mirrors,omitempty"`
 }
@@ -140,7 +140,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (!has(self.containerfile) && !has(self.build))",message="output: Nodes adds a layer and runs nothing, and a Containerfile must push its image somewhere: build it where there is a registry, bring it in a bundle (refit bundle create --os-image), and name it with spec.image"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || has(self.build)",message="containerfile needs build.image: the image with buildah that runs it"
 // +kubebuilder:validation:XValidation:rule="!has(self.secret) || (!has(self.pushSecret) && !has(self.pullSecret))",message="set secret if one does for all, or pushSecret and pullSecret"
-// +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build) && !has(self.caBundle) && !has(self.proxy))",message="image is a finished one: nothing is built, so leave out containerfile, repository, build, caBundle and proxy"
+// +kubebuilder:validation:XValidation:rule="!has(self.mirrors) || !has(self.build) || !has(self.build.mirrors)",message="set mirrors, or build.mirrors in its older place, not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build) && !has(self.caBundle) && !has(self.mirrors) && !has(self.proxy))",message="image is a finished one: nothing is built, so leave out containerfile, repository, build, caBundle, mirrors and proxy"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || !has(self.containerfile.perArchitecture) || has(self.containerfile.inline) || has(self.containerfile.configMap) || (has(self.platforms) && self.platforms.all(p, self.containerfile.perArchitecture.exists(a, p == 'linux/' + a.architecture || p.startsWith('linux/' + a.architecture + '/'))))",message="containerfile has only texts per architecture: name the platforms, each with a text (platforms: [linux/amd64]), or add inline or configMap for the others"
 type OSImageSpec struct {
 	// Image is a finished one, repository@sha256:...: nothing is built, and who made it
@@ -199,6 +200,10 @@ type OSImageSpec struct {
 	// the registries and package repositories of builds are trusted by, beside the usual.
 	// +optional
 	CABundle *ConfigMapKey `json:"caBundle,omitempty"`
+	// Mirrors is the key of a ConfigMap with a registries.conf: where builds, and refit for
+	// them, find bases and contexts. What is pushed is never looked for there.
+	// +optional
+	Mirrors *ConfigMapKey `json:"mirrors,omitempty"`
 	// Proxy that builds, and refit for them, reach registries by.
 	// +optional
 	Proxy *OSBuildProxy `json:"proxy,omitempty"`
@@ -247,6 +252,33 @@ type OSImagePool struct {
 	// Placed counts where what is configured went: image /usr, image /etc, agent.
 	// +optional
 	Placed map[string]int32 `json:"placed,omitempty"`
+	// Reboot says why nodes have to boot Image, if it was compared with the one before it.
+	// +optional
+	Reboot string `json:"reboot,omitempty"`
+	// Live is a newer image that needs no boot: nodes keep Image, and agents write what
+	// differs.
+	// +optional
+	Live *OSImageLive `json:"live,omitempty"`
+	// Written are paths of /etc that agents wrote over those of Image without a boot, and
+	// that are not given back to the image on every node yet.
+	// +optional
+	// +listType=atomic
+	Written []string `json:"written,omitempty"`
+}
+
+// OSImageLive is an image that differs from the pool's only in files that agents write.
+type OSImageLive struct {
+	// Build that made it, and the image, repository@sha256:...; no node is pointed at it.
+	Build string `json:"build"`
+	Image string `json:"image"`
+	// Content in refit-nodes with the files; empty if nothing differs.
+	// +optional
+	Content string `json:"content,omitempty"`
+	// Files is how many they are, Message in which they differ and by which rules.
+	// +optional
+	Files int32 `json:"files,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // OSImageStatus says which image every pool has.

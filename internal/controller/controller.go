@@ -38,6 +38,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/controller/osimages"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
+	"github.com/refit-dev/refit/internal/controller/osimages/telling"
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
@@ -228,7 +229,7 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 		return err
 	}
 	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: poller, Over: o.Registries, Now: o.Now,
-		Bases: &bases.Finder{Client: mgr.GetClient(), Bundles: files}}
+		Bases: &bases.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: telling.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
 	if err := oi.Setup(mgr); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
 	"github.com/refit-dev/refit/internal/source/disruption"
+	"github.com/refit-dev/refit/internal/source/osimage/contents"
 	"github.com/refit-dev/refit/internal/source/placement"
 )
 
@@ -28,6 +29,11 @@ type poolImage struct {
 	held bool
 	// finished: nobody builds it, so its kernel arguments are not ours.
 	finished bool
+	// live are files of a newer image that is not booted, note says so; written are paths
+	// that were written over the image's at some time.
+	live    []model.ConfigFile
+	written []string
+	note    string
 }
 
 // gatherImages reads which image every pool has. An image is told with the kernel
@@ -64,6 +70,9 @@ func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content)
 		}
 		image := &poolImage{image: p.Image, finished: o.Spec.Image != ""}
 		w.images[p.Name] = image
+		if err := image.over(&p, made); err != nil {
+			return err
+		}
 		c := made[p.Content]
 		if c == nil {
 			continue
@@ -181,8 +190,51 @@ func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeCo
 	if image.finished && wanted != nil {
 		os.KernelArguments = wanted.KernelArguments
 	}
+	os.Note = image.note
 	c.OS, c.Version = os, model.ConfigVersion
-	return c, nil
+	return image.onto(c, contents.Rules{Pool: Rules(p)}), nil
+}
+
+// over reads what agents write, or have written, over an image.
+func (i *poolImage) over(p *v1alpha1.OSImagePool, all map[string]*v1alpha1.Content) error {
+	i.written = p.Written
+	if p.Live == nil {
+		return nil
+	}
+	c := all[p.Live.Content]
+	if c == nil {
+		return fmt.Errorf("content %s, with what is written over the image of pool %s, is not seen yet", p.Live.Content, p.Name)
+	}
+	_, was, _ := strings.Cut(p.Image, "@")
+	_, is, _ := strings.Cut(p.Live.Image, "@")
+	var err error
+	i.live, err = contents.Open([]byte(c.Data), was, is)
+	i.note = p.Live.Message
+	return err
+}
+
+// onto adds to a configuration what a newer image has otherwise in /etc, and has given
+// back to the booted image what was written over it and is wanted no more. A NodeConfig
+// that speaks of a path comes before.
+func (i *poolImage) onto(c model.NodeConfig, rules contents.Rules) model.NodeConfig {
+	files := slices.Clone(c.Files)
+	add := func(f model.ConfigFile) {
+		if !slices.ContainsFunc(files, func(h model.ConfigFile) bool { return h.Path == f.Path }) {
+			files = append(files, rules.Assign(f))
+		}
+	}
+	for _, f := range i.live {
+		add(f)
+	}
+	for _, path := range i.written {
+		add(model.ConfigFile{Path: path, AsImage: true})
+	}
+	slices.SortFunc(files, func(a, b model.ConfigFile) int { return strings.Compare(a.Path, b.Path) })
+	if slices.ContainsFunc(files, func(f model.ConfigFile) bool { return f.AsImage }) {
+		c.Version = model.ConfigVersionAsImage
+	}
+	c.Files = files
+	return c
 }
 
 // refuses says what keeps the nodes of a pool from having its image.

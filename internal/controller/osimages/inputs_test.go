@@ -68,9 +68,9 @@ func TestInputsOfAContainerfile(t *testing.T) {
 		}
 	}
 	stuck("Containerfile for arm64: there is no ConfigMap texts in namespace refit-nodes")
-	w.create(inNodes("texts", map[string]string{"arm": "FROM other AS final\n", "mirrors": "[[registry]]\n"}))
+	w.create(inNodes("texts", map[string]string{"arm": "FROM other AS final\n", "mirrors": "[[registry]]\nlocation = \"r.example\"\n"}))
 	stuck("Containerfile for arm64: its last stage does not come from configs")
-	texts := inNodes("texts", map[string]string{"arm": "FROM configs AS final\nRUN arm\n", "mirrors": "[[registry]]\n"})
+	texts := inNodes("texts", map[string]string{"arm": "FROM configs AS final\nRUN arm\n", "mirrors": "[[registry]]\nlocation = \"r.example\"\n"})
 	w.must(w.admin.Update(context.Background(), texts))
 	stuck("spec.build.secrets: there is no Secret entitlement in namespace refit-system")
 	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "entitlement"}, Data: map[string][]byte{"key.pem": []byte("hush")}})
@@ -102,7 +102,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 		var cm, beside corev1.ConfigMap
 		w.must(w.admin.Get(context.Background(), client.ObjectKeyFromObject(j), &cm))
 		w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + buildjob.ContextSuffix}, &beside))
-		if got := strings.Contains(cm.Data["Containerfile"], "RUN arm\n"); got != (arch == "arm64") || cm.Data["registries.conf"] != "[[registry]]\n" || string(beside.BinaryData["file-000"]) != "hello again" {
+		if got := strings.Contains(cm.Data["Containerfile"], "RUN arm\n"); got != (arch == "arm64") || cm.Data["registries.conf"] != "[[registry]]\nlocation = \"r.example\"\n" || string(beside.BinaryData["file-000"]) != "hello again" {
 			t.Errorf("%s: %v %v", arch, cm.Data, beside.BinaryData)
 		}
 		want := map[string]string{corev1.LabelArchStable: arch, corev1.LabelOSStable: "linux"}

@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/osimages/holding"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/oci/mirrors"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/disruption"
@@ -32,7 +33,7 @@ type world struct {
 	pools    []v1alpha1.UpdatePool
 	configs  []v1alpha1.NodeConfig
 	sources  map[string]configure.Source
-	contents map[string]*v1alpha1.Content // of types osconfig, osimage and packages
+	contents map[string]*v1alpha1.Content // of types osconfig, osimage, packages and oslive
 	// named are Contents that this look named in a new build.
 	named map[string]bool
 	// site is what nodes hold, once it was asked for.
@@ -68,7 +69,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
 	for i := range contents.Items {
-		if c := &contents.Items[i]; slices.Contains([]string{v1alpha1.ContentOSConfig, v1alpha1.ContentOSImage, v1alpha1.ContentPackages}, c.Type) {
+		if c := &contents.Items[i]; slices.Contains([]string{v1alpha1.ContentOSConfig, v1alpha1.ContentOSImage, v1alpha1.ContentPackages, v1alpha1.ContentOSLive}, c.Type) {
 			w.contents[c.Name] = c
 		}
 	}
@@ -95,10 +96,14 @@ type wish struct {
 	// refused says why no image can be made.
 	refused  string
 	decision osimage.Decision
+	// live is the wanted image, if nodes need not boot it.
+	live *v1alpha1.OSImageLive
+	// boot says why the wanted image has to be booted, if it was compared.
+	boot string
 }
 
 // wishes of all pools that name an OSImage.
-func (w *world) wishes(o *v1alpha1.OSImage, about base, text containerfile) []*wish {
+func (w *world) wishes(o *v1alpha1.OSImage, about base, text given.Texts) []*wish {
 	var out []*wish
 	for i := range w.pools {
 		p := &w.pools[i]
@@ -111,6 +116,7 @@ func (w *world) wishes(o *v1alpha1.OSImage, about base, text containerfile) []*w
 				x.before = b
 			}
 		}
+		x.before.Written = w.written(p.Name)
 		w.fill(x, about, text)
 		out = append(out, x)
 	}
@@ -118,7 +124,7 @@ func (w *world) wishes(o *v1alpha1.OSImage, about base, text containerfile) []*w
 }
 
 // fill makes the inputs of a pool's build, or says why there can be none.
-func (w *world) fill(x *wish, about base, text containerfile) {
+func (w *world) fill(x *wish, about base, text given.Texts) {
 	var sources []configure.Source
 	for i := range w.configs {
 		if c := &w.configs[i]; nodeconfig.ForPool(c, x.pool.Name) {
@@ -136,13 +142,13 @@ func (w *world) fill(x *wish, about base, text containerfile) {
 	for _, v := range vs {
 		problems = append(problems, v.Message)
 	}
-	problems = append(problems, about.problem, text.problem)
+	problems = append(problems, about.problem, text.Problem)
 	x.refused = strings.Join(slices.DeleteFunc(problems, func(s string) bool { return s == "" }), "; ")
 	if x.refused != "" {
 		return
 	}
 	x.data = string(placement.Seal(x.config))
-	x.inputs = osimage.Inputs{OSImage: x.image.Name, Base: about.ref, Config: osimage.Hash(entriesText(x.placed.Entries)), Containerfile: text.text, PerArchitecture: text.per,
+	x.inputs = osimage.Inputs{OSImage: x.image.Name, Base: about.ref, Config: osimage.Hash(entriesText(x.placed.Entries)), Containerfile: text.Text, PerArchitecture: text.Per,
 		Packages: x.placed.Packages, Repository: x.image.Spec.Repository, Platforms: x.image.Spec.Platforms}
 	if x.image.Spec.Output == v1alpha1.OutputNodes {
 		x.inputs.Output, x.inputs.Repository = string(v1alpha1.OutputNodes), onNodes(x.image.Name)
@@ -151,11 +157,11 @@ func (w *world) fill(x *wish, about base, text containerfile) {
 }
 
 // place: what a build in a Job has beside its inputs, and whether there can be one.
-func (x *wish) place(text containerfile) {
+func (x *wish) place(text given.Texts) {
 	b, _ := x.inputs.Choose()
 	switch {
 	case b == osimage.Containerfile:
-		x.inputs.Context = text.context
+		x.inputs.Context = text.Context
 	case x.image.Spec.Build != nil:
 		x.unused = "spec.build does not matter: " + unusedWhy
 	}
@@ -229,7 +235,7 @@ func (w *world) live(x *wish, builds []osimage.Build) (is bool, why string) {
 	if err != nil {
 		return false, ""
 	}
-	a := disruption.Decide(nodeconfig.Rules(x.pool), disruption.Changes(old, x.config))
+	a := changes(x, old)
 	if a.Reboots() {
 		return false, ""
 	}
@@ -244,20 +250,16 @@ func (w *world) live(x *wish, builds []osimage.Build) (is bool, why string) {
 	return true, "without a reboot nodes get " + strings.Join(says, "; ")
 }
 
+// changes of the configuration since an image was made with an older one.
+func changes(x *wish, old model.NodeConfig) disruption.Answer {
+	return disruption.Decide(nodeconfig.Rules(x.pool), disruption.Changes(old, x.config))
+}
+
 // base of an OSImage as it is now.
 type base struct {
 	ref, problem string
 	// away: it is not known now, which is no problem that a person mends.
 	away *registry.Failure
-}
-
-// containerfile of an OSImage: the text for all architectures, and those of single
-// ones, and the hash of the files beside it.
-type containerfile struct {
-	text    string
-	per     map[string]string
-	context string
-	problem string
 }
 
 // resolve finds the base's digest.
@@ -272,12 +274,16 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x given.G
 	}
 	i := strings.LastIndex(spec.Image, ":")
 	repository, tag := spec.Image[:i], spec.Image[i+1:]
-	digest, err := r.poller(x).Digest(ctx, registry.Place{Repository: repository, Keys: keys}, tag, trackEvery)
+	places, err := x.Elsewhere.Places(repository, false)
+	if err != nil {
+		return base{problem: "base " + spec.Image + ": " + err.Error()}, nil //nolint:nilerr // a person mends it
+	}
+	digest, err := r.tracked(ctx, x, places, keys, tag)
 	var f *registry.Failure
 	switch {
 	case err == nil:
 		return base{ref: repository + "@" + digest}, nil
-	case errors.As(err, &f) && (f.Kind == registry.Away || f.Kind == registry.Limited):
+	case errors.As(err, &f) && passes(f):
 		return base{ref: o.Status.Base, away: f}, nil // the last one that is known
 	case errors.As(err, &f):
 		return base{problem: "base " + spec.Image + ": " + f.Error()}, nil
@@ -285,39 +291,20 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x given.G
 	return base{}, err
 }
 
-// text of the Containerfiles, checked.
-func (r *Reconciler) text(ctx context.Context, o *v1alpha1.OSImage) (containerfile, error) {
-	c := o.Spec.Containerfile
-	if c == nil {
-		return containerfile{}, nil
-	}
-	out := containerfile{per: map[string]string{}}
-	var problems []string
-	one := func(inline string, ref *v1alpha1.ConfigMapKey, whose string) (string, error) {
-		text, problem := inline, ""
-		if ref != nil {
-			var err error
-			if text, problem, err = given.Text(ctx, r.Live, ref); err != nil {
-				return "", err
-			}
+// tracked is what is behind a tag, at the first place that says so. Of what went wrong at
+// all of them that counts which may pass.
+func (r *Reconciler) tracked(ctx context.Context, x given.Given, places []mirrors.Place, keys *registry.Keys, tag string) (digest string, failed error) {
+	for _, p := range places {
+		digest, err := r.poller(x).Digest(ctx, registry.Place{Repository: p.Repository, Insecure: p.Insecure, Keys: keys}, tag, trackEvery)
+		if err == nil {
+			return digest, nil
 		}
-		if problem == "" && text != "" {
-			problem = strings.Join(osimage.Check(text).Problems, "; ")
-		}
-		if problem != "" {
-			problems = append(problems, "Containerfile"+whose+": "+problem)
-		}
-		return text, nil
-	}
-	var err error
-	if out.text, err = one(c.Inline, c.ConfigMap, ""); err != nil {
-		return out, err
-	}
-	for _, a := range c.PerArchitecture {
-		if out.per[a.Architecture], err = one(a.Inline, a.ConfigMap, " for "+a.Architecture); err != nil {
-			return out, err
+		var was *registry.Failure
+		if failed == nil || !errors.As(failed, &was) || !passes(was) {
+			failed = err
 		}
 	}
-	out.problem = strings.Join(problems, "; ")
-	return out, nil
+	return "", failed
 }
+
+func passes(f *registry.Failure) bool { return f.Kind == registry.Away || f.Kind == registry.Limited }

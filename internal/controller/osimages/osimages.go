@@ -20,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/osimages/holding"
+	"github.com/refit-dev/refit/internal/controller/osimages/telling"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage"
 )
@@ -50,6 +51,8 @@ type Reconciler struct {
 	Bases *bases.Finder
 	// Now is the clock.
 	Now func() time.Time
+	// Tell says what becomes of builds; nil says nothing.
+	Tell *telling.Teller
 
 	mu sync.Mutex
 	// has is what registries said of images. To lose it costs one question.
@@ -58,6 +61,8 @@ type Reconciler struct {
 	pollers map[string]*registry.Poller
 	// told is what registries said of images that nodes are to hold.
 	told map[string]seen
+	// tried is when images could not be compared, to wait before it is tried again.
+	tried map[string]time.Time
 }
 
 type answer struct {
@@ -78,8 +83,11 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	b := &building.Builds{Client: r.Client, Live: r.Live, Over: r.Over, Bases: r.Bases, Now: r.Now}
-	return b.Setup(mgr)
+	return r.builds().Setup(mgr)
+}
+
+func (r *Reconciler) builds() *building.Builds {
+	return &building.Builds{Client: r.Client, Live: r.Live, Over: r.Over, Bases: r.Bases, Now: r.Now, Tell: r.Tell}
 }
 
 // Reconcile looks at everything and writes what differs.
@@ -88,6 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	r.Tell.Count(w.builds)
 	if len(w.images)+len(w.builds) == 0 {
 		return ctrl.Result{}, nil
 	}
@@ -126,37 +135,60 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 	}
 	builds := w.buildsOf(o)
 	wishes := w.wishes(o, about, text)
-	over := x.Over(r.Over)
-	for _, x := range wishes {
-		if err := r.decide(ctx, w, x, builds, over); err != nil {
-			return false, err
-		}
-		again = again || !slices.Contains([]osimage.Verb{osimage.Use, osimage.Keep, osimage.Stuck}, x.decision.Verb)
+	if again, err = r.decideAll(ctx, w, wishes, builds, x); err != nil {
+		return false, err
 	}
 	if err := r.act(ctx, w, o, wishes); err != nil {
 		return false, err
 	}
 	held, err := r.writeStatus(ctx, w, o, about, wishes)
+	if err == nil {
+		r.tell(o, wishes)
+	}
 	return again || !held, err
 }
 
+// decideAll for every pool; again: something is to come by itself.
+func (r *Reconciler) decideAll(ctx context.Context, w *world, wishes []*wish, builds []osimage.Build, ways given.Given) (again bool, err error) {
+	for _, x := range wishes {
+		if err := r.decide(ctx, w, x, builds, ways); err != nil {
+			return false, err
+		}
+		again = again || !slices.Contains([]osimage.Verb{osimage.Use, osimage.Keep, osimage.Stuck}, x.decision.Verb)
+	}
+	return again, nil
+}
+
+// tell what is new of a pool, and needed no build or no boot.
+func (r *Reconciler) tell(o *v1alpha1.OSImage, wishes []*wish) {
+	for _, x := range wishes {
+		was, d := x.before, x.decision
+		switch {
+		case d.Verb == osimage.Use && was.Build != "" && d.Build != was.Build && d.Build != was.Wanted:
+			r.Tell.Reused(o, x.pool.Name, d.Build)
+		case x.live != nil && (was.Live == nil || was.Live.Build != x.live.Build):
+			r.Tell.NotBooted(o, x.pool.Name, d.Why)
+		}
+	}
+}
+
 // read everything that an OSImage says and names.
-func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base, text containerfile, x given.Given, err error) {
-	if text, err = r.text(ctx, o); err != nil {
+func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base, text given.Texts, x given.Given, err error) {
+	if text, err = given.ReadTexts(ctx, r.Live, o); err != nil {
 		return about, text, x, err
 	}
 	if x, err = given.Read(ctx, r.Live, o); err != nil {
 		return about, text, x, err
 	}
-	if text.context = x.Context; text.problem == "" {
-		text.problem = x.Problem
+	if text.Context = x.Context; x.Problem != "" { // the way to registries may be wrong: none is asked
+		return base{ref: o.Status.Base, problem: x.Problem}, text, x, nil
 	}
 	about, err = r.resolve(ctx, o, x)
 	return about, text, x, err
 }
 
 // decide asks the registry if the decision needs it.
-func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build, over http.RoundTripper) error {
+func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build, ways given.Given) error {
 	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused, Held: x.pool.Spec.OSBuild}
 	asked := x.image.Annotations[v1alpha1.AnnotationRebuild]
 	s.Again = asked != "" && asked != x.image.Status.Rebuilt
@@ -170,20 +202,22 @@ func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osi
 		}
 	}
 	x.decision = osimage.Decide(s)
-	if x.decision.Verb != osimage.Ask {
-		return nil
-	}
-	i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.decision.Build })
-	if builds[i].Inputs.Output != "" {
-		s.Registry = w.kept(builds[i].Name)
+	if x.decision.Verb == osimage.Ask {
+		i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.decision.Build })
+		if s.Registry, err = r.answers(ctx, w, x, builds[i], ways); err != nil {
+			return err
+		}
 		x.decision = osimage.Decide(s)
-		return nil
 	}
-	if s.Registry, err = r.ask(ctx, x.image, builds[i], over); err != nil {
-		return err
+	return r.spare(ctx, w, x, s, ways)
+}
+
+// answers is what the registry says of a build's image, or what is known where there is none.
+func (r *Reconciler) answers(ctx context.Context, w *world, x *wish, b osimage.Build, ways given.Given) (osimage.Answer, error) {
+	if b.Inputs.Output != "" {
+		return w.kept(b.Name), nil
 	}
-	x.decision = osimage.Decide(s)
-	return nil
+	return r.ask(ctx, x.image, b, ways.Over(r.Over))
 }
 
 // kept answers for the registry where there is none: what an image has beside its base

@@ -10,18 +10,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
+	"github.com/refit-dev/refit/internal/controller/osimages/telling"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
@@ -33,10 +36,13 @@ type site struct {
 	admin  client.Client
 	r      *Reconciler
 	builds *building.Builds
-	reg    *registrytest.Server
-	base   string
-	now    time.Time
-	door   *door
+	events *events.FakeRecorder
+	// numbers are those for Prometheus.
+	numbers *prometheus.Registry
+	reg     *registrytest.Server
+	base    string
+	now     time.Time
+	door    *door
 }
 
 // door stands before the registry.
@@ -63,8 +69,9 @@ func newWorld(t *testing.T) *site {
 	w.admin = w.client(cfg)
 	ctl := w.client(apitest.As(cfg, apitest.ControllerUser))
 	now := func() time.Time { return w.now }
-	w.r = &Reconciler{Client: ctl, Live: ctl, Poller: registry.NewPoller(w.door, now), Over: w.door, Now: now}
-	w.builds = &building.Builds{Client: ctl, Live: ctl, Over: w.door, Now: now}
+	w.events, w.numbers = events.NewFakeRecorder(1000), prometheus.NewRegistry()
+	w.r = &Reconciler{Client: ctl, Live: ctl, Poller: registry.NewPoller(w.door, now), Over: w.door, Now: now, Tell: telling.New(w.events, w.numbers)}
+	w.builds = w.r.builds()
 	w.base = w.reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel", "userland"}}, "9")
 	return w
 }

@@ -58,7 +58,7 @@ func (r *Reconciler) interruptOthers(ctx context.Context, w *world, o *v1alpha1.
 	for i := range w.builds {
 		b := &w.builds[i]
 		if b.Spec.OSImageUID == string(o.UID) && !wanted[b.Name] && !buildOf(b).Phase.Ended() && b.DeletionTimestamp.IsZero() {
-			errs = append(errs, building.Interrupt(ctx, r.Client, b, r.Now()))
+			errs = append(errs, r.builds().Interrupt(ctx, b))
 		}
 	}
 	return errors.Join(errs...)
@@ -112,7 +112,7 @@ func (r *Reconciler) finished(ctx context.Context, w *world, o *v1alpha1.OSImage
 	var wishes []*wish
 	for i := range w.pools {
 		if p := &w.pools[i]; p.Spec.OSImage == o.Name {
-			wishes = append(wishes, &wish{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name, Image: o.Spec.Image}, decision: osimage.Decision{Verb: osimage.Use, Why: "a finished image: who made it sees to what is in it"}})
+			wishes = append(wishes, &wish{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name, Image: o.Spec.Image, Written: w.written(p.Name)}, decision: osimage.Decision{Verb: osimage.Use, Why: "a finished image: who made it sees to what is in it"}})
 		}
 	}
 	held, err := r.writeStatus(ctx, w, o, base{}, wishes)
@@ -131,6 +131,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 	st.Rebuilt = o.Status.Rebuilt
 	for _, x := range wishes {
 		p := w.poolStatus(x)
+		if err := r.livePart(ctx, w, x, &p); err != nil {
+			return false, err
+		}
 		all, err := r.hold(ctx, w, x, &p)
 		if err != nil {
 			return false, err
@@ -213,6 +216,9 @@ func (x *wish) says(b *v1alpha1.OSBuild) string {
 	if x.decision.Verb == osimage.Use && b != nil && b.Status.PackagesSay != "" {
 		why += "; " + b.Status.PackagesSay
 	}
+	if x.decision.Verb == osimage.Use && x.boot != "" {
+		why += "; nodes have to boot it: " + x.boot
+	}
 	if x.unused != "" {
 		why += "; " + x.unused
 	}
@@ -240,7 +246,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world) error {
 	named := map[string]bool{}
 	for _, o := range w.images {
 		for _, p := range o.Status.Pools {
-			named[p.Build], named[p.Wanted], w.named[p.Content] = true, true, true
+			named[p.Build], named[p.Wanted], w.named[p.Content], w.named[contentOf(p.Live)] = true, true, true, true
 		}
 	}
 	var errs []error

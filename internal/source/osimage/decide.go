@@ -62,6 +62,9 @@ type Situation struct {
 	// without a reboot; LiveWhy says in what.
 	Live    bool
 	LiveWhy string
+	// Spared says that the image of what is wanted differs from the pool's only in what
+	// agents write, and in what; empty if it does not, or nobody has compared them.
+	Spared string
 	// Registry is what it said of the image of the build that would be used.
 	Registry Answer
 	// Held is the build that a person keeps the pool on, whatever is wanted.
@@ -187,7 +190,7 @@ func (s Situation) decide(name string) Decision {
 		}
 		return Decision{Verb: Stuck, Build: name, Reason: reasonBuildFailed, Why: "build " + name + " failed: " + b.Message}
 	case Succeeded:
-		return s.held(b, Decision{Verb: Use, Build: name, Why: "build " + name + " made it"})
+		return s.made(b)
 	case Prepared, Building:
 	}
 	return Decision{Verb: Wait, Build: name, Reason: reasonBuilding, Why: fmt.Sprintf("build %s is %s", name, strings.ToLower(string(b.Phase)))}
@@ -200,6 +203,30 @@ func (s Situation) kept(wanted string) *Build {
 		return nil
 	}
 	return current
+}
+
+// made: the image is used, unless nodes need not boot it.
+func (s Situation) made(b *Build) Decision {
+	use := s.held(b, Decision{Verb: Use, Build: b.Name, Why: "build " + b.Name + " made it"})
+	if use.Verb == Use && s.Spared != "" && s.spares(b.Name) {
+		return Decision{Verb: Keep, Build: s.Current, Why: s.Spared}
+	}
+	return use
+}
+
+// spares: there is another image that nodes can stay on.
+func (s Situation) spares(wanted string) bool {
+	current := s.find(s.Current)
+	return current != nil && current.Phase == Succeeded && !current.Going && s.Current != wanted
+}
+
+// Comparable is the pool's build if the image of a decision may turn out to need no boot:
+// then the two are compared, and what comes of it is said in Spared.
+func (s Situation) Comparable(d Decision) *Build {
+	if d.Verb != Use || s.Held != "" || !s.spares(d.Build) {
+		return nil
+	}
+	return s.find(s.Current)
 }
 
 // held turns a use of an image into what the registry allows.

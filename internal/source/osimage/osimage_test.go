@@ -99,35 +99,39 @@ func TestDecide(t *testing.T) {
 		verb Verb
 		says string
 	}{
-		"no build yet":                                    {Situation{}, Make, "no image of these inputs"},
-		"another is there, and why is said":               {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Make, "changed since " + older.Name() + ": configuration"},
-		"R2.45: newer inputs interrupt":                   {Situation{Builds: []Build{running}}, Make, "interrupts " + older.Name()},
-		"it is building":                                  {Situation{Builds: []Build{build(wanted, Building)}}, Wait, "is building"},
-		"R2.57: a restart finds it and makes no other":    {Situation{Builds: []Build{build(wanted, Prepared)}}, Wait, "is prepared"},
-		"the base is on no node yet":                      {Situation{NoBase: "insert a bundle"}, Wait, "insert a bundle"},
-		"the base is not needed for what was made":        {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, ""},
-		"nor is what was made taken away before":          {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Interrupted)}}, Wait, "insert a bundle"},
-		"R2.43: it was built before":                      {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, "made it"},
-		"R2.43: first the registry is asked":              {Situation{Builds: []Build{build(wanted, Succeeded)}}, Ask, "still there?"},
-		"R2.44: absent":                                   {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Absent}, Remake, "any more"},
-		"R2.44: denied is not absent":                     {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Denied}, Wait, "does not let refit look"},
-		"R2.44: away is not absent":                       {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Away}, Wait, "does not answer"},
-		"R2.73: failed, with the log":                     {Situation{Builds: []Build{build(wanted, Failed)}}, Stuck, "RUN false"},
-		"R2.54: failed, and a person asks again":          {Situation{Builds: []Build{build(wanted, Failed)}, Again: true}, Remake, "asked for it again"},
-		"asking again does not redo what succeeded":       {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present, Again: true}, Use, ""},
-		"interrupted, and wanted again":                   {Situation{Builds: []Build{build(wanted, Interrupted)}}, Remake, "interrupted"},
-		"it is being deleted":                             {Situation{Builds: []Build{build(wanted, Succeeded, func(b *Build) { b.Going = true })}}, Wait, "being deleted"},
-		"R2.29: what cannot be":                           {Situation{Refused: "the base is not there", Builds: []Build{running}}, Stuck, "the base is not there"},
-		"R2.46: only live changes":                        {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, LiveWhy: "file /etc/motd", Registry: Present}, Keep, "file /etc/motd"},
-		"only live changes, but there is no image yet":    {Situation{Live: true}, Make, ""},
-		"only live changes, and the image is gone":        {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Absent}, Make, "changed since"},
-		"R2.120: held on what was built before":           {Situation{Held: older.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: wanted.Name(), Registry: Present}, Use, "held on build " + older.Name()},
-		"held, and first the registry is asked":           {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}}, Ask, "still there?"},
-		"held, and what is wanted today cannot be":        {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Present, Refused: "a conflict"}, Use, "held on build"},
-		"held on a build that nobody made":                {Situation{Held: "edge-1"}, Stuck, "has none of that name"},
-		"held on a build that failed":                     {Situation{Held: older.Name(), Builds: []Build{build(older, Failed)}}, Stuck, "made no image"},
-		"held, and its image is gone: it is not remade":   {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Absent}, Stuck, "has its image no more"},
-		"R2.120: going back to what was built is no make": {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Present}, Use, ""},
+		"no build yet":                                        {Situation{}, Make, "no image of these inputs"},
+		"another is there, and why is said":                   {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Make, "changed since " + older.Name() + ": configuration"},
+		"R2.45: newer inputs interrupt":                       {Situation{Builds: []Build{running}}, Make, "interrupts " + older.Name()},
+		"it is building":                                      {Situation{Builds: []Build{build(wanted, Building)}}, Wait, "is building"},
+		"R2.57: a restart finds it and makes no other":        {Situation{Builds: []Build{build(wanted, Prepared)}}, Wait, "is prepared"},
+		"the base is on no node yet":                          {Situation{NoBase: "insert a bundle"}, Wait, "insert a bundle"},
+		"the base is not needed for what was made":            {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, ""},
+		"nor is what was made taken away before":              {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Interrupted)}}, Wait, "insert a bundle"},
+		"R2.43: it was built before":                          {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, "made it"},
+		"R2.43: first the registry is asked":                  {Situation{Builds: []Build{build(wanted, Succeeded)}}, Ask, "still there?"},
+		"R2.44: absent":                                       {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Absent}, Remake, "any more"},
+		"R2.44: denied is not absent":                         {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Denied}, Wait, "does not let refit look"},
+		"R2.44: away is not absent":                           {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Away}, Wait, "does not answer"},
+		"R2.73: failed, with the log":                         {Situation{Builds: []Build{build(wanted, Failed)}}, Stuck, "RUN false"},
+		"R2.54: failed, and a person asks again":              {Situation{Builds: []Build{build(wanted, Failed)}, Again: true}, Remake, "asked for it again"},
+		"asking again does not redo what succeeded":           {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present, Again: true}, Use, ""},
+		"interrupted, and wanted again":                       {Situation{Builds: []Build{build(wanted, Interrupted)}}, Remake, "interrupted"},
+		"it is being deleted":                                 {Situation{Builds: []Build{build(wanted, Succeeded, func(b *Build) { b.Going = true })}}, Wait, "being deleted"},
+		"R2.29: what cannot be":                               {Situation{Refused: "the base is not there", Builds: []Build{running}}, Stuck, "the base is not there"},
+		"R2.46: only live changes":                            {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, LiveWhy: "file /etc/motd", Registry: Present}, Keep, "file /etc/motd"},
+		"only live changes, but there is no image yet":        {Situation{Live: true}, Make, ""},
+		"only live changes, and the image is gone":            {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Absent}, Make, "changed since"},
+		"R2.120: held on what was built before":               {Situation{Held: older.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: wanted.Name(), Registry: Present}, Use, "held on build " + older.Name()},
+		"held, and first the registry is asked":               {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}}, Ask, "still there?"},
+		"held, and what is wanted today cannot be":            {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Present, Refused: "a conflict"}, Use, "held on build"},
+		"held on a build that nobody made":                    {Situation{Held: "edge-1"}, Stuck, "has none of that name"},
+		"held on a build that failed":                         {Situation{Held: older.Name(), Builds: []Build{build(older, Failed)}}, Stuck, "made no image"},
+		"held, and its image is gone: it is not remade":       {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Absent}, Stuck, "has its image no more"},
+		"R2.120: going back to what was built is no make":     {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Present}, Use, ""},
+		"R2.171: the image differs only in what agents write": {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Keep, "2 files"},
+		"it does, and the registry lost it":                   {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Absent}, Remake, ""},
+		"it does, and the pool's own build is gone":           {Situation{Builds: []Build{build(wanted, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, ""},
+		"it does, and a person holds the pool on it":          {Situation{Held: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, "held on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.s.Wanted = wanted
@@ -278,4 +282,30 @@ func FuzzContainerfile(f *testing.F) {
 	f.Add("FROM configs\nRUN <<EOF\nx\nEOF\n")
 	f.Add("FROM a \\\n AS b\n#\nRUN x \\")
 	f.Fuzz(func(_ *testing.T, text string) { Check(text) })
+}
+
+// Compared are only images that nodes could stay on.
+func TestComparable(t *testing.T) {
+	wanted, older := inputs(), inputs(func(i *Inputs) { i.Config = "c0" })
+	use := Decision{Verb: Use, Build: wanted.Name()}
+	for name, c := range map[string]struct {
+		s    Situation
+		d    Decision
+		want string
+	}{
+		"another is used than the pool has": {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name()}, use, older.Name()},
+		"the pool has it":                   {Situation{Builds: []Build{build(wanted, Succeeded)}, Current: wanted.Name()}, use, ""},
+		"the pool has none":                 {Situation{Builds: []Build{build(wanted, Succeeded)}}, use, ""},
+		"a person holds it":                 {Situation{Held: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name()}, use, ""},
+		"it waits":                          {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Decision{Verb: Wait, Build: wanted.Name()}, ""},
+		"the pool's is being deleted":       {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded, func(b *Build) { b.Going = true })}, Current: older.Name()}, use, ""},
+	} {
+		got := ""
+		if b := c.s.Comparable(c.d); b != nil {
+			got = b.Name
+		}
+		if got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
 }

@@ -76,11 +76,25 @@ func (nobody) Resolve(authn.Resource) (authn.Authenticator, error) { return auth
 
 // reading registries as somebody; nil is nobody.
 func (m materials) reading(keys *registry.Keys) (*oci.Registries, error) {
+	return Reading(keys, m.over)
+}
+
+// bases are read where the mirrors say, and what a build reads beside them.
+func (m materials) bases() (*oci.Registries, error) {
+	from, err := m.reading(m.pull)
+	if err != nil {
+		return nil, err
+	}
+	return from.Through(m.given.Elsewhere), nil
+}
+
+// Reading registries as somebody, nil is nobody, over a way, nil is the usual one.
+func Reading(keys *registry.Keys, over http.RoundTripper) (*oci.Registries, error) {
 	var chain authn.Keychain = nobody{}
 	if keys != nil {
 		chain = keys
 	}
-	return oci.NewRegistriesWith(chain, m.over)
+	return oci.NewRegistriesWith(chain, over)
 }
 
 // writing to registries as who pushes.
@@ -94,7 +108,7 @@ func (m materials) writing() *registry.Writer {
 
 // append makes and pushes the base with the configuration.
 func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, repository, tag string) (result, error) {
-	from, err := m.reading(m.pull)
+	from, err := m.bases()
 	if err != nil {
 		return result{}, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
+	"github.com/refit-dev/refit/internal/controller/osimages/telling"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/source/osimage"
 )
@@ -43,6 +44,8 @@ type Builds struct {
 	// Bases finds the base of a build without a registry.
 	Bases *bases.Finder
 	Now   func() time.Time
+	// Tell says what becomes of builds; nil says nothing.
+	Tell *telling.Teller
 }
 
 // Setup registers the reconciler with a manager.
@@ -85,7 +88,7 @@ func (r *Builds) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	st := b.Status.DeepCopy()
 	if st.Phase != v1alpha1.BuildBuilding {
 		begin(st, r.Now())
-		if err := writeBuild(ctx, r.Client, b, st); err != nil {
+		if err := r.write(ctx, b, st); err != nil {
 			return ctrl.Result{}, err
 		}
 		b.Status = *st.DeepCopy()
@@ -95,7 +98,7 @@ func (r *Builds) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	wait := r.settle(st, got)
-	if err := writeBuild(ctx, r.Client, b, st); err != nil {
+	if err := r.write(ctx, b, st); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil

@@ -24,7 +24,7 @@ func (m *materials) unpack(ctx context.Context) (image string, got result, err e
 	if ref == "" {
 		return "", result{}, nil
 	}
-	from, err := m.reading(m.pull)
+	from, err := m.bases()
 	if err != nil {
 		return "", result{}, err
 	}

@@ -168,7 +168,7 @@ func (m materials) written(ctx context.Context, repository, digest string) (osim
 // ofBase reads the database of packages in a base, if that costs little. The topmost
 // layer that has one counts.
 func (m materials) ofBase(ctx context.Context, base string) (osimage.Packages, error) {
-	from, err := m.reading(m.pull)
+	from, err := m.bases()
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,8 @@ package building
 import (
 	"context"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -24,17 +22,20 @@ func Cut(s string, n int) string {
 }
 
 // Interrupt ends a build that nobody wants any more.
-func Interrupt(ctx context.Context, c client.Client, b *v1alpha1.OSBuild, now time.Time) error {
+func (r *Builds) Interrupt(ctx context.Context, b *v1alpha1.OSBuild) error {
 	st := b.Status.DeepCopy()
-	end(st, v1alpha1.BuildInterrupted, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more", now)
-	return writeBuild(ctx, c, b, st)
+	end(st, v1alpha1.BuildInterrupted, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more", r.Now())
+	return r.write(ctx, b, st)
 }
 
-// writeBuild writes a build's status. One that ended meanwhile keeps its end.
-func writeBuild(ctx context.Context, c client.Client, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) error {
-	err := ssa.Status(ctx, c, ssa.Object{Kind: "OSBuild", Name: b.Name, UID: string(b.UID)}, st)
+// write a build's status, and tell what changed. One that ended meanwhile keeps its end.
+func (r *Builds) write(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) error {
+	err := ssa.Status(ctx, r.Client, ssa.Object{Kind: "OSBuild", Name: b.Name, UID: string(b.UID)}, st)
 	if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ended") || apierrors.IsNotFound(err) {
 		return nil
+	}
+	if err == nil {
+		r.Tell.Changed(b, st)
 	}
 	return err
 }

@@ -17,13 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/oci/mirrors"
 	"github.com/refit-dev/refit/internal/source/osimage"
 )
 
 // Given are what an OSImage says beside its texts.
 type Given struct {
-	// CA is PEM text, Mirrors a registries.conf.
+	// CA is PEM text, Mirrors a registries.conf, and Elsewhere what it says.
 	CA, Mirrors string
+	Elsewhere   *mirrors.Conf
 	proxy       v1alpha1.OSBuildProxy
 	// Files beside the Containerfile, or the artifact that they are in; Context is their
 	// hash, or the artifact's name.
@@ -45,18 +47,15 @@ func Read(ctx context.Context, live client.Reader, o *v1alpha1.OSImage) (Given, 
 	steps := []struct {
 		what string
 		read func() (string, error)
-	}{{"spec.caBundle", func() (string, error) { return x.caOf(ctx, live, o.Spec.CABundle) }}}
+	}{
+		{"spec.caBundle", func() (string, error) { return x.caOf(ctx, live, o.Spec.CABundle) }},
+		{"spec.mirrors", func() (string, error) { return x.mirrorsOf(ctx, live, &o.Spec) }},
+	}
 	if p := o.Spec.Build; p != nil {
 		steps = append(steps, []struct {
 			what string
 			read func() (string, error)
 		}{
-			{"spec.build.mirrors", func() (problem string, err error) {
-				if p.Mirrors != nil {
-					x.Mirrors, problem, err = Text(ctx, live, p.Mirrors)
-				}
-				return problem, err
-			}},
 			{"spec.build.secrets", func() (string, error) { return x.secretsOf(ctx, live, p) }},
 			{"spec.build.context", func() (string, error) { return x.contextOf(ctx, live, p.Context) }},
 		}...)
@@ -82,6 +81,24 @@ func (x *Given) caOf(ctx context.Context, live client.Reader, ref *v1alpha1.Conf
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM([]byte(x.CA)) {
 		return "ConfigMap " + ref.Name + " has no certificate in PEM under " + ref.Key, nil
+	}
+	return "", nil
+}
+
+// mirrorsOf reads where else bases are found: the same words for a build and for refit.
+func (x *Given) mirrorsOf(ctx context.Context, live client.Reader, s *v1alpha1.OSImageSpec) (problem string, err error) {
+	ref := s.Mirrors
+	if ref == nil && s.Build != nil {
+		ref = s.Build.Mirrors
+	}
+	if ref == nil {
+		return "", nil
+	}
+	if x.Mirrors, problem, err = Text(ctx, live, ref); err != nil || problem != "" {
+		return problem, err
+	}
+	if x.Elsewhere, err = mirrors.Parse(x.Mirrors); err != nil {
+		return "ConfigMap " + ref.Name + ": " + err.Error(), nil //nolint:nilerr // a person mends it
 	}
 	return "", nil
 }

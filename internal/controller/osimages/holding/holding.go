@@ -101,6 +101,22 @@ func (k *Keeper) Gather(ctx context.Context) (*Site, error) {
 	return s, nil
 }
 
+// Reports of the nodes of a pool that have an agent. They are the cache's: not to be
+// changed.
+func (s *Site) Reports(p *v1alpha1.UpdatePool) (out []*v1alpha1.NodeUpdate) {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
+	if err != nil {
+		return nil // the pool's own condition says so
+	}
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		if nu := s.reports[n.Name]; nu != nil && nu.Status.Agent != nil && selector.Matches(labels.Set(n.Labels)) {
+			out = append(out, nu)
+		}
+	}
+	return out
+}
+
 // Look counts the nodes of a pool that hold its image.
 func (k *Keeper) Look(ctx context.Context, s *Site, want Want) (h Held, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(&want.Pool.Spec.NodeSelector)
