@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -50,10 +51,23 @@ func (u *Updater) giveBack(path string) error {
 	return u.fs.Write(path, data, s.Mode, int(s.UID), int(s.GID))
 }
 
+// errUntouched: there is nothing to give back, whatever lies there.
+var errUntouched = errors.New("refit has not written over the image there")
+
 // gives is the digest of what a step writes to a file's path, empty for nothing.
-func (u *Updater) gives(f model.ConfigFile) (string, error) {
+func (u *Updater) gives(g given, f model.ConfigFile) (string, error) {
 	if !f.AsImage {
 		return f.Content(), nil
+	}
+	now, err := u.fs.Look(f.Path)
+	if err != nil {
+		return "", err
+	}
+	switch over, err := u.over(g, f.Path, now); {
+	case err != nil:
+		return "", err
+	case !over:
+		return "", errUntouched
 	}
 	s, err := u.fs.Look(model.ImageEtc(f.Path))
 	return s.Digest, err

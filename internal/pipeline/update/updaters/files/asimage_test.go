@@ -70,6 +70,9 @@ func TestGivenBackToTheImage(t *testing.T) {
 		t.Fatal(got)
 	}
 	n.put(t, "/etc/theirs", "somebody's")
+	if err := os.Symlink("somewhere", filepath.Join(n.root, "etc/never")); err != nil { // nor is it a step's business
+		t.Fatal(err)
+	}
 
 	back := asImages("/etc/a", "/etc/gone", "/etc/new", "/etc/theirs", "/etc/never")
 	f := u.Fields(t.Context(), &back)

@@ -146,6 +146,9 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 			continue
 		}
 		k, err := u.keptOf(g, f)
+		if errors.Is(err, errUntouched) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -165,7 +168,7 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 // keptOf is how a file is now.
 func (u *Updater) keptOf(g given, f model.ConfigFile) (k keptFile, err error) {
 	k = keptFile{Path: f.Path, Given: g.Files[f.Path].Value}
-	if k.Ours, err = u.gives(f); err != nil {
+	if k.Ours, err = u.gives(g, f); err != nil {
 		return k, err
 	}
 	data, s, err := u.fs.Read(f.Path)
