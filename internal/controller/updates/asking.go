@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // asking keeps the gate's facts of all nodes for an update that is being prepared.
@@ -119,13 +121,29 @@ func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *askin
 // at this moment alone.
 func (r *Reconciler) gateNode(ctx context.Context, w *world, i int, h *bundle.Header, a *asking) (g *gate.Node, passing bool, err error) {
 	n, nu := w.nodes[i], w.reports[i]
-	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name)}
+	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name), Busy: atWorkFor(n, nu)}
 	if nu != nil {
 		if err := r.reported(ctx, w, g, n, nu, h, a); err != nil {
 			return nil, false, err
 		}
 	}
 	return g, a.moves.Node(g, n, nu, w.now), nil
+}
+
+// atWorkFor says for whom a node runs steps, or carries a mark, empty if for nobody. It is
+// asked while no update moves nodes: whose mark it is was deleted.
+func atWorkFor(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
+	const over = "an update that was deleted, or is done"
+	switch {
+	case nu != nil && nu.Status.Run != nil && nu.Status.Run.State == v1alpha1.RunRunning:
+		if run := nu.Spec.Run; run != nil && run.UID == nu.Status.Run.UID && strings.HasPrefix(run.Name, v1alpha1.TrackRun) {
+			return run.Name
+		}
+		return over
+	case read.MarkOf(n) != nil:
+		return over
+	}
+	return ""
 }
 
 // reported is what a node's agent says.

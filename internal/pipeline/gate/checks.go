@@ -53,7 +53,7 @@ func planUnchanged(in *Input) (verdicts, verdicts) {
 
 func noOtherUpdate(in *Input) (verdicts, verdicts) {
 	if in.Running == "" {
-		return nil, nil
+		return in.answers.no["no-other-update"], in.answers.warn["no-other-update"]
 	}
 	return verdicts{{
 		Reason:  reasonAnotherUpdate,
@@ -62,6 +62,22 @@ func noOtherUpdate(in *Input) (verdicts, verdicts) {
 		Object:  "ClusterUpdate/" + in.Running,
 		Waiting: true,
 	}}, nil
+}
+
+// atWork: a node ends what it has begun, also if the update is deleted meanwhile, and so
+// moves under a plan that was made before. One whose agent is not heard does nothing.
+func atWork(m *moment, n *Node) (no, warn verdicts) {
+	if n.Busy == "" {
+		return nil, nil
+	}
+	silent := n.Heartbeat.Add(SilentAfter(n.HeartbeatSeconds))
+	m.next(silent)
+	v := about(model.Verdict{Reason: reasonAnotherUpdate, Waiting: true, Message: "node " + n.Name + " is still at work for " + n.Busy,
+		Fix: "wait: it ends what it has begun, and is given back when it is Ready; else repair the node, or remove it from the cluster"}, n)
+	if n.AgentKnown && !m.now.After(silent) {
+		return verdicts{v}, nil
+	}
+	return nil, verdicts{v}
 }
 
 func about(v model.Verdict, n *Node) model.Verdict {

@@ -81,6 +81,9 @@ type Node struct {
 	SkewKnown bool
 	// Drift is what is not as refit made it.
 	Drift []Drift
+	// Busy is for whom the node is still at work, or marked: an update that is no more,
+	// or an ImageTrack. Empty if for nobody.
+	Busy string
 	// PullVerification is the kubelet's policy for images that are on the node.
 	PullVerification string
 	// Mute is true if its agent is known and says nothing of the node's health.
