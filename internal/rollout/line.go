@@ -35,6 +35,8 @@ type line struct {
 	fits map[string]window.Fit
 	// staged of stages nodes have ready what they boot next.
 	staged, stages int
+	// gone: there is no such pool any more, and nobody says how it is paced.
+	gone bool
 	// said keeps what was said of the pool from being said for every node.
 	said map[string]bool
 }
@@ -52,18 +54,31 @@ func queue(in *Input) map[string]*line {
 		np := &in.Plan.Nodes[i]
 		if l == nil || l.Name != np.Pool {
 			if l = lines[np.Pool]; l == nil {
-				l = newLine(in.Pools[np.Pool])
+				l = newLine(in, np.Pool)
 				lines[np.Pool] = l
 			}
 		}
-		if !idle(in.stages[i]) && in.row[i].Started {
-			l.moving++
-		}
-		if l.ranks() && np.Role == model.RoleWorker && in.stages[i] != StageGone {
-			l.workers = append(l.workers, i)
+		if in.stages[i] != StageGone {
+			l.enter(in, i)
 		}
 	}
 	return lines
+}
+
+// enter puts the i-th node of the plan into the line. It counts in the pool that it was
+// planned in, whichever selects it by now: its budget is not to be spent twice.
+func (l *line) enter(in *Input, i int) {
+	n := in.row[i]
+	if (n.Started || n.Unschedulable || !n.Ready) && !l.used[n.Name] {
+		l.used[n.Name] = true
+		l.Unavailable = append(l.Unavailable, n.Name)
+	}
+	if n.Started && !idle(in.stages[i]) {
+		l.moving++
+	}
+	if l.ranks() && in.Plan.Nodes[i].Role == model.RoleWorker {
+		l.workers = append(l.workers, i)
+	}
 }
 
 // lineUp makes the queues of all pools.
@@ -111,8 +126,10 @@ func Queues(in Input, stages Stages) map[string]Queue {
 	return out
 }
 
-func newLine(p Pool) *line {
-	l := &line{Pool: p, canary: map[string]bool{}, used: map[string]bool{}, watched: map[string]time.Time{}, fits: map[string]window.Fit{}, said: map[string]bool{}}
+func newLine(in *Input, name string) *line {
+	p, known := in.Pools[name]
+	p.Name, p.Unavailable = name, slices.Clip(p.Unavailable) // whose it is keeps it
+	l := &line{Pool: p, gone: !known, canary: map[string]bool{}, used: map[string]bool{}, watched: map[string]time.Time{}, fits: map[string]window.Fit{}, said: map[string]bool{}}
 	l.Budget = max(1, l.Budget)
 	for _, n := range p.Unavailable {
 		l.used[n] = true

@@ -68,6 +68,7 @@ const (
 	reasonUndoFailed    = "UndoFailed"
 	reasonStaging       = "OSStaging"
 	reasonNotStaged     = "OSNotStaged"
+	reasonNodeInNoPool  = "NodeInNoPool"
 	reasonOSUnhealthy   = "OSUnhealthy"
 	reasonOSRolledBack  = "OSRolledBack"
 )

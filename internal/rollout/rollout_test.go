@@ -512,3 +512,45 @@ func TestDoneByHand(t *testing.T) {
 		})
 	}
 }
+
+// Who deletes a pool in the middle, or moves nodes into another, does not lift the budget:
+// what has started counts where it was planned.
+func TestAPoolThatGoesDoesNotLiftTheBudget(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		happens func(*cluster)
+		starts  int
+		says    string
+	}{
+		"the pool is there":                 {func(*cluster) {}, 1, ""},
+		"the pool is deleted":               {func(c *cluster) { c.in.Pools = map[string]Pool{"other": {Name: "other"}} }, 0, reasonNodeInNoPool},
+		"the nodes are selected by another": {func(c *cluster) { c.elsewhere = true }, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(pool(nil), workersOf("edge", 5)...)
+			for _, m := range c.truth {
+				m.pods = 1000 // it is never empty
+			}
+			tc.happens(c)
+			said := map[string]bool{}
+			for range 10 {
+				d := Next(c.facts())
+				for _, v := range d.Verdicts {
+					said[v.Reason] = true
+				}
+				c.obey(d)
+				c.pass(30 * time.Second)
+			}
+			started := 0
+			for _, m := range c.truth {
+				if m.Started {
+					started++
+				}
+			}
+			if started != tc.starts || said[tc.says] != (tc.says != "") {
+				t.Errorf("%d nodes were started, want %d; it says %v", started, tc.starts, slices.Sorted(maps.Keys(said)))
+			}
+		})
+	}
+}

@@ -119,6 +119,11 @@ func (d *Decision) nodeWaits(n *Node) bool {
 
 func (d *Decision) poolWaits(np *model.NodePlan, l *line) bool {
 	switch {
+	case l.gone:
+		if l.once(reasonNodeInNoPool) {
+			d.say(model.Verdict{Reason: reasonNodeInNoPool, Message: "there is no pool " + np.Pool + " any more, in which nodes of the plan are: none of them starts", Object: "UpdatePool/" + np.Pool,
+				Fix: "make the UpdatePool again, or delete this ClusterUpdate and make another, which is planned anew"})
+		}
 	case l.Paused:
 		d.say(model.Verdict{Reason: reasonPaused, Message: "pool " + np.Pool + " is paused: node " + np.Node + " does not start", Fix: "set spec.paused of the UpdatePool to false", Object: "UpdatePool/" + np.Pool})
 	case l.Invalid != "":

@@ -14,6 +14,8 @@ var start = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC) // a Friday
 type cluster struct {
 	in    Input
 	truth map[string]*member
+	// elsewhere: other pools select the nodes than those they were planned in.
+	elsewhere bool
 }
 
 type member struct {
@@ -88,7 +90,9 @@ func (c *cluster) facts() Input {
 			n.Run = &run
 		}
 		in.Nodes[m.Name] = n
-		if p := in.Pools[m.pool]; !n.Ready || n.Unschedulable || n.Started {
+		if p, known := in.Pools[m.pool]; !known || c.elsewhere {
+			// it counts in no pool that is seen
+		} else if !n.Ready || n.Unschedulable || n.Started {
 			p.Unavailable = append(p.Unavailable, m.Name)
 			in.Pools[m.pool] = p
 		}
