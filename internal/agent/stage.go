@@ -9,6 +9,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 const (
@@ -71,7 +72,7 @@ func (a *Agent) stage(ctx context.Context, name, text string) error {
 	if err := json.Unmarshal([]byte(text), c); err != nil {
 		return fmt.Errorf("configuration %s: %w", name, err)
 	}
-	if !model.KnownConfig(c.Version) {
+	if !updaters.KnownConfig(c.Version) {
 		return fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
 	}
 	return a.stager.Prepare(ctx, name, c)

@@ -10,17 +10,12 @@ import (
 	"strings"
 )
 
-// ConfigVersion is the version of a rendered configuration's JSON.
-const ConfigVersion = "refit.dev/config/v1"
-
-// ConfigVersionAsImage is that of a configuration with files AsImage: an agent that does
-// not know them would write empty ones, and refuses it by its version.
-const ConfigVersionAsImage = "refit.dev/config/v2"
-
-// KnownConfig reports whether a rendered configuration of a version is understood.
-func KnownConfig(version string) bool {
-	return version == ConfigVersion || version == ConfigVersionAsImage
-}
+// Versions of a rendered configuration's JSON: one with files AsImage has its own, so that
+// an agent which does not know them refuses it instead of writing empty ones.
+const (
+	ConfigVersion        = "refit.dev/config/v1"
+	ConfigVersionAsImage = "refit.dev/config/v2"
+)
 
 // NodeConfig is what a node's own configuration is to be: the NodeConfigs that
 // match the node, merged. It is the data of a Content of type "config", so it
@@ -129,9 +124,7 @@ type ConfigFile struct {
 	// Stale: the file is absent because it would hide what the OS image has in /usr. A
 	// node removes it only if refit wrote it; another's is drift.
 	Stale bool `json:"stale,omitempty"`
-	// AsImage: the file is as the booted image has it, or not there if the image has none.
-	// It was written over the image's once, without a boot, and is given back: what
-	// somebody else has put there since stays.
+	// AsImage: what refit wrote over the booted image's file is given back; another's stays.
 	AsImage bool `json:"asImage,omitempty"`
 	// Own: refit chose the path, from the name of a unit. It is known while a
 	// configuration is made and is not part of it.
@@ -225,18 +218,13 @@ const (
 	FieldKernelArguments = "os/kernel-arguments"
 )
 
-// ValueNone is the value of kernel arguments if refit wants none, and of what is not
-// there.
-const ValueNone = "none"
-
-// ValueAbsent is the value of a file that must not be there and is not.
-const ValueAbsent = "absent"
-
-// ValueAsImage is the value of a file that is as the booted image has it.
-const ValueAsImage = "as the image has it"
-
-// ImageEtc is where a host keeps what its booted image has at a path of /etc.
-func ImageEtc(etc string) string { return "/usr" + etc }
+// Values of fields: kernel arguments if refit wants none, and what is not there; a file that
+// must not be there and is not; one that is as the booted image has it.
+const (
+	ValueNone    = "none"
+	ValueAbsent  = "absent"
+	ValueAsImage = "as the image has it"
+)
 
 // DigestOf is sha256:<hex> of some bytes.
 func DigestOf(b []byte) string {

@@ -39,7 +39,7 @@ func (w *Want) Rendered() []*model.NodeConfig {
 	var out []*model.NodeConfig
 	for _, name := range configNames(&w.Spec) {
 		c := &model.NodeConfig{}
-		if json.Unmarshal([]byte(w.Configs[name]), c) == nil && model.KnownConfig(c.Version) { // else who applies it says so
+		if json.Unmarshal([]byte(w.Configs[name]), c) == nil && updaters.KnownConfig(c.Version) { // else who applies it says so
 			out = append(out, c)
 		}
 	}

@@ -27,6 +27,11 @@ type Configs interface {
 // ErrNoConfig says that the step's configuration has not arrived yet.
 var ErrNoConfig = errors.New("the configuration has not arrived on this node yet")
 
+// KnownConfig reports whether a rendered configuration of a version is understood.
+func KnownConfig(version string) bool {
+	return version == model.ConfigVersion || version == model.ConfigVersionAsImage
+}
+
 // Config is the configuration that a step is about. It is kept in the run's
 // directory before anything is changed, so that the run ends with the one it
 // began with, whatever the node is told meanwhile.
@@ -52,7 +57,7 @@ func Config(t Task, from Configs) (*model.NodeConfig, error) {
 	if err := json.Unmarshal(data, c); err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", name, err)
 	}
-	if !model.KnownConfig(c.Version) {
+	if !KnownConfig(c.Version) {
 		return nil, fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
 	}
 	if fresh {

@@ -9,15 +9,18 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
+// imageEtc is where a host keeps what its booted image has at a path of /etc.
+func imageEtc(etc string) string { return "/usr" + etc }
+
 // over reports whether refit wrote over what the booted image has at a path of /etc, or
 // removed it, so that it is refit's to give back. What somebody else has put there is not,
 // and a host that keeps nothing of its image has nothing that could be given back.
 func (u *Updater) over(g given, path string, now files.State) (bool, error) {
-	kept, err := u.fs.Look(model.ImageEtc("/etc"))
+	kept, err := u.fs.Look(imageEtc("/etc"))
 	if err != nil || !kept.Exists {
 		return false, err
 	}
-	image, err := u.fs.Look(model.ImageEtc(path))
+	image, err := u.fs.Look(imageEtc(path))
 	if err != nil || alike(now, image) {
 		return false, err
 	}
@@ -39,7 +42,7 @@ func alike(a, b files.State) bool {
 // giveBack puts at a path what the booted image has there, so that the next image's comes
 // into its place: libostree keeps a file that differs from the default of the image before.
 func (u *Updater) giveBack(path string) error {
-	data, s, err := u.fs.Read(model.ImageEtc(path))
+	data, s, err := u.fs.Read(imageEtc(path))
 	switch {
 	case err != nil:
 		return err
@@ -69,7 +72,7 @@ func (u *Updater) gives(g given, f model.ConfigFile) (string, error) {
 	case !over:
 		return "", errUntouched
 	}
-	s, err := u.fs.Look(model.ImageEtc(f.Path))
+	s, err := u.fs.Look(imageEtc(f.Path))
 	return s.Digest, err
 }
 
