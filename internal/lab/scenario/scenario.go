@@ -61,6 +61,7 @@ type Scenario struct {
 	started    time.Time
 	phases     map[string]float64
 	sticks     map[string]string // device to file
+	others     bool              // a lab of that name was there before: it is not ours to take away
 }
 
 // New makes a scenario; nothing runs yet.
@@ -176,6 +177,7 @@ func (s *Scenario) Up(ctx context.Context) error {
 		s.say("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
 		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Version: s.From, Progress: func(line string) { s.say("%s", line) }})
 		if err != nil {
+			s.others = errors.As(err, new(lab.ErrUp))
 			return err
 		}
 		return s.connect()
@@ -333,8 +335,11 @@ func (s *Scenario) Inspect(ctx context.Context, file string) (Bundle, error) {
 // Rsh is the remote shell that refit install uses in the lab.
 func (s *Scenario) Rsh() string { return s.Refit + " lab --name " + s.Name + " rsh" }
 
-// Close removes the lab and the work directory.
+// Close removes the work directory, and the lab unless somebody else made it.
 func (s *Scenario) Close(ctx context.Context) error {
+	if s.others {
+		return os.RemoveAll(s.work)
+	}
 	err := s.phase("labDown", func() error { return lab.Down(ctx, s.Name) })
 	return errors.Join(err, os.RemoveAll(s.work))
 }
