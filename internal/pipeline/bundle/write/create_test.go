@@ -258,7 +258,7 @@ func TestWhatWouldFailOfflineIsRefused(t *testing.T) {
 		"a kubelet that does not say its version":   {Options{Sources: []string{"payload:kubelet=" + tool}}, "payload:kubelet@vX.Y.Z="},
 		"a kubelet and a kubeadm of two releases":   {Options{Sources: []string{"payload:kubelet@v1.36.3=" + tool, "payload:kubeadm@v1.35.4=" + tool}}, "must be one release"},
 		"a payload whose name is a path":            {Options{Sources: []string{"payload:../x=" + tool}}, "payload name"},
-		"a payload that is not there":               {Options{Sources: []string{"payload:x=/nonexistent"}}, "no such file"},
+		"a payload that is not there":               {Options{Sources: []string{"payload:x=" + filepath.Join(t.TempDir(), "none")}}, "no such file"},
 		"a folder as payload":                       {Options{Sources: []string{"payload:x=" + t.TempDir()}}, "not a regular file"},
 		"no source":                                 {Options{}, "no source"},
 		"a source that is not available yet":        {Options{Sources: []string{"chart:x"}}, "chart: is not available yet"},
