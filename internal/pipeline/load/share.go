@@ -62,15 +62,15 @@ func Share(h *bundle.Header, img *bundle.Image, platform string, read ReadBlob) 
 // Below are the digests of an image for a platform, itself first, as far as its
 // indexes and manifests can be read.
 func Below(digest, platform string, read ReadBlob) (out []string) {
-	todo := []string{digest}
-	for len(todo) > 0 {
-		d := todo[0]
-		if todo = todo[1:]; d == "" || slices.Contains(out, d) { // a configuration has a "config" too
+	ahead := []string{digest}
+	for len(ahead) > 0 {
+		d := ahead[0]
+		if ahead = ahead[1:]; d == "" || slices.Contains(out, d) { // a configuration has a "config" too
 			continue
 		}
 		out = append(out, d)
 		if raw := read(d); raw != nil {
-			todo = append(todo, children(raw, platform)...)
+			ahead = append(ahead, children(raw, platform)...)
 		}
 	}
 	return out
