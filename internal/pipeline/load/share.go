@@ -42,19 +42,13 @@ func Share(h *bundle.Header, img *bundle.Image, platform string, read ReadBlob) 
 		byDigest[h.Metadata.Blobs[b].Digest] = b
 	}
 	var out []int
-	todo := []string{img.Digest}
-	for len(todo) > 0 {
-		digest := todo[0]
-		todo = todo[1:]
+	follow(img.Digest, platform, read, func(digest string) bool {
 		b, ok := byDigest[digest]
-		if !ok || slices.Contains(out, b) {
-			continue
+		if ok {
+			out = append(out, b)
 		}
-		out = append(out, b)
-		if raw := read(digest); raw != nil {
-			todo = append(todo, children(raw, platform)...)
-		}
-	}
+		return ok
+	})
 	slices.Sort(out)
 	return out
 }
@@ -62,18 +56,31 @@ func Share(h *bundle.Header, img *bundle.Image, platform string, read ReadBlob) 
 // Below are the digests of an image for a platform, itself first, as far as its
 // indexes and manifests can be read.
 func Below(digest, platform string, read ReadBlob) (out []string) {
-	ahead := []string{digest}
-	for len(ahead) > 0 {
+	follow(digest, platform, read, func(d string) bool {
+		if d != "" { // a configuration has a "config" too
+			out = append(out, d)
+		}
+		return d != ""
+	})
+	return out
+}
+
+// follow goes down an image, each digest once, and no further where enter says no.
+func follow(digest, platform string, read ReadBlob, enter func(digest string) bool) {
+	seen := map[string]bool{}
+	for ahead := []string{digest}; len(ahead) > 0; {
 		d := ahead[0]
-		if ahead = ahead[1:]; d == "" || slices.Contains(out, d) { // a configuration has a "config" too
+		if ahead = ahead[1:]; seen[d] {
 			continue
 		}
-		out = append(out, d)
+		seen[d] = true
+		if !enter(d) {
+			continue
+		}
 		if raw := read(d); raw != nil {
 			ahead = append(ahead, children(raw, platform)...)
 		}
 	}
-	return out
 }
 
 // children of an index or a manifest, for a platform. A layer or a
