@@ -157,7 +157,7 @@ func (s *Server) moveNode(ctx context.Context, p *pool, m machine, claimed bool)
 	}
 	c, err := s.site(secret)
 	if err != nil {
-		return from(wait(v1alpha1.ReasonClusterUnreachable, "Secret "+secret.Namespace+"/"+secret.Name+" holds no kubeconfig that can be read", later), updaterKubernetes)
+		return from(wait(v1alpha1.ReasonClusterUnreachable, "Secret "+secret.Namespace+"/"+secret.Name+" with the kubeconfig of cluster "+p.Cluster+" cannot be used: "+err.Error(), later), updaterKubernetes)
 	}
 	reply, err := site.Move(ctx, c, w)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/version"
@@ -44,19 +43,16 @@ func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
 	if k, ok := s.clients[key]; ok && k.version == secret.ResourceVersion {
 		return k.client, nil
 	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"])
+	cfg, err := inlineConfig(secret.Data["value"])
 	if err != nil {
-		return nil, errors.New("not a kubeconfig") // the error may quote a part of it
-	}
-	if cfg.ExecProvider != nil || cfg.AuthProvider != nil {
-		return nil, errors.New("a kubeconfig that runs a program")
+		return nil, err
 	}
 	cfg.Timeout, cfg.UserAgent = askWithin, "refit-controller/"+version.Version()
 	cfg.QPS, cfg.Burst = 50, 100
 	cfg.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(cfg, client.Options{Scheme: s.Scheme})
 	if err != nil {
-		return nil, errors.New("a kubeconfig that leads nowhere")
+		return nil, errors.New("its certificates or its server cannot be used")
 	}
 	if s.clients == nil || len(s.clients) >= maxClients {
 		s.clients = map[string]kept{}
