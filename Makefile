@@ -7,7 +7,8 @@ LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/version.version=$(VERSIO
 TOOL := $(GO) tool -modfile=tools/go.mod
 # A lab and the tests need these Debian packages; nothing else is installed by hand.
 # The tests show ignition-validate what they make, deploy with ostree and build with buildah; strace cuts its power.
-DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry ostree strace buildah uidmap
+# conmon, skopeo, pkg-config and libseccomp-dev build and run CRI-O.
+DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev
 
 .DEFAULT_GOAL := help
 
@@ -37,18 +38,19 @@ e2e: deps build ## The long tables (kills, faults) on real nodes; results go to 
 	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
 
 .PHONY: test-capi
-test-capi: ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)
+test-capi: deps build ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)
 	REFIT_CAPI=1 $(GO) test -timeout 30m -count 1 -v ./test/capi/...
 
 .PHONY: bench
 bench: deps build ## Benchmarks against peers and limits; results go to bench/results
 	mkdir -p bench/results
-	$(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bench/results/bench.txt
+	set -o pipefail; $(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bin/bench.txt
+	{ echo "commit $$(git describe --always --abbrev=40 --dirty)"; cat bin/bench.txt; } > bench/results/bench.txt
 
 .PHONY: bench-site
 bench-site: deps build ## Eight hosts share a stick, with and without limits of bandwidth, and thirty images go into a containerd; some twelve minutes, as root, best alone on the machine
 	mkdir -p bench/results
-	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results REFIT_BENCH_COMMIT=$$(git rev-parse HEAD) $(GO) test -count 1 -run 'TestSpread|TestLoad' -v -timeout 40m ./bench
+	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results $(GO) test -count 1 -run 'TestSpread|TestLoad' -v -timeout 40m ./bench
 
 .PHONY: simulate
 simulate: build ## Thirty thousand simulated nodes through a real API server, some 25 minutes; result in bench/results

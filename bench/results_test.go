@@ -5,36 +5,27 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/refit-dev/refit/test/results"
 )
 
 // resultsVar names the directory for results. Without it the long measurements are
 // not made: they want the machine for themselves.
 const resultsVar = "REFIT_BENCH_RESULTS"
 
-// machine is where and when something was measured.
+// machine is where something was measured.
 type machine struct {
-	Date   string `json:"date"`
-	Commit string `json:"commit,omitempty"`
 	Cores  int    `json:"cores"`
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
 }
 
 func thisMachine() machine {
-	m := machine{Date: time.Now().UTC().Format(time.RFC3339), Commit: os.Getenv("REFIT_BENCH_COMMIT"), Cores: runtime.NumCPU(), Go: runtime.Version()}
+	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version()}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = strings.TrimSpace(string(text))
-	}
-	if b, ok := debug.ReadBuildInfo(); ok && m.Commit == "" {
-		for _, s := range b.Settings {
-			if s.Key == "vcs.revision" {
-				m.Commit = s.Value
-			}
-		}
 	}
 	return m
 }
@@ -58,6 +49,7 @@ func resultsDir(t *testing.T) string {
 	return dir
 }
 
+// keep writes what was measured to the results, if the test passes.
 func keep(t *testing.T, name string, v any) {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", "  ")
@@ -65,7 +57,5 @@ func keep(t *testing.T, name string, v any) {
 		t.Fatal(err)
 	}
 	t.Logf("%s", text)
-	if err := os.WriteFile(filepath.Join(resultsDir(t), name), append(text, '\n'), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	results.Keep(t, filepath.Join(resultsDir(t), name), func() any { return v })
 }

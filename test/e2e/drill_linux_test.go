@@ -22,8 +22,6 @@ import (
 
 // coldStarts is what results/drill.json keeps beside the steps.
 type coldStarts struct {
-	Date   string `json:"date"`
-	Commit string `json:"commit"`
 	// Before is what the drill said beforehand, with and without the local copy.
 	Before map[string]render.DrillView `json:"beforehand"`
 	// Nodes are the reports of the checks after all nodes had been killed.
@@ -46,13 +44,10 @@ func TestDrill(t *testing.T) {
 	}
 	s := prepared(t, scenario.Options{Name: "drill", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n2"})
 	ctx := t.Context()
-	result := coldStarts{Date: time.Now().UTC().Format(time.RFC3339), Before: map[string]render.DrillView{}, Nodes: map[string]preflight.Report{}}
-	result.Commit = commit(t)
-	t.Cleanup(func() {
+	result := coldStarts{Before: map[string]render.DrillView{}, Nodes: map[string]preflight.Report{}}
+	keepResult(t, "drill.json", func() any {
 		result.Steps = played[t.Name()]
-		text, err := json.MarshalIndent(result, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile("results/drill.json", append(text, '\n'), 0o644))
+		return result
 	})
 	must(t, s.Components(ctx))
 	must(t, s.Up(ctx))

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"slices"
 	"strings"
@@ -71,10 +70,9 @@ func TestJournalKills(t *testing.T) {
 	if controller < 6 {
 		t.Errorf("the controller was killed %d times only", controller)
 	}
-	text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "agents": cut,
-		"controllerKills": controller, "outcome": "finished by itself, every node observed at " + to}, "", "  ")
-	must(t, err)
-	must(t, os.WriteFile("results/journal.json", append(text, '\n'), 0o644))
+	keepResult(t, "journal.json", func() any {
+		return map[string]any{"agents": cut, "controllerKills": controller, "outcome": "finished by itself, every node observed at " + to}
+	})
 }
 
 // diesAt has the agent of a node die at its next pass of the point.

@@ -15,6 +15,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/lab/scenario"
+	"github.com/refit-dev/refit/test/results"
 )
 
 const (
@@ -57,6 +58,9 @@ func prepared(t *testing.T, o scenario.Options) *scenario.Scenario {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the nodes are namespaces, mounts and loop devices")
+	}
+	if os.Getenv("REFIT_E2E") != "" {
+		results.Commit(t) // what is measured is the tree from before the run
 	}
 	refit, err := filepath.Abs("../../bin/refit")
 	must(t, err)

@@ -30,7 +30,7 @@ const noRegBaseBytes = 96 << 20
 
 // noRegSeen is what results/osimage-noregistry.json keeps.
 type noRegSeen struct {
-	Date, Commit, Kubernetes string
+	Kubernetes string
 	// Runtimes of the workers, which put the image together.
 	Runtimes map[string]string
 	// Base that the stick brought, and what the OSImage said before it did.
@@ -72,11 +72,9 @@ func TestOSImageWithoutRegistry(t *testing.T) {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
 	w := newNoRegSite(t)
-	t.Cleanup(func() {
-		w.seen.Date, w.seen.Commit, w.seen.Kubernetes, w.seen.Moves, w.seen.Steps = time.Now().UTC().Format(time.RFC3339), commit(t), from, w.osSite.seen.Moves, played[t.Name()]
-		text, err := json.MarshalIndent(w.seen, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join("results", "osimage-noregistry.json"), append(text, '\n'), 0o644))
+	keepResult(t, "osimage-noregistry.json", func() any {
+		w.seen.Kubernetes, w.seen.Moves, w.seen.Steps = from, w.osSite.seen.Moves, played[t.Name()]
+		return w.seen
 	})
 	step(t, "an OSImage whose base no node has waits, and says for what", w.waits)
 	step(t, "the base comes on a stick: the image is built, and every worker puts it together", w.comes)

@@ -2,11 +2,9 @@ package e2e
 
 import (
 	"archive/tar"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +28,7 @@ import (
 
 // buildSeen is what results/osbuild.json keeps.
 type buildSeen struct {
-	Date, Commit, Kubernetes string
+	Kubernetes string
 	// Variant of the pod that built, and why no tighter one, as the OSBuild says.
 	Variant, VariantWhy string
 	// User that the container ran as; empty is the image's own.
@@ -66,11 +64,9 @@ func TestOSContainerfile(t *testing.T) {
 	}
 	_, bootc := osTools(t)
 	w := &containerSite{osSite: startOSSite(t, scenario.Options{Name: "osbuild", Nodes: 2})}
-	t.Cleanup(func() {
-		w.seen.Date, w.seen.Commit, w.seen.Kubernetes, w.seen.Steps = time.Now().UTC().Format(time.RFC3339), commit(t), from, played[t.Name()]
-		text, err := json.MarshalIndent(w.seen, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join("results", "osbuild.json"), append(text, '\n'), 0o644))
+	keepResult(t, "osbuild.json", func() any {
+		w.seen.Kubernetes, w.seen.Steps = from, played[t.Name()]
+		return w.seen
 	})
 	w.materials(t, bootc)
 	step(t, "a Containerfile is built by a pod without privileges", w.inPod)

@@ -36,7 +36,7 @@ type osHosts struct {
 
 // osHostsSeen is what results/oshosts.json keeps.
 type osHostsSeen struct {
-	Date, Commit, Kubernetes string
+	Kubernetes string
 	// Staged is what was seen of every worker while its image was made ready.
 	Staged map[string]osStaged
 	// MostAtIt is how many workers made theirs ready at once; the pool permits one.
@@ -84,11 +84,9 @@ func TestOSImageStagedAndDrift(t *testing.T) {
 }
 
 func (w *osHosts) keep(t *testing.T) {
-	t.Cleanup(func() {
-		w.seen.Date, w.seen.Commit, w.seen.Kubernetes, w.seen.Steps = time.Now().UTC().Format(time.RFC3339), commit(t), from, played[t.Name()]
-		text, err := json.MarshalIndent(w.seen, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join("results", "oshosts.json"), append(text, '\n'), 0o644))
+	keepResult(t, "oshosts.json", func() any {
+		w.seen.Kubernetes, w.seen.Steps = from, played[t.Name()]
+		return w.seen
 	})
 }
 

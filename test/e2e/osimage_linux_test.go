@@ -49,9 +49,9 @@ var osWorkers = []string{"n2", "n3"}
 
 // osSeen is what results/osimage.json keeps.
 type osSeen struct {
-	Date, Commit, Kubernetes string
-	Driver                   string // by which the workers' OS is moved, as they say
-	BaseBytes                int64
+	Kubernetes string
+	Driver     string // by which the workers' OS is moved, as they say
+	BaseBytes  int64
 	// Builds in the order in which they were made.
 	Builds []osBuilt
 	// Moves are what became of the nodes.
@@ -240,11 +240,9 @@ func (w *osSite) push(t *testing.T, repository string, img v1.Image) string {
 }
 
 func (w *osSite) keep(t *testing.T) {
-	t.Cleanup(func() {
-		w.seen.Date, w.seen.Commit, w.seen.Kubernetes, w.seen.Steps = time.Now().UTC().Format(time.RFC3339), commit(t), from, played[t.Name()]
-		text, err := json.MarshalIndent(w.seen, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join("results", "osimage.json"), append(text, '\n'), 0o644))
+	keepResult(t, "osimage.json", func() any {
+		w.seen.Kubernetes, w.seen.Steps = from, played[t.Name()]
+		return w.seen
 	})
 }
 

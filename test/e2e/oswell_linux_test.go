@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,8 +39,8 @@ type osWell struct {
 
 // osWellSeen is what results/oswell.json keeps.
 type osWellSeen struct {
-	Date, Commit, Kubernetes string
-	ReadySeconds             int
+	Kubernetes   string
+	ReadySeconds int
 	// Failures are the runs that ended, each with what became of the node.
 	Failures []osWellFailed
 	Steps    []outcome
@@ -87,11 +86,9 @@ func TestOSImageKubeletDead(t *testing.T) {
 }
 
 func (w *osWell) keep(t *testing.T) {
-	t.Cleanup(func() {
-		w.seen.Date, w.seen.Commit, w.seen.Kubernetes, w.seen.ReadySeconds, w.seen.Steps = time.Now().UTC().Format(time.RFC3339), commit(t), from, osReady, played[t.Name()]
-		text, err := json.MarshalIndent(w.seen, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join("results", "oswell.json"), append(text, '\n'), 0o644))
+	keepResult(t, "oswell.json", func() any {
+		w.seen.Kubernetes, w.seen.ReadySeconds, w.seen.Steps = from, osReady, played[t.Name()]
+		return w.seen
 	})
 }
 

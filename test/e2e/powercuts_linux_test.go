@@ -80,8 +80,6 @@ func TestPowerCuts(t *testing.T) {
 	copied(t, s)
 	p := &powerCuts{t: t, s: s, b: b, rand: rand.New(rand.NewPCG(seed, seed)), judge: newJudge(t, s, b)}
 	report := struct {
-		Date    string     `json:"date"`
-		Commit  string     `json:"commit"`
 		Seed    uint64     `json:"seed"`
 		Kills   int        `json:"kills"`
 		Cuts    int        `json:"powerCuts"`
@@ -89,15 +87,13 @@ func TestPowerCuts(t *testing.T) {
 		Torn    int        `json:"imagesNotWhole"`
 		Seconds int        `json:"seconds"`
 		Points  []cutPoint `json:"points"`
-	}{Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(t), Seed: seed}
+	}{Seed: seed}
 	began := time.Now()
-	defer func() {
+	keepResult(t, "powercuts.json", func() any {
 		report.Points, report.Kills, report.Cuts, report.Judged, report.Torn = p.points, p.kills, p.cuts, p.judge.judged, p.judge.torn
 		report.Seconds = int(time.Since(began).Seconds())
-		text, err := json.MarshalIndent(report, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile("results/powercuts.json", append(text, '\n'), 0o644))
-	}()
+		return report
+	})
 	workers := s.Lab.Workers()
 	for i := range powerCutsEach * len(workers) {
 		p.cutPower(workers[i%len(workers)])

@@ -17,6 +17,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
+	"github.com/refit-dev/refit/test/results"
 )
 
 // TestMainJob is the story of the product with what goes wrong at a real site:
@@ -122,15 +123,19 @@ func keepStory(t *testing.T, file string) {
 	if os.Getenv("REFIT_E2E") == "" {
 		return
 	}
-	t.Cleanup(func() {
-		story := map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "steps": played[t.Name()]}
+	keepResult(t, file, func() any {
+		story := map[string]any{"steps": played[t.Name()]}
 		if m := noted[t.Name()]; m != nil {
 			story["measured"] = m
 		}
-		text, err := json.MarshalIndent(story, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join("results", file), append(text, '\n'), 0o644))
+		return story
 	})
+}
+
+// keepResult writes what a test measured to results/, if it passes.
+func keepResult(t *testing.T, file string, value func() any) {
+	t.Helper()
+	results.Keep(t, filepath.Join("results", file), value)
 }
 
 func must(t *testing.T, err error) {

@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +30,7 @@ const (
 
 // trackSeen is what results/tracks.json keeps.
 type trackSeen struct {
-	Date, Commit, Kubernetes string
+	Kubernetes string
 	// Skew as refit said it, before anybody approved.
 	Skew string
 	// PreloadedBefore: both workers held the digest while the template was still
@@ -78,10 +76,8 @@ func TestTracks(t *testing.T) {
 	step(t, "an approved build is written by the agents, one node after the other, and nothing else changes", e.written)
 	step(t, "a build that does not start is put back, and the next node is not begun", e.putBack)
 	step(t, "without the registry what runs goes on, and it is said", w.withoutRegistry)
-	w.seen.Date, w.seen.Commit, w.seen.Kubernetes = time.Now().UTC().Format(time.RFC3339), commit(t), from
-	text, err := json.MarshalIndent(w.seen, "", "  ")
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join("results", "tracks.json"), append(text, '\n'), 0o644))
+	w.seen.Kubernetes = from
+	keepResult(t, "tracks.json", func() any { return w.seen })
 }
 
 type tracked struct {

@@ -129,11 +129,8 @@ func TestUpdaters(t *testing.T) {
 
 // keep writes what was seen, also after a failure.
 func (w *witness) keep(t *testing.T) {
-	t.Cleanup(func() {
-		text, err := json.MarshalIndent(map[string]any{"date": time.Now().UTC().Format(time.RFC3339), "commit": commit(t), "kubernetes": from,
-			"steps": played[t.Name()], "seen": w.told}, "", "  ")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join("results", "updaters.json"), append(text, '\n'), 0o644))
+	keepResult(t, "updaters.json", func() any {
+		return map[string]any{"kubernetes": from, "steps": played[t.Name()], "seen": w.told}
 	})
 }
 

@@ -1,12 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
@@ -19,10 +16,8 @@ func TestVariants(t *testing.T) {
 		t.Skip("whole updates of several clusters take long: make e2e")
 	}
 	report := struct {
-		Date     string                     `json:"date"`
-		Commit   string                     `json:"commit"`
 		Variants map[string]scenario.Result `json:"variants"`
-	}{time.Now().UTC().Format(time.RFC3339), commit(t), map[string]scenario.Result{}}
+	}{map[string]scenario.Result{}}
 	for _, v := range []struct {
 		name                 string
 		nodes, controlPlanes int
@@ -42,7 +37,5 @@ func TestVariants(t *testing.T) {
 			}
 		})
 	}
-	text, err := json.MarshalIndent(report, "", "  ")
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join("results", "variants.json"), append(text, '\n'), 0o644))
+	keepResult(t, "variants.json", func() any { return report })
 }

@@ -57,7 +57,7 @@ Exit codes: 0 every limit was kept, 5 one was missed (the result says which).`,
 	f.DurationVar(&o.Mean, "mean", 45*time.Second, "how long a node takes for its steps, on average")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of every node's own time")
 	f.BoolVar(&o.Restart, "restart", true, "kill the controller when half of the nodes are done")
-	f.StringVar(&result, "result", "", "write what was measured to this file as JSON, too")
+	f.StringVar(&result, "result", "", "write what was measured to this file as JSON, too; a run that fails writes FILE.failed")
 	f.StringVar(&controller, "controller", "", "the controller's program (default refit-controller beside this one)")
 	return c
 }
@@ -121,6 +121,9 @@ func printSimulation(out io.Writer, file string, r simulate.Result, err error) e
 	}
 	text = append(text, '\n')
 	if file != "" {
+		if err != nil || !r.OK { // the file may hold a run that kept every limit
+			file += ".failed"
+		}
 		if werr := os.WriteFile(file, text, 0o644); werr != nil {
 			return werr
 		}
