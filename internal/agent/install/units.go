@@ -31,7 +31,7 @@ RestartSec=2
 KillMode=process
 TimeoutStartSec=60
 TimeoutStopSec=20
-
+` + lines(agentHardening()) + `
 [Install]
 WantedBy=multi-user.target
 `
@@ -59,7 +59,7 @@ Restart=on-failure
 RestartSec=5
 TimeoutStartSec=infinity
 TimeoutStopSec=30
-
+` + lines(checkHardening()) + `
 [Install]
 WantedBy=multi-user.target
 `
