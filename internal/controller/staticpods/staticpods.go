@@ -40,7 +40,7 @@ func NotYet(ctx context.Context, live client.Reader, node, version string) (stri
 				continue
 			}
 			found = true
-			if image := p.Spec.Containers[0].Image; !update.Same(tag(image), version) {
+			if image := p.Spec.Containers[0].Image; !update.Same(versionOf(tag(image)), version) {
 				return component + " runs " + image + ", not " + version, nil
 			}
 			if !read.PodReady(p) {
@@ -92,6 +92,10 @@ func Health(ctx context.Context, live client.Reader, nodes []*corev1.Node) (roll
 }
 
 // tag of an image reference.
+// versionOf a tag: kubeadm writes the plus sign of a version as an underscore, since a
+// tag may have none (kubeadm's util.KubernetesVersionToImageTag).
+func versionOf(tag string) string { return strings.Replace(tag, "_", "+", 1) }
+
 func tag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {

@@ -14,3 +14,10 @@ func TestTag(t *testing.T) {
 		}
 	}
 }
+
+func TestAVersionWithABuildIsFoundInATag(t *testing.T) {
+	t.Parallel()
+	if got := versionOf("v1.35.4_vendor.1"); got != "v1.35.4+vendor.1" {
+		t.Errorf("read as %s", got)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/Masterminds/semver/v3"
+
+	"github.com/refit-dev/refit/internal/kubeversion"
 )
 
 // VersionMove says why a Kubernetes version cannot be moved in place from one
@@ -27,7 +29,7 @@ func VersionMove(from, to string) string {
 	switch minors := int64(t.Minor()) - int64(f.Minor()); {
 	case f.Major() != t.Major():
 		return fmt.Sprintf("%s to %s crosses a major version", from, to)
-	case t.LessThan(f):
+	case t.LessThan(f), kubeversion.Less(to, from):
 		return fmt.Sprintf("%s is older than %s: Kubernetes is not taken back in place", to, from)
 	case minors > 1:
 		return fmt.Sprintf("%s to %s skips a minor version: Kubernetes moves one at a time", from, to)

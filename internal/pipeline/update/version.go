@@ -3,88 +3,25 @@ package update
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/Masterminds/semver/v3"
-
+	"github.com/refit-dev/refit/internal/kubeversion"
 	"github.com/refit-dev/refit/internal/model"
 )
 
-func parse(v string) *semver.Version {
-	p, err := semver.NewVersion(v)
-	if err != nil {
-		return nil
-	}
-	return p
-}
-
-// plainPair reads two versions of the form v1.2.3, as almost all are: thirty
-// thousand nodes are compared with the target at every plan.
-func plainPair(a, b string) (x, y [3]int, ok bool) {
-	x, okA := plain(a)
-	y, okB := plain(b)
-	return x, y, okA && okB
-}
-
-func plain(v string) (out [3]int, ok bool) {
-	v = strings.TrimPrefix(v, "v")
-	for part := range out {
-		text, rest, dot := strings.Cut(v, ".")
-		n, ok := digits(text)
-		if !ok || dot != (part < 2) {
-			return out, false
-		}
-		out[part], v = n, rest
-	}
-	return out, true
-}
-
-// digits without a leading zero.
-func digits(s string) (n int, ok bool) {
-	if s == "" || len(s) > 9 || s[0] == '0' && len(s) > 1 {
-		return 0, false
-	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-		n = n*10 + int(s[i]-'0')
-	}
-	return n, true
-}
-
-// same reports whether two versions are equal; v1.2.3 equals 1.2.3. Two that
-// cannot be read are the same if their text is.
-func same(a, b string) bool {
-	if a == b {
-		return true
-	}
-	if x, y, ok := plainPair(a, b); ok {
-		return x == y
-	}
-	va, vb := parse(a), parse(b)
-	if va == nil || vb == nil {
-		return a == b
-	}
-	return va.Equal(vb)
-}
+// same reports whether two versions are equal, build included.
+func same(a, b string) bool { return kubeversion.Same(a, b) }
 
 // less reports whether a is older than b; false if either cannot be read.
-func less(a, b string) bool {
-	if x, y, ok := plainPair(a, b); ok {
-		return slices.Compare(x[:], y[:]) < 0
-	}
-	va, vb := parse(a), parse(b)
-	return va != nil && vb != nil && va.LessThan(vb)
-}
+func less(a, b string) bool { return kubeversion.Less(a, b) }
 
 // minorsBetween is how many minor versions lie between, without sign; 0 if
 // either cannot be read.
 func minorsBetween(a, b string) int {
-	if x, y, ok := plainPair(a, b); ok && x[0] == y[0] {
+	x, okA := kubeversion.Plain(a)
+	if y, okB := kubeversion.Plain(b); okA && okB && x[0] == y[0] {
 		return max(x[1]-y[1], y[1]-x[1])
 	}
-	va, vb := parse(a), parse(b)
+	va, vb := kubeversion.Parse(a), kubeversion.Parse(b)
 	if va == nil || vb == nil {
 		return 0
 	}
@@ -121,7 +58,7 @@ func skew(in *Input, n Node) []model.Verdict {
 }
 
 func nextMinor(v string) string {
-	p := parse(v)
+	p := kubeversion.Parse(v)
 	if p == nil {
 		return "the next minor version"
 	}
@@ -156,5 +93,5 @@ func older(in *Input) []model.Verdict {
 	return out
 }
 
-// Same reports whether two versions are equal; v1.2.3 equals 1.2.3.
+// Same reports whether two versions are equal, build included; v1.2.3 equals 1.2.3.
 func Same(a, b string) bool { return same(a, b) }

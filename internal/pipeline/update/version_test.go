@@ -4,32 +4,48 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/refit-dev/refit/internal/kubeversion"
+	"github.com/refit-dev/refit/internal/model"
 )
 
-// The short way to compare versions says what the long way says.
-func TestPlainVersionsCompareAsAllDo(t *testing.T) {
+func TestMinorsBetween(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`v?[0-9]{1,3}(\.[0-9]{1,3}){0,3}(-rc\.1)?(\+k)?`)
 		a, b := text.Draw(t, "a"), text.Draw(t, "b")
-		x, y, ok := plainPair(a, b)
-		va, vb := parse(a), parse(b)
-		if !ok {
-			return
-		}
-		if va == nil || vb == nil {
-			t.Fatalf("%s or %s is no version, and was compared", a, b)
-		}
-		if (x == y) != va.Equal(vb) || less(a, b) != va.LessThan(vb) || minorsBetween(a, b) != minorsBetween(b, a) {
+		va, vb := kubeversion.Parse(a), kubeversion.Parse(b)
+		if minorsBetween(a, b) != minorsBetween(b, a) {
 			t.Fatalf("%s and %s", a, b)
 		}
-		if va.Major() == vb.Major() && minorsBetween(a, b) != max(int(va.Minor())-int(vb.Minor()), int(vb.Minor())-int(va.Minor())) {
+		if va != nil && vb != nil && va.Major() == vb.Major() && minorsBetween(a, b) != max(int(va.Minor())-int(vb.Minor()), int(vb.Minor())-int(va.Minor())) {
 			t.Fatalf("minors between %s and %s", a, b)
 		}
 	})
-	for _, v := range []string{"v1.36.3", "1.36.3"} {
-		if _, ok := plain(v); !ok {
-			t.Errorf("%s is not compared the short way", v)
+}
+
+// A distribution publishes the same Kubernetes release again, with fixes of its own.
+func TestAnotherBuildOfARelease(t *testing.T) {
+	t.Parallel()
+	plan := func(from, to string) Outcome {
+		return Make(input(func(in *Input) { in.Target.Kubernetes, in.KubeadmVersion = to, from }, cp("n1", from), worker("n2", from)))
+	}
+	newer := plan("v1.35.4+vendor1", "v1.35.4+vendor2")
+	if newer.NothingToDo() || len(newer.Plan.Nodes) != 2 || len(newer.Verdicts) > 0 {
+		t.Errorf("a newer build is an update of both nodes: %s", tell(newer))
+	}
+	for _, n := range newer.Plan.Nodes {
+		for _, s := range n.Steps {
+			if s.ID == "kubelet" && s.Disruption != model.DisruptionRestart {
+				t.Errorf("another build of a release asks for %s", s.Disruption)
+			}
 		}
+	}
+	if o := plan("v1.35.4+vendor2", "v1.35.4+vendor2"); !o.NothingToDo() {
+		t.Errorf("the same build is no update: %s", tell(o))
+	}
+	older := plan("v1.35.4+vendor10", "v1.35.4+vendor9")
+	if len(older.Verdicts) == 0 || older.Verdicts[0].Reason != reasonOlderThanRunning {
+		t.Errorf("an older build is a downgrade: %s", tell(older))
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Masterminds/semver/v3"
-
+	"github.com/refit-dev/refit/internal/kubeversion"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/rollout"
 	"github.com/refit-dev/refit/internal/rollout/window"
@@ -207,7 +206,7 @@ func foreseeControlPlane(etcd map[string]bool, controlPlanes int, np model.NodeP
 	case len(etcd) == 2 && has(etcd, np.Node):
 		out = append(out, about(np.Node, reasonEtcdQuorum, " runs one of two etcd members: while it moves the other has no quorum, and the API server hangs"))
 	}
-	if older(np.To, np.From) {
+	if kubeversion.Less(np.To, np.From) {
 		out = append(out, about(np.Node, reasonEtcdStays, " goes back to "+np.To+", and kubeadm does not take etcd back: it keeps its version and its data"))
 	}
 	return out
@@ -216,13 +215,6 @@ func foreseeControlPlane(etcd map[string]bool, controlPlanes int, np model.NodeP
 func has(etcd map[string]bool, node string) bool {
 	_, ok := etcd[node]
 	return ok
-}
-
-// older compares two Kubernetes versions; false if either cannot be read.
-func older(a, b string) bool {
-	va, errA := semver.NewVersion(a)
-	vb, errB := semver.NewVersion(b)
-	return errA == nil && errB == nil && va.LessThan(vb)
 }
 
 func about(node, reason, message string) model.Verdict {
