@@ -2,7 +2,6 @@ package peering
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -19,7 +18,7 @@ func Serve(ctx context.Context, l net.Listener, lib exchange.Library, who exchan
 	srv := exchange.NewServer(exchange.OnlyPeers(exchange.Handler(lib, who), accepts))
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	err := srv.Serve(tls.NewListener(limit.Listener(l), id.ServerTLS(accepts)))
+	err := srv.Serve(id.Listen(l, limit, accepts))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

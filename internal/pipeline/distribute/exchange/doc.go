@@ -7,6 +7,10 @@
 // verified here; whoever asked compares it with the bundle's digest or chunk
 // table before it is used.
 //
+// One peer cannot starve the others: slots, talks and connections are counted by key,
+// connections by address before the key is known, and a peer that does not read loses
+// its connection.
+//
 // Inputs: Identity (key), Library (approved bundles of this node), Peer (address
 // and key). Outputs: an http.Handler, a Client. Callers: distribute/agent, the
 // agent's wiring (server), the controller (client: NewClient, Client.Header).

@@ -52,17 +52,16 @@ const nextHeader = "Refit-Next"
 // A chunk comes with the header Refit-Next if the library is a Teller and there is
 // a chunk that nobody was sent yet: the number of one to ask for next.
 func Handler(lib Library, who Alive) http.Handler {
-	slots := make(chan struct{}, maxAtOnce)
+	slots, talks := newShares(slotsPerKey, maxAtOnce), newShares(talksPerKey, connsInAll)
 	offered := &offers{}
 	tell, tells := lib.(Teller)
 	answer := func(get func(r *http.Request, digest string) ([]byte, error)) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case slots <- struct{}{}:
-				defer func() { <-slots }()
-			case <-r.Context().Done():
-				return
+			release := slots.take(r.Context(), asker(r))
+			if release == nil {
+				return // the peer went away
 			}
+			defer release()
 			digest := "sha256:" + r.PathValue("hex")
 			body, err := get(r, digest)
 			if err != nil {
@@ -87,7 +86,16 @@ func Handler(lib Library, who Alive) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/bundles/{hex}/header", answer(func(_ *http.Request, d string) ([]byte, error) { return lib.Header(d) }))
 	mux.HandleFunc("GET /v1/bundles/{hex}/have", answer(func(_ *http.Request, d string) ([]byte, error) { return lib.Have(d) }))
-	mux.HandleFunc("GET /v1/bundles/{hex}/news", func(w http.ResponseWriter, r *http.Request) { tellNews(lib, w, r) })
+	mux.HandleFunc("GET /v1/bundles/{hex}/news", func(w http.ResponseWriter, r *http.Request) {
+		release := talks.tryTake(asker(r))
+		if release == nil {
+			w.Header().Set("Connection", "close")
+			http.Error(w, "too many talks of news at a time", http.StatusTooManyRequests)
+			return
+		}
+		defer release()
+		tellNews(lib, w, r)
+	})
 	mux.HandleFunc("GET /v1/bundles/{hex}/chunks/{n}", answer(func(r *http.Request, d string) ([]byte, error) {
 		n, err := strconv.Atoi(r.PathValue("n"))
 		if err != nil {
@@ -128,7 +136,7 @@ func fail(w http.ResponseWriter, err error) {
 }
 
 // NewServer is a server with limits that a peer cannot get around. The caller
-// listens with Identity.ServerTLS.
+// listens with Identity.Listen.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
