@@ -8,6 +8,13 @@
 // needs no API server: a result waits until it can be reported. Succeeded means
 // that every step was observed done once more at the end.
 //
+// Every line of a journal has a checksum and a number. A torn end is passed over;
+// any other damage stops that run with JournalCorrupt and no other: it does not go
+// on, does not start again and is not undone, until a person asks for its next
+// attempt (refit retry). A journal that cannot be written or read is waited for,
+// with the reason in the status. Journals are ordered by the number in their name,
+// durations are monotonic: no clock that is set changes what runs or what is kept.
+//
 // Inputs: what is permitted (v1alpha1.NodeRun), updaters, payloads. Outputs:
 // v1alpha1.NodeRunStatus through a callback, the journal. Caller: the agent's
 // wiring.

@@ -46,68 +46,72 @@ const keepJournals = 10
 // returns when nothing is left to do or the context ends. permitted is asked
 // again before every step. report is told every change.
 func (e *Engine) Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
-	js, err := readJournals(filepath.Join(e.Dir, "journal"))
+	js, err := readJournals(e.journals())
 	if err != nil {
-		e.Log.Error("the journal of runs cannot be read; nothing is run", "because", err)
+		e.Log.Error("no run starts: the journals cannot be listed", "error", err)
+		if r := permitted(); r != nil {
+			report(waits(r, v1alpha1.ReasonJournalUnreadable, err, e.journals()))
+		}
 		return
 	}
 	j := open(js)
 	if j == nil {
-		if j = e.begin(js, permitted(), report); j == nil {
+		if j = e.begin(ctx, js, permitted, report); j == nil {
 			return
 		}
 	}
 	if j.run.Undo {
-		e.takeBack(ctx, j, inEffect(js, j), report)
+		e.takeBack(ctx, j, js, report)
 		return
 	}
 	e.drive(ctx, j, permitted, report)
 }
 
+func (e *Engine) journals() string { return filepath.Join(e.Dir, "journal") }
+
 // Adopt notes a run that ended here under another store: this one has no journal of it,
 // and would begin again what was permitted, and done, long ago. It is one write, so that
 // nobody finds the run begun and not ended.
 func (e *Engine) Adopt(r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus) error {
-	dir := filepath.Join(e.Dir, "journal")
-	js, err := readJournals(dir)
+	js, err := readJournals(e.journals())
 	if err != nil || unfit(&r) != "" || slices.ContainsFunc(js, func(j *journal) bool { return j.run.UID == r.UID }) {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	return adopt(fileOf(dir, &r), r, s, e.now())
+	return adopt(e.journals(), nextSeq(js), r, s, e.now())
 }
 
 // Busy reports whether a run has begun and not finished; what it needs must not
-// be removed.
+// be removed. A run whose journal is damaged does not go on, and needs nothing.
 func (e *Engine) Busy() bool {
-	js, err := readJournals(filepath.Join(e.Dir, "journal"))
+	js, err := readJournals(e.journals())
 	return err != nil || open(js) != nil
 }
 
-// open is the run that has not finished; there is at most one.
+// open is the run that has not finished: the newest or none. An older one without an end
+// could not be read for a while, and another attempt was started.
 func open(js []*journal) *journal {
-	for _, j := range js {
-		if j.finish == nil {
-			return j
-		}
+	if len(js) == 0 {
+		return nil
+	}
+	if j := js[len(js)-1]; j.finish == nil && j.damage == nil {
+		return j
 	}
 	return nil
 }
 
 // begin starts the permitted run if it never ran; otherwise it reports what
 // came of it, or of the last run.
-func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+func (e *Engine) begin(ctx context.Context, js []*journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+	r := permitted()
 	for _, j := range slices.Backward(js) {
 		if r != nil && j.run.UID == r.UID && j.run.Attempt >= r.Attempt {
-			report(e.status(j, "", "", ""))
+			e.reportOld(j, report)
 			return nil
 		}
 	}
 	if r == nil {
 		if len(js) > 0 {
-			report(e.status(js[len(js)-1], "", "", ""))
+			e.reportOld(js[len(js)-1], report)
 		}
 		return nil
 	}
@@ -116,15 +120,37 @@ func (e *Engine) begin(js []*journal, r *v1alpha1.NodeRun, report func(*v1alpha1
 			Reason: v1alpha1.ReasonStepFailed, Message: "nothing was started: " + why})
 		return nil
 	}
+	sweep(e.journals())
 	e.forget(js, r.UID)
 	e.tidy(js, r.UID)
-	j, err := createJournal(filepath.Join(e.Dir, "journal"), *r, e.now())
-	if err != nil {
-		e.Log.Error("a run cannot be begun", "because", err)
-		return nil
+	j := e.create(ctx, nextSeq(js), r, permitted, report)
+	if j != nil {
+		failpoint.Here(failpoint.JournalRun)
 	}
-	failpoint.Here(failpoint.JournalRun)
 	return j
+}
+
+// create makes the journal of a run. While it cannot be written the run waits, as long as
+// the same run is permitted.
+func (e *Engine) create(ctx context.Context, seq uint64, r *v1alpha1.NodeRun, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+	for again := false; ctx.Err() == nil && (!again || reflect.DeepEqual(permitted(), r)); again = true {
+		j, err := createJournal(e.journals(), seq, *r, e.now())
+		if err == nil {
+			return j
+		}
+		e.Log.Error("the run waits: its journal cannot be created", "update", r.Name, "error", err)
+		report(waits(r, v1alpha1.ReasonJournalUnwritable, err, e.journals()))
+		e.sleep(ctx, writeAgain)
+	}
+	return nil
+}
+
+// reportOld reports a run that does not go on.
+func (e *Engine) reportOld(j *journal, report func(*v1alpha1.NodeRunStatus)) {
+	if j.damage != nil {
+		e.Log.Error("the journal of a run is damaged", "path", j.path, "error", j.damage.err)
+	}
+	report(e.status(j, "", "", ""))
 }
 
 // idForm is what may become part of a file's or a unit's name.
@@ -180,11 +206,13 @@ func (e *Engine) tidy(js []*journal, begins string) {
 	}
 }
 
+// now has a monotonic reading, by which durations are measured: a clock that is set
+// changes only what is written down.
 func (e *Engine) now() time.Time {
 	if e.Now != nil {
 		return e.Now()
 	}
-	return time.Now().UTC()
+	return time.Now()
 }
 
 func (e *Engine) sleep(ctx context.Context, d time.Duration) {
@@ -218,7 +246,7 @@ func (e *Engine) drive(ctx context.Context, j *journal, permitted func() *v1alph
 			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, r.Message, report)
 			return
 		}
-		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}) {
+		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
 			return
 		}
 		failpoint.Here(failpoint.JournalStep)

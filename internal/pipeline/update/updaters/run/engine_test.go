@@ -141,7 +141,7 @@ func TestAnyCrashEndsInTheSame(t *testing.T) {
 			at, passes = rapid.SampledFrom(points).Draw(t, "point"), rapid.IntRange(0, 2).Draw(t, "passes")
 			process()
 			if torn := rapid.SampledFrom([]string{"", "x", `{"event":"end","step":"settle"`, "\x00\x00\x00"}).Draw(t, "torn"); torn != "" {
-				if f, err := os.OpenFile(fileOf(filepath.Join(dir, "journal"), permit(1)), os.O_APPEND|os.O_WRONLY, 0); err == nil {
+				if f, err := os.OpenFile(fileOf(filepath.Join(dir, "journal"), 1, permit(1)), os.O_APPEND|os.O_WRONLY, 0); err == nil {
 					_, _ = f.WriteString(torn)
 					_ = f.Close()
 				}
@@ -334,7 +334,7 @@ func TestARunWithBadNamesIsRefused(t *testing.T) {
 // read as the whole one: else a run that is over would run again.
 func TestAHalfLineIsWrittenOver(t *testing.T) {
 	dir := t.TempDir()
-	j, err := createJournal(dir, *permit(1), time.Unix(1000, 0))
+	j, err := createJournal(dir, 1, *permit(1), time.Unix(1000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

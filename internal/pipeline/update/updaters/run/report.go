@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -11,29 +12,62 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
+// writeAgain is how often a journal is tried that cannot be written.
+const writeAgain = 5 * time.Second
+
 // write adds to the journal; without a journal nothing may go on.
-func (e *Engine) write(ctx context.Context, j *journal, en entry) bool {
-	for {
+func (e *Engine) write(ctx context.Context, j *journal, en entry, report func(*v1alpha1.NodeRunStatus)) bool {
+	for waited := false; ; waited = true {
 		en.At = e.now()
 		err := j.add(en)
 		if err == nil {
+			if waited {
+				report(e.status(j, en.Step, v1alpha1.ReasonUpdating, "the journal can be written again"))
+			}
 			return true
 		}
-		e.Log.Error("the run waits: its journal cannot be written", "because", err)
-		e.sleep(ctx, 5*time.Second)
+		e.Log.Error("the run waits: its journal cannot be written", "update", j.run.Name, "error", err)
+		report(e.status(j, en.Step, v1alpha1.ReasonJournalUnwritable, waiting(err, e.journals())))
+		e.sleep(ctx, writeAgain)
 		if ctx.Err() != nil {
 			return false
 		}
 	}
 }
 
+// waits is the status of a permitted run that has no journal yet.
+func waits(r *v1alpha1.NodeRun, reason string, err error, dir string) *v1alpha1.NodeRunStatus {
+	return &v1alpha1.NodeRunStatus{UID: r.UID, PlanDigest: r.PlanDigest, Attempt: r.Attempt, State: v1alpha1.RunRunning, Reason: reason, Message: waiting(err, dir)}
+}
+
+// waiting says what a run waits for, and what to do.
+func waiting(err error, dir string) string {
+	fix := "make " + dir + " readable and writable for the agent (dmesg says whether the disk fails)"
+	switch reasonOf(err, "") {
+	case v1alpha1.ReasonInsufficientSpace:
+		fix = "free space on the file system of " + dir
+	case v1alpha1.ReasonFileSystemReadOnly:
+		fix = "check that file system (dmesg says why the kernel made it read-only) and remount it writable"
+	}
+	return fmt.Sprintf("the run waits: %v. Fix: %s; the run goes on by itself", err, fix)
+}
+
+// says is what a damaged journal means for its run.
+func (j *journal) says() string {
+	const release = "the run is stopped and does not start again by itself. Fix: see to the disk (dmesg), then refit retry starts the next attempt"
+	if j.damage.reason == v1alpha1.ReasonJournalUnreadable {
+		return fmt.Sprintf("journal %s cannot be read: %v; %s", j.path, j.damage.err, release)
+	}
+	return fmt.Sprintf("journal %s is damaged: %v; %s", j.path, j.damage.err, release)
+}
+
 func (e *Engine) finish(ctx context.Context, j *journal, state v1alpha1.RunState, step, reason, message string, report func(*v1alpha1.NodeRunStatus)) {
 	// A run that cannot be closed in the journal is not reported as over.
-	if !e.write(ctx, j, entry{Event: eventFinish, State: state, Step: step, Reason: reason, Message: cut(message)}) {
+	if !e.write(ctx, j, entry{Event: eventFinish, State: state, Step: step, Reason: reason, Message: cut(message)}, report) {
 		return
 	}
 	failpoint.Here(failpoint.JournalFinish)
-	e.Log.Info("a run is over", "update", j.run.Name, "state", state, "step", step, "because", message)
+	e.Log.Info("run finished", "update", j.run.Name, "state", state, "step", step, "message", message)
 	report(e.status(j, "", "", ""))
 }
 
@@ -47,9 +81,15 @@ func cut(s string) string {
 }
 
 func (e *Engine) status(j *journal, step, reason, message string) *v1alpha1.NodeRunStatus {
-	began := metav1.NewTime(j.began.Truncate(time.Second))
 	s := &v1alpha1.NodeRunStatus{UID: j.run.UID, PlanDigest: j.run.PlanDigest, Attempt: j.run.Attempt,
-		State: v1alpha1.RunRunning, Step: step, StepsDone: int32(len(j.ended)), Reason: reason, Message: cut(message), StartedAt: &began}
+		State: v1alpha1.RunRunning, Step: step, StepsDone: int32(len(j.ended)), Reason: reason, Message: cut(message)}
+	if !j.began.IsZero() {
+		began := metav1.NewTime(j.began.Truncate(time.Second))
+		s.StartedAt = &began
+	}
+	if j.damage != nil {
+		s.State, s.Reason, s.Message = v1alpha1.RunFailed, j.damage.reason, cut(j.says())
+	}
 	if f := j.finish; f != nil {
 		at := metav1.NewTime(f.At.Truncate(time.Second))
 		s.State, s.Step, s.Reason, s.Message, s.FinishedAt = f.State, f.Step, f.Reason, f.Message, &at

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -43,7 +44,7 @@ func (e *Engine) do(ctx context.Context, j *journal, x job, report func(*v1alpha
 		return no
 	}
 	again := !j.started[s.ID].IsZero()
-	if !again && !e.write(ctx, j, entry{Event: eventStart, Step: s.ID}) {
+	if !again && !e.write(ctx, j, entry{Event: eventStart, Step: s.ID}, report) {
 		return updaters.Result{}
 	}
 	failpoint.Here(failpoint.StepBefore)
@@ -127,9 +128,20 @@ func (e *Engine) once(ctx context.Context, u updaters.Updater, x job, limit time
 	case errors.Is(err, updaters.ErrNotReversible):
 		return updaters.Fail(v1alpha1.ReasonNotReversible, "%v", err)
 	case err != nil:
-		return updaters.Going(x.reason, "it is tried again: %v", err)
+		return updaters.Going(reasonOf(err, x.reason), "it is tried again: %v", err)
 	}
 	return r
+}
+
+// reasonOf is the word for what a disk refuses, or the other one.
+func reasonOf(err error, otherwise string) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return v1alpha1.ReasonInsufficientSpace
+	case errors.Is(err, syscall.EROFS):
+		return v1alpha1.ReasonFileSystemReadOnly
+	}
+	return otherwise
 }
 
 const (

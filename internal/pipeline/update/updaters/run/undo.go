@@ -47,9 +47,29 @@ func inEffect(js []*journal, undo *journal) []begun {
 	return out
 }
 
+// unknown is the journal that an undo would need and that is damaged, nil if there is
+// none. An attempt that succeeded later started every step, and its journal says so.
+func unknown(js []*journal, undo *journal) (bad *journal) {
+	for _, j := range js {
+		switch {
+		case j.run.UID != undo.run.UID || j.run.Attempt >= undo.run.Attempt:
+		case j.damage != nil:
+			bad = j
+		case j.finish != nil && j.finish.State == v1alpha1.RunSucceeded:
+			bad = nil
+		}
+	}
+	return bad
+}
+
 // takeBack undoes steps, last first. What it cannot take back ends it: what was
 // started before that one stays, as the node stands on it.
-func (e *Engine) takeBack(ctx context.Context, j *journal, steps []begun, report func(*v1alpha1.NodeRunStatus)) {
+func (e *Engine) takeBack(ctx context.Context, j *journal, js []*journal, report func(*v1alpha1.NodeRunStatus)) {
+	if d := unknown(js, j); d != nil {
+		e.finish(ctx, j, v1alpha1.RunFailed, "", d.damage.reason, "nothing was undone, because it is not known which steps were started: "+d.says(), report)
+		return
+	}
+	steps := inEffect(js, j)
 	for _, b := range slices.Backward(steps) {
 		s := b.step
 		if j.ended[s.ID] {
@@ -63,7 +83,7 @@ func (e *Engine) takeBack(ctx context.Context, j *journal, steps []begun, report
 			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, "step "+s.ID+" was not taken back: "+r.Message+stays(steps, s.ID), report)
 			return
 		}
-		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}) {
+		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
 			return
 		}
 		failpoint.Here(failpoint.JournalStep)

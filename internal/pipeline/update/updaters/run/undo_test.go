@@ -53,7 +53,7 @@ func crashes(t *rapid.T, n *node, r *v1alpha1.NodeRun) {
 		at, passes = rapid.SampledFrom(points).Draw(t, "point"), rapid.IntRange(0, 2).Draw(t, "passes")
 		process()
 		if torn := rapid.SampledFrom([]string{"", `{"event":"end","step":"settle"`, "\x00\x00"}).Draw(t, "torn"); torn != "" {
-			if f, err := os.OpenFile(fileOf(filepath.Join(n.dir, "journal"), r), os.O_APPEND|os.O_WRONLY, 0); err == nil {
+			if f, err := os.OpenFile(fileOf(filepath.Join(n.dir, "journal"), uint64(r.Attempt), r), os.O_APPEND|os.O_WRONLY, 0); err == nil {
 				_, _ = f.WriteString(torn)
 				_ = f.Close()
 			}
