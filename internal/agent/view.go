@@ -47,16 +47,24 @@ func (a *Agent) view() view {
 	if r := s.run; r != nil && a.want != nil && a.want.Spec.Run != nil && r.UID == a.want.Spec.Run.UID {
 		switch r.State {
 		case v1alpha1.RunRunning:
-			v.phase, v.message, v.busy = phaseUpdating, fmt.Sprintf("step %s: %s", r.Step, r.Message), true
+			v.phase, v.message, v.busy = phaseUpdating, ofStep(r.Step, ": ")+r.Message, true
 			v.reason = orWord(r.Reason, v1alpha1.ReasonUpdating)
 		case v1alpha1.RunFailed:
-			v.phase, v.message, v.stalled = phaseFailed, fmt.Sprintf("step %s failed: %s", r.Step, r.Message), true
+			v.phase, v.message, v.stalled = phaseFailed, ofStep(r.Step, " failed: ")+r.Message, true
 			v.reason = orWord(r.Reason, v1alpha1.ReasonStepFailed)
 		case v1alpha1.RunUndone:
 			v.message = "the update was taken back; " + v.message
 		}
 	}
 	return v
+}
+
+// ofStep begins a sentence about a step; a run can stop and wait outside of one.
+func ofStep(step, then string) string {
+	if step == "" {
+		return ""
+	}
+	return "step " + step + then
 }
 
 // sayReplaced says that the node's store is another one, until all is here again.

@@ -71,6 +71,12 @@ const (
 	reasonNodeInNoPool  = "NodeInNoPool"
 	reasonOSUnhealthy   = "OSUnhealthy"
 	reasonOSRolledBack  = "OSRolledBack"
+
+	reasonJournalCorrupt    = "JournalCorrupt"
+	reasonJournalUnreadable = "JournalUnreadable"
+	reasonJournalUnwritable = "JournalUnwritable"
+	reasonInsufficientSpace = "InsufficientSpace"
+	reasonReadOnly          = "FileSystemReadOnly"
 )
 
 // Next decides.

@@ -554,3 +554,14 @@ func TestAPoolThatGoesDoesNotLiftTheBudget(t *testing.T) {
 		})
 	}
 }
+
+// A node whose agent waits for its disk is not just being updated.
+func TestANodeThatWaitsForItsDiskSaysSo(t *testing.T) {
+	for _, word := range []string{reasonJournalUnwritable, reasonJournalUnreadable, reasonInsufficientSpace, reasonReadOnly} {
+		n := Node{Name: "w1", Started: true, Run: &Run{State: RunRunning, Reason: word, Message: "no space left on device"}}
+		v := running(&Input{}, model.NodePlan{}, n)
+		if v.Reason != word || !strings.Contains(v.Message, "no space left on device") || !v.Waiting {
+			t.Errorf("%s: %+v", word, v)
+		}
+	}
+}

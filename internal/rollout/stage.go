@@ -118,7 +118,7 @@ func afterFailure(in *Input, np model.NodePlan, n Node) string {
 	switch {
 	case mayRetry(in, np, n):
 		return StageRetrying
-	case in.Pools[np.Pool].Undo && irreversible(np, n) == nil && !cameBack(n):
+	case in.Pools[np.Pool].Undo && irreversible(np, n) == nil && !cameBack(n) && !unknown(n):
 		return StageUndoing
 	}
 	return StageFailed
@@ -135,9 +135,14 @@ func mayRetry(in *Input, np model.NodePlan, n Node) bool {
 }
 
 // final: nothing comes of doing the same again. The node was taken back, by whomever,
-// from what it was to run.
+// from what it was to run; or nobody knows what it ran.
 func final(n Node) bool {
-	return n.Run != nil && (n.Run.Undo || n.Run.Reason == reasonOSUnhealthy || n.Run.Reason == reasonOSRolledBack)
+	return n.Run != nil && (n.Run.Undo || n.Run.Reason == reasonOSUnhealthy || n.Run.Reason == reasonOSRolledBack || unknown(n))
+}
+
+// unknown: the journal of the run does not say which of its steps were started.
+func unknown(n Node) bool {
+	return n.Run != nil && n.Run.State == RunFailed && (n.Run.Reason == reasonJournalCorrupt || n.Run.Reason == reasonJournalUnreadable)
 }
 
 // attempt is the one that a node needs next.
@@ -236,6 +241,10 @@ func running(in *Input, np model.NodePlan, n Node) model.Verdict {
 		if cps := in.ControlPlanes(); cps < 2 || len(in.ControlPlane.Etcd) == 2 {
 			v.Message += "; " + AwayClause(in.ControlPlane.Etcd, cps)
 		}
+	}
+	if r := n.Run.Reason; r == reasonJournalUnwritable || r == reasonJournalUnreadable || r == reasonInsufficientSpace || r == reasonReadOnly {
+		v.Reason = r
+		v.Message += "; " + n.Run.Message
 	}
 	if n.AgentSilent {
 		v.Reason = reasonAgentSilent

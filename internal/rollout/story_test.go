@@ -77,6 +77,18 @@ var stories = map[string]func() story{
 		}
 		return s
 	},
+	"an attempt whose journal is damaged is neither tried again nor undone by itself": func() story {
+		w := workersOf("edge", 2)
+		failing(w[0], 1).reason = reasonJournalCorrupt
+		s := story{cluster: newCluster(pool(func(p *Pool) { p.Attempts, p.Undo = 3, true }), w...)}
+		s.happens = func(c *cluster, look int) {
+			if look == 12 {
+				delete(w[0].fails, 1)
+				c.in.Retry = 1
+			}
+		}
+		return s
+	},
 	"a node that cannot be undone says why and halts": func() story {
 		c := newCluster(pool(func(p *Pool) { p.Undo = true }), failing(ok("c1", "edge", true), 1), ok("w1", "edge", false))
 		c.plan("c1", func(np *model.NodePlan) {
