@@ -36,7 +36,7 @@ func run() error {
 	flag.StringVar(&o.ClusterAPI.Address, "cluster-api-address", "", "host:port on which Cluster API's in-place update hooks are answered (HTTPS); empty for none")
 	flag.Func("cluster-api-name", "DNS name or address under which Cluster API reaches -cluster-api-address, may be repeated (default refit-cluster-api.refit-system.svc)",
 		func(v string) error { o.ClusterAPI.Names = append(o.ClusterAPI.Names, v); return nil })
-	flag.StringVar(&o.ClusterAPI.ClientCA, "cluster-api-client-ca", "", "file with the CA certificates of Cluster API's client certificates; empty lets everybody ask")
+	flag.StringVar(&o.ClusterAPI.ClientCA, "cluster-api-client-ca", "", "file with the CA certificates of Cluster API's client certificates; required with -cluster-api-address")
 	flag.StringVar(&o.Joins.Address, "join-address", "", "host:port on which machines that join fetch their first-boot configuration (HTTPS); empty for none")
 	flag.Func("join-name", "DNS name or address under which machines reach -join-address, may be repeated", func(name string) error {
 		o.Joins.Names = append(o.Joins.Names, name)

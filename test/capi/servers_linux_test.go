@@ -92,7 +92,9 @@ func start(t *testing.T) *management {
 	must(t, err)
 	m.apply(slices.Concat(rules, ours, workload)...)
 	m.applyCRDs(managers.CRDs)
-	m.serveWebhooks(managers, m.kubeconfig(env, "capi-manager", "system:masters"))
+	caller := filepath.Join(m.dir, "caller") // with which Cluster API calls refit
+	writeCertificate(t, caller)
+	m.serveWebhooks(managers, m.kubeconfig(env, "capi-manager", "system:masters"), caller)
 	m.say("Cluster API %s up", managers.Version)
 
 	binary := filepath.Join(m.dir, "refit-controller")
@@ -106,7 +108,8 @@ func start(t *testing.T) *management {
 	for i := range 2 {
 		m.refit = append(m.refit, m.process(fmt.Sprintf("refit-%d", i), nil, binary, "-kubeconfig", who, "-identity", fmt.Sprintf("replica-%d", i),
 			"-health-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+100+i), "-metrics-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+200+i),
-			"-cluster-api-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+i), "-cluster-api-name", "127.0.0.1"))
+			"-cluster-api-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+i), "-cluster-api-name", "127.0.0.1",
+			"-cluster-api-client-ca", filepath.Join(caller, "tls.crt")))
 	}
 	m.front = newFront(t)
 	m.startRefit()
@@ -216,18 +219,24 @@ func (m *management) manifests(pattern string) []*unstructured.Unstructured {
 }
 
 // serveWebhooks starts the managers and leads the API server to their webhooks.
-func (m *management) serveWebhooks(managers *components.ClusterAPI, kubeconfig string) {
+// Those that call extensions show the certificate in the folder caller.
+func (m *management) serveWebhooks(managers *components.ClusterAPI, kubeconfig, caller string) {
 	m.t.Helper()
 	certs := filepath.Join(m.dir, "webhooks")
 	ca := writeCertificate(m.t, certs)
 	ports := map[string]int{}
-	for i, manager := range []struct{ name, gates string }{
-		{components.ManagerCore, "RuntimeSDK=true,InPlaceUpdates=true"}, {components.ManagerBootstrap, ""}, {components.ManagerControlPlane, "InPlaceUpdates=true"}, {components.ManagerInMemory, ""}} {
+	calls := []string{"--runtime-extension-client-cert-file", filepath.Join(caller, "tls.crt"), "--runtime-extension-client-key-file", filepath.Join(caller, "tls.key")}
+	for i, manager := range []struct {
+		name, gates string
+		more        []string
+	}{{components.ManagerCore, "RuntimeSDK=true,InPlaceUpdates=true", calls}, {components.ManagerBootstrap, "", nil},
+		{components.ManagerControlPlane, "InPlaceUpdates=true", calls}, {components.ManagerInMemory, "", nil}} {
 		port := webhookPort + i
 		ports[manager.name] = port
 		args := []string{"--kubeconfig", kubeconfig, "--webhook-cert-dir", certs, "--insecure-diagnostics", "--webhook-port", fmt.Sprint(port),
 			"--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields",
 			"--diagnostics-address", fmt.Sprintf("127.0.0.1:%d", port+100), "--health-addr", fmt.Sprintf("127.0.0.1:%d", port+200)}
+		args = append(args, manager.more...)
 		if manager.gates != "" {
 			args = append(args, "--feature-gates="+manager.gates)
 		}
@@ -286,7 +295,7 @@ func writeCertificate(t *testing.T, dir string) []byte {
 	must(t, err)
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "webhooks"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	must(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)

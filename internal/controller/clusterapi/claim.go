@@ -7,8 +7,6 @@ import (
 	"sort"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
@@ -90,14 +88,9 @@ func (q *question) refuse(path, updater, why string) {
 
 // canUpdate answers CanUpdateMachine and CanUpdateMachineSet.
 func (s *Server) canUpdate(ctx context.Context, h hooks.Hook, r hooks.Request) hooks.Answer {
-	o := &unstructured.Unstructured{Object: r.Desired[inplace.Machine]}
-	p := poolOf(o)
-	if p.Name == "" || p.Namespace == "" {
-		return refusal("refit: the " + h.Keys[inplace.Machine] + " does not say whose machine it is: no label of Cluster API names its pool")
-	}
-	if err := s.lookUp(ctx, &p); err != nil {
-		s.report(ctx, "read the pool", err)
-		return refusal("refit: the API server of the management cluster does not tell the settings of " + p.String())
+	p, err := s.poolAsked(ctx, h, r)
+	if err != nil {
+		return untrue(err)
 	}
 	external, err := s.externals(ctx)
 	if err != nil {

@@ -13,19 +13,24 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/inplace"
 )
 
-// claim builds a CanUpdateMachineSet request of the worker pool, by hand.
+// claim builds a CanUpdateMachineSet request of the worker pool, by hand: the
+// version of the set, the infrastructure's template and the bootstrap's one.
 func claim(settings, current, desired string) string {
-	object := func(spec, kind string) string {
-		return `{"kind":"` + kind + `","metadata":{"namespace":"default","name":"pool-abc","labels":{"cluster.x-k8s.io/cluster-name":"c1","cluster.x-k8s.io/deployment-name":"pool"}},"spec":{"template":{"spec":` + spec + `}}}`
-	}
-	side := func(text string) string {
+	side := func(name, text string) string {
 		parts := strings.Split(text, "|")
-		return `{"machineSet":` + object(parts[0], "MachineSet") + `,"infrastructureMachineTemplate":` + object(parts[1], "T") + `,"bootstrapConfigTemplate":` + object(parts[2], "B") + `}`
+		refs := `,"infrastructureRef":{"apiGroup":"` + infraGroup + `","kind":"VMTemplate","name":"` + name + `-vm"},"bootstrap":{"configRef":{"apiGroup":"` + bootstrapGroup + `","kind":"KubeadmConfigTemplate","name":"` + name + `-boot"}}}`
+		return `{"machineSet":` + templateOf("cluster.x-k8s.io/v1beta2", "MachineSet", name, strings.TrimSuffix(parts[0], "}")+refs) +
+			`,"infrastructureMachineTemplate":` + templateOf(infraGroup+"/v1", "VMTemplate", name+"-vm", parts[1]) +
+			`,"bootstrapConfigTemplate":` + templateOf(bootstrapGroup+"/v1", "KubeadmConfigTemplate", name+"-boot", parts[2]) + `}`
 	}
 	if settings == "" {
 		settings = "{}"
 	}
-	return `{` + apiVersion + `,"kind":"CanUpdateMachineSetRequest","settings":` + settings + `,"current":` + side(current) + `,"desired":` + side(desired) + `}`
+	return `{` + apiVersion + `,"kind":"CanUpdateMachineSetRequest","settings":` + settings + `,"current":` + side("pool-abc", current) + `,"desired":` + side("pool-def", desired) + `}`
+}
+
+func templateOf(version, kind, name, spec string) string {
+	return `{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"namespace":"default","name":"` + name + `","labels":{"cluster.x-k8s.io/cluster-name":"c1","cluster.x-k8s.io/deployment-name":"pool"}},"spec":{"template":{"spec":` + spec + `}}}`
 }
 
 const (
@@ -124,7 +129,7 @@ func TestClaims(t *testing.T) {
 // neither path of Cluster API goes on then.
 func TestNothingIsSaidThatIsNotWrittenDown(t *testing.T) {
 	t.Parallel()
-	for fail, want := range map[string]string{"status InPlacePlan": "cannot be written down", "get MachineDeployment": "does not tell the settings"} {
+	for fail, want := range map[string]string{"status InPlacePlan": "cannot be written down", "get MachineDeployment": "does not answer the request to read MachineDeployment default/pool"} {
 		w := newWorld(t)
 		w.fail[fail] = errors.New("token=hunter2")
 		a := w.ask(hooks.CanUpdateMachineSet, claim("", same, version136))
@@ -158,8 +163,12 @@ func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 	if why := w.plan("kubeadmcontrolplane.cp").Status.Uncovered; !a.Failed || len(why) != 1 || why[0].Path != "machine/spec/failureDomain" || why[0].Why != "kubernetes: a machine that runs stays where it is" {
 		t.Errorf("%+v %+v", a, why)
 	}
+	const boot = `"bootstrapConfig":{"apiVersion":"` + bootstrapGroup + `/v1","kind":"KubeadmConfig","metadata":{"namespace":"default","name":"cp-1-boot"}`
+	refers := func(m string) string {
+		return strings.Replace(m, `"clusterName"`, `"bootstrap":{"configRef":{"apiGroup":"`+bootstrapGroup+`","kind":"KubeadmConfig","name":"cp-1-boot"}},"clusterName"`, 1)
+	}
 	gate := func(m, config string) string {
-		return strings.TrimSuffix(m, "}") + `,"bootstrapConfig":{"spec":{` + config + `}}}`
+		return strings.TrimSuffix(refers(m), "}") + `,` + boot + `,"spec":{` + config + `}}}`
 	}
 	localMode := `"clusterConfiguration":{"featureGates":{"ControlPlaneKubeletLocalMode":true}}`
 	a = w.ask(hooks.CanUpdateMachine, body(gate(m(oldVersion, "a"), localMode), gate(m(newVersion, "a"), ``)))
@@ -169,12 +178,11 @@ func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 	if a := w.ask(hooks.CanUpdateMachine, body(gate(m(newVersion, "a"), localMode), gate(m(newVersion, "a"), ``))); !a.Failed {
 		t.Errorf("by itself it is a change like any other: %+v", a)
 	}
-	one := `{"machine":{"metadata":{"namespace":"default","name":"cp-1","labels":{"cluster.x-k8s.io/control-plane-name":"cp"}},"spec":{}},"bootstrapConfig":{}}`
-	if a := w.ask(hooks.CanUpdateMachine, body(one, m("", ""))); !a.Failed || !strings.Contains(a.Message, "bootstrap") {
+	if a := w.ask(hooks.CanUpdateMachine, body(gate(m(newVersion, "a"), ""), refers(m(newVersion, "a")))); !a.Failed || !strings.Contains(a.Message, "bootstrap") {
 		t.Errorf("an object on one side only is not covered by leaving it out: %+v", a)
 	}
 	stray := `{"machine":{"metadata":{"namespace":"default","name":"x"},"spec":{}}}`
-	if a := w.ask(hooks.CanUpdateMachine, body(stray, stray)); !a.Failed || !strings.Contains(a.Message, "does not say whose machine it is") {
+	if a := w.ask(hooks.CanUpdateMachine, body(stray, stray)); !a.Failed || !strings.Contains(a.Message, "Machine default/x does not name its pool") {
 		t.Errorf("%+v", a)
 	}
 }

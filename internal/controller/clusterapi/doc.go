@@ -10,9 +10,11 @@
 // API keeps them for a day.
 //
 // UpdateMachine says done only when every updater does, refit's own only of a node
-// that was observed at its version. Who calls is not believed: the Machine is read
-// from the API server, must be in an update there and must want what the body
-// says. While refit moves a node, the health checker leaves the machine alone; the
+// that was observed at its version. A caller must show a
+// client certificate, and is not believed either: the Machine is read from the API
+// server, must be in an update there and must want what the body says; updaters
+// are sent the stored objects; a question whose objects differ from the stored
+// ones is refused and changes no InPlacePlan. While refit moves a node, the health checker leaves the machine alone; the
 // mark has an expiry and is taken off on every way out, also after a crash, since
 // the plan lists the machine before the mark is made.
 //

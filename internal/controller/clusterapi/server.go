@@ -37,8 +37,10 @@ type Options struct {
 	Address string
 	// Names under which Cluster API reaches it: DNS names or addresses.
 	Names []string
-	// ClientCA is a file with CA certificates in PEM; if given, a caller must show
-	// a client certificate that one of them signed.
+	// ClientCA is a file with CA certificates in PEM: a caller must show a client
+	// certificate that one of them signed. Required, because a caller moves nodes and
+	// commands the external updaters. It is read at each connection, so a rotation
+	// needs no restart.
 	ClientCA string
 	// Registry for metrics.
 	Registry prometheus.Registerer
@@ -68,12 +70,10 @@ type Server struct {
 
 // Setup adds the server, its certificates and its sweeper to a manager.
 func Setup(mgr ctrl.Manager, direct client.Client, o Options) error {
-	s := New(direct, mgr.GetScheme(), mgr.GetEventRecorder("refit-cluster-api"), mgr.GetLogger().WithName("cluster-api"), o)
-	if o.ClientCA != "" {
-		if _, err := clientCAs(o.ClientCA); err != nil {
-			return err
-		}
+	if _, err := clientCAs(o.ClientCA); err != nil {
+		return err
 	}
+	s := New(direct, mgr.GetScheme(), mgr.GetEventRecorder("refit-cluster-api"), mgr.GetLogger().WithName("cluster-api"), o)
 	return errors.Join(mgr.Add(s.certs), mgr.Add(s), mgr.Add(sweeper{s}))
 }
 
@@ -99,14 +99,18 @@ const (
 
 // Start listens until the context ends.
 func (s *Server) Start(ctx context.Context) error {
-	conf := &tls.Config{GetCertificate: s.certs.Certificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
-	if s.options.ClientCA != "" {
+	if _, err := clientCAs(s.options.ClientCA); err != nil {
+		return err
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		pool, err := clientCAs(s.options.ClientCA)
 		if err != nil {
-			return err
+			s.report(ctx, "read the CA of Cluster API's client certificates", err)
+			return nil, err
 		}
-		conf.ClientAuth, conf.ClientCAs = tls.RequireAndVerifyClientCert, pool
-	}
+		return &tls.Config{GetCertificate: s.certs.Certificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}, nil
+	}, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: s.certs.Certificate}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.Address)
 	if err != nil {
 		return fmt.Errorf("extension server for Cluster API: %w", err)
@@ -127,6 +131,10 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func clientCAs(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, errors.New("extension server for Cluster API: -cluster-api-client-ca is required with -cluster-api-address: " +
+			"a caller without a client certificate could move nodes; docs/reference/cluster-api.md says how to make one")
+	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("CA of Cluster API's client certificates: %w", err)

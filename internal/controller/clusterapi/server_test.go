@@ -97,8 +97,9 @@ func discover(c *http.Client, scheme, address string) (int, string, error) {
 func TestItListensWithTheCertificateOfItsSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	address, cas := listening(t, w, "")
-	c := caller(t, cas)
+	own := clientCertificate(t)
+	address, cas := listening(t, w, caFile(t, own))
+	c := caller(t, cas, own)
 	code, text, err := discover(c, "https", address)
 	if err != nil || code != 200 || !strings.Contains(text, `"failurePolicy":"Fail"`) {
 		t.Fatalf("%d %s %v", code, text, err)
@@ -120,7 +121,7 @@ func TestItListensWithTheCertificateOfItsSecret(t *testing.T) {
 		t.Fatal("nothing was rotated")
 	}
 	// The new one is dated ahead of this machine's clock; only its signer matters here.
-	fresh, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // looked at below
+	fresh, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{own}}) //nolint:gosec // looked at below
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestItListensWithTheCertificateOfItsSecret(t *testing.T) {
 	}
 }
 
-func TestCallersMayHaveToShowACertificate(t *testing.T) {
+func TestCallersMustShowACertificate(t *testing.T) {
 	t.Parallel()
 	data, _, err := certs.Next(nil, []string{"cluster-api"}, time.Now())
 	if err != nil {
@@ -143,11 +144,7 @@ func TestCallersMayHaveToShowACertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := clientCertificate(t)
-	clientPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: client.Certificate[0]})
-	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, append(data[certs.KeyBundle], clientPEM...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := caFile(t, client, data[certs.KeyBundle]...)
 	w := newWorld(t)
 	address, cas := listening(t, w, file)
 	if code, _, err := discover(caller(t, cas), "https", address); err == nil {
@@ -160,9 +157,40 @@ func TestCallersMayHaveToShowACertificate(t *testing.T) {
 	if _, _, err := discover(caller(t, cas, own), "https", address); err == nil {
 		t.Error("any certificate of the CA is taken")
 	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, err := discover(caller(t, cas, client), "https", address); err == nil {
+		t.Errorf("the file holds no CA any more, and a caller is answered: %d", code)
+	}
 	if _, err := clientCAs(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "CA of Cluster API's client certificates") {
 		t.Errorf("%v", err)
 	}
+}
+
+// Without a client CA nothing listens, and the error says what to set.
+func TestServerWithoutAClientCARefusesToStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.s.options.Address = "127.0.0.1:0"
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := w.s.Start(ctx); err == nil || !strings.Contains(err.Error(), "-cluster-api-client-ca is required") {
+		t.Errorf("%v", err)
+	}
+	if err := Setup(nil, nil, Options{Address: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "-cluster-api-client-ca is required") {
+		t.Errorf("%v", err)
+	}
+}
+
+// caFile holds the CA of a client's certificate, and others.
+func caFile(t *testing.T, c tls.Certificate, others ...byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, append(others, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // clientCertificate signs itself, and is good for clients.

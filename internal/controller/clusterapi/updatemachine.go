@@ -104,14 +104,32 @@ func (s *Server) advance(ctx context.Context, p *pool, m machine, r hooks.Reques
 	if x := s.moveNode(ctx, p, m, claimed); !x.done {
 		return x
 	}
-	for _, e := range external {
-		if paths, ours := share(plan.Status.Claims, e.Name); ours {
-			if x := s.callExternal(ctx, e, r, paths); !x.done {
-				return x
-			}
-		}
+	if x := s.callExternals(ctx, external, plan.Status.Claims, m, r); !x.done {
+		return x
 	}
 	return s.orphaned(plan.Status.Claims, external)
+}
+
+// callExternals calls the external updaters that own a part of the change, one
+// after the other, with the objects that the API server holds.
+func (s *Server) callExternals(ctx context.Context, list []external, claims []v1alpha1.InPlaceClaim, m machine, r hooks.Request) progress {
+	var desired hooks.Objects
+	for _, e := range list {
+		paths, ours := share(claims, e.Name)
+		if !ours {
+			continue
+		}
+		if desired == nil {
+			var err error
+			if desired, err = s.storedObjects(ctx, m, r); err != nil {
+				return wait(v1alpha1.ReasonUpdating, err.Error(), soon)
+			}
+		}
+		if x := s.callExternal(ctx, e, hooks.Request{Settings: r.Settings, Desired: desired}, paths); !x.done {
+			return x
+		}
+	}
+	return progress{done: true}
 }
 
 // share of an updater. Without a plan every updater is asked: it was deleted, and

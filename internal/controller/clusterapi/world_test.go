@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -23,6 +26,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+	"github.com/refit-dev/refit/internal/pipeline/inplace"
 )
 
 const (
@@ -61,8 +65,24 @@ var testScheme = sync.OnceValue(func() *runtime.Scheme {
 		g.Kind += "List"
 		s.AddKnownTypeWithName(g, &unstructured.UnstructuredList{})
 	}
+	for _, g := range providerKinds {
+		s.AddKnownTypeWithName(g, &unstructured.Unstructured{})
+		g.Kind += "List"
+		s.AddKnownTypeWithName(g, &unstructured.UnstructuredList{})
+	}
 	return s
 })
+
+// providerKinds are those of an infrastructure provider and of the kubeadm one.
+var providerKinds = []schema.GroupVersionKind{
+	{Group: infraGroup, Version: "v1", Kind: "VM"}, {Group: infraGroup, Version: "v1", Kind: "VMTemplate"},
+	{Group: bootstrapGroup, Version: "v1", Kind: "KubeadmConfig"}, {Group: bootstrapGroup, Version: "v1", Kind: "KubeadmConfigTemplate"},
+}
+
+const (
+	infraGroup     = "infrastructure.cluster.x-k8s.io"
+	bootstrapGroup = "bootstrap.cluster.x-k8s.io"
+)
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
@@ -248,7 +268,17 @@ func (w *world) post(s *Server, h hooks.Hook, body string) (int, string) {
 	return rec.Code, rec.Body.String()
 }
 
+// ask posts a question as Cluster API does: about objects that the API server holds.
 func (w *world) ask(h hooks.Hook, body string) hooks.Answer {
+	w.t.Helper()
+	if h.Claims {
+		w.store(h, body)
+	}
+	return w.askAsIs(h, body)
+}
+
+// askAsIs posts a question whatever the API server holds.
+func (w *world) askAsIs(h hooks.Hook, body string) hooks.Answer {
 	w.t.Helper()
 	code, text := w.post(w.s, h, body)
 	if code != 200 {
@@ -259,6 +289,100 @@ func (w *world) ask(h hooks.Hook, body string) hooks.Answer {
 		w.t.Fatalf("%v: %s", err, text)
 	}
 	return a
+}
+
+// store makes the API server hold what a question is about: the current objects,
+// and a pool that asks for the desired ones.
+func (w *world) store(h hooks.Hook, body string) {
+	w.t.Helper()
+	r, err := h.Decode(strings.NewReader(body))
+	if err != nil {
+		return
+	}
+	var current, desired *unstructured.Unstructured
+	for side, objects := range map[string]hooks.Objects{"current": r.Current, "desired": r.Desired} {
+		m := plain(w.t, objects[inplace.Machine])
+		for role, at := range map[string][]string{inplace.Infrastructure: {"infrastructureRef"}, inplace.Bootstrap: {"bootstrap", "configRef"}} {
+			if objects[role] == nil {
+				continue
+			}
+			o := plain(w.t, objects[role])
+			if ref, ok, _ := unstructured.NestedStringMap(m.Object, append(slices.Clone(h.Spec), at...)...); ok {
+				g := schema.FromAPIVersionAndKind(o.GetAPIVersion(), o.GetKind())
+				if ref["name"] != o.GetName() || ref["kind"] != g.Kind || ref["apiGroup"] != g.Group {
+					w.t.Fatalf("%s %s: the reference %v is not to %s %s", side, role, ref, g, o.GetName())
+				}
+				w.put(o)
+			}
+		}
+		if side == "current" {
+			current = m
+		} else {
+			desired = m
+		}
+	}
+	if h.Keys[inplace.Machine] == "machineSet" {
+		current.SetGroupVersionKind(gvk(kindSet))
+		w.put(current)
+		template, _, _ := unstructured.NestedMap(desired.Object, "spec", "template", "spec")
+		w.ofPool(kindDeployment, "pool", func(o map[string]any) error {
+			return unstructured.SetNestedMap(o, template, "spec", "template", "spec")
+		})
+		return
+	}
+	current.SetGroupVersionKind(gvk(kindMachine))
+	w.put(current)
+	version, _, _ := unstructured.NestedString(desired.Object, "spec", "version")
+	w.ofPool(kindControlPlane, "cp", func(o map[string]any) error {
+		config, _, _ := unstructured.NestedMap(plain(w.t, r.Desired[inplace.Bootstrap]).Object, "spec")
+		if config != nil {
+			if err := unstructured.SetNestedMap(o, config, "spec", "kubeadmConfigSpec"); err != nil {
+				return err
+			}
+		}
+		return unstructured.SetNestedField(o, version, "spec", "version")
+	})
+}
+
+// plain is an object with numbers as the API server's client has them.
+func plain(t testing.TB, o map[string]any) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	if o == nil {
+		return u
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := utiljson.Unmarshal(data, &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// put creates or replaces an object.
+func (w *world) put(o *unstructured.Unstructured) {
+	w.t.Helper()
+	_ = w.mgmt.Delete(w.t.Context(), o.DeepCopy())
+	o = o.DeepCopy()
+	o.SetResourceVersion("")
+	w.create(w.mgmt, o)
+}
+
+// ofPool changes what a pool asks for, if there is one.
+func (w *world) ofPool(kind, name string, change func(map[string]any) error) {
+	w.t.Helper()
+	o := object(kind, name, nil, nil)
+	if err := w.mgmt.Get(w.t.Context(), keyOf(o), o); err != nil {
+		return
+	}
+	if err := change(o.Object); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.mgmt.Update(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // update asks about a machine, as Cluster API does, with what it wants.
@@ -275,3 +399,23 @@ func (w *world) update(name, version string) hooks.Answer {
 func keyOf(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }
 
 func metaOf(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+// provider is an object of the infrastructure or bootstrap provider.
+func provider(kind, name, spec string) *unstructured.Unstructured {
+	version := infraGroup + "/v1"
+	if strings.HasPrefix(kind, "Kubeadm") {
+		version = bootstrapGroup + "/v1"
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	text := `{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"namespace":"default","name":"` + name + `"},"spec":` + spec + `}`
+	if err := utiljson.Unmarshal([]byte(text), &o.Object); err != nil {
+		panic(err)
+	}
+	return o
+}
+
+func putIn(o map[string]any, v any, fields ...string) {
+	if err := unstructured.SetNestedField(o, v, fields...); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,328 @@
+package clusterapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+	"github.com/refit-dev/refit/internal/pipeline/inplace"
+)
+
+// A question carries whole objects, and its answer is written down as the claims
+// of a pool. So each object of it is compared with the one that the API server
+// holds: a caller can repeat a question of Cluster API and cannot invent one.
+
+// mismatch is a question that differs from what the API server holds. It names
+// objects and quotes no value.
+type mismatch struct{ what string }
+
+func (m mismatch) Error() string { return m.what }
+
+// asked is a question together with the stored objects that it is about.
+type asked struct {
+	hook            hooks.Hook
+	request         hooks.Request
+	stored, desires *unstructured.Unstructured // the machine or set, and its pool
+}
+
+// poolAsked returns the pool of a question, read from the stored Machine or
+// MachineSet, after the comparison.
+func (s *Server) poolAsked(ctx context.Context, h hooks.Hook, r hooks.Request) (pool, error) {
+	kind := kindMachine
+	if h.Keys[inplace.Machine] == "machineSet" {
+		kind = kindSet
+	}
+	o := unstructured.Unstructured{Object: r.Current[inplace.Machine]}
+	stored, err := s.readExisting(ctx, gvk(kind), o.GetNamespace(), o.GetName())
+	if err != nil {
+		return pool{}, err
+	}
+	p := poolOf(stored)
+	if p.Name == "" {
+		return p, mismatch{kind + " " + stored.GetNamespace() + "/" + stored.GetName() + " does not name its pool: it has no such label of Cluster API"}
+	}
+	q := asked{hook: h, request: r, stored: stored}
+	if q.desires, err = s.readExisting(ctx, gvk(p.Kind), p.Namespace, p.Name); err != nil {
+		return p, err
+	}
+	if err := s.lookUp(ctx, &p); err != nil {
+		return p, fmt.Errorf("read the settings of %s: %w", p.String(), err)
+	}
+	if kind == kindSet {
+		return p, s.compareSet(ctx, q)
+	}
+	return p, s.compareMachine(ctx, q)
+}
+
+// compareSet: the current set and its templates are the stored ones, the desired
+// ones are those that the pool asks for.
+func (s *Server) compareSet(ctx context.Context, q asked) error {
+	for _, side := range []struct {
+		name    string
+		stored  *unstructured.Unstructured
+		objects hooks.Objects
+	}{{"current", q.stored, q.request.Current}, {"desired", q.desires, q.request.Desired}} {
+		if !equalSpec(q.hook, inplace.Machine, side.stored.Object, side.objects[inplace.Machine]) || !equalReferences(q.hook, side.stored.Object, side.objects[inplace.Machine]) {
+			return q.differs(side.name, inplace.Machine)
+		}
+		for _, role := range []string{inplace.Infrastructure, inplace.Bootstrap} {
+			o, err := s.referred(ctx, q.hook, side.stored, role, side.objects[role])
+			switch {
+			case err != nil:
+				return err
+			case o == nil:
+			case !equalSpec(q.hook, role, o.Object, side.objects[role]):
+				return q.differs(side.name, role)
+			}
+		}
+	}
+	return nil
+}
+
+// compareMachine: a control plane computes the desired objects of a machine and
+// stores none of them; what it asks for must be in them. The current ones hold
+// everything that is stored.
+func (s *Server) compareMachine(ctx context.Context, q asked) error {
+	current, desired := q.request.Current, q.request.Desired
+	version, _, _ := unstructured.NestedString(q.desires.Object, "spec", "version")
+	switch {
+	case !equalSpec(q.hook, inplace.Machine, q.stored.Object, current[inplace.Machine]):
+		return q.differs("current", inplace.Machine)
+	case machine{&unstructured.Unstructured{Object: desired[inplace.Machine]}}.version() != version:
+		return q.differs("desired", inplace.Machine)
+	}
+	if err := s.compareInfrastructure(ctx, q); err != nil {
+		return err
+	}
+	return s.compareConfig(ctx, q)
+}
+
+func (s *Server) compareInfrastructure(ctx context.Context, q asked) error {
+	current, desired := q.request.Current[inplace.Infrastructure], q.request.Desired[inplace.Infrastructure]
+	infra, err := s.referred(ctx, q.hook, q.stored, inplace.Infrastructure, current)
+	if err != nil || infra == nil {
+		return err
+	}
+	template, err := s.templateOf(ctx, q, infra)
+	switch {
+	case err != nil:
+		return err
+	case !contains(current["spec"], infra.Object["spec"]):
+		return q.differs("current", inplace.Infrastructure)
+	case !contains(desired["spec"], template):
+		return q.differs("desired", inplace.Infrastructure)
+	}
+	return nil
+}
+
+func (s *Server) compareConfig(ctx context.Context, q asked) error {
+	current, desired := q.request.Current[inplace.Bootstrap], q.request.Desired[inplace.Bootstrap]
+	config, err := s.referred(ctx, q.hook, q.stored, inplace.Bootstrap, current)
+	if err != nil || config == nil {
+		return err
+	}
+	wanted, _, _ := unstructured.NestedMap(q.desires.Object, "spec", "kubeadmConfigSpec")
+	switch {
+	case !equalConfig(current["spec"], config.Object["spec"]):
+		return q.differs("current", inplace.Bootstrap)
+	case !equalConfig(desired["spec"], wanted):
+		return q.differs("desired", inplace.Bootstrap)
+	}
+	return nil
+}
+
+func (q asked) differs(side, role string) error {
+	return mismatch{"the " + side + " " + q.hook.Keys[role] + " of the question is not what the API server holds"}
+}
+
+// templateOf is what a control plane asks of the infrastructure of its machines.
+func (s *Server) templateOf(ctx context.Context, q asked, infra *unstructured.Unstructured) (any, error) {
+	ref := reference(q.desires.Object, "spec", "machineTemplate", "spec", "infrastructureRef")
+	o, err := s.readExisting(ctx, schema.GroupVersionKind{Group: ref.Group, Version: infra.GroupVersionKind().Version, Kind: ref.Kind}, q.stored.GetNamespace(), ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	spec, _, err := unstructured.NestedFieldNoCopy(o.Object, inplace.SpecOfTemplate...)
+	return spec, err
+}
+
+// ref is a reference to an object of a provider, as the v1beta2 API writes it: the
+// version is left out.
+type ref struct{ Group, Kind, Name string }
+
+func reference(o map[string]any, at ...string) ref {
+	text := func(field string) string {
+		v, _, _ := unstructured.NestedString(o, append(slices.Clone(at), field)...)
+		return v
+	}
+	return ref{Group: text("apiGroup"), Kind: text("kind"), Name: text("name")}
+}
+
+// referenceTo is where a machine, or the template of a set, refers to an object.
+func referenceTo(h hooks.Hook, o map[string]any, role string) ref {
+	at := []string{"infrastructureRef"}
+	if role == inplace.Bootstrap {
+		at = []string{"bootstrap", "configRef"}
+	}
+	return reference(o, append(slices.Clone(h.Spec), at...)...)
+}
+
+// referred reads the object of a role that a stored machine, set or pool refers
+// to, nil if it refers to none. The question says in which version; group, kind
+// and name must be those of the reference.
+func (s *Server) referred(ctx context.Context, h hooks.Hook, of *unstructured.Unstructured, role string, inQuestion map[string]any) (*unstructured.Unstructured, error) {
+	to := referenceTo(h, of.Object, role)
+	q := unstructured.Unstructured{Object: inQuestion}
+	if to.Name == "" && inQuestion == nil {
+		return nil, nil
+	}
+	if g := q.GroupVersionKind(); to.Name == "" || inQuestion == nil || to != (ref{Group: g.Group, Kind: g.Kind, Name: q.GetName()}) {
+		return nil, mismatch{"the " + h.Keys[role] + " of the question is not the one that " + of.GetKind() + " " + of.GetNamespace() + "/" + of.GetName() + " refers to"}
+	}
+	return s.readExisting(ctx, q.GroupVersionKind(), of.GetNamespace(), to.Name)
+}
+
+// readExisting reads an object past any cache; the errors do not repeat the API
+// server's words, which may quote a request.
+func (s *Server) readExisting(ctx context.Context, g schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(g)
+	what := g.Kind + " " + namespace + "/" + name
+	err := s.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
+	switch {
+	case err == nil:
+		return o, nil
+	case apierrors.IsNotFound(err):
+		return nil, mismatch{what + " does not exist"}
+	case apierrors.IsForbidden(err):
+		s.report(ctx, "read "+what, err)
+		return nil, errors.New("refit may not read " + what + ": give ServiceAccount refit-system/refit-controller the verb get on " + g.Group + " kind " + g.Kind)
+	}
+	s.report(ctx, "read "+what, err)
+	return nil, errors.New("the API server of the management cluster does not answer the request to read " + what)
+}
+
+func equalReferences(h hooks.Hook, a, b map[string]any) bool {
+	return referenceTo(h, a, inplace.Infrastructure) == referenceTo(h, b, inplace.Infrastructure) && referenceTo(h, a, inplace.Bootstrap) == referenceTo(h, b, inplace.Bootstrap)
+}
+
+// equalSpec compares the part of two objects that Cluster API compares.
+func equalSpec(h hooks.Hook, role string, a, b map[string]any) bool {
+	return len(inplace.Differences(inplace.Object{Role: role, Spec: h.Spec, Current: sameNumbers(a), Desired: sameNumbers(b)})) == 0
+}
+
+// sameNumbers decodes an object again, so that 4 is the same whether a client of
+// the API server or a body brought it.
+func sameNumbers(o map[string]any) map[string]any {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return nil
+	}
+	again, err := hooks.Object(data)
+	if err != nil {
+		return nil
+	}
+	return again
+}
+
+// contains reports whether have has everything that want says; empty values are
+// the same as none.
+func contains(have, want any) bool {
+	w, isMap := want.(map[string]any)
+	if !isMap {
+		return isEmpty(want) && isEmpty(have) || reflect.DeepEqual(sameNumbers(map[string]any{"": have}), sameNumbers(map[string]any{"": want}))
+	}
+	h, _ := have.(map[string]any)
+	for k, v := range w {
+		if !contains(h[k], v) {
+			return false
+		}
+	}
+	return true
+}
+
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	case string:
+		return v == ""
+	}
+	return false
+}
+
+// Fields of a KubeadmConfig that Cluster API changes itself before it asks: how a
+// machine joined, and what follows from the cluster and the version.
+var computed = []string{"initConfiguration", "joinConfiguration", "clusterConfiguration", "format"}
+
+var computedOfCluster = []string{"controlPlaneEndpoint", "dns", "featureGates"}
+
+// equalConfig compares a KubeadmConfig of a question with the stored one: equal
+// but for what Cluster API computes, which holds what is stored.
+func equalConfig(question, stored any) bool {
+	q, _ := question.(map[string]any)
+	st, _ := stored.(map[string]any)
+	if !contains(without(q, computed), without(st, computed)) || !contains(without(st, computed), without(q, computed)) {
+		return false
+	}
+	cluster, _ := st["clusterConfiguration"].(map[string]any)
+	return contains(q["clusterConfiguration"], without(cluster, computedOfCluster))
+}
+
+func without(o map[string]any, fields []string) map[string]any {
+	out := map[string]any{}
+	for k, v := range o {
+		if !slices.Contains(fields, k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// storedObjects are the objects of a machine as the API server holds them, for
+// the updaters: without status and without what only the API server needs.
+func (s *Server) storedObjects(ctx context.Context, m machine, r hooks.Request) (hooks.Objects, error) {
+	out := hooks.Objects{inplace.Machine: forUpdaters(m.Unstructured)}
+	for _, role := range []string{inplace.Infrastructure, inplace.Bootstrap} {
+		o, err := s.referred(ctx, hooks.UpdateMachine, m.Unstructured, role, r.Desired[role])
+		if err != nil {
+			return nil, err
+		}
+		if o != nil {
+			out[role] = forUpdaters(o)
+		}
+	}
+	return out, nil
+}
+
+func forUpdaters(o *unstructured.Unstructured) map[string]any {
+	u := unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind()}}
+	if spec, ok := o.Object["spec"]; ok {
+		u.Object["spec"] = spec
+	}
+	u.SetName(o.GetName())
+	u.SetNamespace(o.GetNamespace())
+	u.SetLabels(o.GetLabels())
+	u.SetAnnotations(o.GetAnnotations())
+	return u.Object
+}
+
+// untrue is the answer to a question that cannot be compared, or is another one.
+// Cluster API asks again when it sees the objects as they are.
+func untrue(err error) hooks.Answer {
+	return refusal("refit: " + strings.TrimSuffix(err.Error(), ".") + "; nothing is claimed")
+}
