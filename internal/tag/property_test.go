@@ -222,7 +222,7 @@ func FuzzParse(f *testing.F) {
 // FuzzParseRef compares with the grammar that container runtimes use.
 func FuzzParseRef(f *testing.F) {
 	sum := strings.Repeat("a1", 32)
-	for _, s := range []string{"nginx", "nginx:1", "a/b", "localhost/a", "Host/a", "example.com:5000/a/b:1@sha256:" + sum, "index.docker.io/a", "docker.io/a:x", "[::1]:5000/a", "a@sha256:" + sum, sum, "a__b/c---d", "a:b:c", "x/:1", "docker.io/library/a", "a..b"} {
+	for _, s := range []string{"nginx", "nginx:1", "a/b", "localhost/a", "Host/a", "example.com:5000/a/b:1@sha256:" + sum, "index.docker.io/a", "docker.io/a:x", "[::1]:5000/a", "a@sha256:" + sum, sum, "a__b/c---d", "a:b:c", "x/:1", "docker.io/library/a", "a..b", "0__0.0/000000000", "a__b.c/d:1", "a__b.c/" + strings.Repeat("d", 250)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -253,6 +253,7 @@ func TestParseRef(t *testing.T) {
 		"registry.k8s.io/kube-proxy:v1.31.2@" + sum: {"registry.k8s.io/kube-proxy", "v1.31.2", sum},
 		"example.com:5000/a/b":                      {"example.com:5000/a/b", "", ""},
 		"user/app@" + sum:                           {"docker.io/user/app", "", sum},
+		"a__b.c/d:1":                                {"a__b.c/d", "1", ""}, // no host: the runtimes read it as a path
 	} {
 		got, err := ParseRef(in)
 		if err != nil || got != want {
@@ -265,7 +266,7 @@ func TestParseRef(t *testing.T) {
 	if h := (Ref{Repository: "example.com:5000/a"}).Host(); h != "example.com:5000" {
 		t.Error(h)
 	}
-	for _, bad := range []string{"", "A", "a:", "a:+", "a@sha256:1", "a@", "a b", "a/" + strings.Repeat("b", 300), strings.Repeat("ab", 32)} {
+	for _, bad := range []string{"", "A", "a:", "a:+", "a@sha256:1", "a@", "a b", "a/" + strings.Repeat("b", 300), "a__b.c/" + strings.Repeat("d", 250), "-a.b/c", strings.Repeat("ab", 32)} {
 		if got, err := ParseRef(bad); err == nil {
 			t.Errorf("%q is %+v", bad, got)
 		}

@@ -60,15 +60,19 @@ func ParseRef(s string) (Ref, error) {
 		}
 	}
 	host, path := splitHost(rest)
+	whole := host + "/" + path
+	if !domainText.MatchString(host) && pathText.MatchString(whole) {
+		path = whole // the runtimes' grammar takes such a host for a part of the path
+	}
 	switch {
-	case !domainText.MatchString(host):
+	case path != whole && !domainText.MatchString(host):
 		return Ref{}, fmt.Errorf("image reference %q: %q is no host of a registry", s, host)
 	case !pathText.MatchString(path):
 		return Ref{}, fmt.Errorf("image reference %q: %q is no repository: lower case letters and digits, parted by single . _ __ or hyphens", s, path)
 	case len(path) > maxPath:
 		return Ref{}, fmt.Errorf("image reference %.40s...: the repository has %d characters, the most is %d", s, len(path), maxPath)
 	}
-	return Ref{Repository: host + "/" + path, Tag: tag, Digest: digest}, nil
+	return Ref{Repository: whole, Tag: tag, Digest: digest}, nil
 }
 
 // splitHost parts a name into registry and repository: the first word is a
