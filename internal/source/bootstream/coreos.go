@@ -109,12 +109,52 @@ func parseCoreOS(data []byte, osStream string) (*Stream, error) {
 		if !ok {
 			continue // a future one: nobody can ask for it
 		}
+		if err := a.named(); err != nil {
+			return nil, fmt.Errorf("boot image stream: architectures.%s: %w", spelled, err)
+		}
 		r := reader{into: s, key: Key{OSStream: osStream, Architecture: arch}}
 		r.images(&a.Images)
 		r.extensions(&a.Extensions)
 		r.artifacts(&a)
 	}
 	return s.finish()
+}
+
+// named refuses an empty name of a platform, a format or a region: nobody can
+// ask for such an image, and the plain list cannot hold it.
+func (a *coreosArchitecture) named() error {
+	for platform, artifact := range a.Artifacts {
+		if _, empty := artifact.Formats[""]; empty || platform == "" {
+			return fmt.Errorf("artifacts: a platform or format has an empty name")
+		}
+	}
+	for name, cloud := range map[string]*regional{"aws": a.Images.AWS, "aliyun": a.Images.Aliyun} {
+		if cloud.hasRegion("") {
+			return fmt.Errorf("images.%s: a region has an empty name", name)
+		}
+	}
+	for name, cloud := range map[string]*objects{"ibmcloud": a.Images.IBMCloud, "powervs": a.Images.PowerVS} {
+		if cloud.hasRegion("") {
+			return fmt.Errorf("images.%s: a region has an empty name", name)
+		}
+	}
+	return nil
+}
+
+func (r *regional) hasRegion(name string) bool {
+	if r == nil {
+		return false
+	}
+	_, ok := r.Regions[name]
+	return ok
+}
+
+func (o *objects) hasRegion(name string) bool {
+	if o == nil {
+		return false
+	}
+	_, ok := o.Regions[name]
+	return ok
 }
 
 // reader collects the images of one architecture.

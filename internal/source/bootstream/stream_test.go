@@ -250,8 +250,24 @@ func TestGenericRoundTrip(t *testing.T) {
 	}
 }
 
+func TestEmptyNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, architecture := range map[string]string{
+		"platform": `{"artifacts":{"":{"release":"1","formats":{"raw.gz":{"disk":{"location":"https://example.com/a"}}}}}}`,
+		"format":   `{"artifacts":{"metal":{"release":"1","formats":{"":{"disk":{"location":"https://example.com/a"}}}}}}`,
+		"aws":      `{"images":{"aws":{"regions":{"":{"release":"1","image":"ami-1"}}}}}`,
+		"powervs":  `{"images":{"powervs":{"regions":{"":{"release":"1","object":"o"}}}}}`,
+	} {
+		_, err := bootstream.Parse([]byte(`{"stream":"stable","architectures":{"x86_64":` + architecture + `}}`))
+		if err == nil || !strings.Contains(err.Error(), "empty name") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(coreos(f))
+	f.Add([]byte(`{"stream":"s","architectures":{"x86_64":{"artifacts":{"":{"release":"1","formats":{"raw":{"disk":{"location":"l"}}}}}}}}`))
 	f.Add([]byte(`{"apiVersion":"refit.dev/boot-images/v1","images":[{"architecture":"amd64","platform":"aws","region":"r","version":"1.2.3","attributes":{"image":"a"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := bootstream.Parse(data)
