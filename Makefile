@@ -41,6 +41,12 @@ e2e: deps build ## The long tables (kills, faults) on real nodes; results go to 
 test-capi: deps build ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)
 	REFIT_CAPI=1 $(GO) test -timeout 30m -count 1 -v ./test/capi/...
 
+.PHONY: mutate
+mutate: ## What the tests of the pure packages do not notice: every mutant of the safety predicates, then a random sample
+	mkdir -p test/mutate/results
+	nice $(GO) run ./test/mutate -predicates -result test/mutate/results/predicates.txt
+	nice $(GO) run ./test/mutate -sample $(or $(SAMPLE),600) -seed $(or $(SEED),1) -result test/mutate/results/sample.txt
+
 .PHONY: bench
 bench: deps build ## Benchmarks against peers and limits; results go to bench/results
 	mkdir -p bench/results
