@@ -125,6 +125,7 @@ const (
 	ReasonBootImageOwned       = "BootImageOwned"
 	ReasonBootImageRolls       = "BootImageRolls"
 	ReasonBootImageStaged      = "BootImageStaged"
+	ReasonBootImageTooFresh    = "BootImageTooFresh"
 	ReasonBootImageTooOld      = "BootImageTooOld"
 	ReasonBootImageUnknown     = "BootImageUnknown"
 	ReasonBootImageWaived      = "BootImageWaived"

@@ -150,6 +150,7 @@ func TestBootImages(t *testing.T) {
 		{"A10 one major step of the OS is allowed, two are refused, a waiver holds until its end", testMajorStep},
 		{"A11 a first-boot configuration is converted before the image, or the image stays", testUserData},
 		{"A12 the target's policy keeps a minor version back, a patch passes", testTargetBlocked},
+		{"an image that must be out for some days is written after them", testSoak},
 		{"A13 a crash at every write converges", testCrash},
 		{"A14 excluded objects never look current", testExcluded},
 		{"what is not ours is not collected, what is not used is", testCollect},
@@ -524,6 +525,26 @@ subjects: [{kind: ServiceAccount, name: refit-controller, namespace: refit-syste
 		s.t.Error("something else was changed")
 	}
 	s.end("a11")
+}
+
+func testSoak(s *site) {
+	s.namespace("soak")
+	s.make(awsTemplate("soak", "w", "ami-135"))
+	s.make(deployment("soak", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("soak", "soak", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", "") + "  skew: {rules: [{name: soak, minAgeDays: 36500}]}\n")
+	s.look()
+	const source = "machinedeployment.soak.workers"
+	if ref := refOf(s.get(capiV, "MachineDeployment", "soak", "workers")); ref != "w" {
+		s.t.Fatalf("an image that is too young was written: %s", ref)
+	}
+	s.expect("source", says(s.source(source).Status.Conditions, v1alpha1.ConditionReady), "False BootImageTooFresh", "younger than 36500 days")
+	s.merge(s.get(v1alpha1.GroupVersion.String(), "BootImagePolicy", "", "soak"), "kubectl-edit", `{"spec":{"skew":{"rules":[{"name":"soak","minAgeDays":30}]}}}`)
+	s.look()
+	if ref := refOf(s.get(capiV, "MachineDeployment", "soak", "workers")); ref == "w" {
+		s.t.Fatal("an image that is old enough was not written")
+	}
+	s.expect("what refit wrote is old enough for its own rule", says(s.source(source).Status.Conditions, v1alpha1.ConditionNewEnough), "True AsExpected")
+	s.end("soak")
 }
 
 func testTargetBlocked(s *site) {

@@ -154,6 +154,7 @@ func (c *candidate) decide(ctx context.Context, w *world) {
 		c.in.DriftHeld = w.kinds.DriftHeld(ctx, c.object.GetName())
 	}
 	c.in.UserData = c.userData(ctx, w)
+	c.in.TooFresh = c.tooFresh(w)
 	c.in.TargetBlocked = c.blocked(w, c.in.WantedVersion)
 	c.decision = bootimage.Decide(c.in)
 }
@@ -213,7 +214,7 @@ func (c *candidate) want(w *world) error {
 	c.upload, named = c.asker.Upload(c.stream.Name, c.image, c.holder.Row.Needs(c.held.Object, c.holder.Part))
 	c.in.NotUploaded = c.upload != nil
 	if c.in.NotUploaded && !named {
-		c.in.Wanted = bootimage.Image{Text: c.upload.File, OS: c.image.Version, Release: c.stream.Release}
+		c.in.Wanted = bootimage.Image{Text: c.upload.File, OS: c.image.Version, Release: c.stream.Data.ReleaseOf(c.image)}
 		return nil
 	}
 	edit := machinery.NewEdit(c.held.Object)
@@ -222,7 +223,7 @@ func (c *candidate) want(w *world) error {
 	}
 	c.edit, c.in.Same = edit, !edit.Changed()
 	now, err := c.holder.Row.Read(edit.Object, c.holder.Part)
-	c.in.Wanted = bootimage.Image{Text: now.Text, OS: c.image.Version, Release: c.stream.Release}
+	c.in.Wanted = bootimage.Image{Text: now.Text, OS: c.image.Version, Release: c.stream.Data.ReleaseOf(c.image)}
 	return err
 }
 
@@ -272,7 +273,7 @@ func (c *candidate) stock(s *bootstreams.Stream) (ok bool) {
 func (c *candidate) recognisedBy(s *bootstreams.Stream) bool {
 	i, ok := c.asker.Recognise(s)
 	if ok {
-		c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, i.Version, s.Release
+		c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, i.Version, s.Data.ReleaseOf(i)
 	}
 	return ok
 }

@@ -27,6 +27,18 @@ func (c *candidate) blocked(w *world, version string) string {
 	if version == "" || c.in.Mode != bootimage.Piggyback || minor(version) == minor(c.facts.Version) {
 		return ""
 	}
+	s := c.withWanted()
+	if fs := w.judge().Findings(s, c.policy, version, true); skew.Blocks(fs) {
+		return "version " + version + " is refused: " + judgement.First(fs).Message
+	}
+	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
+		return w.others(c.name, version)
+	}
+	return ""
+}
+
+// withWanted is the source as it would be with the wanted image.
+func (c *candidate) withWanted() *v1alpha1.MachineSource {
 	s := &v1alpha1.MachineSource{}
 	if c.source != nil {
 		s = c.source.DeepCopy()
@@ -35,11 +47,20 @@ func (c *candidate) blocked(w *world, version string) string {
 	s.Status.OSStream = cmp.Or(c.facts.OSStream, c.choice.OSStream)
 	s.Status.SkewMode, s.Status.Facts, s.Status.State, s.Status.Contradiction = "Automatic", c.choice.Facts, "", ""
 	s.Status.Referenced = imageOf(c.in.Wanted)
-	if fs := w.judge().Findings(s, c.policy, version, true); skew.Blocks(fs) {
-		return "version " + version + " is refused: " + judgement.First(fs).Message
+	return s
+}
+
+// tooFresh says which rule about the age of images the wanted image does not meet, or
+// cannot be compared with.
+func (c *candidate) tooFresh(w *world) string {
+	if c.in.WantedErr != "" || c.in.Same {
+		return ""
 	}
-	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
-		return w.others(c.name, version)
+	version := cmp.Or(c.facts.Version, w.running)
+	for _, f := range w.judge().Ages(c.withWanted(), c.policy, version) {
+		if f.Waived == "" {
+			return f.Message
+		}
 	}
 	return ""
 }

@@ -56,6 +56,7 @@ const (
 	reasonOwned      = "BootImageOwned"
 	reasonRolls      = "BootImageRolls"
 	reasonStaged     = "BootImageStaged"
+	reasonTooFresh   = "BootImageTooFresh"
 	reasonTooOld     = "BootImageTooOld"
 	reasonUnknown    = "BootImageUnknown"
 	reasonWritten    = "BootImageWritten"
@@ -113,6 +114,9 @@ type Input struct {
 	// NotUploaded: the wanted image is a file that somebody must bring to the
 	// platform first.
 	NotUploaded bool
+	// TooFresh says which rule about the age of images the wanted one does not meet
+	// yet, empty for none: once written it would only block the next update.
+	TooFresh string
 	// UserData says why the first-boot configuration cannot be used with the
 	// wanted image.
 	UserData string
@@ -137,7 +141,7 @@ type Decision struct {
 
 // Decide says what is to be done.
 func Decide(in Input) Decision {
-	for _, ask := range []func(*Input) (Decision, bool){excluded, unwanted, moving, same, newer, custom, notUploaded, owned, observed, contested, userData} {
+	for _, ask := range []func(*Input) (Decision, bool){excluded, unwanted, moving, same, newer, custom, notUploaded, fresh, owned, observed, contested, userData} {
 		if d, ok := ask(&in); ok {
 			return d
 		}
@@ -263,6 +267,16 @@ func notUploaded(in *Input) (Decision, bool) {
 	}
 	return Decision{Action: Leave, State: Outdated, Reason: reasonNotThere, Message: fmt.Sprintf("it uses %s; wanted is %s, a file that nobody has said to be uploaded", name(in.Current), name(in.Wanted)),
 		Fix: "do what refit bootimage uploads prints"}, true
+}
+
+// fresh: an image that must have been out for some time is neither written nor
+// proposed before.
+func fresh(in *Input) (Decision, bool) {
+	if in.TooFresh == "" {
+		return Decision{}, false
+	}
+	return Decision{Action: Leave, State: Outdated, Reason: reasonTooFresh, Message: fmt.Sprintf("it uses %s; %s is wanted and not written yet: %s", name(in.Current), name(in.Wanted), in.TooFresh),
+		Fix: "wait until the image is old enough, or waive the rule in the policy (spec.skew.waivers)"}, true
 }
 
 func owned(in *Input) (Decision, bool) {

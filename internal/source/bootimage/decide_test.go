@@ -37,14 +37,20 @@ func TestDecide(t *testing.T) {
 		"a custom image":                         {func(i *bootimage.Input) { i.Recognised = false }, "Leave Skipped BootImageCustom"},
 		"a custom image with consent":            {func(i *bootimage.Input) { i.Recognised, i.Adopt = false, true }, "Write Outdated BootImageWritten"},
 		"somebody else's object":                 {func(i *bootimage.Input) { i.Owner = "argocd" }, "Say Skipped BootImageOwned"},
-		"mode Observe":                           {func(i *bootimage.Input) { i.Mode = bootimage.Observe }, "Leave Outdated BootImageOutdated"},
-		"mode Propose":                           {func(i *bootimage.Input) { i.Mode = bootimage.Propose }, "Say Outdated BootImageOutdated"},
-		"it would roll":                          {func(i *bootimage.Input) { i.Effect = "Replaces" }, "Leave Outdated BootImageRolls"},
-		"it may roll":                            {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Roll }, "Write Outdated BootImageWritten"},
-		"it may roll, later":                     {func(i *bootimage.Input) { i.Effect, i.Mode, i.WindowOpen = "Replaces", bootimage.Roll, false }, "Stage Outdated BootImageStaged"},
-		"a node class drifts":                    {func(i *bootimage.Input) { i.Effect = "Drifts" }, "Leave Outdated BootImageRolls"},
-		"a node class whose drift is held":       {func(i *bootimage.Input) { i.Effect, i.DriftHeld = "Drifts", true }, "Write Outdated BootImageWritten"},
-		"a control plane waits for a version":    {func(i *bootimage.Input) { i.Effect, i.Mode, i.Version = "Replaces", bootimage.Piggyback, "v1.35.4" }, "Stage Outdated BootImageStaged"},
+		"it must soak first":                     {func(i *bootimage.Input) { i.TooFresh = "rule soak" }, "Leave Outdated BootImageTooFresh"},
+		"nothing is proposed that must soak":     {func(i *bootimage.Input) { i.TooFresh, i.Mode = "rule soak", bootimage.Propose }, "Leave Outdated BootImageTooFresh"},
+		"nor written with a version": {func(i *bootimage.Input) {
+			i.TooFresh, i.Effect, i.Mode, i.Version, i.WantedVersion = "rule soak", "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3"
+		}, "Leave Outdated BootImageTooFresh"},
+		"an image that is there already soaked": {func(i *bootimage.Input) { i.TooFresh, i.Same = "rule soak", true }, "Leave Current AsExpected"},
+		"mode Observe":                          {func(i *bootimage.Input) { i.Mode = bootimage.Observe }, "Leave Outdated BootImageOutdated"},
+		"mode Propose":                          {func(i *bootimage.Input) { i.Mode = bootimage.Propose }, "Say Outdated BootImageOutdated"},
+		"it would roll":                         {func(i *bootimage.Input) { i.Effect = "Replaces" }, "Leave Outdated BootImageRolls"},
+		"it may roll":                           {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Roll }, "Write Outdated BootImageWritten"},
+		"it may roll, later":                    {func(i *bootimage.Input) { i.Effect, i.Mode, i.WindowOpen = "Replaces", bootimage.Roll, false }, "Stage Outdated BootImageStaged"},
+		"a node class drifts":                   {func(i *bootimage.Input) { i.Effect = "Drifts" }, "Leave Outdated BootImageRolls"},
+		"a node class whose drift is held":      {func(i *bootimage.Input) { i.Effect, i.DriftHeld = "Drifts", true }, "Write Outdated BootImageWritten"},
+		"a control plane waits for a version":   {func(i *bootimage.Input) { i.Effect, i.Mode, i.Version = "Replaces", bootimage.Piggyback, "v1.35.4" }, "Stage Outdated BootImageStaged"},
 		"both in one write": {func(i *bootimage.Input) {
 			i.Effect, i.Mode, i.Version, i.WantedVersion = "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3"
 		}, "Write Outdated BootImageWritten v1.36.3"},

@@ -96,7 +96,7 @@ func parseCoreOS(data []byte, osStream string) (*Stream, error) {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, fmt.Errorf("boot image stream: CoreOS stream metadata: %w", err)
 	}
-	s := &Stream{Name: in.Stream}
+	s := &Stream{Name: in.Stream, OwnReleases: true}
 	if in.Metadata.LastModified != "" {
 		at, err := time.Parse(time.RFC3339, in.Metadata.LastModified)
 		if err != nil {

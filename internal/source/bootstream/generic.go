@@ -18,6 +18,9 @@ type generic struct {
 	Release    string     `json:"release,omitempty"`
 	Kubernetes string     `json:"kubernetes,omitempty"`
 	Modified   *time.Time `json:"modified,omitempty"`
+	// OwnReleases: an image without a release of its own is of an unknown one, not of
+	// the list's.
+	OwnReleases bool `json:"ownReleases,omitempty"`
 	// Bundle is what the bundle says that brought it.
 	Bundle *Brought       `json:"bundle,omitempty"`
 	Images []genericImage `json:"images"`
@@ -30,6 +33,7 @@ type genericImage struct {
 	Region       string            `json:"region,omitempty"`
 	Variant      string            `json:"variant,omitempty"`
 	Version      string            `json:"version"`
+	Release      string            `json:"release,omitempty"`
 	Attributes   map[string]string `json:"attributes"`
 }
 
@@ -41,7 +45,7 @@ func parseGeneric(data []byte) (*Stream, error) {
 	if err := dec.Decode(&in); err != nil {
 		return nil, fmt.Errorf("boot image stream: %w", err)
 	}
-	s := &Stream{Name: in.Name, Release: in.Release, Kubernetes: in.Kubernetes}
+	s := &Stream{Name: in.Name, Release: in.Release, Kubernetes: in.Kubernetes, OwnReleases: in.OwnReleases}
 	if in.Modified != nil {
 		s.Modified = *in.Modified
 	}
@@ -57,7 +61,7 @@ func parseGeneric(data []byte) (*Stream, error) {
 			return nil, fmt.Errorf("boot image stream: images[%d]: platform, version and attributes are needed", n)
 		}
 		s.Images = append(s.Images, Image{Key: Key{OSStream: i.OSStream, Architecture: arch, Platform: i.Platform, Region: i.Region, Variant: i.Variant},
-			Version: i.Version, Attributes: i.Attributes})
+			Version: i.Version, Release: i.Release, Attributes: i.Attributes})
 	}
 	return s.finish()
 }
@@ -65,7 +69,7 @@ func parseGeneric(data []byte) (*Stream, error) {
 // Generic writes a stream as the plain list, for a site that cannot reach where
 // it came from.
 func Generic(s *Stream) ([]byte, error) {
-	out := generic{APIVersion: GenericVersion, Name: s.Name, Release: s.Release, Kubernetes: s.Kubernetes}
+	out := generic{APIVersion: GenericVersion, Name: s.Name, Release: s.Release, Kubernetes: s.Kubernetes, OwnReleases: s.OwnReleases}
 	if !s.Modified.IsZero() {
 		at := s.Modified.UTC()
 		out.Modified = &at
@@ -75,7 +79,7 @@ func Generic(s *Stream) ([]byte, error) {
 	}
 	for _, i := range s.Images {
 		out.Images = append(out.Images, genericImage{OSStream: i.Key.OSStream, Architecture: i.Key.Architecture, Platform: i.Key.Platform,
-			Region: i.Key.Region, Variant: i.Key.Variant, Version: i.Version, Attributes: i.Attributes})
+			Region: i.Key.Region, Variant: i.Key.Variant, Version: i.Version, Release: i.Release, Attributes: i.Attributes})
 	}
 	return json.MarshalIndent(out, "", "  ")
 }

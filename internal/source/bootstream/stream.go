@@ -42,6 +42,8 @@ type Image struct {
 	Key Key
 	// Version of the operating system in it.
 	Version string
+	// Release that the data says of this image; see [Stream.ReleaseOf].
+	Release string
 	// Attributes by which it is named: image, project, name, location, sha256 ...
 	Attributes map[string]string
 	// Uploads of it, if it is a file.
@@ -60,8 +62,29 @@ type Stream struct {
 	// Brought is what a bundle says that brought the data: it counts where nobody
 	// else says it.
 	Brought Brought
+	// OwnReleases: only what an image says is its release. Vendors' stream data name
+	// the release that ships them, and list images of earlier ones.
+	OwnReleases bool
 	// Images sorted by their key.
 	Images []Image
+}
+
+// ReleaseOf is the release that an image itself belongs to, empty if nobody says: what
+// the data says of the image, else the release within its OS version, else that of a
+// list which was made for its images.
+func (s *Stream) ReleaseOf(i Image) string {
+	if i.Release != "" {
+		return i.Release
+	}
+	if v, err := osversion.Parse(i.Version); err == nil {
+		if r, ok := v.Release(); ok {
+			return r.Text
+		}
+	}
+	if s.OwnReleases {
+		return ""
+	}
+	return s.Release
 }
 
 // Brought by a bundle: its release and the Kubernetes version of it.

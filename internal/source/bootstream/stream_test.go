@@ -297,3 +297,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A stream of release 4.20.1 may list an image of 4.19: the image's own release counts.
+func TestAnImagesOwnRelease(t *testing.T) {
+	t.Parallel()
+	const generic = `{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3",%s"images":[{"architecture":"amd64","platform":"aws","region":"r","version":"%s",%s"attributes":{"image":"a"}}]}`
+	for name, c := range map[string]struct{ data, want string }{
+		"a list made for its images":                      {fmt.Sprintf(generic, "", "9.6.20251023-0", ""), "1.36.3"},
+		"an image of a list says its own":                 {fmt.Sprintf(generic, "", "9.6.20251023-0", `"release":"1.35.4",`), "1.35.4"},
+		"a version that holds the release":                {fmt.Sprintf(generic, "", "419.96.202510230000-0", ""), "4.19.0"},
+		"a vendor's list, on a site that cannot reach it": {fmt.Sprintf(generic, `"ownReleases":true,`, "9.6.20251023-0", ""), ""},
+	} {
+		s := parse(t, []byte(c.data))
+		if got := s.ReleaseOf(s.Images[0]); got != c.want {
+			t.Errorf("%s: release %q, want %q", name, got, c.want)
+		}
+	}
+	vendor := parse(t, coreos(t))
+	vendor.Release = "4.20.1"
+	for _, i := range vendor.Images {
+		if got := vendor.ReleaseOf(i); got == vendor.Release {
+			t.Errorf("image %s %s of a vendor's stream is said to be of the stream's release", i.Key.Platform, i.Version)
+		}
+	}
+}

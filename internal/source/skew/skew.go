@@ -98,9 +98,12 @@ type Waiver struct {
 
 // Kinds of a finding.
 const (
-	TooOld       = "TooOld"
-	TooFresh     = "TooFresh"
-	Unknown      = "Unknown"
+	TooOld   = "TooOld"
+	TooFresh = "TooFresh"
+	Unknown  = "Unknown"
+	// AgeUnknown: the image must have been out for some time, and it is not known since
+	// when it is.
+	AgeUnknown   = "AgeUnknown"
 	Step         = "MajorStep"
 	Breaks       = "Incompatible"
 	RuleUnusable = "RuleUnusable"
@@ -367,7 +370,11 @@ func (j *judge) age(r Rule) {
 		at = j.os.Built
 	}
 	if at.IsZero() {
-		j.say(r.Name, Unknown, "the age of its image is not known%s", because(r))
+		kind := Unknown
+		if r.MinAge > 0 {
+			kind = AgeUnknown
+		}
+		j.say(r.Name, kind, "the age of its image is not known%s", because(r))
 		return
 	}
 	age := j.in.Now.Sub(at)

@@ -9,6 +9,7 @@ package judgement
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,12 @@ func (j Judge) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, 
 	return read.Judge(s, p, rules, read.Target(version, releases, p, s, next), j.Now)
 }
 
+// Ages are the findings about how long an image has been out, for a source that starts
+// machines from it.
+func (j Judge) Ages(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) []skew.Finding {
+	return slices.DeleteFunc(j.Findings(s, p, version, false), func(f skew.Finding) bool { return f.Kind != skew.TooFresh && f.Kind != skew.AgeUnknown })
+}
+
 // Record fills in what does not hold for what runs and what comes next, and returns
 // the condition for what runs.
 func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) metav1.Condition {
@@ -74,7 +81,7 @@ func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, ve
 		}
 		f := First(fs)
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, cut(f.Message+"; "+read.Fix(s), longMessage)
-		if f.Kind == skew.Unknown {
+		if f.Kind == skew.Unknown || f.Kind == skew.AgeUnknown {
 			c.Reason = v1alpha1.ReasonBootImageUnknown
 		}
 	}
