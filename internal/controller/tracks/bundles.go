@@ -98,6 +98,15 @@ func small(h *bundle.Header, img bundle.Image) []string {
 	return out
 }
 
+// vouched reports whether an approved bundle has an image: a person approved its bytes,
+// labels included, or a trusted key signed them. False while that is not known.
+func (r *Reconciler) vouched(ctx context.Context, digest string) bool {
+	hs, err := r.headersOf(ctx)
+	return err == nil && slices.ContainsFunc(hs, func(h *bundle.Header) bool {
+		return slices.ContainsFunc(h.Metadata.Images, func(i bundle.Image) bool { return i.Digest == digest })
+	})
+}
+
 // headersOf the bundles that are approved, the newest first.
 func (r *Reconciler) headersOf(ctx context.Context) ([]*bundle.Header, error) {
 	var bundles v1alpha1.BundleList

@@ -43,7 +43,7 @@ func (r *Reconciler) lookRegistry(ctx context.Context, spec *v1alpha1.ImageTrack
 	}
 	var all []error
 	for _, repository := range append(slices.Clone(t.Mirrors), t.Repository) {
-		a := asker{Poller: r.Poller, at: registry.Place{Repository: repository, Keys: keys}, spec: spec, t: t, s: s}
+		a := asker{Poller: r.Poller, at: registry.Place{Repository: repository, Keys: keys}, spec: spec, t: t, s: s, vouched: func(digest string) bool { return r.vouched(ctx, digest) }}
 		out, err := a.look(ctx, running)
 		if err == nil && (len(out.Images) > 0 || repository == t.Repository) {
 			out.endpoint = repository
@@ -94,6 +94,8 @@ type asker struct {
 	spec *v1alpha1.ImageTrackSpec
 	t    track.Track
 	s    track.State
+	// vouched reports whether an approved bundle has an image.
+	vouched func(digest string) bool
 }
 
 func (a *asker) look(ctx context.Context, running []string) (seen, error) {
@@ -115,7 +117,9 @@ func (a *asker) look(ctx context.Context, running []string) (seen, error) {
 			return out, err
 		}
 		if p := a.known(pointer, d); p != nil {
-			out.Images = append(out.Images, *p)
+			i := *p
+			i.Vouched = i.Security && a.vouched(d) // the bundle may come later than the image
+			out.Images = append(out.Images, i)
 			continue
 		}
 		i, err := a.describe(ctx, pointer, d)
@@ -151,6 +155,7 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 	}
 	i.App, i.Same, i.Security, i.Size = d.AppVersion, d.Same, d.Labels[track.SecurityLabel] == "security", d.Size
 	i.Same = i.Same[:min(len(i.Same), maxSame)]
+	i.Vouched = i.Security && a.vouched(digest)
 	if own := d.Labels["org.opensuse.reference"]; own != "" { // R3.14: it may say its own long tag
 		if ref, err := tag.ParseRef(own); err == nil && a.names(ctx, ref.Tag, digest) {
 			i.Long = ref.Tag

@@ -35,7 +35,10 @@ func Classify(t Track, from, to *Image) (Class, string) {
 
 func rebuilt(to *Image, why string) (Class, string) {
 	if to.Security {
-		return Security, why + "; it says that it mends a known fault of security"
+		if !to.Vouched {
+			return Security, why + "; a label says that it fixes a known security fault, and no approved bundle confirms it"
+		}
+		return Security, why + "; it fixes a known security fault, as an approved bundle says"
 	}
 	return Rebuild, why
 }

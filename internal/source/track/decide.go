@@ -48,7 +48,7 @@ func Take(s State, l Look, now time.Time) State {
 // learn takes over what was not known of an image.
 func (i *Image) learn(from Image) {
 	i.Long, i.App, i.Same = or(i.Long, from.Long), or(i.App, from.App), orList(i.Same, from.Same)
-	i.Security, i.Size = i.Security || from.Security, max(i.Size, from.Size)
+	i.Security, i.Vouched, i.Size = i.Security || from.Security, i.Vouched || from.Vouched, max(i.Size, from.Size)
 }
 
 func orList(a, b []string) []string {
@@ -301,16 +301,27 @@ func byItself(t Track, c *Candidate, now time.Time) (Decision, string) {
 	switch {
 	case c.Class == Adopt:
 		return Automatic, "nothing changes but the name"
-	case !t.Auto[c.Class]:
+	case c.Class == Security && !c.Vouched && !t.permits(c):
+		return NeedsApproval, "a label alone lifts no approval: it counts as Rebuild, which does not move by itself here (spec.automatic)"
+	case !t.permits(c):
 		return NeedsApproval, string(c.Class) + " does not move by itself here (spec.automatic)"
-	case t.Critical && c.Class != Security:
-		return NeedsApproval, "a node needs one of the workloads, and only security rebuilds of such move by themselves"
+	case t.Critical && (c.Class != Security || !c.Vouched):
+		return NeedsApproval, "a node needs one of the workloads, and only security rebuilds that an approved bundle confirms move by themselves there"
 	case t.Freeze:
 		return Waits, "the track is frozen (spec.freeze)"
 	case now.Sub(c.At) < t.MinAge:
 		return Waits, fmt.Sprintf("it moves by itself at %s, when it is %s old", c.At.Add(t.MinAge).UTC().Format(time.RFC3339), t.MinAge)
 	}
 	return Automatic, string(c.Class) + " moves by itself here"
+}
+
+// permits reports whether the track lets a class move by itself. A security rebuild is
+// a rebuild too; more only if somebody vouches for its label.
+func (t Track) permits(c *Candidate) bool {
+	if c.Class == Security {
+		return t.Auto[Rebuild] || c.Vouched && t.Auto[Security]
+	}
+	return t.Auto[c.Class]
 }
 
 // by whom a candidate is taken.

@@ -42,6 +42,18 @@ func image(letter, long string, change ...func(*Image)) Image {
 	return i
 }
 
+// secure is the label of a security rebuild, vouched for or not.
+func secure(vouched bool) func(*Image) {
+	return func(i *Image) { i.Security, i.Vouched = true, vouched }
+}
+
+// critical is a track of a workload that its node needs.
+func critical(auto ...Class) Track {
+	t := rev(auto...)
+	t.Critical = true
+	return t
+}
+
 // runs is the state of a track that runs an image.
 func runs(i Image) State {
 	return State{Serial: 1, Pointers: []Pointer{{Image: i, Serial: 1}}, Approved: &i}
@@ -67,7 +79,11 @@ func TestDecide(t *testing.T) {
 		"R3.17 case 3: a rebuild moves by itself where that is allowed": {rev(Rebuild), image("b", "2.6.2-rev1-b5.2"), Rebuild, Automatic, true, ""},
 		"a rebuild waits for a person where it is not":                  {rev(), image("b", "2.6.2-rev1-b5.2"), Rebuild, NeedsApproval, false, "spec.automatic"},
 		"b10 is above b9, whatever the alphabet says":                   {rev(Rebuild), image("b", "2.6.2-rev1-b10.1"), Rebuild, Automatic, true, ""},
-		"a rebuild for security is a class of its own":                  {rev(Security), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.Security = true }), Security, Automatic, true, ""},
+		"a vouched rebuild for security is a class of its own":          {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
+		"a label alone lifts no approval":                               {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "label alone"},
+		"a label alone counts as a rebuild":                             {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, Automatic, true, ""},
+		"a node needs the workload: a label alone does not move it":     {critical(Security, Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "node needs"},
+		"a node needs the workload: a vouched security rebuild moves":   {critical(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
 		"R3.17 case 2: a mended definition waits for a person":          {rev(Rebuild), image("b", "2.6.2-rev2-b1.1", func(i *Image) { i.Tag = "2.6.2-rev2" }), ImageFix, NeedsApproval, false, ""},
 		"R3.17 case 1: a new version waits for a person":                {rev(Rebuild), image("b", "2.7.0-rev1-b1.1", func(i *Image) { i.Tag = "2.7.0-rev1" }), NewVersion, NeedsApproval, false, ""},
 		"R3.19 case 4b: a tag that lies is for nobody":                  {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagLies, Blocked, false, "2.6.3"},

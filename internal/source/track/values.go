@@ -46,8 +46,11 @@ type Image struct {
 	// App is the version found inside, "" if it says none.
 	App string
 	// Same are digests under it that a runtime may report instead of it.
-	Same     []string
-	Security bool
+	Same []string
+	// Security: a label says that it was rebuilt for a known security fix. Vouched: an
+	// approved bundle has the image, and so the label. A label alone is nobody's word:
+	// whoever can push can write it.
+	Security, Vouched bool
 	// Size of what a node fetches, in bytes; 0 if nobody said.
 	Size int64
 	// At is when it was first seen, or taken.
@@ -90,7 +93,7 @@ type Track struct {
 	Auto   map[Class]bool
 	MinAge time.Duration
 	Freeze bool
-	// Critical: a target is needed by its node; only security rebuilds move by
+	// Critical: a target is needed by its node; only vouched security rebuilds move by
 	// themselves.
 	Critical  bool
 	Approvals []Approval
