@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/refit-dev/refit/internal/oci/logins"
 	"github.com/refit-dev/refit/internal/oci/mirrors"
 )
 
@@ -28,7 +29,7 @@ type Registries struct {
 
 // NewRegistries prepares access; nothing is connected yet.
 func NewRegistries() (*Registries, error) {
-	p, err := remote.NewPuller(remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("refit"))
+	p, err := remote.NewPuller(remote.WithAuthFromKeychain(logins.Default), remote.WithUserAgent("refit"))
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}

@@ -2,64 +2,34 @@ package registry
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"strings"
+	"fmt"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/refit-dev/refit/internal/oci/logins"
 )
 
-// Keys are the credentials of a pull secret, by registry. They print as nothing.
+// Keys are the credentials of a pull secret, by registry or a path below one. They print as nothing.
 type Keys struct {
-	byHost map[string]authn.AuthConfig
-	sum    string
+	byEntry map[string]authn.AuthConfig
+	sum     string
 }
 
 // ParseKeys reads the text of a Secret of type kubernetes.io/dockerconfigjson.
 // No error repeats any of it.
 func ParseKeys(dockerConfigJSON []byte) (*Keys, error) {
-	var c struct {
-		Auths map[string]struct {
-			Auth     string `json:"auth"`
-			Username string `json:"username"`
-			Password string `json:"password"`
-			Token    string `json:"identitytoken"`
-		} `json:"auths"`
-	}
-	if err := json.Unmarshal(dockerConfigJSON, &c); err != nil {
-		return nil, errors.New("the pull secret is no docker configuration in JSON: make it with kubectl create secret docker-registry")
+	_, entries, err := logins.Parse(dockerConfigJSON)
+	if err != nil {
+		return nil, fmt.Errorf("the pull secret is unusable: %w; make it with kubectl create secret docker-registry", err)
 	}
 	sum := sha256.Sum256(dockerConfigJSON)
-	k := &Keys{byHost: map[string]authn.AuthConfig{}, sum: hex.EncodeToString(sum[:])}
-	for host, a := range c.Auths {
-		user, password := a.Username, a.Password
-		if a.Auth != "" {
-			raw, err := base64.StdEncoding.DecodeString(a.Auth)
-			if err != nil {
-				return nil, errors.New("an auth entry of the pull secret is no base64")
-			}
-			user, password, _ = strings.Cut(string(raw), ":")
-		}
-		k.byHost[hostOf(host)] = authn.AuthConfig{Username: user, Password: password, IdentityToken: a.Token}
-	}
-	return k, nil
+	return &Keys{byEntry: entries, sum: hex.EncodeToString(sum[:])}, nil
 }
 
-// hostOf is the registry of an entry, which may be an address.
-func hostOf(entry string) string {
-	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")
-	host, _, _ := strings.Cut(entry, "/")
-	if host == "docker.io" {
-		return "index.docker.io"
-	}
-	return host
-}
-
-// of is who asks a registry.
-func (k *Keys) of(host string) authn.Authenticator {
-	c, ok := k.byHost[host]
+// of is who asks a repository, which begins with its registry.
+func (k *Keys) of(repository string) authn.Authenticator {
+	c, ok := logins.Find(k.byEntry, repository)
 	if !ok {
 		return authn.Anonymous
 	}

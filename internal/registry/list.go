@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/refit-dev/refit/internal/oci/logins"
 )
 
 // atOnce is how many questions a Reader has open.
@@ -23,7 +24,7 @@ type Reader struct{ puller *remote.Puller }
 
 // NewReader prepares access; nothing is connected yet.
 func NewReader() (*Reader, error) {
-	p, err := remote.NewPuller(remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("refit"), remote.WithJobs(atOnce))
+	p, err := remote.NewPuller(remote.WithAuthFromKeychain(logins.Default), remote.WithUserAgent("refit"), remote.WithJobs(atOnce))
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}

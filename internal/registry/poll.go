@@ -410,7 +410,7 @@ func (p *Poller) conn(ctx context.Context, at Place) (*conn, error) {
 	}
 	auth := authn.Anonymous
 	if at.Keys != nil {
-		auth = at.Keys.of(repo.RegistryStr())
+		auth = at.Keys.of(repo.Name())
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pollTime)
 	defer cancel()

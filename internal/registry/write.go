@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/refit-dev/refit/internal/oci/logins"
 )
 
 // Writer puts images into registries, asks whether they are there, and takes them
@@ -26,7 +28,7 @@ type Writer struct {
 // NewWriter prepares access as somebody (nil: with the credentials of the usual
 // files), over a transport (nil: the usual one); nothing is connected yet.
 func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
-	var chain authn.Keychain = authn.DefaultKeychain
+	var chain authn.Keychain = logins.Default
 	if keys != nil {
 		chain = keys
 	}
@@ -39,7 +41,7 @@ func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
 
 // Resolve is how a client of the library gets the credentials of a registry.
 func (k *Keys) Resolve(r authn.Resource) (authn.Authenticator, error) {
-	return k.of(r.RegistryStr()), nil
+	return k.of(r.String()), nil
 }
 
 // Blob is what is uploaded.

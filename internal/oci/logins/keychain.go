@@ -1,0 +1,106 @@
+package logins
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+)
+
+// Config is a docker configuration, as far as it says who asks.
+type Config struct {
+	Auths map[string]struct {
+		Auth     string `json:"auth"`
+		Username string `json:"username"`
+		Password string `json:"password"`
+		Token    string `json:"identitytoken"`
+	} `json:"auths"`
+	CredsStore  string            `json:"credsStore"`
+	CredHelpers map[string]string `json:"credHelpers"`
+}
+
+// ErrConfig is what is wrong with a configuration. It repeats nothing of it.
+var ErrConfig = errors.New("no docker configuration in JSON")
+
+// Parse reads the entries of a configuration that hold credentials.
+func Parse(text []byte) (Config, map[string]authn.AuthConfig, error) {
+	var c Config
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, nil, ErrConfig
+	}
+	out := map[string]authn.AuthConfig{}
+	for key, a := range c.Auths {
+		user, password := a.Username, a.Password
+		if a.Auth != "" {
+			raw, err := base64.StdEncoding.DecodeString(a.Auth)
+			if err != nil {
+				return c, nil, fmt.Errorf("%w: an auth entry is no base64", ErrConfig)
+			}
+			user, password, _ = strings.Cut(string(raw), ":")
+		}
+		if user != "" || a.Token != "" { // empty ones stand for what a helper keeps
+			out[Entry(key)] = authn.AuthConfig{Username: user, Password: password, IdentityToken: a.Token}
+		}
+	}
+	return c, out, nil
+}
+
+// Default finds credentials in the usual files: ~/.docker/config.json or
+// $DOCKER_CONFIG, else $REGISTRY_AUTH_FILE, else
+// ${XDG_RUNTIME_DIR}/containers/auth.json. Credential helpers are asked as
+// [authn.DefaultKeychain] asks them. That keychain alone would not do: it passes by a
+// login for a path above the repository, and shows one for a path to the whole host.
+var Default authn.Keychain = keychain{}
+
+type keychain struct{}
+
+// Resolve implements [authn.Keychain].
+func (keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	text, err := os.ReadFile(file())
+	if errors.Is(err, os.ErrNotExist) || file() == "" {
+		return authn.Anonymous, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("registry logins: %w", err)
+	}
+	c, entries, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("registry logins in %s: %w", file(), err)
+	}
+	if c.CredHelpers[r.RegistryStr()] != "" {
+		return authn.DefaultKeychain.Resolve(r)
+	}
+	if found, ok := Find(entries, r.String()); ok {
+		return authn.FromConfig(found), nil
+	}
+	if c.CredsStore != "" {
+		return authn.DefaultKeychain.Resolve(r)
+	}
+	return authn.Anonymous, nil
+}
+
+// file that is there first, "" if none is.
+func file() string {
+	places := []string{os.Getenv("REGISTRY_AUTH_FILE")}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		places = append(places, filepath.Join(dir, "containers", "auth.json"))
+	}
+	docker := os.Getenv("DOCKER_CONFIG")
+	if home, err := os.UserHomeDir(); docker == "" && err == nil {
+		docker = filepath.Join(home, ".docker")
+	}
+	if docker != "" {
+		places = append([]string{filepath.Join(docker, "config.json")}, places...)
+	}
+	for _, p := range places {
+		if st, err := os.Stat(p); p != "" && err == nil && !st.IsDir() {
+			return p
+		}
+	}
+	return ""
+}
