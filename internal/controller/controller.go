@@ -84,8 +84,10 @@ type Options struct {
 	Joins joins.Options
 	// Bandwidth is what nodes may use of their networks to pass chunks on.
 	Bandwidth distribute.Bandwidth
-	// Registries is how image registries are reached; nil is the usual way.
-	Registries http.RoundTripper
+	// Registries is how image registries are reached; nil is the usual way, which leads
+	// to nothing local but LocalRegistries, as HOST or HOST:PORT.
+	Registries      http.RoundTripper
+	LocalRegistries []string
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 }
@@ -218,6 +220,9 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 	objects, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
+	}
+	if o.Registries == nil {
+		o.Registries = registry.Transport(o.LocalRegistries...)
 	}
 	poller := registry.NewPoller(o.Registries, o.Now)
 	files := &brought.Reader{Client: mgr.GetClient(), Headers: hs, Identity: id}

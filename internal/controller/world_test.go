@@ -154,7 +154,7 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	}
 	go func() {
 		defer wg.Done()
-		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(),
+		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(), LocalRegistries: []string{"127.0.0.1"},
 			Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }})
 		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)

@@ -63,6 +63,9 @@ func (at Place) failed(err error) *Failure {
 			return f
 		}
 	}
+	if errors.Is(err, ErrLocal) {
+		return at.failure(Odd, ErrLocal)
+	}
 	return at.failure(Away, plain(err))
 }
 

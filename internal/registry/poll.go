@@ -26,8 +26,10 @@ const (
 	pollTime = 20 * time.Second
 	// maxAnswer is the largest manifest or configuration that is read, in bytes.
 	maxAnswer = 8 << 20
-	// maxPages of one listing.
-	maxPages = 100
+	// maxPages, maxListing (bytes) and maxTags of one listing.
+	maxPages   = 100
+	maxListing = 16 << 20
+	maxTags    = 200_000
 )
 
 // manifestTypes are all that is accepted: with fewer, a registry may answer with
@@ -153,11 +155,15 @@ func (p *Poller) Tags(ctx context.Context, at Place, fresh time.Duration) ([]str
 		return slices.Clone(known.tags), nil
 	}
 	var tags []string
-	next := "tags/list"
+	next, size := "tags/list", 0
 	for range maxPages {
 		resp, err := p.ask(ctx, at, http.MethodGet, next, http.Header{"Accept": {"application/json"}})
 		if err != nil {
 			return nil, err
+		}
+		// Counted before they are decoded: a tag of one byte costs many.
+		if size += len(resp.body); size > maxListing || len(tags)+bytes.Count(resp.body, []byte(",")) > maxTags {
+			return nil, at.failure(Odd, fmt.Errorf("its list of tags has more than %d bytes or %d tags", maxListing, maxTags))
 		}
 		var page struct {
 			Tags []string `json:"tags"`

@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,6 +66,7 @@ func TestTracks(t *testing.T) {
 	must(t, s.Eject(ctx, s.Stick, dev))
 	w := &tracked{registrySite: newSite(t, s)}
 	w.listen(t, "n1") // the controller may run there
+	w.localRegistry(t)
 
 	step(t, "three pods, of which one was started after the tag moved", w.moveUnderPods)
 	step(t, "it is said who runs what, and nothing is changed", w.skewIsSaid)
@@ -167,6 +169,14 @@ func (w *tracked) says(t *testing.T, kind, reason string) metav1.Condition {
 		return c.Reason == reason, c.Reason + ": " + c.Message
 	})
 	return out
+}
+
+// localRegistry has the controller ask the registry on its node's loopback address.
+func (w *tracked) localRegistry(t *testing.T) {
+	t.Helper()
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}
+	must(t, w.s.Client.Patch(t.Context(), d, client.RawPatch(types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/spec/template/spec/containers/0/args","value":["-local-registry=`+registryAddress+`"]}]`))))
 }
 
 func (w *tracked) template(t *testing.T) string {

@@ -190,7 +190,11 @@ func (x Given) Over(usual http.RoundTripper) http.RoundTripper {
 	if x.Way() == "" {
 		return usual
 	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
+	t, ok := usual.(*http.Transport)
+	if !ok {
+		t = http.DefaultTransport.(*http.Transport)
+	}
+	t = t.Clone() // with its dialer: nothing local is asked this way either
 	if x.CA != "" {
 		roots, err := x509.SystemCertPool()
 		if err != nil {
