@@ -14,6 +14,18 @@ type TrustedKey struct {
 	PublicKey string `json:"publicKey"`
 }
 
+// Requirement says what a bundle needs to be loaded.
+// +kubebuilder:validation:Enum=Digest;Signatures
+type Requirement string
+
+const (
+	// RequireDigest loads a bundle whose digest a Bundle object approves, or that
+	// enough keys signed.
+	RequireDigest Requirement = "Digest"
+	// RequireSignatures loads only bundles that enough keys signed.
+	RequireSignatures Requirement = "Signatures"
+)
+
 // TrustPolicySpec says whose bundles may be loaded.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= size(self.keys)",message="threshold is larger than the number of keys, so no bundle could ever satisfy it: lower it or add keys"
@@ -30,10 +42,19 @@ type TrustPolicySpec struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	Threshold int32 `json:"threshold,omitempty"`
+	// Require is what a bundle needs to be loaded: Digest (an approved digest is
+	// enough, so are the signatures of enough keys) or Signatures (an approved digest
+	// alone is not enough). One policy with Signatures counts for all bundles; each
+	// bundle needs the signatures that any one TrustPolicy asks for.
+	// +optional
+	// +kubebuilder:default=Digest
+	Require Requirement `json:"require,omitempty"`
 	// RevokedDigests are bundles that must never be loaded again, however signed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=71
+	// +kubebuilder:validation:items:Pattern=`^sha256:[0-9a-f]{64}$`
 	RevokedDigests []string `json:"revokedDigests,omitempty"`
 }
 
@@ -54,6 +75,7 @@ type TrustPolicyStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rtp
 // +kubebuilder:printcolumn:name="Threshold",type=integer,JSONPath=`.spec.threshold`
+// +kubebuilder:printcolumn:name="Require",type=string,JSONPath=`.spec.require`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TrustPolicy struct {

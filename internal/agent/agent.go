@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
@@ -33,6 +35,9 @@ type API interface {
 	Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate))
 	Content(ctx context.Context, name string) (*v1alpha1.Content, error)
 	ApplyStatus(ctx context.Context, status *v1alpha1.NodeUpdateStatus) error
+	// What administrators decided is read from their own objects.
+	authority.Reader
+	authority.RunReader
 }
 
 // Runtime is what the agent needs of the container runtime.
@@ -162,12 +167,16 @@ type Agent struct {
 	limit   exchange.Limit // of what goes to and comes from peers
 	media   load.MediaSet
 
+	authority *authority.Keeper
+
 	mu       sync.Mutex
 	want     *told.Want
 	heard    bool // want comes from the API server, not from disk
 	state    state
 	compared map[string]bool // payloads, by digest
 	liars    map[string]time.Time
+	// approvedRun is the key of the run that administrators stand behind.
+	approvedRun string
 
 	served    []string        // bundles loop only
 	rechecked map[string]bool // hold loop only
@@ -223,6 +232,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	if a.want != nil {
 		a.limit.Set(a.want.Spec.Bandwidth)
 	}
+	a.authority = authority.Open(conf.Path(authority.File), p.API, p.Log, a.authorityChanged)
 	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config, Held: a.held})
 	return a, nil
 }
@@ -237,7 +247,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		func(ctx context.Context) { a.serve(ctx, listener) },
-		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.stageLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop,
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.stageLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop, a.authority.Run,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })
@@ -362,6 +372,10 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 			s.sent = nil
 		}
 	})
+	if before == nil || before.Spec.Trust != w.Spec.Trust || !slices.Equal(before.Spec.Bundles, w.Spec.Bundles) {
+		// A large cluster does not ask all at once; the heartbeat grows with it.
+		a.authority.Ask(time.Duration(w.Spec.HeartbeatSeconds) * time.Second / 8)
+	}
 	a.drillAsked(nu.Annotations[v1alpha1.AnnotationDrill])
 	if changed || first {
 		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickStage, a.kickMedia, a.kickFacts} {

@@ -40,6 +40,7 @@ type fakeAPI struct {
 	wrote   func(*v1alpha1.NodeUpdateStatus)
 	changed chan struct{}
 	events  []string // reason and message
+	people  people
 }
 
 func (f *fakeAPI) Event(_ context.Context, reason, message string) error {
@@ -492,6 +493,7 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 			t.Fatal(err)
 		}
 		rule := model.TrustRule{Name: "site", Keys: map[string]string{"k": string(pem)}, Threshold: 1}
+		n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{policyOf(t, 7)} })
 		trust := n.api.content(t, v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{rule}})
 		hold := n.api.content(t, v1alpha1.ContentHold, everything(h))
 		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Trust, s.Hold = trust, hold })

@@ -66,14 +66,18 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 	peers := a.peers.Clients(a.id, w.Spec.Peers, a.conf.Node)
 	var verdicts []model.Verdict
 	var served []string
+	policy, unbacked := a.policy(w), false
 	for _, digest := range w.Bundles() {
-		shelf, v := a.shelf(ctx, w, digest, peers)
+		shelf, v := a.shelf(ctx, policy, digest, peers)
 		if v != nil {
+			unbacked = unbacked || isUnbacked(v)
 			verdicts = append(verdicts, *v)
 			continue
 		}
 		served = append(served, shelf.Digest())
 	}
+	a.authority.Accept(served, w.Bundles())
+	a.authority.Unbacked(unbacked)
 	if !slices.Equal(a.served, served) { // what is here may be loaded, or may not any more
 		a.served = slices.Clone(served)
 		kick(a.kickHold)
@@ -112,13 +116,16 @@ func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
 
 // shelf is the bundle's header on this node, from disk, a medium or a peer; or
 // why it is not there or may not be used.
-func (a *Agent) shelf(ctx context.Context, w *told.Want, digest string, peers []*exchange.Client) (*loadagent.Shelf, *model.Verdict) {
-	policy := w.Policy()
+func (a *Agent) shelf(ctx context.Context, policy loadagent.Policy, digest string, peers []*exchange.Client) (*loadagent.Shelf, *model.Verdict) {
 	if s := a.library.Shelf(digest); s != nil {
 		if d := policy.Decide(s.Bundle()); !d.Allowed {
-			return nil, &d.Verdict
+			v := a.authority.Explain(d.Verdict, digest)
+			return nil, &v
 		}
 		return s, nil
+	}
+	if v := a.authority.Hopeless(digest, policy); v != nil {
+		return nil, v
 	}
 	var h *bundle.Header
 	var refused *model.Verdict
@@ -127,7 +134,8 @@ func (a *Agent) shelf(ctx context.Context, w *told.Want, digest string, peers []
 			return fmt.Errorf("it is that of bundle %s", got.Digest)
 		}
 		if d := policy.Decide(got); !d.Allowed {
-			refused = &d.Verdict
+			v := a.authority.Explain(d.Verdict, digest)
+			refused = &v
 			return errors.New(d.Verdict.Message)
 		}
 		h = got

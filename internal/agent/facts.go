@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -69,24 +70,34 @@ const runEvery = time.Minute
 
 // runLoop has the runner go on with a run, also one that was cut off.
 func (a *Agent) runLoop(ctx context.Context) {
-	each(ctx, a.kickRun, runEvery, func(ctx context.Context) {
+	run := func(ctx context.Context) {
 		a.runner.Run(ctx, a.permitted, func(r *v1alpha1.NodeRunStatus) {
 			a.update(func(s *state) { s.run = r })
 			kick(a.kickFacts)
 		})
+	}
+	each(ctx, a.kickRun, runEvery, func(ctx context.Context) {
+		run(ctx) // goes on with what has begun, and reports what has ended
+		if a.approveRun(ctx) {
+			run(ctx)
+		}
 	})
 }
 
 // permitted is the run that may begin. What was read from disk at the start
 // permits none: it may have been taken back while this agent was away, and the
-// node may be full of pods again. A run that has begun needs no permission.
+// node may be full of pods again. Neither does a run that no administrator stands
+// behind (approveRun). A run that has begun needs no permission.
 func (a *Agent) permitted() *v1alpha1.NodeRun {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.heard || a.want == nil {
 		return nil
 	}
-	return a.want.Spec.Run
+	if r := a.want.Spec.Run; r != nil && authority.RunKey(r) == a.approvedRun {
+		return r
+	}
+	return nil
 }
 
 // payload finds a file of an allowed bundle in the store.
@@ -99,10 +110,8 @@ func (a *Agent) payload(digest, name string) (updaters.Payload, error) {
 		return no("the bundle is not known here")
 	}
 	if w := a.wanted(); w != nil {
-		for _, d := range w.Trust.RevokedDigests {
-			if d == digest {
-				return no("the bundle is revoked")
-			}
+		if d := a.policy(w).Decide(shelf.Bundle()); !d.Allowed {
+			return no(d.Verdict.Message)
 		}
 	}
 	p := shelf.Bundle().PayloadByName(name, platform())

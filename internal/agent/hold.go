@@ -63,7 +63,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	}
 	defer unlock()
 	verdicts := a.shelve(w)
-	src := source{lib: a.library, policy: w.Policy(), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
+	src := source{lib: a.library, policy: a.policy(w), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
 	verdicts = append(verdicts, a.asks(ctx, w, &src)...)
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
 		a.update(func(s *state) {

@@ -216,13 +216,14 @@ func TestABlobThatRottedIsFetchedAgain(t *testing.T) {
 // goes on without it (the journal knows it).
 func TestAnOldPermissionBeginsNothing(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
-	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u", Attempt: 1}}}
+	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: a.api.(*fakeAPI).ordered(t, "u")}}
 	nu.Generation = 1
 	a.want = &told.Want{Generation: 1, Spec: nu.Spec} // as read from want.json
 	if r := a.permitted(); r != nil {
 		t.Fatalf("%+v is permitted by a file", r)
 	}
 	a.told(t.Context(), nu, nil)
+	a.approveRun(t.Context())
 	if r := a.permitted(); r == nil || r.UID != "u" {
 		t.Fatalf("%+v is permitted", r)
 	}

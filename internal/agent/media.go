@@ -53,7 +53,7 @@ func (a *Agent) describeMedia(ctx context.Context) {
 		w = &told.Want{}
 	}
 	hold, _ := a.inStore(ctx, w)
-	out := a.media.Describe(w.Policy(), func(digest string) (here loadagent.Here) {
+	out := a.media.Describe(a.policy(w), func(digest string) (here loadagent.Here) {
 		if s := a.library.Shelf(digest); s != nil {
 			here.Missing, here.Total = a.missing(s, hold)
 			here.All = here.Missing == 0 && full(s)

@@ -30,6 +30,8 @@ type state struct {
 	health       *v1alpha1.NodeHealth
 	cold         *v1alpha1.ColdStart
 	run          *v1alpha1.NodeRunStatus
+	// runVerdict says why a permitted run is not started.
+	runVerdict *model.Verdict
 
 	// Why the bundles or the images are not complete; the first counts.
 	bundleVerdicts, holdVerdicts []model.Verdict
@@ -86,6 +88,9 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 		}
 	}
 	v := a.view()
+	if old := a.authority.Stale(now); old != "" {
+		v.message = old + "; " + v.message
+	}
 	out.Phase, out.Message = v.phase, cutText(v.message, messageBytes)
 	out.Conditions = conditions(v, s.sent, now)
 	return out

@@ -55,6 +55,9 @@ type HeldPayload struct {
 type Trust struct {
 	// Policies: a bundle that satisfies one of them may be loaded.
 	Policies []TrustRule `json:"policies"`
+	// RequireSignatures: an approved digest alone is not enough, the bundle must
+	// satisfy one of the policies too.
+	RequireSignatures bool `json:"requireSignatures,omitempty"`
 	// RevokedDigests may not be loaded, whatever else says so.
 	RevokedDigests []string `json:"revokedDigests,omitempty"`
 }

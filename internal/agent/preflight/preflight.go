@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/cri"
@@ -146,7 +147,7 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 	for name, err := range w.Shelve(c.lib) {
 		c.Log.Error("an image that was made on the site cannot be put together", "image", name, "because", err)
 	}
-	c.src, c.index = source{c.lib, w.Policy()}, layers.Shelf(c.Config.Path(indexDir))
+	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust)}, layers.Shelf(c.Config.Path(indexDir))
 	return c.report, c.look(ctx, w.Hold.Images, last)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
@@ -26,6 +27,10 @@ func (w *Want) Shelve(lib *load.Library) map[string]error {
 }
 
 func (w *Want) shelve(img model.HeldImage, lib *load.Library) error {
+	if !strings.HasPrefix(img.Name, model.NoRegistry+"/") {
+		// Only an OS image is put together on a node: no pod's image comes so.
+		return fmt.Errorf("it is put together on this node, and its name does not begin with %s/", model.NoRegistry)
+	}
 	data := w.Made[img.Made]
 	if data == "" {
 		return fmt.Errorf("there is no Content %s with its parts", img.Made)

@@ -8,16 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/model"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // Want is what this node was told, with the Contents it names. It is immutable.
@@ -64,15 +61,13 @@ func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
 	return out
 }
 
-// Policy is what may be loaded.
-func (w *Want) Policy() load.Policy {
-	// A build before a release counts as that release.
-	release, _, _ := strings.Cut(version.Version(), "-")
-	p := load.Policy{Trust: w.Trust, Refit: release}
+// Approved are the digests that the controller named as approved.
+func (w *Want) Approved() []string {
+	var out []string
 	for _, b := range w.Spec.Bundles {
-		p.Approved = append(p.Approved, b.Digest)
+		out = append(out, b.Digest)
 	}
-	return p
+	return out
 }
 
 // Bundles are the digests that matter to this node: approved, held, run.

@@ -3,36 +3,18 @@ package fleet
 import (
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/load/trustlist"
 )
 
 // maxBundles that a node is told of.
 const maxBundles = 8
 
 // trust is what the policies say together.
-func (w *world) trust() model.Trust {
-	t := model.Trust{Policies: []model.TrustRule{}}
-	revoked := map[string]bool{}
-	for _, p := range w.policies {
-		rule := model.TrustRule{Name: p.Name, Keys: map[string]string{}, Threshold: int(max(1, p.Spec.Threshold))}
-		for _, k := range p.Spec.Keys {
-			rule.Keys[k.Name] = k.PublicKey
-		}
-		t.Policies = append(t.Policies, rule)
-		for _, d := range p.Spec.RevokedDigests {
-			revoked[d] = true
-		}
-	}
-	for d := range revoked {
-		t.RevokedDigests = append(t.RevokedDigests, d)
-	}
-	sort.Strings(t.RevokedDigests)
-	return t
-}
+func (w *world) trust() model.Trust { return trustlist.Of(w.policies) }
 
 // found is a bundle on media that are plugged in.
 type found struct {
@@ -101,7 +83,7 @@ func (w *world) approve(digest string, people []string, trust model.Trust, f *fo
 	if h, err := w.header(digest); err == nil {
 		return w.judge(h, people, trust, f)
 	}
-	if slices.Contains(people, digest) {
+	if slices.Contains(people, digest) && !trust.RequireSignatures {
 		return approval{ok: true, reason: v1alpha1.ReasonApprovedByDigest}
 	}
 	a := w.awaiting(digest, f)
@@ -136,6 +118,10 @@ func (w *world) awaiting(digest string, f *found) approval {
 	a := approval{reason: v1alpha1.ReasonAwaitingApproval, message: "nobody approved bundle " + digest, fix: "set spec.digest to " + digest}
 	if f != nil && len(f.at) > 0 {
 		a.message = fmt.Sprintf("found %s on %s %s; nobody approved it", digest, f.at[0].Node, f.at[0].Device)
+	}
+	if w.trust().RequireSignatures {
+		a.reason, a.fix = v1alpha1.ReasonSignaturesRequired, "have it signed by enough keys of one TrustPolicy (refit bundle sign), and plug the medium in"
+		a.message = "bundle " + digest + " needs signatures, because a TrustPolicy requires them, and no node has shown them yet"
 	}
 	return a
 }

@@ -55,7 +55,7 @@ func (w *world) wantedByMoves() []string {
 // one is not.
 func (w *world) runsUnapproved(digest string, approvals map[string]approval) bool {
 	a, known := approvals[digest]
-	return (!known || a.reason == v1alpha1.ReasonAwaitingApproval) && !slices.Contains(w.trust().RevokedDigests, digest)
+	return (!known || a.reason == v1alpha1.ReasonAwaitingApproval || a.reason == v1alpha1.ReasonSignaturesRequired) && !slices.Contains(w.trust().RevokedDigests, digest)
 }
 
 // planned updates were planned and are not refused as older than what runs.

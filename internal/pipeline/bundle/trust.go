@@ -24,6 +24,7 @@ const (
 	reasonBundleNotApproved = "BundleNotApproved"
 	reasonBundleRevoked     = "BundleRevoked"
 	reasonBundleTooNew      = "BundleTooNew"
+	reasonNotSigned         = "SignaturesRequired"
 )
 
 // Decision says whether a bundle may be copied and loaded.
@@ -40,7 +41,8 @@ type Decision struct {
 }
 
 // Decide says whether a bundle may be loaded: its digest is approved, or it is
-// signed by enough keys of one trust rule; a revoked one never is, nor one
+// signed by enough keys of one trust rule. If the trust list requires signatures,
+// an approved digest alone is not enough. A revoked bundle is never loaded, nor one
 // that needs a later refit. refit is the version of the reader, "" if unknown
 // (then minRefit is not compared).
 func Decide(h *Header, approved []string, trust model.Trust, refit string) Decision {
@@ -56,6 +58,9 @@ func Decide(h *Header, approved []string, trust model.Trust, refit string) Decis
 		return no(reasonBundleRevoked, "bundle "+found+" is revoked by a TrustPolicy", "bring another bundle, or remove the digest from revokedDigests")
 	case tooNew(h.Metadata.MinRefit, refit):
 		return no(reasonBundleTooNew, fmt.Sprintf("bundle %s needs refit %s or later, this is %s", found, h.Metadata.MinRefit, refit), "update refit first")
+	case trust.RequireSignatures && !satisfied && slices.Contains(approved, h.Digest):
+		return no(reasonNotSigned, "bundle "+found+" is approved by its digest, and a TrustPolicy requires signatures; "+h.signatureStory(signedBy),
+			"have it signed (refit bundle sign) by enough keys of one TrustPolicy, or set require: Digest in the TrustPolicy")
 	case slices.Contains(approved, h.Digest):
 		d.Allowed, d.By = true, ByDigest
 	case satisfied:

@@ -45,6 +45,9 @@ func TestDecide(t *testing.T) {
 	unsigned := parse(t, bundletest.Bytes(t, bundletest.Tiny()))
 	other := "sha256:" + strings.Repeat("0", 64)
 	trust := func(rules ...model.TrustRule) model.Trust { return model.Trust{Policies: rules} }
+	strict := func(rules ...model.TrustRule) model.Trust {
+		return model.Trust{Policies: rules, RequireSignatures: true}
+	}
 	found := fmt.Sprintf("tiny 1.2.3 (%s)", h.Digest)
 	for sentence, c := range map[string]struct {
 		h        *bundle.Header
@@ -56,20 +59,25 @@ func TestDecide(t *testing.T) {
 		reason   string
 		says     []string
 	}{
-		"an approved digest allows an unsigned bundle":        {h: unsigned, approved: []string{other, h.Digest}, allowed: bundle.ByDigest},
-		"a trusted key allows it":                             {h: h, trust: trust(rule(t, 1, map[string]byte{"alice": 1})), allowed: bundle.ByKey, signedBy: []string{"alice"}},
-		"a threshold of 0 means 1":                            {h: unsigned, trust: trust(rule(t, 0, map[string]byte{"alice": 1})), reason: v1alpha1.ReasonBundleNotApproved, says: []string{found, "not signed"}},
-		"two of two keys":                                     {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "bob": 2})), allowed: bundle.ByKey, signedBy: []string{"alice", "bob"}},
-		"one key under two names counts once":                 {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "alias": 1})), signedBy: []string{"alias", "alice"}, reason: v1alpha1.ReasonBundleNotApproved, says: []string{"not enough"}},
-		"keys of two rules do not add up":                     {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "carol": 3}), rule(t, 2, map[string]byte{"bob": 2, "dave": 4})), signedBy: []string{"alice", "bob"}, reason: v1alpha1.ReasonBundleNotApproved},
-		"nobody approved anything":                            {h: unsigned, reason: v1alpha1.ReasonBundleNotApproved, says: []string{found, "nobody approved"}},
-		"the wrong stick names what was found and expected":   {h: unsigned, approved: []string{other}, reason: v1alpha1.ReasonDigestMismatch, says: []string{"found bundle " + found, "expected " + other}},
-		"a stranger's signature names its key":                {h: h, trust: trust(rule(t, 1, map[string]byte{"eve": 9})), reason: v1alpha1.ReasonBundleNotApproved, says: []string{bundle.KeyID(public(1)), "no trusted key"}},
-		"a revoked digest is refused although it is approved": {h: h, approved: []string{h.Digest}, trust: model.Trust{Policies: []model.TrustRule{rule(t, 1, map[string]byte{"alice": 1})}, RevokedDigests: []string{h.Digest}}, signedBy: []string{"alice"}, reason: v1alpha1.ReasonBundleRevoked, says: []string{found}},
-		"a bundle for a later refit is refused":               {h: h, approved: []string{h.Digest}, refit: "0.0.9", reason: v1alpha1.ReasonBundleTooNew, says: []string{found, "0.1.0", "0.0.9"}},
-		"a development build reads what its release will":     {h: h, approved: []string{h.Digest}, refit: "0.1.0-dev", allowed: bundle.ByDigest},
-		"a key that cannot be read never counts":              {h: h, trust: trust(model.TrustRule{Threshold: 1, Keys: map[string]string{"x": "garbage"}}), reason: v1alpha1.ReasonBundleNotApproved},
-		"an approved digest says who signed all the same":     {h: h, approved: []string{h.Digest}, trust: trust(rule(t, 1, map[string]byte{"bob": 2})), allowed: bundle.ByDigest, signedBy: []string{"bob"}},
+		"an approved digest allows an unsigned bundle":                {h: unsigned, approved: []string{other, h.Digest}, allowed: bundle.ByDigest},
+		"a trusted key allows it":                                     {h: h, trust: trust(rule(t, 1, map[string]byte{"alice": 1})), allowed: bundle.ByKey, signedBy: []string{"alice"}},
+		"a threshold of 0 means 1":                                    {h: unsigned, trust: trust(rule(t, 0, map[string]byte{"alice": 1})), reason: v1alpha1.ReasonBundleNotApproved, says: []string{found, "not signed"}},
+		"two of two keys":                                             {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "bob": 2})), allowed: bundle.ByKey, signedBy: []string{"alice", "bob"}},
+		"one key under two names counts once":                         {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "alias": 1})), signedBy: []string{"alias", "alice"}, reason: v1alpha1.ReasonBundleNotApproved, says: []string{"not enough"}},
+		"keys of two rules do not add up":                             {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "carol": 3}), rule(t, 2, map[string]byte{"bob": 2, "dave": 4})), signedBy: []string{"alice", "bob"}, reason: v1alpha1.ReasonBundleNotApproved},
+		"nobody approved anything":                                    {h: unsigned, reason: v1alpha1.ReasonBundleNotApproved, says: []string{found, "nobody approved"}},
+		"the wrong stick names what was found and expected":           {h: unsigned, approved: []string{other}, reason: v1alpha1.ReasonDigestMismatch, says: []string{"found bundle " + found, "expected " + other}},
+		"a stranger's signature names its key":                        {h: h, trust: trust(rule(t, 1, map[string]byte{"eve": 9})), reason: v1alpha1.ReasonBundleNotApproved, says: []string{bundle.KeyID(public(1)), "no trusted key"}},
+		"a revoked digest is refused although it is approved":         {h: h, approved: []string{h.Digest}, trust: model.Trust{Policies: []model.TrustRule{rule(t, 1, map[string]byte{"alice": 1})}, RevokedDigests: []string{h.Digest}}, signedBy: []string{"alice"}, reason: v1alpha1.ReasonBundleRevoked, says: []string{found}},
+		"a digest is not enough where signatures are required":        {h: h, approved: []string{h.Digest}, trust: strict(rule(t, 1, map[string]byte{"eve": 9})), reason: v1alpha1.ReasonSignaturesRequired, says: []string{found, "requires signatures", "no trusted key"}},
+		"one signature of two is not enough where they are required":  {h: h, approved: []string{h.Digest}, trust: strict(rule(t, 2, map[string]byte{"alice": 1, "eve": 9})), signedBy: []string{"alice"}, reason: v1alpha1.ReasonSignaturesRequired, says: []string{"not enough"}},
+		"enough signatures are enough where they are required":        {h: h, approved: []string{h.Digest}, trust: strict(rule(t, 2, map[string]byte{"alice": 1, "bob": 2})), allowed: bundle.ByDigest, signedBy: []string{"alice", "bob"}},
+		"signatures need no approved digest where they are required":  {h: h, trust: strict(rule(t, 1, map[string]byte{"alice": 1})), allowed: bundle.ByKey, signedBy: []string{"alice"}},
+		"an unsigned bundle is refused where signatures are required": {h: unsigned, approved: []string{unsigned.Digest}, trust: strict(rule(t, 1, map[string]byte{"alice": 1})), reason: v1alpha1.ReasonSignaturesRequired, says: []string{"not signed"}},
+		"a bundle for a later refit is refused":                       {h: h, approved: []string{h.Digest}, refit: "0.0.9", reason: v1alpha1.ReasonBundleTooNew, says: []string{found, "0.1.0", "0.0.9"}},
+		"a development build reads what its release will":             {h: h, approved: []string{h.Digest}, refit: "0.1.0-dev", allowed: bundle.ByDigest},
+		"a key that cannot be read never counts":                      {h: h, trust: trust(model.TrustRule{Threshold: 1, Keys: map[string]string{"x": "garbage"}}), reason: v1alpha1.ReasonBundleNotApproved},
+		"an approved digest says who signed all the same":             {h: h, approved: []string{h.Digest}, trust: trust(rule(t, 1, map[string]byte{"bob": 2})), allowed: bundle.ByDigest, signedBy: []string{"bob"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			d := bundle.Decide(c.h, c.approved, c.trust, c.refit)

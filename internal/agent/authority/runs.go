@@ -1,0 +1,196 @@
+package authority
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/tag"
+)
+
+// RunReader reads what a run must be for.
+type RunReader interface {
+	ClusterUpdate(ctx context.Context, name string) (*v1alpha1.ClusterUpdate, error)
+	ImageTrack(ctx context.Context, name string) (*v1alpha1.ImageTrack, error)
+	Content(ctx context.Context, name string) (*v1alpha1.Content, error)
+}
+
+// CheckRun reports why a node may not start a run that the controller permits, nil if it
+// may. It costs one small read, and the plan's Contents if the run is of a ClusterUpdate.
+func CheckRun(ctx context.Context, api RunReader, node string, run *v1alpha1.NodeRun) *model.Verdict {
+	why, fix, err := "", "", error(nil)
+	object := "ClusterUpdate/" + run.Name
+	if name, ofTrack := strings.CutPrefix(run.Name, v1alpha1.TrackRun); ofTrack {
+		object = "ImageTrack/" + name
+		why, fix, err = checkTrack(ctx, api, name, run)
+	} else {
+		why, fix, err = checkUpdate(ctx, api, node, run)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		why, fix = "there is no "+object, "nothing to do if it was deleted; if no administrator made it, the controller's token may be stolen: revoke the token"
+	case err != nil:
+		return &model.Verdict{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: object,
+			Message: fmt.Sprintf("the run for %s waits: %v", object, err), Fix: "apply refit's rules for nodes (refit install), which let nodes read ClusterUpdates and ImageTracks"}
+	case why == "":
+		return nil
+	case why == paused:
+		return &model.Verdict{Reason: v1alpha1.ReasonPaused, Waiting: true, Object: object, Message: "the run waits: " + object + " is paused", Fix: "refit resume " + run.Name}
+	}
+	return &model.Verdict{Reason: v1alpha1.ReasonRunNotApproved, Object: object, Message: "the controller permits a run for " + object + ", which is not started: " + why, Fix: fix}
+}
+
+const (
+	paused = "paused"
+	asked  = "if no administrator asked for this, the controller's token may be stolen: revoke the token"
+)
+
+func checkUpdate(ctx context.Context, api RunReader, node string, run *v1alpha1.NodeRun) (why, fix string, err error) {
+	u, err := api.ClusterUpdate(ctx, run.Name)
+	if err != nil {
+		return "", "", err
+	}
+	if why := refusesUpdate(node, run, u); why != "" {
+		return why, asked, nil
+	}
+	plan, err := readPlan(ctx, api, u.Status.Plan)
+	if err != nil {
+		return "", "", err
+	}
+	return refusesSteps(node, run, plan), asked, nil
+}
+
+// refusesUpdate compares a run with what administrators wrote in the update's spec.
+func refusesUpdate(node string, run *v1alpha1.NodeRun, u *v1alpha1.ClusterUpdate) string {
+	s := &u.Spec
+	switch {
+	case string(u.UID) != run.UID:
+		return fmt.Sprintf("the update has the UID %s, the run %.80s", u.UID, run.UID)
+	case s.Bundle != run.Bundle:
+		return fmt.Sprintf("the update names the bundle %q, the run %.100q", s.Bundle, run.Bundle)
+	case len(s.Nodes) > 0 && !slices.Contains(s.Nodes, node):
+		return "the update does not name node " + node
+	case run.Undo:
+		return "" // a node returns to what it was, also from an update that is paused
+	case s.Start != v1alpha1.StartImmediate:
+		return "no administrator started the update (spec.start)"
+	case s.PlanDigest != "" && s.PlanDigest != run.PlanDigest:
+		return fmt.Sprintf("plan %s was approved, the run is of plan %.100s", s.PlanDigest, run.PlanDigest)
+	case s.Paused:
+		return paused
+	}
+	return ""
+}
+
+// readPlan reads the plan that an update names; each Content is compared with its name.
+func readPlan(ctx context.Context, api RunReader, name string) (model.Plan, error) {
+	read := func(name string) (string, error) {
+		c, err := api.Content(ctx, name)
+		if apierrors.IsNotFound(err) {
+			return "", fmt.Errorf("the plan is not there: %v", err) // not the update
+		}
+		if err != nil {
+			return "", err
+		}
+		if c.Type != v1alpha1.ContentPlan || v1alpha1.ContentName(v1alpha1.ContentPlan, c.Data) != name {
+			return "", fmt.Errorf("content %s is not what its name says", name)
+		}
+		return c.Data, nil
+	}
+	text, err := read(name)
+	if err != nil {
+		return model.Plan{}, err
+	}
+	p, err := model.LoadPlan(text, read)
+	if err != nil {
+		return p, fmt.Errorf("plan %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// refusesSteps compares a run's steps with the node's share of the plan.
+func refusesSteps(node string, run *v1alpha1.NodeRun, plan model.Plan) string {
+	if got := plan.Digest(); got != run.PlanDigest {
+		return fmt.Sprintf("the update's plan has the digest %s, the run %.100s", got, run.PlanDigest)
+	}
+	at := slices.IndexFunc(plan.Nodes, func(n model.NodePlan) bool { return n.Node == node })
+	if at < 0 {
+		return "the plan has no steps for node " + node
+	}
+	want := slices.DeleteFunc(slices.Clone(plan.Nodes[at].Steps), func(s model.Step) bool { return s.By != model.ByAgent })
+	if !slices.EqualFunc(want, run.Steps, sameStep) {
+		return "its steps are not those of the plan"
+	}
+	return ""
+}
+
+func sameStep(a model.Step, b v1alpha1.UpdateStep) bool {
+	return a.ID == b.ID && a.Updater == b.Updater && a.Verb == b.Verb && a.From == b.From && a.To == b.To &&
+		a.DeadlineSeconds == b.DeadlineSeconds && maps.Equal(a.Params, b.Params)
+}
+
+func checkTrack(ctx context.Context, api RunReader, name string, run *v1alpha1.NodeRun) (why, fix string, err error) {
+	t, err := api.ImageTrack(ctx, name)
+	if err != nil {
+		return "", "", err
+	}
+	return refusesTrack(run, t), asked, nil
+}
+
+// refusesTrack compares a run with what administrators wrote in the track's spec. Where
+// the track moves by itself, its repository is all that they fixed.
+func refusesTrack(run *v1alpha1.NodeRun, t *v1alpha1.ImageTrack) string {
+	switch {
+	case !strings.HasPrefix(run.UID, string(t.UID)+"-"):
+		return "the run has the UID of another track"
+	case len(run.Steps) != 1 || run.Steps[0].Updater != model.UpdaterStaticPod:
+		return "a track's run writes one static pod and nothing else"
+	case run.Undo:
+		return ""
+	case t.Spec.Freeze:
+		return "the track is frozen"
+	case t.Spec.Mode != "Write":
+		return "the track only proposes (spec.mode)"
+	}
+	p := model.StaticPodImages{}
+	if err := p.Read(run.Steps[0].Params); err != nil {
+		return err.Error()
+	}
+	for _, image := range p.To {
+		if why := refusesImage(image, &t.Spec); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func refusesImage(image string, s *v1alpha1.ImageTrackSpec) string {
+	ref, err := tag.ParseRef(image)
+	switch {
+	case err != nil:
+		return err.Error()
+	case ref.Repository != s.Repository && !slices.Contains(s.Mirrors, ref.Repository):
+		return fmt.Sprintf("%.200s is of another repository than the track's", image)
+	case slices.ContainsFunc(s.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == ref.Digest }):
+		return fmt.Sprintf("%.200s is refused by the track", image)
+	case len(s.Automatic) == 0 && !slices.ContainsFunc(s.Approvals, func(a v1alpha1.TrackApproval) bool { return a.Digest == ref.Digest }):
+		return fmt.Sprintf("nobody approved %.200s", image)
+	}
+	return ""
+}
+
+// RunKey names a run with all that it says: another word of it is another run.
+func RunKey(run *v1alpha1.NodeRun) string {
+	b, err := json.Marshal(run)
+	if err != nil {
+		panic(err) // of strings and numbers
+	}
+	return model.DigestOf(b)
+}

@@ -1,0 +1,78 @@
+package authority
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/load/trustlist"
+)
+
+// Reader reads the objects that administrators write.
+type Reader interface {
+	Bundles(ctx context.Context) ([]v1alpha1.Bundle, error)
+	TrustPolicies(ctx context.Context) ([]v1alpha1.TrustPolicy, error)
+}
+
+// Snapshot is what administrators decided about bundles. It is immutable.
+type Snapshot struct {
+	// ReadAt is when it was read from the API server.
+	ReadAt time.Time `json:"readAt"`
+	// Approved digests of Bundle objects, sorted.
+	Approved []string `json:"approved,omitempty"`
+	// Trust has the keys and revoked digests of all TrustPolicies.
+	Trust model.Trust `json:"trust"`
+}
+
+// ReadSnapshot reads both kinds.
+func ReadSnapshot(ctx context.Context, r Reader, now time.Time) (*Snapshot, error) {
+	bundles, err := r.Bundles(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read approvals: %w", err)
+	}
+	policies, err := r.TrustPolicies(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read trusted keys: %w", err)
+	}
+	s := &Snapshot{ReadAt: now.UTC().Truncate(time.Second), Trust: trustlist.Of(policies)}
+	for i := range bundles {
+		if d := bundles[i].Spec.Digest; d != "" && bundles[i].DeletionTimestamp.IsZero() {
+			s.Approved = append(s.Approved, d)
+		}
+	}
+	slices.Sort(s.Approved)
+	s.Approved = slices.Compact(s.Approved)
+	return s, nil
+}
+
+// same reports whether both say the same, at whatever time.
+func (s *Snapshot) same(o *Snapshot) bool {
+	a, b := *s, *o
+	a.ReadAt, b.ReadAt = time.Time{}, time.Time{}
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// readRecord reads what an earlier start kept; empty if there is nothing.
+func readRecord(path string) (record, error) {
+	var r record
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, fmt.Errorf("cached approvals: %w", err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return record{}, fmt.Errorf("cached approvals, %s: %w", path, err)
+	}
+	return r, nil
+}
