@@ -113,7 +113,7 @@ func TestInvariants(t *testing.T) {
 			c.pass(passes)
 		}
 		for _, m := range members {
-			if !m.Gone && (!m.AtTarget || m.Unschedulable || m.Started) {
+			if !m.Gone && (!m.AtTarget || m.Unschedulable || m.Started || !m.Ready) {
 				t.Fatalf("%s is not done: %+v", m.Name, m.Node)
 			}
 			if m.done > 1 {
@@ -157,7 +157,8 @@ func (c *cluster) snapshot() map[string]Node {
 	return out
 }
 
-// accident: nodes become not Ready and come back, leave, are held and released.
+// accident: nodes become not Ready and come back, leave, are held and released;
+// somebody uncordons a node that is being updated.
 func (c *cluster) accident(t *rapid.T, calm bool) {
 	for _, np := range c.in.Plan.Nodes {
 		m := c.truth[np.Node]
@@ -182,6 +183,8 @@ func (c *cluster) accident(t *rapid.T, calm bool) {
 			m.Gone = !m.cp
 		case 2:
 			m.Held = true
+		case 3:
+			m.Unschedulable = m.Unschedulable && !m.Started
 		}
 	}
 }
@@ -217,6 +220,10 @@ func checkAction(t *rapid.T, c *cluster, in Input, d Decision, a Action) {
 		t.Fatalf("%s is given back although not at its target", a.Node)
 	case a.Verb == GiveBack && len(m.began) > 0:
 		t.Fatalf("%s is given back although not undone", a.Node)
+	case a.Verb == Permit && !n.Unschedulable:
+		t.Fatalf("%s runs although new pods may come", a.Node)
+	case a.Verb == GiveBack && !n.Ready:
+		t.Fatalf("%s is given back although it is not Ready", a.Node)
 	case a.Verb == Permit && m.pods > 0:
 		t.Fatalf("%s runs although it is not drained", a.Node)
 	case (a.Verb == Cordon || a.Verb == Permit) && a.Attempt.Try > max(1, c.in.Pools[m.pool].Attempts):
