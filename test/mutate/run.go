@@ -20,13 +20,14 @@ const (
 	uncompiled = "does not compile"
 )
 
-// baseline runs the tests without a mutant and returns the time a mutant gets.
+// baseline runs the tests without a mutant and returns the time of the processor
+// that a mutant gets: a busy machine makes no mutant time out.
 func (s *subject) baseline() (time.Duration, error) {
-	begin := time.Now()
-	if verdict, out := s.test(s.binary, 0, 10*time.Minute); verdict != survived {
+	verdict, used, out := s.test(s.binary, 0, 10*time.Minute)
+	if verdict != survived {
 		return 0, fmt.Errorf("%s: the tests fail without a mutant (%s):\n%s", s.dir, verdict, out)
 	}
-	return max(20*time.Second, 10*time.Since(begin)), nil
+	return max(10*time.Second, 5*used), nil
 }
 
 // run tests the mutants, n at a time. The order of the verdicts is that of the mutants.
@@ -54,7 +55,7 @@ func (s *subject) verdict(m *mutant, limit time.Duration) string {
 		return uncompiled
 	}
 	if !m.alone {
-		verdict, _ := s.test(s.binary, m.ID, limit)
+		verdict, _, _ := s.test(s.binary, m.ID, limit)
 		return verdict
 	}
 	binary, ok := s.buildAlone(m)
@@ -62,28 +63,32 @@ func (s *subject) verdict(m *mutant, limit time.Duration) string {
 		return uncompiled
 	}
 	defer os.Remove(binary)
-	verdict, _ := s.test(binary, 0, limit)
+	verdict, _, _ := s.test(binary, 0, limit)
 	return verdict
 }
 
+// maxWall ends a mutant that waits for ever and uses no processor.
+const maxWall = 15 * time.Minute
+
 // test runs a test binary in the package's folder, in a process group of its
-// own that ends with it.
-func (s *subject) test(binary string, id int, limit time.Duration) (string, []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// own that ends with it. A mutant that never stops to allocate ends at 4 GiB.
+func (s *subject) test(binary string, id int, limit time.Duration) (string, time.Duration, []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), maxWall)
 	defer cancel()
-	// A mutant that never stops to allocate ends at 4 GiB.
-	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 4194304; exec "$0" "$@"`, binary, "-test.failfast"}, s.flags...)...)
+	limited := fmt.Sprintf(`ulimit -v 4194304; ulimit -t %d; exec "$0" "$@"`, int(limit.Seconds()))
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, binary, "-test.failfast"}, s.flags...)...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
 	cmd.Env = append(os.Environ(), "REFIT_MUTANT="+strconv.Itoa(id), "TMPDIR="+s.work, "GOMAXPROCS=1", "GOMEMLIMIT=1GiB")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	switch {
-	case ctx.Err() != nil:
-		return timedOut, out
+	case ctx.Err() != nil, err != nil && used >= limit:
+		return timedOut, used, out
 	case err != nil:
-		return killed, out
+		return killed, used, out
 	}
-	return survived, out
+	return survived, used, out
 }
