@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/bootclock"
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -55,10 +56,11 @@ const (
 type pending struct {
 	What string `json:"what"`
 	// Before is the process that ran; Containers ran in it, as pod/name=ID.
-	Before     string    `json:"before"`
-	Containers []string  `json:"containers"`
-	ReadyAt    time.Time `json:"readyAt,omitzero"`
-	AskedAt    time.Time `json:"askedAt,omitzero"`
+	Before     string   `json:"before"`
+	Containers []string `json:"containers"`
+	// ReadyAt and AskedAt are of no clock that can be set; of another boot they count as none.
+	ReadyAt bootclock.Stamp `json:"readyAt,omitzero"`
+	AskedAt bootclock.Stamp `json:"askedAt,omitzero"`
 	// Over: it was done; Note says what was lost.
 	Over bool   `json:"over,omitempty"`
 	Note string `json:"note,omitempty"`
@@ -149,19 +151,24 @@ func Drive(ctx context.Context, h Host, t updaters.Task, now time.Time) (State, 
 	if err != nil {
 		return State{}, err
 	}
+	at, err := bootclock.At(now)
+	if err != nil {
+		return State{}, err
+	}
 	if process == p.Before || process == "" {
-		return p.restart(ctx, h, t, process, now)
+		return p.restart(ctx, h, t, process, at)
 	}
 	if sick := h.Unready(ctx); sick != "" {
 		return State{Says: h.What() + " is not back: " + sick}, nil
 	}
-	return p.count(ctx, h, t, now)
+	return p.count(ctx, h, t, at)
 }
 
 // count sees that the containers are back, and ends the wait for those that are
 // not.
-func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now time.Time) (State, error) {
-	if p.ReadyAt.IsZero() {
+func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now bootclock.Stamp) (State, error) {
+	waited, ok := now.Since(p.ReadyAt)
+	if !ok {
 		p.ReadyAt = now
 		if err := p.save(t); err != nil {
 			return State{}, err
@@ -172,7 +179,7 @@ func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now time.T
 		return State{}, err
 	}
 	lost := p.lost(cs)
-	if len(lost) > 0 && now.Sub(p.ReadyAt) < grace {
+	if len(lost) > 0 && waited < grace {
 		return State{Says: "containers are not back: " + strings.Join(first(lost), ", ")}, nil
 	}
 	if len(lost) > 0 {
@@ -184,9 +191,9 @@ func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now time.T
 
 // restart tells the runtime to restart; one that does not run is started, again
 // and again but not at every look.
-func (p *pending) restart(ctx context.Context, h Host, t updaters.Task, process string, now time.Time) (State, error) {
+func (p *pending) restart(ctx context.Context, h Host, t updaters.Task, process string, now bootclock.Stamp) (State, error) {
 	s := State{Says: h.What() + " is restarting"}
-	if process == "" && !p.AskedAt.IsZero() && now.Sub(p.AskedAt) < again {
+	if waited, ok := now.Since(p.AskedAt); process == "" && ok && waited < again {
 		return State{Says: h.What() + " does not run: " + h.Log(ctx)}, nil
 	}
 	p.AskedAt = now
