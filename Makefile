@@ -14,12 +14,16 @@ DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs u
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build refit, refit-controller and refit-agent, static, into bin/
 	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 	@ln -sf refit bin/kubectl-refit
+
+.PHONY: build-failpoint
+build-failpoint: ## Build the same with failpoints into bin/failpoint/, for end-to-end tests that kill an agent at a named line; never released
+	$(GO) build -trimpath -tags failpoint -ldflags "$(LDFLAGS)" -o bin/failpoint/ ./cmd/...
 
 .PHONY: image
 image: build ## Make refit's own container image as an OCI layout in bin/image
@@ -34,7 +38,7 @@ test: deps build ## Unit, golden, property, API server and lab tests, all with -
 	CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 60m -p 2 ./test/e2e/... ./...
 
 .PHONY: e2e
-e2e: deps build ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
+e2e: deps build build-failpoint ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
 	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
 
 .PHONY: test-capi

@@ -116,6 +116,7 @@ in) and noDevices. Flags and REFIT_... variables go before it.`,
 			if err != nil {
 				return err
 			}
+			armFailpoints(conf)
 			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 			return service.Run(cmd.Context(), conf, log)
 		},

@@ -1,12 +1,6 @@
 package failpoint
 
-import (
-	"os"
-	"strconv"
-	"strings"
-	"sync"
-	"syscall"
-)
+import "sync"
 
 // Points at which an agent can be killed, in the order in which an update
 // passes them.
@@ -72,24 +66,11 @@ func Names() []string {
 }
 
 var (
-	mu              sync.Mutex
-	passes          = map[string]int{}
-	file            = os.Getenv("REFIT_FAILPOINT_FILE")
-	fromEnv, envSet = os.LookupEnv("REFIT_FAILPOINT")
-	hook            func(name string)
+	mu   sync.Mutex
+	hook func(name string)
 )
 
-// UseFile names the file that is asked at every point. Call it once at start.
-func UseFile(path string) {
-	mu.Lock()
-	defer mu.Unlock()
-	if file == "" {
-		file = path
-	}
-}
-
-// OnHit replaces all points by a call of f; restore puts the normal way back.
-// For tests within one process.
+// OnHit has f called at every point; restore ends that.
 func OnHit(f func(name string)) (restore func()) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -101,45 +82,12 @@ func OnHit(f func(name string)) (restore func()) {
 	}
 }
 
-// Here is a point. It does not return if the process is to die here.
+// Here is a point.
 func Here(name string) {
 	mu.Lock()
-	if h := hook; h != nil {
-		mu.Unlock()
+	h := hook
+	mu.Unlock()
+	if h != nil {
 		h(name)
-		return
 	}
-	defer mu.Unlock()
-	spec, inFile := fromEnv, false
-	if !envSet {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return
-		}
-		spec, inFile = strings.TrimSpace(string(b)), true
-	}
-	if !due(spec, name) {
-		return
-	}
-	if inFile {
-		_ = os.Remove(file)
-	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way; nothing more may happen
-}
-
-// due counts a pass of name and reports whether spec wants it to be the last.
-func due(spec, name string) bool {
-	want, n, hasCount := strings.Cut(spec, ":")
-	if want != name {
-		return false
-	}
-	count := 1
-	if hasCount {
-		if c, err := strconv.Atoi(n); err == nil {
-			count = c
-		}
-	}
-	passes[name]++
-	return passes[name] >= count
 }

@@ -28,7 +28,7 @@ func TestJournalKills(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("the kill at every line takes long: make e2e")
 	}
-	s := start(t, "journal", 3)
+	s := start(t, "journal", 3, withFailpoints)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})

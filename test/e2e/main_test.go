@@ -62,10 +62,13 @@ func prepared(t *testing.T, o scenario.Options) *scenario.Scenario {
 	if os.Getenv("REFIT_E2E") != "" {
 		results.Commit(t) // what is measured is the tree from before the run
 	}
-	refit, err := filepath.Abs("../../bin/refit")
+	if o.Refit == "" {
+		o.Refit = "../../bin/refit"
+	}
+	refit, err := filepath.Abs(o.Refit)
 	must(t, err)
 	if _, err := os.Stat(refit); err != nil {
-		t.Fatalf("%v: run make build first (make test does)", err)
+		t.Fatalf("%v: run make build build-failpoint first (make test and make e2e do)", err)
 	}
 	o.Refit, o.Out = refit, newLog(t)
 	s, err := scenario.New(o)
@@ -85,13 +88,20 @@ func prepared(t *testing.T, o scenario.Options) *scenario.Scenario {
 }
 
 // start makes a scenario and its cluster.
-func start(t *testing.T, name string, nodes int) *scenario.Scenario {
+func start(t *testing.T, name string, nodes int, options ...func(*scenario.Options)) *scenario.Scenario {
 	t.Helper()
-	s := prepared(t, scenario.Options{Name: name, From: from, To: to, Nodes: nodes, Stick: "n2"})
+	o := scenario.Options{Name: name, From: from, To: to, Nodes: nodes, Stick: "n2"}
+	for _, change := range options {
+		change(&o)
+	}
+	s := prepared(t, o)
 	must(t, s.Components(t.Context()))
 	must(t, s.Up(t.Context()))
 	return s
 }
+
+// withFailpoints has nodes run the agent that a file can kill at a named line.
+func withFailpoints(o *scenario.Options) { o.Refit = "../../bin/failpoint/refit" }
 
 // lastWords puts what a person would ask first into the test's own log.
 func lastWords(ctx context.Context, t *testing.T, s *scenario.Scenario) {

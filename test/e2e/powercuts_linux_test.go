@@ -67,7 +67,9 @@ func TestPowerCuts(t *testing.T) {
 	if v, err := strconv.ParseUint(os.Getenv("REFIT_SEED"), 10, 64); err == nil {
 		seed = v
 	}
-	s := prepared(t, scenario.Options{Name: "powercuts", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n1"})
+	o := scenario.Options{Name: "powercuts", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n1"}
+	withFailpoints(&o)
+	s := prepared(t, o)
 	ctx := t.Context()
 	must(t, s.Components(ctx))
 	must(t, s.Up(ctx))

@@ -24,7 +24,7 @@ func layer(path string) int {
 	switch {
 	case p == "api/v1alpha1":
 		return 0
-	case p == "internal/model", p == "internal/version", p == "internal/failpoint", p == "internal/cli/exit", p == "internal/rollout/window", p == "internal/tag", p == "internal/osversion", p == "internal/kubeversion":
+	case p == "internal/model", p == "internal/version", under(p, "internal/failpoint"), p == "internal/cli/exit", p == "internal/rollout/window", p == "internal/tag", p == "internal/osversion", p == "internal/kubeversion":
 		return 1
 	case p == "internal/rollout", p == "internal/rollout/forecast", p == "internal/drain", p == "internal/explain", isStage(p):
 		return 2

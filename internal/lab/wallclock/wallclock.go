@@ -23,7 +23,7 @@ var code = []byte{
 	0x75, 0x0a, // jne to the ret
 	0x48, 0x8b, 0x0d, 0x04, 0x00, 0x00, 0x00, // mov rcx, [the 8 bytes after ret]
 	0x48, 0x01, 0x0e, // add [rsi], rcx
-	0xc3,             // ret
+	0xc3, // ret
 }
 
 // jump is the opcode of a near jump, which is 5 bytes long.

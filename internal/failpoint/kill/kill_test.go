@@ -1,4 +1,4 @@
-package failpoint
+package kill
 
 import (
 	"errors"
@@ -7,14 +7,16 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/refit-dev/refit/internal/failpoint"
 )
 
 // The test binary starts itself again as the program that is to die.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("FAILPOINT_CHILD"); name != "" {
-		UseFile(os.Getenv("FAILPOINT_CHILD_FILE"))
+		From(os.Getenv("FAILPOINT_CHILD_FILE"))
 		for range 3 {
-			Here(name)
+			failpoint.Here(name)
 		}
 		os.Exit(0)
 	}
@@ -37,18 +39,17 @@ func killed(err error) bool {
 	return ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
 }
 
-func TestFailpoint(t *testing.T) {
+func TestKill(t *testing.T) {
 	f := filepath.Join(t.TempDir(), "failpoint")
 	for name, c := range map[string]struct {
-		env, file string
-		dies      bool
+		file string
+		dies bool
 	}{
-		"nothing is set: the program goes on":             {},
-		"another point is named: the program goes on":     {env: "other"},
-		"the point is named: the program is killed":       {env: StepBefore, dies: true},
-		"the third pass is named: it is killed there":     {env: StepBefore + ":3", dies: true},
-		"a pass that is never reached: goes on":           {env: StepBefore + ":4"},
-		"the file names the point: the program is killed": {file: StepBefore + "\n", dies: true},
+		"there is no file: the program goes on":       {},
+		"another point is named: the program goes on": {file: "other"},
+		"the point is named: the program is killed":   {file: failpoint.StepBefore + "\n", dies: true},
+		"the third pass is named: it is killed there": {file: failpoint.StepBefore + ":3", dies: true},
+		"a pass that is never reached: goes on":       {file: failpoint.StepBefore + ":4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_ = os.Remove(f)
@@ -57,15 +58,12 @@ func TestFailpoint(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			env := []string{"FAILPOINT_CHILD=" + StepBefore, "FAILPOINT_CHILD_FILE=" + f}
-			if c.env != "" {
-				env = append(env, "REFIT_FAILPOINT="+c.env)
-			}
+			env := []string{"FAILPOINT_CHILD=" + failpoint.StepBefore, "FAILPOINT_CHILD_FILE=" + f}
 			err := runChild(t, env...)
 			if killed(err) != c.dies {
 				t.Fatalf("child ended with %v, want killed=%v", err, c.dies)
 			}
-			if c.file != "" {
+			if c.dies {
 				if _, err := os.Stat(f); !os.IsNotExist(err) {
 					t.Fatalf("the file must be gone so that a restart goes on, stat says %v", err)
 				}
