@@ -49,7 +49,7 @@ type StreamArtifact struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Reference string `json:"reference"`
-	// PullSecret in refit-system, of type kubernetes.io/dockerconfigjson.
+	// PullSecret in refit-builds, of type kubernetes.io/dockerconfigjson.
 	// +optional
 	PullSecret *PullSecret `json:"pullSecret,omitempty"`
 	// EveryMinutes it is asked for again.

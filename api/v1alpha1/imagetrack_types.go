@@ -129,7 +129,7 @@ type TrackRefusal struct {
 
 // PullSecret names a Secret of type kubernetes.io/dockerconfigjson.
 type PullSecret struct {
-	// Name of the Secret in the namespace refit-system.
+	// Name of the Secret in the namespace refit-builds.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`

@@ -143,7 +143,7 @@ type OSBuildStatus struct {
 	// Attempts that were made; faults of the surroundings are tried again.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
-	// Job in refit-system that builds a Containerfile (with several platforms the
+	// Job in refit-builds that builds a Containerfile (with several platforms the
 	// first of them), and the variant of its pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253

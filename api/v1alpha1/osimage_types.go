@@ -109,7 +109,7 @@ type OSBuildPlace struct {
 	// Context are the files beside the Containerfile.
 	// +optional
 	Context *OSBuildContext `json:"context,omitempty"`
-	// Secrets in refit-system whose keys a RUN may mount as id=SECRET-KEY
+	// Secrets in refit-builds whose keys a RUN may mount as id=SECRET-KEY
 	// (RUN --mount=type=secret,id=entitlement-key.pem). They come into no layer.
 	// +optional
 	// +listType=map
@@ -175,7 +175,7 @@ type OSImageSpec struct {
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+$')",message="must be a registry and a path without tag or digest"
 	PullRepository string `json:"pullRepository,omitempty"`
-	// Secret of type kubernetes.io/dockerconfigjson in refit-system, if one does for
+	// Secret of type kubernetes.io/dockerconfigjson in refit-builds, if one does for
 	// pulling the base and pushing the image.
 	// +optional
 	Secret *PullSecret `json:"secret,omitempty"`

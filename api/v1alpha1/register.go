@@ -12,6 +12,10 @@ const NodesNamespace = "refit-nodes"
 // SystemNamespace holds the controller.
 const SystemNamespace = "refit-system"
 
+// BuildsNamespace holds the Jobs that build OS images or fetch images with the
+// credentials of a track, and the Secrets that they and the controller may use.
+const BuildsNamespace = "refit-builds"
+
 // GroupVersion is refit.dev/v1alpha1.
 var GroupVersion = schema.GroupVersion{Group: "refit.dev", Version: "v1alpha1"}
 

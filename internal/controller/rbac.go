@@ -28,12 +28,13 @@ package controller
 // +kubebuilder:rbac:groups=refit.dev,resources=machinesources,verbs=create;patch;delete
 //
 // OS images: what people want, the builds of it, and the Jobs that build
-// Containerfiles, which are in refit's own namespace with the secrets they push with.
+// Containerfiles, which are in a namespace of their own with the secrets they push
+// with. An admission policy limits the Jobs to what buildjob and fetching make.
 // +kubebuilder:rbac:groups=refit.dev,resources=osimages;osbuilds,verbs=get;list;watch
 // +kubebuilder:rbac:groups=refit.dev,resources=osimages/status;osbuilds/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=refit.dev,resources=osbuilds,verbs=create;delete
-// +kubebuilder:rbac:groups=batch,namespace=refit-system,resources=jobs,verbs=get;create;delete
-// +kubebuilder:rbac:groups="",namespace=refit-system,resources=configmaps,verbs=get;create;delete
+// +kubebuilder:rbac:groups=batch,namespace=refit-builds,resources=jobs,verbs=get;create;delete
+// +kubebuilder:rbac:groups="",namespace=refit-builds,resources=configmaps,verbs=get;create;delete
 //
 // Cordon and uncordon, with their mark.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -81,12 +82,9 @@ package controller
 // Image tracks: what people say of them, and what their workloads run. Changing a
 // workload is not among the rights: who wants a track to write binds the
 // ClusterRole refit-image-writer in that namespace (config/rbac/tracks.yaml). Pull
-// secrets of tracks lie in refit's own namespace.
+// secrets of tracks are in the namespace of builds.
 // +kubebuilder:rbac:groups=refit.dev,resources=imagetracks,verbs=get;list;watch
 // +kubebuilder:rbac:groups=refit.dev,resources=imagetracks/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets;statefulsets,verbs=get;list
 // +kubebuilder:rbac:groups=batch,resources=cronjobs,verbs=get;list
-// +kubebuilder:rbac:groups="",namespace=refit-system,resources=secrets,verbs=get
-//
-// Nodes fetch with a track's own pull secret through a Job there.
-// +kubebuilder:rbac:groups=batch,namespace=refit-system,resources=jobs,verbs=create
+// +kubebuilder:rbac:groups="",namespace=refit-builds,resources=secrets,verbs=get

@@ -134,7 +134,7 @@ var Reasons = []Reason{
 	{"PointerUnknown", "A pointer names an image that has no long tag, so nobody can tell whether the new one is newer, and the old one would have no name left.", "Give that image its long tag, or allow the move once with --adopt."},
 	{"QuorumAtRisk", "etcd has a number of members with which the restart of one stops the whole API for a while.", "Nothing to do if a pause of the API is fine; three members bear the restart of one."},
 	{"RegistryAway", "The registry of a track does not answer, or answers with a fault. What runs goes on; it is asked again after a while.", "Look at the registry; the message says what came back and when it is asked again."},
-	{"RegistryDenies", "The registry does not let the controller read the repository.", "Name a pull secret in spec.pullSecret (a Secret in refit-system) that may read it."},
+	{"RegistryDenies", "The registry does not let the controller read the repository.", "Name a pull secret in spec.pullSecret (a Secret in refit-builds) that may read it."},
 	{"RegistryLimits", "The registry allows no more questions for a time and is left alone until then.", "Wait, make spec.intervalSeconds longer, or name a pull secret with a higher limit."},
 	{"ResourcesPending", "The bundle brings cluster resources that are not compared yet, or some that must be there before the first node moves and are not, or do not work.", "Wait; if it stays, status.resources of the ClusterUpdate says which object and why: grant refit-system/refit-controller the right to it, or let the owner of a field give it up."},
 	{"Retrying", "A node failed, and its pool allows another attempt.", "Wait; the message says which attempt it is and what had failed."},

@@ -117,7 +117,7 @@ func (w *containerSite) inPod(t *testing.T) {
 	var pod corev1.PodSpec
 	eventually(t, time.Minute, "there is a Job", func() (bool, string) {
 		var l batchv1.JobList
-		if err := w.s.Client.List(ctx, &l, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelOSImage: osName}); err != nil || len(l.Items) == 0 {
+		if err := w.s.Client.List(ctx, &l, client.InNamespace(v1alpha1.BuildsNamespace), client.MatchingLabels{v1alpha1.LabelOSImage: osName}); err != nil || len(l.Items) == 0 {
 			return false, "none"
 		}
 		pod = l.Items[0].Spec.Template.Spec

@@ -184,8 +184,8 @@ func (l *Loader) keys(ctx context.Context, ref *v1alpha1.PullSecret) (*registry.
 		return nil, nil
 	}
 	var s corev1.Secret
-	if err := l.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: ref.Name}, &s); err != nil {
-		return nil, fmt.Errorf("pull secret %s/%s: %w", v1alpha1.SystemNamespace, ref.Name, err)
+	if err := l.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: ref.Name}, &s); err != nil {
+		return nil, fmt.Errorf("pull secret %s/%s: %w", v1alpha1.BuildsNamespace, ref.Name, err)
 	}
 	return registry.ParseKeys(s.Data[corev1.DockerConfigJsonKey])
 }

@@ -215,7 +215,7 @@ func TestStreamOfARegistry(t *testing.T) {
 	}
 	s.change(func(b *v1alpha1.BootImageStreamSpec) { b.Artifact.PullSecret = &v1alpha1.PullSecret{Name: "pull"} })
 	s.now = s.now.Add(time.Hour)
-	if got, said := s.load(); got != nil || !strings.Contains(said, "pull secret refit-system/pull") {
+	if got, said := s.load(); got != nil || !strings.Contains(said, "pull secret refit-builds/pull") {
 		t.Error(said)
 	}
 }

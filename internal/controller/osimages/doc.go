@@ -11,6 +11,6 @@
 // Shape: look.go gathers and decides for all OSImages at once (internal/source/osimage),
 // write.go writes; building makes one build, given reads what an OSImage names.
 // Inputs: OSImages, UpdatePools, NodeConfigs, OSBuilds, what nodes report,
-// registries. Outputs: OSBuilds, Contents of type osconfig, Jobs in refit-system,
+// registries. Outputs: OSBuilds, Contents of type osconfig, Jobs in refit-builds,
 // images, statuses. Caller: internal/controller.
 package osimages

@@ -45,7 +45,7 @@ func (w *site) change(f func(*v1alpha1.OSImageSpec)) {
 func (w *site) job(name string) *batchv1.Job {
 	w.t.Helper()
 	j := &batchv1.Job{}
-	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: name}, j))
+	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: name}, j))
 	return j
 }
 
@@ -72,8 +72,8 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	stuck("Containerfile for arm64: its last stage does not come from configs")
 	texts := inNodes("texts", map[string]string{"arm": "FROM configs AS final\nRUN arm\n", "mirrors": "[[registry]]\nlocation = \"r.example\"\n"})
 	w.must(w.admin.Update(context.Background(), texts))
-	stuck("spec.build.secrets: there is no Secret entitlement in namespace refit-system")
-	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "entitlement"}, Data: map[string][]byte{"key.pem": []byte("hush")}})
+	stuck("spec.build.secrets: there is no Secret entitlement in namespace refit-builds")
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.BuildsNamespace, Name: "entitlement"}, Data: map[string][]byte{"key.pem": []byte("hush")}})
 	stuck("spec.build.context: there is no ConfigMap files in namespace refit-nodes")
 	files := inNodes("files", map[string]string{"motd": "hello"})
 	w.create(files)
@@ -92,7 +92,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	w.make()
 	w.make()
 	for _, arch := range []string{"amd64", "arm64"} {
-		err := w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: first.Name + "-" + arch + "-context"}, &corev1.ConfigMap{})
+		err := w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: first.Name + "-" + arch + "-context"}, &corev1.ConfigMap{})
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("files of the interrupted build for %s: %v", arch, err)
 		}

@@ -255,7 +255,7 @@ func TestContainerfile(t *testing.T) {
 	w.must(w.admin.Update(context.Background(), o))
 	o = w.work()
 	b := w.build(w.pool(o).Wanted)
-	key := client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: b.Name}
+	key := client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: b.Name}
 	var job batchv1.Job
 	var files corev1.ConfigMap
 	w.must(w.admin.Get(context.Background(), key, &job))
@@ -293,7 +293,7 @@ func TestContainerfile(t *testing.T) {
 	w.look()
 	w.make()
 	b = w.build(w.pool(w.look()).Wanted)
-	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: b.Name}, &job))
+	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: b.Name}, &job))
 	digest := w.base // anything that the registry has; the Job's own work is not done here
 	w.ends(&job, 0, digest+"\n")
 	w.make()

@@ -108,7 +108,7 @@ func TestKubeletsFetchWithThePodsSecrets(t *testing.T) {
 func TestKubeletsFetchWithTheTracksSecret(t *testing.T) {
 	w := newWorld(t)
 	a := w.reg.Push("shop/app", registrytest.Image{Version: "2.6.2", Layers: []string{"one"}}, "2.6.2-rev1-b5.1", "2.6.2-rev1")
-	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "site-registry"}, Type: corev1.SecretTypeDockerConfigJson,
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.BuildsNamespace, Name: "site-registry"}, Type: corev1.SecretTypeDockerConfigJson,
 		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"` + w.reg.Addr + `":{"username":"u","password":"p"}}}`)}})
 	w.create(deployment("app", w.reg.Ref("shop/app:2.6.2-rev1"), 1))
 	w.runs("app", a)
@@ -116,7 +116,7 @@ func TestKubeletsFetchWithTheTracksSecret(t *testing.T) {
 	w.look("app")
 	w.agents("app", false)
 	w.look("app")
-	if jobs := w.jobs(v1alpha1.SystemNamespace); len(jobs) != 1 || jobs[0].Spec.Template.Spec.ImagePullSecrets[0].Name != "site-registry" {
+	if jobs := w.jobs(v1alpha1.BuildsNamespace); len(jobs) != 1 || jobs[0].Spec.Template.Spec.ImagePullSecrets[0].Name != "site-registry" {
 		t.Fatalf("%+v", jobs)
 	}
 	if jobs := w.jobs("shop"); len(jobs) != 0 {

@@ -259,8 +259,8 @@ func TestADigestVanishes(t *testing.T) {
 func TestThePullSecret(t *testing.T) {
 	w := newWorld(t)
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.PullSecret = nil, &v1alpha1.PullSecret{Name: "pull"} })
-	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "no Secret pull in namespace refit-system")
-	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "pull"}, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("hunter2 {")}})
+	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "no Secret pull in namespace refit-builds")
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.BuildsNamespace, Name: "pull"}, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("hunter2 {")}})
 	o := w.look("app")
 	says(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "pull")
 	for _, c := range o.Status.Conditions {

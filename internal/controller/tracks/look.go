@@ -79,9 +79,9 @@ func (r *Reconciler) keys(ctx context.Context, ref *v1alpha1.PullSecret) (*regis
 		return nil, nil
 	}
 	var s corev1.Secret
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: ref.Name}, &s)
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: ref.Name}, &s)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%w: there is no Secret %s in namespace %s", errSecret, ref.Name, v1alpha1.SystemNamespace)
+		return nil, fmt.Errorf("%w: there is no Secret %s in namespace %s", errSecret, ref.Name, v1alpha1.BuildsNamespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the pull secret %s: %w", ref.Name, err)

@@ -29,7 +29,7 @@ const (
 // cures of an image that is not held.
 var cures = map[string]string{
 	reasonOSImageAbsent:     "push it again or build it anew (kubectl annotate osimage NAME refit.dev/rebuild=1), or bring it in a bundle",
-	reasonRegistryDenies:    "name in spec.pullSecret of the OSImage a Secret of refit-system that may read it, or bring the image in a bundle",
+	reasonRegistryDenies:    "name in spec.pullSecret of the OSImage a Secret of refit-builds that may read it, or bring the image in a bundle",
 	reasonOSImageNotFetched: "let the nodes' container runtimes reach the registry, or bring the image in a bundle; without that the node's OS fetches it in its turn",
 	reasonRegistryAway:      "mend the registry, or bring the image in a bundle: refit bundle create --os-image",
 }

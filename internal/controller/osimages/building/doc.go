@@ -10,6 +10,6 @@
 // Files: builds.go the life of a build, append.go the layer, job.go the Jobs, index.go
 // several architectures, context.go files beside the Containerfile, status.go what is
 // written. Inputs: an OSBuild, its OSImage, Content, ConfigMaps and Secrets. Outputs:
-// images in registries, Jobs in refit-system, OSBuild.status. Callers:
+// images in registries, Jobs in refit-builds, OSBuild.status. Callers:
 // internal/controller/osimages, the controller.
 package building

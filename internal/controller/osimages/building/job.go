@@ -34,7 +34,7 @@ func (r *Builds) containerfile(ctx context.Context, b *v1alpha1.OSBuild, st *v1a
 	st.Attempts, st.Log = 0, ""
 	for _, platform := range st.Platforms {
 		var job batchv1.Job
-		err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: jobName(b, st.Platforms, platform)}, &job)
+		err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: jobName(b, st.Platforms, platform)}, &job)
 		if apierrors.IsNotFound(err) {
 			return r.start(ctx, b, st, o, m)
 		}
@@ -74,7 +74,7 @@ const maxJobName = 63
 // outcome of one Job; again says that it was replaced, or is to be.
 func (r *Builds) outcome(ctx context.Context, job *batchv1.Job, st *v1alpha1.OSBuildStatus) (out buildjob.Outcome, again bool, err error) {
 	var pods corev1.PodList
-	err = r.Live.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})
+	err = r.Live.List(ctx, &pods, client.InNamespace(v1alpha1.BuildsNamespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})
 	if err != nil {
 		return out, false, err
 	}
@@ -208,7 +208,7 @@ func (r *Builds) jobs(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 			target += "-" + buildjob.Dashed(platform)
 		}
 		made := buildjob.Make(buildjob.Variant(st.Variant), buildjob.Build{
-			Name: name, Namespace: v1alpha1.SystemNamespace, Image: o.Spec.Build.Image, NodeSelector: o.Spec.Build.NodeSelector, Platform: platform,
+			Name: name, Namespace: v1alpha1.BuildsNamespace, Image: o.Spec.Build.Image, NodeSelector: o.Spec.Build.NodeSelector, Platform: platform,
 			Labels:        map[string]string{v1alpha1.LabelOSImage: Label(o.Name), v1alpha1.LabelOSBuild: Label(b.Name), v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController},
 			Owner:         &metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSBuild", Name: b.Name, UID: b.UID, Controller: &yes},
 			Containerfile: osimage.Render(configs, b.Spec.Packages, texts.Text(platform)), Target: target,
@@ -239,7 +239,7 @@ func nameOf(s *v1alpha1.PullSecret) string {
 // of those nodes.
 func (r *Builds) facts(ctx context.Context, selector map[string]string) (f buildjob.Facts, archs map[string]bool, err error) {
 	var ns corev1.Namespace
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: v1alpha1.SystemNamespace}, &ns); err != nil {
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: v1alpha1.BuildsNamespace}, &ns); err != nil {
 		return f, nil, err
 	}
 	f.Level, archs = ns.Labels["pod-security.kubernetes.io/enforce"], map[string]bool{}
@@ -270,7 +270,7 @@ func (r *Builds) tidy(ctx context.Context, b *v1alpha1.OSBuild) error {
 	for _, platform := range b.Status.Platforms {
 		name := jobName(b, b.Status.Platforms, platform)
 		var job batchv1.Job
-		err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: name}, &job)
+		err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: name}, &job)
 		if err == nil && metav1.IsControlledBy(&job, b) && job.DeletionTimestamp.IsZero() && (!failed || job.Status.Active > 0) {
 			err = r.deleteJob(ctx, &job)
 		}
@@ -284,7 +284,7 @@ func (r *Builds) tidy(ctx context.Context, b *v1alpha1.OSBuild) error {
 
 func (r *Builds) deleteFiles(ctx context.Context, b *v1alpha1.OSBuild, name string) error {
 	var files corev1.ConfigMap
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: name}, &files)
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: name}, &files)
 	if err == nil && metav1.IsControlledBy(&files, b) {
 		err = r.Client.Delete(ctx, &files, client.Preconditions{UID: &files.UID})
 	}

@@ -31,7 +31,7 @@ type Given struct {
 	// hash, or the artifact's name.
 	Files             map[string][]byte
 	Artifact, Context string
-	// Secrets of refit-system that a RUN may mount.
+	// Secrets of refit-builds that a RUN may mount.
 	Secrets []string
 	// Problem is one that a person mends.
 	Problem string
@@ -108,9 +108,9 @@ func (x *Given) mirrorsOf(ctx context.Context, live client.Reader, s *v1alpha1.O
 func (x *Given) secretsOf(ctx context.Context, live client.Reader, p *v1alpha1.OSBuildPlace) (problem string, err error) {
 	for _, ref := range p.Secrets {
 		var s corev1.Secret
-		err := live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: ref.Name}, &s)
+		err := live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: ref.Name}, &s)
 		if apierrors.IsNotFound(err) {
-			return "there is no Secret " + ref.Name + " in namespace " + v1alpha1.SystemNamespace, nil
+			return "there is no Secret " + ref.Name + " in namespace " + v1alpha1.BuildsNamespace, nil
 		}
 		if err != nil {
 			return "", fmt.Errorf("read the Secret %s: %w", ref.Name, err)

@@ -34,9 +34,9 @@ func Keys(ctx context.Context, live client.Reader, ref *v1alpha1.PullSecret) (k 
 		return nil, "", nil
 	}
 	var s corev1.Secret
-	err = live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: ref.Name}, &s)
+	err = live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: ref.Name}, &s)
 	if apierrors.IsNotFound(err) {
-		return nil, "there is no Secret " + ref.Name + " in namespace " + v1alpha1.SystemNamespace, nil
+		return nil, "there is no Secret " + ref.Name + " in namespace " + v1alpha1.BuildsNamespace, nil
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("read the Secret %s: %w", ref.Name, err)

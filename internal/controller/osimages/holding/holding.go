@@ -37,7 +37,7 @@ type Want struct {
 	Image, Tag string
 	// Size that is fetched, in bytes; 0 if nobody knows.
 	Size int64
-	// Secret in refit-system that the registry asks for, empty if it asks for none.
+	// Secret in refit-builds that the registry asks for, empty if it asks for none.
 	Secret string
 	// Parts is, of an image that no registry has, the Content with what it has beside its
 	// base, Base the digest of that, and Bundle the one that brings it, empty if nobody
@@ -238,7 +238,7 @@ func (k *Keeper) Bring(ctx context.Context, want Want, h Held) (why string, err 
 	j := fetching.Jobs{Client: k.Client, Live: k.Live}
 	by := fetching.By{Kind: "OSImage", Name: want.OSImage.Name, UID: want.OSImage.UID, Manager: v1alpha1.FieldOwnerController,
 		Labels: map[string]string{v1alpha1.LabelOSImage: building.Label(want.OSImage.Name)}}
-	place := fetching.Place{Namespace: v1alpha1.SystemNamespace, Secrets: []corev1.LocalObjectReference{{Name: want.Secret}}}
+	place := fetching.Place{Namespace: v1alpha1.BuildsNamespace, Secrets: []corev1.LocalObjectReference{{Name: want.Secret}}}
 	return j.Bring(ctx, by, place, []fetching.Image{{Name: spec.Groups[0].Images[0].Name + "@" + want.digest(), Size: want.Size}}, h.reports)
 }
 

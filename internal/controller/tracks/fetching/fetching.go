@@ -46,7 +46,7 @@ func PlaceOf(o *v1alpha1.ImageTrack, pods []corev1.Pod) (p Place, ok bool) {
 		}
 	}
 	if s := o.Spec.PullSecret; s != nil {
-		return Place{v1alpha1.SystemNamespace, []corev1.LocalObjectReference{{Name: s.Name}}}, true
+		return Place{v1alpha1.BuildsNamespace, []corev1.LocalObjectReference{{Name: s.Name}}}, true
 	}
 	return Place{}, false
 }

@@ -49,7 +49,7 @@ func TestPick(t *testing.T) {
 }
 
 func build() Build {
-	return Build{Name: "edge-1", Namespace: "refit-system", Image: "r/buildah@sha256:aa", Containerfile: "FROM x\n", Target: "r/os/edge:edge-1", PullSecret: "pull", PushSecret: "push",
+	return Build{Name: "edge-1", Namespace: "refit-builds", Image: "r/buildah@sha256:aa", Containerfile: "FROM x\n", Target: "r/os/edge:edge-1", PullSecret: "pull", PushSecret: "push",
 		Labels: map[string]string{"a": "b"}, Secrets: []string{"entitlement"}, Context: map[string][]byte{"motd": []byte("hello\n"), "etc/app.conf": {0xff}}, CABundle: "PEM\n", Mirrors: "[[registry]]\n", Platform: "linux/arm64", Proxy: map[string]string{"HTTPS_PROXY": "http://p"},
 		NodeSelector: map[string]string{"builds": "yes"}}
 }
