@@ -48,7 +48,10 @@ type UpdateStep struct {
 
 // NodeRun permits this node to run its share of the plan now.
 type NodeRun struct {
-	// Name of the ClusterUpdate.
+	// Name of the ClusterUpdate, or ImageTrack/NAME.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=264
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(ImageTrack/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="must be the name of a ClusterUpdate, or ImageTrack/ and the name of one: no node runs for nobody"
 	Name string `json:"name"`
 	// UID of the ClusterUpdate, so that one of the same name is another run.
 	UID string `json:"uid"`

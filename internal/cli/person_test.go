@@ -106,7 +106,7 @@ func (p *person) types(code int, args ...string) string {
 func (p *person) update(name, digit, phase string, started, finished time.Duration) {
 	p.t.Helper()
 	now := time.Now().Truncate(time.Second)
-	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:" + strings.Repeat(digit, 64)}}
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, Bundle: "sha256:" + strings.Repeat(digit, 64)}}
 	if err := p.Create(context.Background(), u); err != nil {
 		p.t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func newSite(t *testing.T) *site {
 // started makes an update that has started and returns its UID.
 func (s *site) started(name string) *v1alpha1.ClusterUpdate {
 	s.t.Helper()
-	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:" + fmt.Sprintf("%064d", 1)}}
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, Bundle: "sha256:" + fmt.Sprintf("%064d", 1)}}
 	if err := s.admin.Create(s.t.Context(), u); err != nil {
 		s.t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 	w.grant(metav1.NamespaceSystem)
 
 	t.Log("nothing is begun while an update moves nodes")
-	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "to-next"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: a}}
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "to-next"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: a, Start: v1alpha1.StartImmediate}}
 	w.create(u)
 	u.Status.StartedAt = &metav1.Time{Time: w.now}
 	w.must(w.ctl.Status().Update(t.Context(), u))
