@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/controller/apitest"
+	"github.com/refit-dev/refit/internal/controller/noderights"
 )
 
 var (
@@ -54,6 +55,7 @@ func TestAPIServer(t *testing.T) {
 	t.Run("no node runs before the gate is open", func(t *testing.T) { testGateBeforeRun(t, cfg, admin) })
 	t.Run("a track permits static pods and nothing else", func(t *testing.T) { testTracksWriteStaticPods(t, cfg, admin) })
 	t.Run("new pods start from images that are there, if somebody wants it", func(t *testing.T) { testIfNotPresent(t, admin) })
+	t.Run("stolen identities reach no further than their job", func(t *testing.T) { testStolenIdentities(t, cfg, admin) })
 	t.Run("manifests apply", func(t *testing.T) { testManifests(t, admin) })
 }
 
@@ -237,16 +239,27 @@ func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	for _, n := range []string{"n1", "n2"} {
 		mustCreate(t, controller, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta(n)})
 	}
+	if err := (&noderights.Granter{Client: controller, Live: controller}).Grant(ctx, time.Now()); err != nil {
+		t.Fatal(err)
+	}
 	n1 := newClient(t, apitest.AsNode(cfg, "n1"))
 	own, other := &v1alpha1.NodeUpdate{}, &v1alpha1.NodeUpdate{}
-	if err := n1.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, own); err != nil {
+	var err error
+	for range 50 { // the API server notices the grant a moment later
+		if err = n1.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, own); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
 		t.Fatalf("a node reads its NodeUpdate: %v", err)
 	}
 	own.Status.Phase = "Idle"
 	if err := n1.Status().Update(ctx, own); err != nil {
 		t.Errorf("a node writes its own status: %v", err)
 	}
-	if err := n1.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, other); err != nil {
+	forbidden(t, "a node reads another's NodeUpdate", n1.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, other))
+	if err := admin.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, other); err != nil {
 		t.Fatal(err)
 	}
 	other.Status.Phase = "Idle"

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -104,15 +105,28 @@ func testTracksWriteStaticPods(t *testing.T, cfg *rest.Config, admin client.Clie
 	controller := newClient(t, apitest.As(cfg, apitest.ControllerUser))
 	nu := &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta("tracked-1")}
 	mustCreate(t, controller, nu)
+	kubeSystem := map[string]string{"namespace": metav1.NamespaceSystem, "pod": "proxy"}
 	run := func(name, updater string) error {
 		changed := nu.DeepCopy()
-		changed.Spec.Run = &v1alpha1.NodeRun{Name: name, UID: "u-1", PlanDigest: "sha256:p", Attempt: 1, Steps: []v1alpha1.UpdateStep{{ID: "a", Updater: "static-pod", Verb: "write"}, {ID: "b", Updater: updater, Verb: "x"}}}
+		changed.Spec.Run = &v1alpha1.NodeRun{Name: name, UID: "u-1", PlanDigest: "sha256:p", Attempt: 1, Steps: []v1alpha1.UpdateStep{
+			{ID: "a", Updater: "static-pod", Verb: "write", Params: kubeSystem}, {ID: "b", Updater: updater, Verb: "x", Params: kubeSystem}}}
 		return controller.Patch(ctx, changed, client.MergeFrom(nu))
 	}
 	const no = "may only write static pods"
 	refused(t, run("ImageTrack/proxy", "kubeadm"), no)
-	refused(t, run("Other/proxy", "static-pod"), no)
-	if err := run("ImageTrack/proxy", "static-pod"); err != nil {
+	refused(t, run("Other/proxy", "static-pod"), "no node runs for nobody")
+	refused(t, run("ImageTrack/proxy", "static-pod"), "bind the ClusterRole refit-image-writer there")
+	mustCreate(t, admin, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "refit-image-writer"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "refit-image-writer"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}})
+	var err error
+	for range 50 { // the API server notices the grant a moment later
+		if err = run("ImageTrack/proxy", "static-pod"); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
 		t.Errorf("a track has a static pod written: %v", err)
 	}
 }

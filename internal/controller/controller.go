@@ -36,6 +36,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/joins"
 	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/noderights"
 	"github.com/refit-dev/refit/internal/controller/osimages"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/controller/osimages/telling"
@@ -178,6 +179,9 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Options) error {
 	hs := headers.New(id)
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
+		return err
+	}
+	if err := mgr.Add(&noderights.Granter{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}); err != nil {
 		return err
 	}
 	times := decision.NewTimes(o.Registry)

@@ -64,6 +64,10 @@ package controller
 // Whatever is said to nodes lives in one namespace.
 // +kubebuilder:rbac:groups=refit.dev,namespace=refit-nodes,resources=nodeupdates;contents,verbs=get;list;watch;create;patch;delete
 //
+// Each node is granted its own NodeUpdate (noderights); an admission policy limits
+// the grants to that.
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,namespace=refit-nodes,resources=roles;rolebindings,verbs=list;create
+//
 // Files of a NodeConfig may come from ConfigMaps of that namespace. There is no
 // way from a NodeConfig to a Secret. What a bundle has brought into the cluster is
 // remembered in such ones. For those objects themselves it has no right: who wants

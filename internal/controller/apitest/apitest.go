@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,6 +86,7 @@ func start(t testing.TB, bin string, flags map[string]string) *rest.Config {
 		}
 	})
 	cfg.QPS, cfg.Burst = 500, 1000
+	started.Store(cfg.Host, env)
 	apply(t, cfg)
 	return cfg
 }
@@ -100,6 +102,24 @@ func As(cfg *rest.Config, user string, groups ...string) *rest.Config {
 func AsNode(cfg *rest.Config, node string) *rest.Config {
 	return As(cfg, "system:node:"+node, "system:nodes")
 }
+
+// Certificate returns a configuration with a client certificate of its own, as a
+// kubelet has one. The server must have been started by this package.
+func Certificate(t testing.TB, cfg *rest.Config, user string, groups ...string) *rest.Config {
+	t.Helper()
+	env, ok := started.Load(cfg.Host)
+	if !ok {
+		t.Fatalf("no server of this package is at %s", cfg.Host)
+	}
+	u, err := env.(*envtest.Environment).AddUser(envtest.User{Name: user, Groups: groups}, nil)
+	if err != nil {
+		t.Fatalf("make a certificate for %s: %v", user, err)
+	}
+	return u.Config()
+}
+
+// started servers by host.
+var started sync.Map
 
 // Binaries returns the directory with kube-apiserver and etcd, empty if there is none.
 func Binaries() string {
