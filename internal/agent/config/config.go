@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,11 +9,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/statefile"
 )
 
 // Defaults of Config.
@@ -45,6 +49,9 @@ type Config struct {
 	Media []string `json:"media,omitempty"`
 	// NoDevices switches off looking at plugged-in devices.
 	NoDevices bool `json:"noDevices,omitempty"`
+
+	// Problems are those of the file itself.
+	Problems []statefile.Problem `json:"-"`
 }
 
 // Read reads the file; one that is not there is an empty one.
@@ -61,6 +68,62 @@ func Read(path string) (Config, error) {
 		return c, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	return c, nil
+}
+
+// ReasonInvalid: the configuration file is not used as it is. It is in the API.
+const ReasonInvalid = "AgentConfigInvalid"
+
+// Last is where the last version of the file is that was understood whole.
+func Last(path string) string { return path + ".last" }
+
+// Understand reads the file and never fails: an agent with a damaged file, or with one of a
+// newer version, works with what it understands, and says so. What it does not understand
+// comes from the last version that was understood whole, then from the defaults.
+func Understand(path string) Config {
+	c, err := Read(path)
+	if err == nil {
+		return c
+	}
+	c, rest := understood(path), "the parts that can be read are used"
+	if reflect.DeepEqual(c, Config{}) {
+		rest = "the defaults are used"
+		if old, oldErr := Read(Last(path)); oldErr == nil && !reflect.DeepEqual(old, Config{}) {
+			c, rest = old, "its last whole version is used, "+Last(path)
+		}
+	}
+	c.Problems = []statefile.Problem{{Reason: ReasonInvalid, Object: path, Message: err.Error() + "; " + rest,
+		Fix: "correct the file, or update the agent if a newer version wrote it, then: systemctl restart refit-agent"}}
+	return c
+}
+
+// understood are the fields that can be read.
+func understood(path string) (c Config) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return c
+	}
+	var fields map[string]any
+	if yaml.Unmarshal(b, &fields) != nil {
+		return c
+	}
+	for name, value := range fields {
+		if one, err := yaml.Marshal(map[string]any{name: value}); err == nil {
+			_ = yaml.UnmarshalStrict(one, &c) // what is not understood changes nothing
+		}
+	}
+	return c
+}
+
+// Remember keeps the file's content for Understand. It is best effort.
+func Remember(path string) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if old, oldErr := os.ReadFile(Last(path)); err == nil && (oldErr != nil || !bytes.Equal(b, old)) {
+		err = disk.WriteFile(Last(path), b, 0o600)
+	}
+	return err
 }
 
 // WithPlaces fills in the defaults of what is on this machine itself.
@@ -147,6 +210,15 @@ func towards(u *url.URL) string {
 		return ""
 	}
 	return a.IP.String()
+}
+
+// RunPath of a file in the run directory.
+func (c Config) RunPath(elem ...string) string {
+	dir := c.RunDir
+	if dir == "" {
+		dir = RunDir
+	}
+	return filepath.Join(append([]string{dir}, elem...)...)
 }
 
 // Path of a file in the state directory.
