@@ -21,6 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -378,7 +379,7 @@ func Uninstall(ctx context.Context, o Removal) error {
 // removeFiles removes what Install wrote; what the kubelet asks goes before what
 // answers.
 func removeFiles(p Places) error {
-	files := []string{p.Binary(), p.config()}
+	files := []string{p.Binary(), p.config(), config.Last(p.config())}
 	for _, u := range p.units() {
 		files = append([]string{u.path}, files...)
 	}
@@ -401,8 +402,14 @@ func removeState(o Removal) error {
 		return os.RemoveAll(dir)
 	}
 	for _, name := range []string{"blobs", "bundles", "journal", "runs", "rollback", "failpoint", "first-contact.json", "kubelet-restart",
-		"key.pem", "lock", "pins.json", "sources.json", "want.json", "layers", "hold.lock", "preflight.json", "clean-end"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+		"key.pem", "lock", "pins.json", "sources.json", "want.json", "layers", "hold.lock", "preflight.json", "clean-end", "drill.json"} {
+		path := filepath.Join(dir, name)
+		for n := range statefile.Kept {
+			if err := os.RemoveAll(statefile.Aside(path, n+1)); err != nil {
+				return err
+			}
+		}
+		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
 	}
@@ -440,10 +447,7 @@ func unpin(ctx context.Context, o Removal) error {
 		return err
 	}
 	defer c.Close()
-	k, err := pin.NewKeeper(c, o.Config.StateDir)
-	if err != nil {
-		return err
-	}
+	k := pin.NewKeeper(c, o.Config.StateDir, func(p statefile.Problem) { o.Say("%s", p.Message) })
 	if err := k.ReleaseAll(ctx); err != nil {
 		return err
 	}

@@ -70,19 +70,21 @@ func TestInstall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// R0.150: a check that fails neither lets the kubelet start nor is its last word,
-		// and a runtime that is restarted stops neither.
-		for _, want := range []string{"Type=oneshot", "RemainAfterExit=yes", "Restart=on-failure", "Before=kubelet.service", "TimeoutStartSec=infinity"} {
+		// No unit waits for ever, and a runtime that is restarted stops neither.
+		for _, want := range []string{"Type=oneshot", "RemainAfterExit=yes", "Restart=on-failure", "Before=kubelet.service", "TimeoutStartSec=2700"} {
 			if !strings.Contains(string(check), want) {
 				t.Errorf("the check's unit lacks %s", want)
 			}
 		}
-		for _, want := range []string{"ExecStartPre=", "Restart=always", "After=refit-preflight.service", "StartLimitIntervalSec=0", "test ! -x " + p.Binary()} {
+		for _, want := range []string{"ExecStartPre=-/bin/sh", "Restart=always", "After=refit-preflight.service", "StartLimitIntervalSec=0", "TimeoutStartSec=2700"} {
 			if !strings.Contains(string(asks), want) {
 				t.Errorf("the kubelet's file lacks %s", want)
 			}
 		}
 		for _, text := range [][]byte{check, asks} {
+			if strings.Contains(string(text), "infinity") {
+				t.Errorf("a unit may wait for ever:\n%s", text)
+			}
 			if strings.Contains(string(text), "Requires=") || strings.Contains(string(text), "RequiredBy=") || strings.Contains(string(text), "BindsTo=") {
 				t.Errorf("a unit is required, and systemd never tries again what required one that failed:\n%s", text)
 			}

@@ -1,5 +1,7 @@
 package install
 
+import "strings"
+
 // unitFile is one file that systemd reads.
 type unitFile struct{ path, text string }
 
@@ -53,11 +55,11 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=` + binary + ` preflight
-ExecStop=` + binary + ` preflight --stopping
+ExecStart=` + ask(binary) + `
+ExecStop=-` + binary + ` preflight --stopping
 Restart=on-failure
 RestartSec=5
-TimeoutStartSec=infinity
+TimeoutStartSec=` + checkTime + `
 TimeoutStopSec=30
 ` + lines(checkHardening()) + `
 [Install]
@@ -65,10 +67,37 @@ WantedBy=multi-user.target
 `
 }
 
-// asksText has the kubelet's unit make the same check before every start. It is
-// over at once if this boot was looked at; if not, because the check was killed or
-// has failed, the kubelet does not start, and its own Restart is the retry. Without
-// the program nothing is asked.
+// checkTime is longer than any check: the check itself ends after 30 minutes, and a
+// process that stands still is given up after one.
+const checkTime = "2700"
+
+// ask is a command that ends when the kubelet may start, whatever the check does: it may
+// be missing, fail, crash again and again, or hang on a disk so that nothing can kill it.
+// What counts is the stamp in /run, with this boot's ID, not the end of the process. A
+// check that makes its file in /run no newer for a minute is given up, one that crashes is
+// started three times. It always ends with success.
+func ask(binary string) string {
+	script := strings.Join([]string{
+		`boot=$(cat /proc/sys/kernel/random/boot_id)`,
+		`run=/run/refit`,
+		`free() { grep -qsF "$boot" $run/preflight.json $run/preflight.released; }`,
+		`free && exit 0`,
+		`test -x ` + binary + ` || exit 0`,
+		`for try in 1 2 3; do ` + binary + ` preflight >/dev/null & pid=$!; still=0; last=`,
+		`while kill -0 $pid 2>/dev/null && [ $still -lt 60 ]; do sleep 1; free && exit 0; now=$(cat $run/preflight.alive 2>/dev/null); still=$((still+1)); [ "$now" = "$last" ] || still=0; last=$now; done`,
+		`kill -9 $pid 2>/dev/null && why="stood still for a minute" && break`,
+		`wait $pid && exit 0; why="failed three times with exit code $?"`,
+		`free && exit 0; sleep 2; done`,
+		`mkdir -p $run; echo "$boot the check of the images $why" >$run/preflight.released`,
+		`echo "refit: THE KUBELET STARTS WITHOUT A CHECK OF ITS IMAGES: the check $why" >&2`,
+	}, "; ")
+	// systemd reads $ and % before the shell does.
+	return `/bin/sh -c '` + strings.NewReplacer("$", "$$", "%", "%%").Replace(script) + `; exit 0'`
+}
+
+// asksText has the kubelet's unit make the same check before every start. It is over at
+// once if this boot was checked. Without the program, or if it is of no use, the kubelet
+// starts all the same: refit must never be the reason that a node stays down.
 func asksText(binary string) string {
 	return `# Written by refit: no kubelet starts on images that a power cut has torn.
 [Unit]
@@ -76,9 +105,9 @@ After=` + Preflight + `
 StartLimitIntervalSec=0
 
 [Service]
-ExecStartPre=/bin/sh -c 'test ! -x ` + binary + ` || exec ` + binary + ` preflight > /dev/null'
+ExecStartPre=-` + ask(binary) + `
 Restart=always
 RestartSec=10
-TimeoutStartSec=infinity
+TimeoutStartSec=` + checkTime + `
 `
 }
