@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
@@ -65,10 +66,7 @@ func beAgent(text string) error {
 	if err != nil {
 		return err
 	}
-	k, err := pin.NewKeeper(pin.Containerd{Client: c}, role.State)
-	if err != nil {
-		return err
-	}
+	k := pin.NewKeeper(pin.Containerd{Client: c}, role.State, statefile.Ignore)
 	src := shelves{st, map[string]containerd.Image{}}
 	var want []model.HeldImage
 	for _, img := range role.Images {

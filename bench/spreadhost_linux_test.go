@@ -18,6 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/peering"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/lab/hosts"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -96,7 +97,7 @@ func beHost(text string) error {
 	if err := json.Unmarshal([]byte(text), &role); err != nil {
 		return err
 	}
-	id, err := exchange.LoadIdentity(filepath.Join(role.Dir, "key.pem"))
+	id, err := exchange.LoadIdentity(filepath.Join(role.Dir, "key.pem"), statefile.Ignore)
 	if err != nil {
 		return err
 	}
@@ -150,10 +151,7 @@ func beHost(text string) error {
 }
 
 func openShelf(role hostRole) (*loadagent.Library, *loadagent.Shelf, error) {
-	lib, err := loadagent.OpenLibrary(role.Dir, slog.Default())
-	if err != nil {
-		return nil, nil, err
-	}
+	lib := loadagent.OpenLibrary(role.Dir, slog.Default(), statefile.Ignore)
 	f, err := read.OpenPath(role.Bundle)
 	if err != nil {
 		return nil, nil, err

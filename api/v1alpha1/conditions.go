@@ -10,6 +10,7 @@ const (
 	ConditionPlanned     = "Planned"    // ClusterUpdate
 	ConditionGateOpen    = "GateOpen"   // ClusterUpdate
 	ConditionImagesHeld  = "ImagesHeld" // NodeUpdate
+	ConditionDegraded    = "Degraded"   // NodeUpdate
 	ConditionCovered     = "Covered"    // InPlacePlan
 	ConditionSkewed      = "Skewed"     // ImageTrack
 	ConditionNewEnough   = "NewEnough"  // MachineSource
@@ -103,6 +104,11 @@ const (
 	ReasonJournalUnreadable     = "JournalUnreadable"
 	ReasonJournalUnwritable     = "JournalUnwritable"
 	ReasonFileSystemReadOnly    = "FileSystemReadOnly"
+	ReasonStateFileDamaged      = "StateFileDamaged"
+	ReasonStateNotWritable      = "StateNotWritable"
+	ReasonAgentConfigInvalid    = "AgentConfigInvalid"
+	ReasonColdStartCheckFailed  = "ColdStartCheckFailed"
+	ReasonColdStartCheckOff     = "ColdStartCheckOff"
 	ReasonUndoing               = "Undoing"
 	ReasonUndone                = "Undone"
 	ReasonNotReversible         = "NotReversible"

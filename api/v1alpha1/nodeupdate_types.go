@@ -265,6 +265,24 @@ type ColdStart struct {
 	Missing int32 `json:"missing,omitempty"`
 }
 
+// NodeProblem is something that is wrong with a node's agent.
+type NodeProblem struct {
+	// Reason word.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// Object is the file or the unit that it is about.
+	// +kubebuilder:validation:MaxLength=256
+	Object string `json:"object"`
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Fix string `json:"fix,omitempty"`
+	// Repaired: nothing is left to do.
+	// +optional
+	Repaired bool `json:"repaired,omitempty"`
+}
+
 // RunState of a node's run.
 // +kubebuilder:validation:Enum=Running;Succeeded;Failed;Undone
 type RunState string
@@ -385,7 +403,14 @@ type NodeUpdateStatus struct {
 	ColdStart *ColdStart `json:"coldStart,omitempty"`
 	// +optional
 	Run *NodeRunStatus `json:"run,omitempty"`
-	// Conditions: Ready, Reconciling, Stalled, ImagesHeld.
+	// Problems of this node's agent itself that it lives with: damaged files of its state,
+	// a disk that takes no file, a kubelet that started unchecked. Those that need nobody
+	// (repaired) are listed for a day. The first 8.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Problems []NodeProblem `json:"problems,omitempty"`
+	// Conditions: Ready, Reconciling, Stalled, ImagesHeld; Degraded while there are problems.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -74,8 +74,8 @@ func root() *cobra.Command {
 	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+config.DefaultStateDir+")")
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), "address for peers, host or host:port (default: towards the API server, port 7946)")
-	load := func() (config.Config, error) { return merged(file, conf) }
-	c.AddCommand(runCommand(load), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load))
+	load := func() config.Config { return merged(file, conf) }
+	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load))
 	return c
 }
 
@@ -87,11 +87,8 @@ func env(name, otherwise string) string {
 }
 
 // merged is the file with the flags laid over it.
-func merged(file string, over config.Config) (config.Config, error) {
-	c, err := config.Read(file)
-	if err != nil {
-		return c, err
-	}
+func merged(file string, over config.Config) config.Config {
+	c := config.Understand(file)
 	for _, f := range []struct{ to, from *string }{
 		{&c.Node, &over.Node}, {&c.Kubeconfig, &over.Kubeconfig}, {&c.StateDir, &over.StateDir},
 		{&c.Runtime, &over.Runtime}, {&c.Address, &over.Address},
@@ -100,10 +97,10 @@ func merged(file string, over config.Config) (config.Config, error) {
 			*f.to = *f.from
 		}
 	}
-	return c, nil
+	return c
 }
 
-func runCommand(load func() (config.Config, error)) *cobra.Command {
+func runCommand(load func() config.Config, file func() string) *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "run the host service", Args: cobra.NoArgs,
 		Long: `Run the host service. systemd does this; by hand it is of use to look at it.
@@ -112,12 +109,14 @@ The configuration file is YAML with the fields node, kubeconfig, stateDir,
 runtime, address, media (files and devices to look at besides what is plugged
 in) and noDevices. Flags and REFIT_... variables go before it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conf, err := load()
-			if err != nil {
-				return err
-			}
+			conf := load()
 			armFailpoints(conf)
 			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			if len(conf.Problems) == 0 {
+				if err := config.Remember(file()); err != nil {
+					log.Warn("failed to keep a copy of the configuration", "error", err)
+				}
+			}
 			return service.Run(cmd.Context(), conf, log)
 		},
 	}
@@ -163,16 +162,15 @@ func installOntoHost(cmd *cobra.Command, stay bool) error {
 	return nil
 }
 
-func uninstallCommand(load func() (config.Config, error)) *cobra.Command {
+func uninstallCommand(load func() config.Config) *cobra.Command {
 	o := install.Removal{}
 	c := &cobra.Command{
 		Use: "uninstall", Short: "remove the agent and its state", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conf, err := load()
-			if err != nil {
-				return err
+			o.Config, o.Say = load(), say(cmd.ErrOrStderr())
+			for _, p := range o.Config.Problems {
+				o.Say("%s", p.Message)
 			}
-			o.Config, o.Say = conf, say(cmd.ErrOrStderr())
 			return install.Uninstall(cmd.Context(), o)
 		},
 	}
@@ -181,14 +179,11 @@ func uninstallCommand(load func() (config.Config, error)) *cobra.Command {
 	return c
 }
 
-func statusCommand(load func() (config.Config, error)) *cobra.Command {
+func statusCommand(load func() config.Config) *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "print what this node's agent reports, as JSON", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conf, err := load()
-			if err != nil {
-				return err
-			}
+			conf := load()
 			dir := conf.RunDir
 			if dir == "" {
 				dir = config.RunDir

@@ -12,7 +12,7 @@ import (
 )
 
 // preflightCommand is what refit-preflight.service and the kubelet's unit run.
-func preflightCommand(load func() (config.Config, error)) *cobra.Command {
+func preflightCommand(load func() config.Config) *cobra.Command {
 	var stopping bool
 	var patience time.Duration
 	c := &cobra.Command{
@@ -24,13 +24,15 @@ one. It ends when the kubelet may start, and prints what it found and did; a boo
 that was looked at is not looked at again.
 
 An image that is torn or missing and of which this node has no copy is waited for
-(--patience): the agent gets it from neighbours or a medium if it can. After that
-a torn one is taken out of the runtime, and the node comes up without.`,
+(--patience): the agent gets it from peers or a medium if it can. After that
+a torn one is taken out of the runtime, and the node comes up without.
+
+Errors of the check itself (a runtime that does not answer, a full or read-only
+disk, damaged records) hold up the kubelet for 90 seconds at most; the log, the
+report and the status of the NodeUpdate say so. refit.preflight=off on the kernel
+command line, or the file /etc/refit/preflight.off, switches the check off.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conf, err := load()
-			if err != nil {
-				return err
-			}
+			conf := load()
 			if stopping {
 				return service.NoteEnd(cmd.Context(), conf)
 			}

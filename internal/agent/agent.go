@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -15,11 +13,13 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/disk"
 	nodefiles "github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -158,6 +158,11 @@ type Agent struct {
 	// roomAt is the room of the file system of a path in tests; nil: the machine's.
 	roomAt func(path string) (disk.Room, error)
 
+	// problems of this node's agent, on this boot.
+	problems statefile.Problems
+	// off says why the check before the kubelet starts is switched off, empty if it is not.
+	off func() string
+
 	id      *exchange.Identity
 	address string
 	library *load.Library
@@ -188,46 +193,36 @@ type Agent struct {
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
-	kickBundles, kickHold, kickRun, kickStage, kickMedia, kickFacts, kickPublish, kickSettled chan struct{}
+	kickProblems, kickBundles, kickHold, kickRun, kickStage, kickMedia, kickFacts, kickPublish, kickSettled chan struct{}
 	// drills has the one that was asked for last.
 	drills chan string
 }
 
 // New opens the agent's state. Run does the work.
 func New(conf config.Config, p Parts) (*Agent, error) {
-	if err := os.MkdirAll(conf.StateDir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
 	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.peers.Limit = &a.limit
 	a.drills = make(chan string, 1)
+	a.problems, a.off = statefile.At(conf.RunPath()), func() string { return preflight.Off(preflight.KernelCommandLine, preflight.OffFile) }
+	a.knownProblems()
 	a.state.media = map[string]v1alpha1.Medium{}
-	for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled} {
+	for _, k := range []*chan struct{}{&a.kickProblems, &a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled} {
 		*k = make(chan struct{}, 1)
 	}
 	var err error
-	if a.unlock, err = disk.Lock(conf.Path("lock")); err != nil {
-		return nil, fmt.Errorf("another agent works on %s: %w", conf.StateDir, err)
+	if a.unlock, err = lockAgent(conf); err != nil {
+		return nil, err
 	}
-	if a.id, err = exchange.LoadIdentity(conf.Path("key.pem")); err != nil {
+	if a.id, err = exchange.LoadIdentity(conf.Path("key.pem"), a.note); err != nil {
 		return nil, err
 	}
 	if a.address, err = conf.PeerAddress(); err != nil {
 		return nil, err
 	}
-	if a.library, err = load.OpenLibrary(conf.StateDir, p.Log); err != nil {
-		return nil, err
-	}
-	if a.keeper, err = pin.NewKeeper(p.Runtime, conf.StateDir); err != nil {
-		return nil, err
-	}
-	if a.want, err = told.Read(conf.Path("want.json")); err != nil {
-		// It comes from the API server again.
-		p.Log.Warn("what this node was told before is unreadable", "because", err)
-		a.want = nil
-	}
-	if a.want != nil {
+	a.library = load.OpenLibrary(conf.StateDir, p.Log, a.note)
+	a.keeper = pin.NewKeeper(p.Runtime, conf.StateDir, a.note)
+	if a.want = told.Read(conf.Path("want.json"), a.note); a.want != nil {
 		a.limit.Set(a.want.Spec.Bandwidth)
 	}
 	a.authority = authority.Open(conf.Path(authority.File), p.API, p.Log, a.authorityChanged)
@@ -245,7 +240,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
 		func(ctx context.Context) { a.serve(ctx, listener) },
-		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.stageLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop, a.authority.Run,
+		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.stageLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop, a.problemsLoop, a.authority.Run,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })
@@ -356,7 +351,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 	changed := before == nil || !reflect.DeepEqual(before, w)
 	if changed {
 		if err := w.Save(a.conf.Path("want.json")); err != nil {
-			a.log.Error("what the node is told cannot be kept", "because", err)
+			a.note(statefile.NotWritable(a.conf.Path("want.json"), err))
 		}
 	}
 	a.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -24,10 +25,7 @@ func TestALostImageComesFirst(t *testing.T) {
 	t.Parallel()
 	path, h := stick(t, bundletest.Tiny(), 1)
 	dir, ctx := t.TempDir(), t.Context()
-	lib, err := load.OpenLibrary(dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lib := load.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore)
 	shelf, err := lib.Add(h)
 	if err != nil {
 		t.Fatal(err)
@@ -39,10 +37,7 @@ func TestALostImageComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	rt := &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}}
-	keeper, err := pinagent.NewKeeper(rt, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keeper := pinagent.NewKeeper(rt, dir, statefile.Ignore)
 	a := &Agent{library: lib, keeper: keeper, want: w}
 	if got := a.first(shelf); len(got) != 0 {
 		t.Fatalf("nothing was missed yet, and chunks %v come first", got)

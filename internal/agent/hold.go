@@ -56,12 +56,18 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		time.AfterFunc(a.unwanted.Grace, func() { kick(a.kickHold) }) // then it is over
 		return true
 	}
-	// The check before the kubelet's start changes images too; it is over soon.
-	unlock, err := disk.Lock(a.conf.Path(preflight.LockFile))
+	// The check before the kubelet's start changes images too, and the kubelet waits for it.
+	for preflight.Running(a.conf) && ctx.Err() == nil {
+		sleep(ctx, time.Second)
+	}
+	unlock, err := disk.Lock(a.conf.RunPath(preflight.LockFile))
 	if err != nil {
 		return false
 	}
 	defer unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go a.giveWay(ctx, cancel)
 	verdicts := a.shelve(w)
 	src := source{lib: a.library, policy: a.policy(w), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
 	verdicts = append(verdicts, a.asks(ctx, w, &src)...)
@@ -106,6 +112,15 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	})
 	a.measure(ctx, w)
 	return len(r.Failed) == 0
+}
+
+// giveWay ends a pass when the check before the kubelet's start wants to begin.
+func (a *Agent) giveWay(ctx context.Context, cancel func()) {
+	for ctx.Err() == nil {
+		if sleep(ctx, time.Second); preflight.Running(a.conf) {
+			cancel()
+		}
+	}
 }
 
 // asks whether there is room, and closes the source if there is none.

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -44,10 +45,7 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 	have := record.Images.GetImages()[0]
 	name := have.GetRepoTags()[0]
 	_, digest, _ := strings.Cut(have.GetRepoDigests()[0], "@")
-	k, err := pinagent.NewKeeper(ignoring{rt}, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := pinagent.NewKeeper(ignoring{rt}, t.TempDir(), statefile.Ignore)
 	r, err := k.Sync(t.Context(), []model.HeldImage{{Name: name, Digest: digest, Bundle: "sha256:b"}}, source{}, func(pinagent.Result) {})
 	if err != nil || r.Held != 1 || r.Pinned != 0 || r.Complete() {
 		t.Fatalf("%+v %v", r, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/report"
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -123,7 +124,7 @@ func TestAStoreThatCannotBeWrittenIsNotTheSticksFault(t *testing.T) {
 	n := newTestNode(t, "n1", 17958, path)
 	n.reported("found", func(s *v1alpha1.NodeUpdateStatus) bool { return len(s.Media) == 1 })
 	store := n.agent.library.Blobs().Dir()
-	if err := os.Rename(store, store+".away"); err != nil {
+	if err := errors.Join(os.Rename(store, store+".away"), os.WriteFile(store, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	approve(t, h, everything(h), n)
@@ -134,7 +135,7 @@ func TestAStoreThatCannotBeWrittenIsNotTheSticksFault(t *testing.T) {
 	if s.Media[0].State == v1alpha1.MediumUnreadable {
 		t.Errorf("the stick is blamed: %s", s.Media[0].Message)
 	}
-	if err := os.Rename(store+".away", store); err != nil {
+	if err := errors.Join(os.Remove(store), os.Rename(store+".away", store)); err != nil {
 		t.Fatal(err)
 	}
 	n.reported("held", held)
@@ -159,9 +160,9 @@ func TestANewNodeUpdateOfTheSameGenerationIsKept(t *testing.T) {
 		nu.Generation = 1
 		a.told(t.Context(), nu, nil)
 	}
-	w, err := told.Read(a.conf.Path("want.json"))
-	if err != nil || len(w.Spec.Bundles) != 1 || w.Spec.Bundles[0].Digest != "sha256:b" {
-		t.Fatalf("after a restart the agent knows %+v %v", w, err)
+	w := told.Read(a.conf.Path("want.json"), statefile.Ignore)
+	if w == nil || len(w.Spec.Bundles) != 1 || w.Spec.Bundles[0].Digest != "sha256:b" {
+		t.Fatalf("after a restart the agent knows %+v", w)
 	}
 }
 

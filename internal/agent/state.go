@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
@@ -29,6 +30,7 @@ type state struct {
 	observedHold string
 	health       *v1alpha1.NodeHealth
 	cold         *v1alpha1.ColdStart
+	problems     []statefile.Problem
 	run          *v1alpha1.NodeRunStatus
 	// runVerdict says why a permitted run is not started.
 	runVerdict *model.Verdict
@@ -66,6 +68,7 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 		Health:      s.health,
 		FileSystems: s.rooms,
 		Bundles:     s.bundles,
+		Problems:    nodeProblems(s.problems),
 	}
 	if s.run != nil {
 		run := *s.run
@@ -93,6 +96,10 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	}
 	out.Phase, out.Message = v.phase, cutText(v.message, messageBytes)
 	out.Conditions = conditions(v, s.sent, now)
+	if len(out.Problems) > 0 {
+		p := out.Problems[0]
+		out.Conditions = append(out.Conditions, degraded(view{reason: p.Reason, message: p.Message, generation: v.generation}, s.sent, now))
+	}
 	return out
 }
 

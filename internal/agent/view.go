@@ -119,25 +119,33 @@ const (
 // conditions are Ready, Reconciling, Stalled and ImagesHeld; times of earlier
 // ones are kept while their status is the same.
 func conditions(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) []metav1.Condition {
-	set := func(kind string, is bool) metav1.Condition {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v.reason, Message: cutText(v.message, conditionBytes),
-			ObservedGeneration: v.generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
-		if is {
-			c.Status = metav1.ConditionTrue
-		}
-		if before != nil {
-			for _, b := range before.Conditions {
-				if b.Type == kind && b.Status == c.Status {
-					c.LastTransitionTime = b.LastTransitionTime
-				}
-			}
-		}
-		return c
-	}
+	set := func(kind string, is bool) metav1.Condition { return statusCondition(kind, is, v, before, now) }
 	return []metav1.Condition{
 		set(v1alpha1.ConditionReady, !v.stalled && !v.busy),
 		set(v1alpha1.ConditionReconciling, v.busy && !v.stalled),
 		set(v1alpha1.ConditionStalled, v.stalled),
 		set(v1alpha1.ConditionImagesHeld, v.held),
 	}
+}
+
+// degraded is the condition of a node whose agent lives with a problem; without one there
+// is no such condition.
+func degraded(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) metav1.Condition {
+	return statusCondition(v1alpha1.ConditionDegraded, true, v, before, now)
+}
+
+func statusCondition(kind string, is bool, v view, before *v1alpha1.NodeUpdateStatus, now time.Time) metav1.Condition {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v.reason, Message: cutText(v.message, conditionBytes),
+		ObservedGeneration: v.generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+	if is {
+		c.Status = metav1.ConditionTrue
+	}
+	if before != nil {
+		for _, b := range before.Conditions {
+			if b.Type == kind && b.Status == c.Status {
+				c.LastTransitionTime = b.LastTransitionTime
+			}
+		}
+	}
+	return c
 }

@@ -68,9 +68,14 @@ func orNothing(s []string) string {
 
 // bundleHeader reads the header of a bundle file or device.
 func bundleHeader(path string) (*bundle.Header, error) {
-	h, _, err := read.SummaryPath(path)
+	f, err := os.Open(path)
 	if err != nil {
-		return nil, exit.With(exit.Verification, err)
+		return nil, fmt.Errorf("cannot open bundle: %w", err)
 	}
-	return h, nil
+	defer f.Close()
+	b, err := read.Open(f, -1)
+	if err != nil {
+		return nil, exit.With(exit.Verification, fmt.Errorf("%s: %w", path, err))
+	}
+	return b.Header(), nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -53,9 +54,7 @@ func start(t *testing.T, seed byte, file []byte, full bool, limit *exchange.Limi
 	}
 	defer f.Close()
 	n := &node{id: identity(t, seed)}
-	if n.lib, err = load.OpenLibrary(dir, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	n.lib = load.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore)
 	if n.shelf, err = n.lib.Add(f.Header()); err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +147,7 @@ func TestARestartGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := int64(0)
-	again, err := load.OpenLibrary(filepath.Dir(filepath.Dir(b.lib.Blobs().Dir())), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := load.OpenLibrary(filepath.Dir(filepath.Dir(b.lib.Blobs().Dir())), slog.New(slog.DiscardHandler), statefile.Ignore)
 	shelf := again.Shelf(b.shelf.Digest())
 	for n := range shelf.Chunks() {
 		if shelf.Has(n) {

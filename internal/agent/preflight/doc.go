@@ -8,14 +8,20 @@
 // own copy: no registry, no network, no API server. What cannot be put back is
 // waited for some time, since the agent may get it from neighbours or a medium, and
 // then taken out of the runtime, so that nothing starts from it; the node comes up
-// without. Whatever else goes wrong is tried again, for ever, and the kubelet does
-// not start before. Cut off anywhere, the next run begins anew.
+// without.
 //
-// A stamp below /run says that this boot was looked at; with it a run ends at once.
+// The check is never the reason that a node stays down. Errors of its own (a full or
+// read-only disk, a runtime that does not answer, a busy lock, a panic, a hung disk)
+// are waited for with patience; then the kubelet starts, and the report says why.
+// Damaged records count as missing. It needs no writable disk: locks and stamp are
+// below /run, the report on disk is best effort. Cut off anywhere, the next run
+// starts from the beginning.
+//
+// A stamp below /run says that this boot was checked; with it a run ends at once.
 // That lets the kubelet's own unit ask (ExecStartPre) every time: if the unit that
 // does it first was killed, the kubelet's restarts are the retry.
 //
-// Inputs: what the node was told last, its library, the runtime. Outputs: the
-// runtime's store, a Report on disk and below /run. Callers: refit-agent preflight;
-// the agent (Indexer, ReadReport).
+// Inputs: the desired state that the node got last, its library, the runtime.
+// Outputs: the runtime's store, a Report below /run and on disk, problems for the
+// node's status. Callers: refit-agent preflight; the agent (Indexer, ReadReport).
 package preflight

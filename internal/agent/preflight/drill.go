@@ -3,14 +3,12 @@ package preflight
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -21,19 +19,19 @@ type armed struct {
 	ID string `json:"id"`
 	// BootID in which it was asked: it is played in the next.
 	BootID string `json:"bootID"`
+	// Played is the boot in which it is played; it is noted before anything is taken out,
+	// so that a disk that takes no note is not drilled again and again.
+	Played string `json:"played,omitempty"`
 	Done   bool   `json:"done"`
 }
 
-func readDrill(c config.Config) (armed, error) {
+// readDrill reads the note; one that is damaged asks for nothing.
+func readDrill(c config.Config) armed {
 	var d armed
-	b, err := os.ReadFile(c.Path(drillFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
+	if !statefile.Read(c.Path(drillFile), "no drill is played", func(b []byte) error { return json.Unmarshal(b, &d) }, statefile.At(c.RunPath()).Add) {
+		return armed{}
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &d)
-	}
-	return d, err
+	return d
 }
 
 func (d armed) write(c config.Config) error {
@@ -48,25 +46,33 @@ func (d armed) write(c config.Config) error {
 // out of the runtime and put back from this node's own copy. fresh is false if this
 // drill was noted before: it is not played again.
 func Arm(c config.Config, id, bootID string) (fresh bool, err error) {
-	d, err := readDrill(c)
-	if err == nil && d.ID == id {
+	if d := readDrill(c); d.ID == id {
 		return false, nil
 	}
-	return true, armed{ID: id, BootID: bootID}.write(c) // one that cannot be read is over
+	return true, armed{ID: id, BootID: bootID}.write(c)
 }
 
 // play takes the images out if this start is a drill. Nothing runs yet: the machine
 // has restarted, and its kubelet waits for us.
 func (c *check) play(ctx context.Context, images []model.HeldImage) error {
-	d, err := readDrill(c.Config)
-	if err != nil || d.ID == "" || d.Done || d.BootID == c.BootID {
-		return nil //nolint:nilerr // a note that is torn asks for nothing
+	d := readDrill(c.Config)
+	if d.ID == "" || d.Done || d.BootID == c.BootID || d.Played != "" && d.Played != c.BootID {
+		return nil
+	}
+	if d.Played == "" {
+		d.Played = c.BootID
+		if err := d.write(c.Config); err != nil {
+			c.note(statefile.NotWritable(c.Config.Path(drillFile), err))
+			return nil
+		}
 	}
 	c.deep, c.report.Unclean, c.report.Drill = true, true, d.ID
 	if c.played {
 		return nil
 	}
 	c.Log.Warn("this start is a drill: the held images are taken out of the runtime", "drill", d.ID, "images", len(images))
+	c.inRuntime.Store(true)
+	defer c.inRuntime.Store(false)
 	if err := c.Runtime.RemovePods(ctx); err != nil {
 		return err
 	}
@@ -99,9 +105,9 @@ func (c *check) emptyOut(ctx context.Context, images []model.HeldImage) error {
 
 // drillDone: it is not played again.
 func drillDone(c config.Config, r Report) error {
-	d, err := readDrill(c)
-	if err != nil || r.Drill == "" || d.ID != r.Drill || d.Done {
-		return err
+	d := readDrill(c)
+	if r.Drill == "" || d.ID != r.Drill || d.Done {
+		return nil
 	}
 	d.Done = true
 	return d.write(c)

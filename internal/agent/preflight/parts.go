@@ -31,7 +31,7 @@ func (c *check) image(ctx context.Context, img model.HeldImage) (why string, err
 	target := cri.Target{Name: img.Name, Digest: img.Digest}
 	mended := false
 	for range tries {
-		parts, listed := c.Runtime.Parts(ctx, target)
+		parts, listed := c.parts(ctx, target)
 		if errors.Is(listed, cri.ErrNoImage) {
 			return "", nil
 		}
@@ -60,6 +60,13 @@ func (c *check) image(ctx context.Context, img model.HeldImage) (why string, err
 	return c.again(ctx, img, errors.New("it is not what it must be after it was written anew"))
 }
 
+// parts lists an image's parts.
+func (c *check) parts(ctx context.Context, target cri.Target) ([]cri.Part, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return c.Runtime.Parts(ctx, target)
+}
+
 // again has an image loaded anew whose store has lost its way from one part to the
 // next. What the runtime itself has loaded in this run is not judged a second time: it
 // was compared when it came in, and what differs then is a store that we do not know.
@@ -80,11 +87,12 @@ func (c *check) again(ctx context.Context, img model.HeldImage, because error) (
 }
 
 func (c *check) damage(img model.HeldImage, what string) {
+	c.torn[img.Name] = true
 	said := img.Name + ": " + what
 	if slices.Contains(c.report.Damage, said) {
 		return
 	}
-	c.Log.Warn("an image is not whole", "image", img.Name, "because", what)
+	c.Log.Warn("image damaged", "image", img.Name, "error", what)
 	c.report.Damage = append(c.report.Damage, said)
 }
 
@@ -142,7 +150,7 @@ func (c *check) file(p cri.Part) (what string, err error) {
 
 func (c *check) layer(ctx context.Context, p cri.Part, parts []cri.Part) (what string, err error) {
 	x, err := c.indexOf(ctx, p.Digest, parts)
-	if err != nil {
+	if x == nil && err != nil {
 		return "", err
 	}
 	if x == nil {
@@ -174,7 +182,7 @@ func (c *check) indexOf(ctx context.Context, digest string, parts []cri.Part) (l
 }
 
 // makeIndex reads a blob into an index and keeps that; nil if the blob is not what
-// its digest says.
+// its digest says. An index that cannot be kept comes with the error.
 func makeIndex(ctx context.Context, shelf layers.Shelf, digest string, f *os.File) (layers.Index, error) {
 	if !holds(f, digest) {
 		return nil, nil

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/config"
@@ -16,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/layers"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	decide "github.com/refit-dev/refit/internal/pipeline/pin"
@@ -41,55 +46,127 @@ type Options struct {
 	Runtime Runtime
 	// BootID of the machine.
 	BootID string
+	// Open opens the runtime if Runtime is nil. One that cannot be opened is tried again.
+	Open func(ctx context.Context) (Runtime, error)
 	// Patience is how long images that cannot be put back are waited for.
 	Patience time.Duration
+	// ErrorPatience is how long errors of the check itself may hold up the kubelet
+	// without any progress; by default 90 seconds.
+	ErrorPatience time.Duration
 	// Pause between two tries.
 	Pause time.Duration
 	Log   *slog.Logger
+
+	// traffic is how many bytes this process has read and written; nil: as the kernel
+	// counts them.
+	traffic func() int64
 }
 
 // Files below the state directory, and the stamp below the run directory.
 const (
 	reportFile = "preflight.json"
 	cleanFile  = "clean-end"
-	// LockFile is held by who changes images: this check, or the agent.
+	// LockFile, below the run directory, is held by who changes images: this check, or the
+	// agent.
 	LockFile = "hold.lock"
+	// runningFile, below the run directory, is locked while the check runs: the agent gives
+	// way to it.
+	runningFile = "preflight.lock"
 	// indexDir holds the indexes of layers.
 	indexDir = "layers"
 )
 
-// attemptTime bounds one look: a runtime that hangs is asked anew.
-const attemptTime = 30 * time.Minute
+const (
+	// errorPatience is how long errors of the check itself are waited for.
+	errorPatience = 90 * time.Second
+	// longest is how long the whole check may take while it makes progress: a comparison
+	// of some hundred GB. Units wait longer than that.
+	longest = 30 * time.Minute
+	// runtimeTime is how long the runtime may take for an image without any byte read or
+	// written here: it unpacks layers by itself.
+	runtimeTime = 5 * time.Minute
+	// answerTime is how long it may take to list images.
+	answerTime = 20 * time.Second
+)
 
 func platform() string { return "linux/" + runtime.GOARCH }
 
-// Run looks, and returns when the kubelet may start, or with the context.
+// Run checks, and returns when the kubelet may start, or with the context.
 func Run(ctx context.Context, o Options) (Report, error) {
-	if err := os.MkdirAll(o.Config.StateDir, 0o700); err != nil {
-		return Report{}, fmt.Errorf("state directory: %w", err)
+	if o.ErrorPatience <= 0 {
+		o.ErrorPatience = errorPatience
 	}
-	begin := time.Now()
-	c := &check{Options: o, whole: map[string]bool{}, reloaded: map[string]bool{}, deep: unclean(o.Config)}
+	if err := os.MkdirAll(o.Config.RunPath(), 0o755); err != nil {
+		o.Log.Error("failed to make the run directory", "error", err)
+	}
+	defer markRunning(o.Config)()
+	c := &check{Options: o, begin: time.Now(), whole: map[string]bool{}, reloaded: map[string]bool{}, torn: map[string]bool{}, deep: unclean(o.Config)}
+	c.good = c.begin
 	if c.deep {
-		o.Log.Info("the machine's last end was no orderly one, or is not known: contents are compared")
+		o.Log.Info("last shutdown unclean or unknown; contents are compared")
 	}
 	for ctx.Err() == nil {
 		if r, done := Done(o.Config, o.BootID); done {
 			return r, nil
 		}
-		r, err := c.attempt(ctx, time.Since(begin) >= o.Patience)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			o.Log.Error("the kubelet waits: images cannot be looked at; it is tried again", "because", err)
-		case err == nil && (r.OK || len(r.Missing) == 0):
-			r.Seconds = time.Since(begin).Seconds()
-			return r, r.write(o.Config)
-		case err == nil:
-			o.Log.Warn("the kubelet waits for images that this node has no copy of", "images", len(r.Missing), "first", r.Missing[0].Image, "because", r.Missing[0].Why, "until", begin.Add(o.Patience).Format(time.TimeOnly))
+		if r, ok := c.try(ctx); ok {
+			r.Seconds = time.Since(c.begin).Seconds()
+			return r, r.write(o)
 		}
 		sleep(ctx, o.Pause)
 	}
 	return Report{}, ctx.Err()
+}
+
+// try makes one attempt; ok says that the kubelet may start.
+func (c *check) try(ctx context.Context) (r Report, ok bool) {
+	last := time.Since(c.begin) >= c.Patience
+	r, err := c.watched(ctx, last)
+	var stalled *stalledError
+	switch {
+	case ctx.Err() != nil:
+		return r, false
+	case errors.As(err, &stalled),
+		err != nil && (time.Since(c.good) >= c.ErrorPatience || time.Since(c.begin) >= longest):
+		return c.release(ctx, err), true
+	case err != nil:
+		c.Log.Error("the kubelet waits: the check of its images failed and is repeated", "error", err, "until", c.good.Add(c.ErrorPatience).Format(time.TimeOnly))
+		return r, false
+	case r.OK || len(r.Missing) == 0:
+		return r, true
+	}
+	c.Log.Warn("the kubelet waits for images that this node has no copy of", "images", len(r.Missing), "image", r.Missing[0].Image, "error", r.Missing[0].Why, "until", c.begin.Add(c.Patience).Format(time.TimeOnly))
+	return r, false
+}
+
+// release lets the kubelet start although the check could not be finished: refit must
+// never be the reason that a node stays down. Images that are known to be torn are taken
+// out first, as far as the runtime answers.
+func (c *check) release(ctx context.Context, why error) Report {
+	r := Report{BootID: c.BootID, At: time.Now(), OK: true, Released: why.Error()}
+	c.Log.Error("THE KUBELET STARTS WITHOUT A FINISHED CHECK OF ITS IMAGES", "error", why)
+	var stalled *stalledError
+	if errors.As(why, &stalled) && stalled.hangs {
+		return r // what hangs may still be at work on the rest
+	}
+	partial := c.report
+	partial.BootID, partial.At, partial.OK, partial.Released = r.BootID, r.At, true, r.Released
+	partial.Missing = c.removeTorn(ctx)
+	return partial
+}
+
+// removeTorn takes images out that are known to be torn.
+func (c *check) removeTorn(ctx context.Context) (missing []Problem) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	for _, name := range slices.Sorted(maps.Keys(c.torn)) {
+		why := "it is torn and could not be repaired"
+		if err := c.Runtime.Remove(ctx, name); err != nil {
+			why += "; it stays in the runtime: " + err.Error()
+		}
+		missing = append(missing, Problem{Image: name, Why: why})
+	}
+	return missing
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -105,6 +182,12 @@ func sleep(ctx context.Context, d time.Duration) {
 type check struct {
 	Options
 	deep bool
+	// begin of all tries, and when the last one made progress.
+	begin, good time.Time
+	// torn are images with damage that is not repaired yet, by name.
+	torn map[string]bool
+	// inRuntime: a call to the runtime is under way that may take long.
+	inRuntime atomic.Bool
 	// played: the images were taken out for a drill.
 	played bool
 	whole  map[string]bool // files and directories that were found or made right
@@ -120,9 +203,7 @@ type check struct {
 // attempt looks at everything once and puts back what can be. last: what is torn
 // and cannot be put back is taken out, and that is the end.
 func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTime)
-	defer cancel()
-	unlock, err := awaitLock(ctx, c.Config.Path(LockFile))
+	unlock, err := c.awaitLock(ctx)
 	if err != nil {
 		return Report{}, err
 	}
@@ -131,41 +212,52 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 		return r, nil
 	}
 	c.report = Report{BootID: c.BootID, At: time.Now(), Unclean: c.deep, Restored: c.report.Restored, Damage: c.report.Damage, Files: c.report.Files, Bytes: c.report.Bytes, Layers: c.report.Layers}
-	w, err := told.Read(c.Config.Path("want.json"))
-	if err != nil {
-		// The API server may be on this very node: it must come up to tell anew.
-		c.Log.Error("what this node was told is unreadable, so nothing is compared", "because", err)
-		w = nil
-	}
+	w := told.Read(c.Config.Path("want.json"), c.note)
 	if w == nil {
+		// The API server may be on this very node: it must come up to send it again.
 		c.report.OK = true
 		return c.report, nil
 	}
-	if c.lib, err = load.OpenLibrary(c.Config.StateDir, c.Log); err != nil {
+	if err := c.open(ctx); err != nil {
 		return Report{}, err
 	}
+	c.lib = load.OpenLibrary(c.Config.StateDir, c.Log, c.note)
 	for name, err := range w.Shelve(c.lib) {
-		c.Log.Error("an image that was made on the site cannot be put together", "image", name, "because", err)
+		c.Log.Error("image that was made on the site cannot be assembled", "image", name, "error", err)
 	}
 	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust)}, layers.Shelf(c.Config.Path(indexDir))
-	return c.report, c.look(ctx, w.Hold.Images, last)
+	err = c.look(ctx, w.Hold.Images, last)
+	return c.report, err
 }
 
-// look fills the report.
+// open opens the runtime.
+func (c *check) open(ctx context.Context) (err error) {
+	if c.Runtime == nil {
+		c.Runtime, err = c.Open(ctx)
+	}
+	return err
+}
+
+// note keeps a problem for the node's status.
+func (c *check) note(p statefile.Problem) {
+	c.Log.Error("state of the agent damaged", "file", p.Object, "error", p.Message)
+	statefile.At(c.Config.RunPath()).Add(p)
+}
+
+// look fills the report. An image that cannot be checked keeps no other one from being
+// checked, repaired and loaded.
 func (c *check) look(ctx context.Context, images []model.HeldImage, last bool) error {
 	if err := c.play(ctx, images); err != nil {
 		return err
 	}
-	problems, err := c.images(ctx, images)
-	if err != nil {
-		return err
+	problems, failed := c.images(ctx, images)
+	if ctx.Err() != nil {
+		return errors.Join(failed, ctx.Err())
 	}
 	if last {
-		if err := c.takeOut(ctx, images, problems); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, c.takeOut(ctx, images, problems))
 	}
-	if err := c.loadMissing(ctx, images, problems); err != nil {
+	if err := errors.Join(failed, c.loadMissing(ctx, images, problems)); err != nil {
 		return err
 	}
 	for _, img := range images {
@@ -181,31 +273,35 @@ func (c *check) look(ctx context.Context, images []model.HeldImage, last bool) e
 }
 
 // images makes whole what can be, and says what cannot.
-func (c *check) images(ctx context.Context, images []model.HeldImage) (problems map[string]string, err error) {
+func (c *check) images(ctx context.Context, images []model.HeldImage) (problems map[string]string, failed error) {
 	problems = map[string]string{}
 	for _, img := range images {
-		why, err := c.image(ctx, img)
-		if err != nil {
-			return nil, err
+		if ctx.Err() != nil {
+			break
 		}
-		if why != "" {
+		why, err := c.image(ctx, img)
+		switch {
+		case err != nil:
+			failed = errors.Join(failed, fmt.Errorf("image %s: %w", img.Name, err))
+			continue
+		case why != "":
 			problems[img.Name] = why
 		}
+		delete(c.torn, img.Name) // whole, gone, or taken out when patience ends
 	}
-	return problems, nil
+	return problems, failed
 }
 
 // loadMissing loads and pins, and looks at what was loaded.
 func (c *check) loadMissing(ctx context.Context, images []model.HeldImage, problems map[string]string) error {
-	k, err := pin.NewKeeper(c.Runtime, c.Config.StateDir)
-	if err != nil {
-		return err
-	}
+	k := pin.NewKeeper(c.Runtime, c.Config.StateDir, c.note)
 	before, err := c.present(ctx, images)
 	if err != nil {
 		return err
 	}
+	c.inRuntime.Store(true)
 	r, err := k.Sync(ctx, images, c.src, func(pin.Result) {})
+	c.inRuntime.Store(false)
 	if err != nil {
 		return err
 	}
@@ -265,7 +361,7 @@ func (c *check) takeOut(ctx context.Context, images []model.HeldImage, problems 
 		if _, err := c.Runtime.Parts(ctx, cri.Target{Name: img.Name, Digest: img.Digest}); errors.Is(err, cri.ErrNoImage) {
 			continue
 		}
-		c.Log.Error("an image is torn and nobody has a copy: it is taken out of the runtime, so that no pod starts from it", "image", img.Name, "because", why)
+		c.Log.Error("torn image without a copy removed from the runtime, so that no pod starts from it", "image", img.Name, "error", why)
 		if err := c.Runtime.Remove(ctx, img.Name); err != nil {
 			return err
 		}
@@ -276,7 +372,9 @@ func (c *check) takeOut(ctx context.Context, images []model.HeldImage, problems 
 
 // present are the images that the runtime reports under name and digest.
 func (c *check) present(ctx context.Context, images []model.HeldImage) (map[string]bool, error) {
-	have, err := c.Runtime.Present(ctx)
+	asked, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	have, err := c.Runtime.Present(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -290,11 +388,42 @@ func (c *check) present(ctx context.Context, images []model.HeldImage) (map[stri
 	return out, nil
 }
 
-// awaitLock waits for the agent to end a pass over the images.
-func awaitLock(ctx context.Context, path string) (unlock func(), err error) {
+// Running reports whether a check is under way that the kubelet waits for.
+func Running(c config.Config) bool {
+	if _, err := os.Stat(stampPath(c)); err == nil {
+		return false
+	}
+	unlock, err := disk.Lock(c.RunPath(runningFile))
+	if err == nil {
+		unlock()
+	}
+	return errors.Is(err, unix.EWOULDBLOCK)
+}
+
+// markRunning makes Running true until end is called. The agent, which asks by the same
+// lock, may hold it for a moment.
+func markRunning(c config.Config) (end func()) {
+	for range 10 {
+		unlock, err := disk.Lock(c.RunPath(runningFile))
+		if err == nil {
+			return unlock
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return func() {}
+}
+
+// awaitLock waits for the agent to end a pass over the images. Where no lock can be made
+// there is none: to check matters more.
+func (c *check) awaitLock(ctx context.Context) (unlock func(), err error) {
 	for {
-		if unlock, err = disk.Lock(path); err == nil {
+		unlock, err = disk.Lock(c.Config.RunPath(LockFile))
+		if err == nil {
 			return unlock, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			c.Log.Error("failed to lock the images; they are checked without", "error", err)
+			return func() {}, nil
 		}
 		sleep(ctx, 200*time.Millisecond)
 		if ctx.Err() != nil {
@@ -303,12 +432,5 @@ func awaitLock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// runDir is where the stamp is.
-func runDir(c config.Config) string {
-	if c.RunDir != "" {
-		return c.RunDir
-	}
-	return config.RunDir
-}
-
-func stampPath(c config.Config) string { return filepath.Join(runDir(c), reportFile) }
+// stampPath is where the stamp is.
+func stampPath(c config.Config) string { return c.RunPath(reportFile) }

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/layers"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	decide "github.com/refit-dev/refit/internal/pipeline/pin"
@@ -35,6 +36,10 @@ type Report struct {
 	Drill string `json:"drill,omitempty"`
 	// OK: the kubelet may start.
 	OK bool `json:"ok"`
+	// Released says why the kubelet was let go without a finished check; Off that an
+	// administrator has switched it off.
+	Released string `json:"released,omitempty"`
+	Off      bool   `json:"off,omitempty"`
 	// Images that this node holds from bundles.
 	Images int `json:"images"`
 	// Layers that were compared; Files whose content was, and their Bytes.
@@ -64,27 +69,49 @@ type Problem struct {
 	Why   string `json:"why"`
 }
 
-// write keeps the report, and says by the stamp that this boot was looked at.
-func (r Report) write(c config.Config) error {
+// write stamps this boot as checked, in memory and first: with the stamp the kubelet
+// starts, whatever becomes of the disk. The report on disk is best effort.
+func (r Report) write(o Options) error {
+	c := o.Config
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("report of the images: %w", err)
 	}
-	if err := disk.WriteFile(c.Path(reportFile), b, 0o600); err != nil {
-		return err
+	if err := disk.WriteFile(stampPath(c), b, 0o644); err != nil {
+		o.Log.Error("failed to write the stamp; the next start of the kubelet checks again", "error", err)
 	}
 	// What was an orderly end says nothing of the next one.
-	if err := os.Remove(c.Path(cleanFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	err = os.Remove(c.Path(cleanFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	if err := drillDone(c, r); err != nil {
-		return err
+	err = errors.Join(err, disk.WriteFile(c.Path(reportFile), b, 0o600), drillDone(c, r))
+	if err != nil {
+		o.Log.Error("failed to write the report to disk", "error", err)
+		statefile.At(c.RunPath()).Add(statefile.NotWritable(c.Path(reportFile), err))
 	}
-	return disk.WriteFile(stampPath(c), b, 0o644)
+	return nil
 }
 
-// ReadReport is the last report of a node; fs.ErrNotExist if there is none.
-func ReadReport(c config.Config) (Report, error) { return readReport(c.Path(reportFile)) }
+// ReadReport returns the last report of a node: that of this boot, which is in memory, or
+// else the one on disk; fs.ErrNotExist if there is none.
+func ReadReport(c config.Config) (Report, error) {
+	if r, err := readReport(stampPath(c)); err == nil {
+		return r, nil
+	}
+	return readReport(c.Path(reportFile))
+}
+
+// ReleasedByUnit returns why the kubelet's unit gave up the check in this boot; empty if it
+// did not.
+func ReleasedByUnit(c config.Config, bootID string) string {
+	b, err := os.ReadFile(c.RunPath(releasedFile))
+	boot, why, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	if err != nil || boot != bootID {
+		return ""
+	}
+	return why
+}
 
 func readReport(path string) (Report, error) {
 	var r Report
@@ -107,7 +134,7 @@ func Done(c config.Config, bootID string) (Report, bool) {
 // unclean: the machine did not end in an orderly way, as far as is known.
 func unclean(c config.Config) bool {
 	b, err := os.ReadFile(c.Path(cleanFile))
-	last, lastErr := ReadReport(c)
+	last, lastErr := readReport(c.Path(reportFile))
 	return err != nil || lastErr != nil || strings.TrimSpace(string(b)) != last.BootID
 }
 

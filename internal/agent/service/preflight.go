@@ -11,6 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/host/crio"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
@@ -23,23 +24,35 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// Preflight looks at the node's images and returns when its kubelet may start.
+// Preflight checks the node's images and returns when its kubelet may start.
 func Preflight(ctx context.Context, conf config.Config, patience time.Duration, log *slog.Logger) (preflight.Report, error) {
 	boot, err := bootID()
 	if err != nil {
-		return preflight.Report{}, err
+		log.Error("failed to read the boot ID", "error", err)
 	}
-	// Before anything that may fail: the kubelet's unit asks at every start.
 	conf = conf.WithPlaces()
+	o := preflight.Options{Config: conf, BootID: boot, Patience: patience, Pause: preflightPause, Log: log}
+	// Before anything that may fail: the kubelet's unit asks at every start.
 	if r, done := preflight.Done(conf, boot); done {
 		return r, nil
 	}
-	rt, err := pin.Open(ctx, conf.Runtime, crio.Places{}, log)
-	if err != nil {
-		return preflight.Report{}, err
+	for _, p := range conf.Problems {
+		log.Error("configuration of the agent damaged", "error", p.Message)
+		statefile.At(conf.RunPath()).Add(p)
 	}
-	r, err := preflight.Run(ctx, preflight.Options{Config: conf, Runtime: rt, BootID: boot, Patience: patience, Pause: preflightPause, Log: log})
-	return r, errors.Join(err, rt.Close())
+	if why := preflight.Off(preflight.KernelCommandLine, preflight.OffFile); why != "" {
+		return preflight.Skip(o, why)
+	}
+	var rt pin.NodeRuntime
+	o.Open = func(ctx context.Context) (_ preflight.Runtime, err error) {
+		rt, err = pin.Open(ctx, conf.Runtime, crio.Places{}, log)
+		return rt, err
+	}
+	r, err := preflight.Run(ctx, o)
+	if rt != nil && r.Released == "" { // a check that hangs may still use it
+		err = errors.Join(err, rt.Close())
+	}
+	return r, err
 }
 
 // NoteEnd is called when the unit of the check stops: if the machine goes down, the

@@ -5,14 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
@@ -93,20 +93,25 @@ func (w *Want) Bundles() []string {
 	return out
 }
 
-// Read is what the agent knew before it was restarted; nil if nothing.
-func Read(path string) (*Want, error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("what this node was told: %w", err)
-	}
+// errEmpty: JSON that is no desired state.
+var errEmpty = errors.New("it has none of the fields of a desired state")
+
+// Read returns the desired state that was saved last; nil if there is none, or if the file
+// is damaged: the API server has it.
+func Read(path string, note statefile.Note) *Want {
 	w := &Want{}
-	if err := json.Unmarshal(b, w); err != nil {
-		return nil, fmt.Errorf("what this node was told, %s: %w", path, err)
+	if !statefile.Read(path, "the API server sends it again", func(b []byte) error {
+		if err := json.Unmarshal(b, w); err != nil {
+			return err
+		}
+		if reflect.DeepEqual(w, &Want{}) {
+			return errEmpty
+		}
+		return nil
+	}, note) {
+		return nil
 	}
-	return w, nil
+	return w
 }
 
 // Save keeps it for the time after a restart.

@@ -27,11 +27,12 @@ func newInspect() *cobra.Command {
 		if err := usage.CheckOutput(*format); err != nil {
 			return err
 		}
-		h, _, err := read.SummaryPath(a[0])
+		f, err := openBundle(a[0])
 		if err != nil {
-			return coded(err)
+			return err
 		}
-		v := viewOf(h)
+		defer f.Close()
+		v := viewOf(f.Header())
 		if usage.IsTable(*format) {
 			return v.table(c.OutOrStdout(), *format == render.Wide)
 		}
@@ -116,10 +117,11 @@ func list(dir string) (listView, error) {
 }
 
 func listFile(path string) (listEntry, error) {
-	h, wrongSize, err := read.SummaryPath(path)
+	f, err := read.OpenPath(path)
 	if err != nil {
 		return listEntry{}, err
 	}
-	v := viewOf(h)
-	return listEntry{Digest: v.Digest, Name: v.Name, Version: v.Version, KubernetesVersion: v.KubernetesVersion, Size: v.Size, SignedBy: v.keyIDs()}, wrongSize
+	defer f.Close()
+	v := viewOf(f.Header())
+	return listEntry{Digest: v.Digest, Name: v.Name, Version: v.Version, KubernetesVersion: v.KubernetesVersion, Size: v.Size, SignedBy: v.keyIDs()}, f.CheckSize()
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -88,11 +87,8 @@ func writeNew(path string, content []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// maxKey bounds a key's file in bytes.
-const maxKey = 64 << 10
-
 func readPrivateKey(path string) (ed25519.PrivateKey, error) {
-	b, err := disk.ReadSmall(path, maxKey)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, exit.Usage(fmt.Errorf("--key: %w", err))
 	}
@@ -104,7 +100,7 @@ func readPrivateKey(path string) (ed25519.PrivateKey, error) {
 }
 
 func readPublicKey(path string) (ed25519.PublicKey, error) {
-	b, err := disk.ReadSmall(path, maxKey)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, exit.Usage(fmt.Errorf("--pub: %w", err))
 	}

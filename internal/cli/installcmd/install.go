@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -67,11 +68,15 @@ It ends by naming the nodes that still lack the agent.`,
 func (o installer) install(ctx context.Context, f installFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	b, err := read.OpenPath(f.from)
+	file, err := os.Open(f.from)
 	if err != nil {
-		return exit.With(exit.Verification, err)
+		return fmt.Errorf("cannot open bundle: %w", err)
 	}
-	defer b.Close()
+	defer file.Close()
+	b, err := read.Open(file, -1)
+	if err != nil {
+		return exit.With(exit.Verification, fmt.Errorf("%s: %w", f.from, err))
+	}
 	image, err := selfImageOf(b.Header())
 	if err != nil {
 		return err

@@ -81,6 +81,11 @@ func (p *part) create() error {
 		return nil
 	}
 	f, err := os.OpenFile(p.final+partSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) { // the directory could not be made when the store was opened
+		if err = os.MkdirAll(filepath.Dir(p.final), 0o700); err == nil {
+			f, err = os.OpenFile(p.final+partSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("partial blob %s: %w", p.blob.Digest, err)
 	}

@@ -2,6 +2,7 @@ package crio
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -175,4 +176,13 @@ func (c *Client) setPins(change func(own []string) []string) error {
 		return fmt.Errorf("list of pinned images: %w", err)
 	}
 	return c.reload()
+}
+
+// OwnPins are the names in our list.
+func (c *Client) OwnPins(context.Context) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	main, dir := c.files()
+	p, err := readPins(main, dir)
+	return p.own, err
 }

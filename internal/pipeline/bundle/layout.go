@@ -44,12 +44,11 @@ type descriptor struct {
 	Digest       string            `json:"digest"`
 	Size         int64             `json:"size"`
 	Annotations  map[string]string `json:"annotations,omitempty"`
-
-	refName, image string // the annotations that count, when read
 }
 
-// index is the top manifest as it is written, and, with other content, index.json.
-type index struct {
+// topManifest is the OCI image index whose digest names the bundle, and, with
+// other content, index.json.
+type topManifest struct {
 	SchemaVersion int               `json:"schemaVersion"`
 	MediaType     string            `json:"mediaType"`
 	ArtifactType  string            `json:"artifactType,omitempty"`
@@ -57,8 +56,8 @@ type index struct {
 	Annotations   map[string]string `json:"annotations,omitempty"`
 }
 
-// manifest is the metadata manifest as it is written.
-type manifest struct {
+// metaManifest is the OCI artifact manifest that carries the metadata.
+type metaManifest struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
 	ArtifactType  string       `json:"artifactType"`
@@ -66,24 +65,16 @@ type manifest struct {
 	Layers        []descriptor `json:"layers"`
 }
 
-// indexEnd is what index.json ends with.
-const indexEnd = "]}"
-
-// indexBegin is what index.json begins with: up to the descriptor of the top
-// manifest. The images follow, for ordinary OCI tools.
-func indexBegin(digest string, size int64) []byte {
-	b := canonical(index{SchemaVersion: 2, MediaType: MediaTypeIndex,
-		Manifests: []descriptor{{MediaType: MediaTypeIndex, ArtifactType: ArtifactType, Digest: digest, Size: size}}})
-	return bytes.TrimSuffix(b, []byte(indexEnd))
-}
-
-// indexJSON is the only index.json that a bundle with these images may have.
-func indexJSON(digest string, size int64, images []descriptor) []byte {
-	out := indexBegin(digest, size)
-	for _, d := range images {
-		out = append(append(out, ','), canonical(d)...)
+// indexJSON is the only index.json that a bundle with this top manifest may
+// have: the top manifest, then the images by name, for ordinary OCI tools.
+func indexJSON(digest string, size int64, top *topManifest) []byte {
+	idx := topManifest{SchemaVersion: 2, MediaType: MediaTypeIndex}
+	idx.Manifests = append(idx.Manifests, descriptor{MediaType: MediaTypeIndex, ArtifactType: ArtifactType, Digest: digest, Size: size})
+	for _, d := range top.Manifests[1:] {
+		name := d.Annotations[AnnotationRefName]
+		idx.Manifests = append(idx.Manifests, imageDescriptor(name, d.MediaType, d.Digest, d.Size))
 	}
-	return append(out, indexEnd...)
+	return canonical(idx)
 }
 
 func imageDescriptor(name, mediaType, digest string, size int64) descriptor {
@@ -127,7 +118,7 @@ func Marshal(m *Metadata, table []byte) ([]byte, error) {
 	if room := MetadataRoom(m) - len(meta); room > 0 {
 		meta = append(meta, strings.Repeat(" ", room)...)
 	}
-	mm := manifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: ArtifactType,
+	mm := metaManifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: ArtifactType,
 		Config: descriptor{MediaType: MediaTypeMetadata, Digest: DigestOf(meta), Size: int64(len(meta))},
 		Layers: []descriptor{{MediaType: MediaTypeChunks, Digest: DigestOf(table), Size: int64(len(table)),
 			Annotations: map[string]string{AnnotationTitle: "chunks"}}}}
@@ -135,7 +126,7 @@ func Marshal(m *Metadata, table []byte) ([]byte, error) {
 		mm.Layers = append(mm.Layers, payloadDescriptor(p))
 	}
 	mmRaw := canonical(mm)
-	top := index{SchemaVersion: 2, MediaType: MediaTypeIndex, ArtifactType: ArtifactType,
+	top := topManifest{SchemaVersion: 2, MediaType: MediaTypeIndex, ArtifactType: ArtifactType,
 		Annotations: map[string]string{AnnotationTitle: m.Name, AnnotationVersion: m.Version},
 		Manifests:   []descriptor{{MediaType: MediaTypeManifest, ArtifactType: ArtifactType, Digest: DigestOf(mmRaw), Size: int64(len(mmRaw))}}}
 	for _, img := range m.Images {
@@ -157,7 +148,7 @@ func Marshal(m *Metadata, table []byte) ([]byte, error) {
 		content []byte
 	}{
 		{nameLayout, []byte(layoutContent)},
-		{nameIndex, indexJSON(topDigest, int64(len(topRaw)), top.Manifests[1:])},
+		{nameIndex, indexJSON(topDigest, int64(len(topRaw)), &top)},
 		{BlobPath(topDigest), topRaw},
 		{nameSignatures, slot},
 		{BlobPath(DigestOf(mmRaw)), mmRaw},

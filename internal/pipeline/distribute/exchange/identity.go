@@ -11,13 +11,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
+	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 )
 
 // Identity is who a node, or the controller, is on the wire.
@@ -61,19 +59,16 @@ func EncodePublicKey(pub crypto.PublicKey) (string, error) {
 	return base64.StdEncoding.EncodeToString(der), nil
 }
 
-// LoadIdentity reads the key at path and makes one if there is none. The file
-// is PEM (PKCS #8), readable by root only.
-func LoadIdentity(path string) (*Identity, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return createIdentity(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("node key: %w", err)
-	}
-	key, err := ParseKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("node key %s: %w; remove the file to have a new key made", path, err)
+// LoadIdentity reads the key at path and makes one if there is none, or if it is damaged:
+// the API server is told the public key, and nothing else depends on it. The file is PEM
+// (PKCS #8), readable by root only.
+func LoadIdentity(path string, note statefile.Note) (*Identity, error) {
+	var key ed25519.PrivateKey
+	if !statefile.Read(path, "a new key was made, and its public half is in the node's status", func(text []byte) (err error) {
+		key, err = ParseKey(text)
+		return err
+	}, note) {
+		return createIdentity(path, note)
 	}
 	return NewIdentity(key)
 }
@@ -108,16 +103,14 @@ func NewKey() (ed25519.PrivateKey, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-func createIdentity(path string) (*Identity, error) {
+// createIdentity makes a key. One that cannot be kept is used until the program ends.
+func createIdentity(path string, note statefile.Note) (*Identity, error) {
 	key, text, err := NewKey()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("node key: %w", err)
-	}
-	if err := renameio.WriteFile(path, text, 0o600); err != nil {
-		return nil, fmt.Errorf("node key: %w", err)
+	if err := disk.WriteFile(path, text, 0o600); err != nil {
+		note(statefile.NotWritable(path, err))
 	}
 	return NewIdentity(key)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -33,35 +33,35 @@ type Library struct {
 
 // OpenLibrary reads the headers that are on disk below dir (bundles/<hex>/header)
 // and opens its blobs (blobs/sha256). A header that no longer matches its
-// digest is removed: it is fetched again if it is wanted.
-func OpenLibrary(dir string, log *slog.Logger) (*Library, error) {
-	st, err := blobstore.Open(filepath.Join(dir, "blobs", "sha256"))
-	if err != nil {
-		return nil, err
-	}
+// digest is removed: it is fetched again if it is wanted. A directory that cannot be
+// listed is set aside: all of it is fetched again.
+func OpenLibrary(dir string, log *slog.Logger, note statefile.Note) *Library {
+	const instead = "what was in it is fetched again from peers or a medium"
+	st := blobstore.At(filepath.Join(dir, "blobs", "sha256"))
 	l := &Library{dir: filepath.Join(dir, "bundles"), store: st, log: log, shelves: map[string]*Shelf{}, served: map[string]bool{}}
-	entries, err := os.ReadDir(l.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("bundles of this node: %w", err)
+	for _, d := range []string{filepath.Join(dir, "blobs"), st.Dir(), l.dir} {
+		statefile.Dir(d, instead, note)
 	}
+	entries, _ := os.ReadDir(l.dir) // noted above
 	for _, e := range entries {
-		l.restore(e.Name())
+		l.restore(e.Name(), note)
 	}
-	return l, nil
+	return l
 }
 
-func (l *Library) restore(hex string) {
+func (l *Library) restore(hex string, note statefile.Note) {
 	raw, err := os.ReadFile(filepath.Join(l.dir, hex, "header"))
 	if err == nil {
 		var h *bundle.Header
-		if h, err = bundle.ParseHeaderOf("sha256:"+hex, raw); err == nil {
+		if h, err = bundle.ParseHeader(raw); err == nil && h.Digest == "sha256:"+hex {
 			l.shelves[h.Digest] = newShelf(h, l.store)
 			return
 		}
 	}
 	if bundle.ValidDigest("sha256:" + hex) {
-		l.log.Warn("a stored header is unusable and removed", "bundle", hex, "because", err)
-		_ = os.RemoveAll(filepath.Join(l.dir, hex))
+		note(statefile.Problem{Reason: statefile.ReasonDamaged, Object: filepath.Join(l.dir, hex), Repaired: true,
+			Message: fmt.Sprintf("the stored header of bundle %.12s is damaged and was removed: %v", hex, err), Fix: "nothing: it is fetched again from peers or a medium"})
+		_ = os.RemoveAll(filepath.Join(l.dir, hex)) // it is not used either way
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/media"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -22,10 +23,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func library(t *testing.T, dir string) *Library {
 	t.Helper()
-	l, err := OpenLibrary(dir, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := OpenLibrary(dir, quiet(), statefile.Ignore)
 	return l
 }
 

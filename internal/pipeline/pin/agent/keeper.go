@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -95,31 +94,89 @@ type Keeper struct {
 	// mu guards what follows, and the result of a Sync: images are loaded side by side.
 	mu  sync.Mutex
 	own pin.Own
+	// lost: the record was damaged, and what of it the runtime knows is not read yet.
+	lost bool
+	// unsaved: the record could not be written.
+	unsaved bool
+	note    statefile.Note
 	// had are the images that were held and pinned last, false for those whose
 	// blobs were not here either when they were missed. What is in the record at
 	// the start counts: it was pinned by an agent before this one.
 	had map[string]bool
 }
 
-// NewKeeper reads the record of own pins in dir.
-func NewKeeper(rt Runtime, dir string) (*Keeper, error) {
-	k := &Keeper{runtime: rt, path: filepath.Join(dir, "pins.json"), own: pin.Own{}, had: map[string]bool{}}
-	b, err := os.ReadFile(k.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return k, nil
+// Owner is a Runtime that knows which pins are refit's own.
+type Owner interface {
+	// OwnPins are the names that carry a pin of refit.
+	OwnPins(ctx context.Context) ([]string, error)
+}
+
+// recovered is the key in the record for pins of refit whose image is not known, since
+// the record was lost. No image has it, so they go once all images that are wanted have
+// pins of their own.
+const recovered = "recovered"
+
+// contactFile names, by the installer, the images of refit itself.
+const contactFile = "first-contact.json"
+
+// NewKeeper reads the record of own pins in dir. If it is damaged it is rebuilt from what
+// the runtime knows; a pin that others made is never in it.
+func NewKeeper(rt Runtime, dir string, note statefile.Note) *Keeper {
+	k := &Keeper{runtime: rt, path: filepath.Join(dir, "pins.json"), own: pin.Own{}, had: map[string]bool{}, note: note}
+	damaged := func(p statefile.Problem) {
+		k.lost = true
+		note(p)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("record of pins: %w", err)
-	}
-	if err := json.Unmarshal(b, &k.own); err != nil {
-		return nil, fmt.Errorf("record of pins %s: %w; remove the file: refit pins anew, and lets go of nothing it does not remember", k.path, err)
+	if !statefile.Read(k.path, "the record of pins is rebuilt from what the container runtime has", k.decode, damaged) {
+		k.own = pin.Own{}
 	}
 	for key, names := range k.own {
-		if len(names) > 0 {
+		if len(names) > 0 && key != recovered {
 			k.had[key] = true
 		}
 	}
-	return k, nil
+	return k
+}
+
+func (k *Keeper) decode(b []byte) error {
+	err := json.Unmarshal(b, &k.own)
+	if err == nil && k.own == nil {
+		return errors.New("it is no record of pins")
+	}
+	return err
+}
+
+// recover brings back the pins of a record that was lost. The images that the installer
+// pinned stay out of it: they are not of a hold list and must not be released.
+func (k *Keeper) recover(ctx context.Context) error {
+	rt, ok := k.runtime.(Owner)
+	if !k.lost || !ok {
+		return nil
+	}
+	names, err := rt.OwnPins(ctx)
+	if err != nil {
+		return err
+	}
+	var contact struct{ Names []string }
+	statefile.Read(filepath.Join(filepath.Dir(k.path), contactFile), "only uninstall needs it", func(b []byte) error { return json.Unmarshal(b, &contact) }, k.note)
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(contact.Names, n) })
+	k.lost = false
+	if len(names) == 0 {
+		return nil
+	}
+	k.own[recovered] = names
+	return k.save()
+}
+
+// settled is the record by which pins are released: without those whose image is not
+// known as long as a wanted image has no pin of its own, since it may be one of theirs.
+func (k *Keeper) settled(r Result) pin.Own {
+	if r.Waiting == 0 && len(r.Failed) == 0 {
+		return k.own
+	}
+	own := maps.Clone(k.own)
+	delete(own, recovered)
+	return own
 }
 
 // Known are the images (by pin.Key) that were held and pinned once and are still
@@ -135,8 +192,16 @@ func (k *Keeper) Known() map[string]bool {
 // after every load; it never says that everything is pinned, the end does.
 func (k *Keeper) Sync(ctx context.Context, want []model.HeldImage, src Source, progress func(Result)) (Result, error) {
 	have, err := k.runtime.Present(ctx)
+	if err == nil {
+		err = k.recover(ctx)
+	}
 	if err != nil {
 		return Result{}, err
+	}
+	if k.unsaved { // there may be room now
+		if err := k.save(); err != nil {
+			return Result{}, err
+		}
 	}
 	d := pin.Decide(want, have, k.own)
 	l := model.HoldList{Images: want}
@@ -190,7 +255,7 @@ func (k *Keeper) work(ctx context.Context, want []model.HeldImage, have []pin.Pr
 		k.one(ctx, img, src, &r)
 	}
 	// Anew: a name may have got another image meanwhile, whose pin it carries now.
-	if err := k.release(ctx, pin.Decide(want, have, k.own)); err != nil {
+	if err := k.release(ctx, pin.Decide(want, have, k.settled(r))); err != nil {
 		return r, err
 	}
 	return k.readBack(ctx, want, r)
@@ -322,12 +387,22 @@ func (k *Keeper) release(ctx context.Context, d pin.Decision) error {
 	return k.save()
 }
 
+// save writes the record. A disk that takes nothing keeps no image from being pinned: the
+// record stays in memory and is written when there is room.
 func (k *Keeper) save() error {
 	b, err := json.MarshalIndent(k.own, "", " ")
 	if err != nil {
 		return fmt.Errorf("record of pins: %w", err)
 	}
-	return disk.WriteFile(k.path, b, 0o600)
+	err = disk.WriteFile(k.path, b, 0o600)
+	switch {
+	case err != nil && !k.unsaved:
+		k.note(statefile.NotWritable(k.path, err))
+	case err == nil && k.unsaved:
+		k.note(statefile.WrittenAgain(k.path))
+	}
+	k.unsaved = err != nil
+	return nil
 }
 
 // readBackTries is how often CRI is asked: it learns of new names by events,
@@ -365,5 +440,8 @@ func (k *Keeper) readBack(ctx context.Context, want []model.HeldImage, r Result)
 
 // ReleaseAll lets go of every pin that refit made.
 func (k *Keeper) ReleaseAll(ctx context.Context) error {
+	if err := k.recover(ctx); err != nil {
+		return err
+	}
 	return k.release(ctx, pin.Decide(nil, nil, k.own))
 }

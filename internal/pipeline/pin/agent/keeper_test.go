@@ -9,6 +9,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -85,10 +86,7 @@ func TestKeeper(t *testing.T) {
 	}
 	open := func(t *testing.T, m *memory, dir string) *Keeper {
 		t.Helper()
-		k, err := NewKeeper(m, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := NewKeeper(m, dir, statefile.Ignore)
 		return k
 	}
 	t.Run("images are held as their blobs arrive", func(t *testing.T) {
@@ -177,10 +175,7 @@ func TestProgressNeverPromisesMoreThanWasSeen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMemory()
 			c.prepare(m)
-			k, err := NewKeeper(m, t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := NewKeeper(m, t.TempDir(), statefile.Ignore)
 			r, err := k.Sync(t.Context(), list("a:1", "b:1", "c:1", "d:1"), c.src, func(r Result) {
 				if r.Complete() || r.Held > len(m.names) {
 					t.Errorf("said on the way: %+v, %d images are there", r, len(m.names))
@@ -196,10 +191,7 @@ func TestProgressNeverPromisesMoreThanWasSeen(t *testing.T) {
 // A tag that moves to another digest keeps its pin when the old digest goes.
 func TestATagThatMovesStaysPinned(t *testing.T) {
 	m := newMemory()
-	k, err := NewKeeper(m, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := NewKeeper(m, t.TempDir(), statefile.Ignore)
 	for _, digest := range []string{"sha256:1", "sha256:2"} {
 		want := []model.HeldImage{{Name: "a:1", Digest: digest}}
 		if _, err := k.Sync(t.Context(), want, shelf{"a:1"}, func(Result) {}); err != nil {

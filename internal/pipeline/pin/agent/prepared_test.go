@@ -11,6 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -81,10 +82,7 @@ func pass(t *testing.T, k *Keeper, src shelf, names ...string) Result {
 
 func keeper(t *testing.T, rt Runtime, dir string) *Keeper {
 	t.Helper()
-	k, err := NewKeeper(rt, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := NewKeeper(rt, dir, statefile.Ignore)
 	return k
 }
 

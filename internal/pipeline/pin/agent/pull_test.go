@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -35,10 +36,7 @@ func TestPullsWhatMayComeFromARegistry(t *testing.T) {
 	of := model.HeldImage{Name: "bundled:1", Digest: "sha256:b", Bundle: "sha256:x"}
 	sync := func(t *testing.T, rt Runtime, src Source) Result {
 		t.Helper()
-		k, err := NewKeeper(rt, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := NewKeeper(rt, t.TempDir(), statefile.Ignore)
 		r, err := k.Sync(t.Context(), []model.HeldImage{fetched, of}, src, func(Result) {})
 		if err != nil {
 			t.Fatal(err)
@@ -89,10 +87,7 @@ func (r *asked) Pull(ctx context.Context, img containerd.Image) ([]string, error
 func TestWaitsForWhatTheKubeletFetches(t *testing.T) {
 	img := model.HeldImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true, Kubelet: true}
 	rt := &asked{registries: registries{memory: newMemory()}}
-	k, err := NewKeeper(rt, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := NewKeeper(rt, t.TempDir(), statefile.Ignore)
 	for _, here := range []bool{false, true} {
 		rt.here = here
 		r, err := k.Sync(t.Context(), []model.HeldImage{img}, online{}, func(Result) {})
