@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/disk/disktest"
 )
 
 const chunk = 64
@@ -349,4 +350,46 @@ func TestACompleteBlobThatGoesIsWantedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A store on a disk without room says so, keeps what it has, and goes on when there is room.
+func TestStoreOnSmallDisks(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
+	b := blobOf(data)
+	whole := func(dir string) bool {
+		f, err := os.Open(filepath.Join(dir, b.Digest[len("sha256:"):]))
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		got, err := io.ReadAll(f)
+		return err == nil && bytes.Equal(got, data)
+	}
+	disktest.Writer{
+		Write: func(dir string) error {
+			s, err := Open(dir)
+			if err != nil {
+				return err
+			}
+			for n := range b.Chunks() {
+				if _, err := s.Put(b, n, piece(data, n)); err != nil {
+					return err
+				}
+			}
+			return s.Finish(b)
+		},
+		Torn: func(dir string) string {
+			if _, err := os.Stat(filepath.Join(dir, b.Digest[len("sha256:"):])); err == nil && !whole(dir) {
+				return b.Digest
+			}
+			return ""
+		},
+		Whole:   whole,
+		Partial: []string{"*" + partSuffix},
+	}.Try(t, func(t *testing.T, dir string) {
+		t.Helper()
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
