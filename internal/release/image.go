@@ -79,6 +79,7 @@ func writeLayout(img v1.Image, output, name string) error {
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
 	}
+	defer os.RemoveAll(tmp) // gone if it got its name
 	p, err := layout.Write(tmp, empty.Index)
 	if err != nil {
 		return err

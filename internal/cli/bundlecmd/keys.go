@@ -13,6 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -71,20 +72,14 @@ func generate(dir string) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := writeNew(filepath.Join(dir, privateKeyFile), secret, 0o600); err != nil {
-		return "", err
+	err = disk.WriteFile(filepath.Join(dir, privateKeyFile), secret, 0o600)
+	if err == nil {
+		err = disk.WriteFile(filepath.Join(dir, publicKeyFile), public, 0o644)
 	}
-	return bundle.KeyID(pub), writeNew(filepath.Join(dir, publicKeyFile), public, 0o644)
-}
-
-// writeNew writes a file that must not exist yet.
-func writeNew(path string, content []byte, mode os.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
+	if err != nil { // half a pair would have to be removed by hand
+		return "", errors.Join(err, ignoreGone(os.Remove(filepath.Join(dir, privateKeyFile))), ignoreGone(os.Remove(filepath.Join(dir, publicKeyFile))))
 	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Sync(), f.Close())
+	return bundle.KeyID(pub), nil
 }
 
 func readPrivateKey(path string) (ed25519.PrivateKey, error) {

@@ -46,7 +46,7 @@ func (w Writer) Try(t *testing.T, prepare func(t *testing.T, dir string)) {
 			} else {
 				f.FillTo(free)
 			}
-			if !w.failing(t, dir, before, "no space left on device", "too little space", "not enough space") {
+			if !w.failing(t, dir, before, "no space left on device", "bytes are free", "are free there") {
 				f.Free()
 				if err := os.RemoveAll(dir); err != nil {
 					t.Fatal(err)

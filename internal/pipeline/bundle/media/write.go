@@ -35,7 +35,7 @@ func (e *BusyError) Error() string {
 
 // Write writes a bundle raw to a block device (or to a file) and reads it
 // back from there. The first block is written last, so that an interrupted
-// copy does not pass for a bundle. It refuses devices that are in use or too
+// copy does not pass for a bundle; a file gets its name when it is whole. It refuses devices that are in use or too
 // small before anything is written. progress gets bytes of both passes.
 func Write(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
 	if progress == nil {
@@ -57,6 +57,9 @@ func Write(ctx context.Context, src, dst string, progress func(done, total int64
 		return nil, err
 	}
 	defer to.Close()
+	if to.Name() != dst {
+		defer os.Remove(to.Name()) // gone if it got its name
+	}
 	size := from.Header().FileSize()
 	if err := copyMedium(ctx, from, src, to, func(done int64) { progress(done, 2*size) }); err != nil {
 		return nil, fmt.Errorf("write %s to %s: %w", src, dst, err)
@@ -64,7 +67,22 @@ func Write(ctx context.Context, src, dst string, progress func(done, total int64
 	if err := to.Close(); err != nil {
 		return nil, fmt.Errorf("write %s to %s: %w", src, dst, err)
 	}
-	return readBack(ctx, from.Header(), dst, func(done int64) { progress(size+done, 2*size) })
+	h, err := readBack(ctx, from.Header(), to.Name(), func(done int64) { progress(size+done, 2*size) })
+	if err != nil || to.Name() == dst {
+		return h, err
+	}
+	return h, rename(to.Name(), dst)
+}
+
+// rename gives a file that is whole its name, in the place of what has it now.
+func rename(from, to string) error {
+	if real, err := filepath.EvalSymlinks(to); err == nil {
+		to = real
+	}
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
+	}
+	return disk.SyncDir(filepath.Dir(to))
 }
 
 func sameFile(a, b string) bool {
@@ -73,22 +91,43 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(stA, stB)
 }
 
-// openMedium opens the target for us alone.
+// openMedium opens the target for us alone: a device itself, or a new file beside the one
+// that is to have the name.
 func openMedium(dst string, size int64) (*os.File, error) {
 	st, err := os.Stat(dst)
 	if errors.Is(err, os.ErrNotExist) && !strings.HasPrefix(filepath.Clean(dst), "/dev/") {
-		return os.OpenFile(dst, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+		return openFile(dst, 0o644, size)
 	}
 	if err != nil {
 		return nil, inputf("target: %w", err)
 	}
 	if st.Mode().IsRegular() {
-		return os.OpenFile(dst, os.O_RDWR|os.O_TRUNC, 0o644)
+		return openFile(dst, st.Mode().Perm(), size)
 	}
 	if st.Mode()&os.ModeDevice == 0 || st.Mode()&os.ModeCharDevice != 0 {
 		return nil, inputf("target %s is neither a block device nor a file", dst)
 	}
 	return openDevice(dst, st, size)
+}
+
+// openFile makes the file beside, under a name that is always the same: one that a kill
+// left behind is written over by the next try.
+func openFile(dst string, mode os.FileMode, size int64) (*os.File, error) {
+	if real, err := filepath.EvalSymlinks(dst); err == nil {
+		dst = real
+	}
+	beside := filepath.Join(filepath.Dir(dst), ".refit-"+filepath.Base(dst))
+	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, inputf("target: %w", err)
+	}
+	room, err := disk.RoomAt(filepath.Dir(dst))
+	if err != nil {
+		return nil, inputf("target: %w", err)
+	}
+	if room.Free < size {
+		return nil, &write.SpaceError{Path: filepath.Dir(dst), Needed: size, Free: room.Free}
+	}
+	return os.OpenFile(beside, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
 func openDevice(dst string, st os.FileInfo, size int64) (*os.File, error) {
