@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/onhost"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/host/detached"
+	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/source/skew/limits"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -36,10 +37,13 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := root().ExecuteContext(ctx)
+	c := root()
+	c.SetOut(clean.Writer(os.Stdout)) // bundles and devices bring names; nothing of them reaches a terminal raw
+	c.SetErr(clean.Writer(os.Stderr))
+	err := c.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "refit-agent:", err)
+		fmt.Fprintln(c.ErrOrStderr(), "refit-agent:", err)
 		os.Exit(exitCode(err))
 	}
 }
@@ -111,7 +115,7 @@ in) and noDevices. Flags and REFIT_... variables go before it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf := load()
 			armFailpoints(conf)
-			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			if len(conf.Problems) == 0 {
 				if err := config.Remember(file()); err != nil {
 					log.Warn("failed to keep a copy of the configuration", "error", err)

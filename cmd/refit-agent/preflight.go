@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +35,7 @@ command line, or the file /etc/refit/preflight.off, switches the check off.`,
 			if stopping {
 				return service.NoteEnd(cmd.Context(), conf)
 			}
-			r, err := service.Preflight(cmd.Context(), conf, patience, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			r, err := service.Preflight(cmd.Context(), conf, patience, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
 				return err
 			}

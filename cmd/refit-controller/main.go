@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller"
+	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -60,7 +61,7 @@ func run() error {
 	if *verbose {
 		level = slog.LevelDebug
 	}
-	o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	o.Log = logr.FromSlogHandler(slog.NewJSONHandler(clean.Writer(os.Stderr), &slog.HandlerOptions{Level: level}))
 	ctrl.SetLogger(o.Log)
 	klog.SetLogger(o.Log)
 	cfg, err := ctrl.GetConfig()

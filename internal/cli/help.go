@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -24,7 +23,7 @@ func fitHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
 		out := c.OutOrStdout()
-		f, ok := out.(*os.File)
+		f, ok := out.(interface{ Fd() uintptr })
 		if !ok || !term.IsTerminal(int(f.Fd())) {
 			help(c, args)
 			return

@@ -27,6 +27,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
 	"github.com/refit-dev/refit/internal/cli/trackscmd"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // options that every command shares.
@@ -41,7 +42,10 @@ func New(name string) *cobra.Command {
 	return rootOf(name, &options{Access: cluster.Access{Out: os.Stdout, Err: os.Stderr}})
 }
 
+// rootOf makes the root command. All that any command prints goes through the
+// writer that escapes control characters: names and messages are not refit's own.
 func rootOf(name string, o *options) *cobra.Command {
+	o.Out, o.Err = clean.Writer(o.Out), clean.Writer(o.Err)
 	root := &cobra.Command{
 		Use:   name,
 		Short: "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",
@@ -56,6 +60,8 @@ progress, 5 halted, 6 a byte is not what it must be, 130 interrupted.`,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
 	}
+	root.SetOut(o.Out)
+	root.SetErr(o.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	pf := root.PersistentFlags()
 	pf.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
@@ -95,21 +101,26 @@ func Main(args []string) int {
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {
 		name = "kubectl refit"
 	}
-	root := New(name)
-	root.SetArgs(args[1:])
+	return execute(ctx, New(name), args[1:])
+}
+
+// execute runs a command and says its error on the root's standard error.
+func execute(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
 	called, err := root.ExecuteContextC(ctx)
+	words := root.ErrOrStderr()
 	if err == nil {
 		return exit.OK
 	}
 	if ctx.Err() != nil && exit.Code(err) != exit.Interrupted { // that one says itself what became of it
-		fmt.Fprintln(os.Stderr, "interrupted; what was started in the cluster goes on. `refit status` shows it.")
+		fmt.Fprintln(words, "interrupted; what was started in the cluster goes on. `refit status` shows it.")
 		return exit.Interrupted
 	}
 	if msg := err.Error(); msg != "" {
-		fmt.Fprintln(os.Stderr, "error: "+msg)
+		fmt.Fprintln(words, "error: "+strings.ReplaceAll(msg, "\n", "\n  ")) // a quoted text begins no line
 	}
 	if isUsage(err) {
-		fmt.Fprintln(os.Stderr, "see: "+called.CommandPath()+" --help")
+		fmt.Fprintln(words, "see: "+called.CommandPath()+" --help")
 		return exit.UsageCode
 	}
 	return exit.Code(err)

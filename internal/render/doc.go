@@ -1,6 +1,9 @@
 // Package render turns views and plans into text, JSON and YAML. It is the
 // only code that formats for people.
 //
+// What it prints comes from nodes, bundles and registries too: package clean below
+// it is the writer that everything goes through.
+//
 // Promise: standard output carries only the answer; JSON has a stable schema
 // (apiVersion and kind in every document); sizes in JSON are bytes, times RFC
 // 3339. Text is not an API.

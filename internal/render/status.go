@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // Status writes the view.
@@ -14,7 +15,7 @@ func Status(w io.Writer, format string, v explain.View) error {
 	if format == JSON || format == YAML {
 		return Value(w, format, v)
 	}
-	fmt.Fprintln(w, v.Headline)
+	fmt.Fprintln(w, clean.Line(v.Headline))
 	if v.NodesTotal > 0 {
 		fmt.Fprintf(w, "%s %d/%d nodes", bar(v.NodesDone, v.NodesTotal), v.NodesDone, v.NodesTotal)
 		if v.Elapsed > 0 {
@@ -29,7 +30,7 @@ func Status(w io.Writer, format string, v explain.View) error {
 		fmt.Fprintf(w, "The API server was away for %s while nodes moved, at most %s in a row\n", Seconds(v.Away), Seconds(v.Longest))
 	}
 	if v.Next != "" {
-		fmt.Fprintf(w, "Next: %s\n", v.Next)
+		fmt.Fprintf(w, "Next: %s\n", clean.Line(v.Next))
 	}
 	waits(w, v)
 	nodes(w, v.Nodes, format == Wide)
@@ -53,7 +54,7 @@ func reasons(w io.Writer, title string, bs []explain.Blocker) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	for _, b := range bs {
 		first, more, _ := strings.Cut(b.Message, "\n")
-		fmt.Fprintf(w, "  %s: %s", b.Reason, first)
+		fmt.Fprintf(w, "  %s: %s", clean.Line(b.Reason), clean.Line(first))
 		if !b.Since.IsZero() {
 			fmt.Fprintf(w, " (since %s)", b.Since.UTC().Format("15:04:05Z"))
 		}
@@ -62,7 +63,7 @@ func reasons(w io.Writer, title string, bs []explain.Blocker) {
 			fmt.Fprintf(w, "    | %s\n", strings.TrimRight(line, "\n"))
 		}
 		if b.Fix != "" {
-			fmt.Fprintf(w, "    cure: %s\n", b.Fix)
+			fmt.Fprintf(w, "    cure: %s\n", clean.Line(b.Fix))
 		}
 	}
 }
@@ -79,7 +80,7 @@ func nodes(w io.Writer, ns []explain.Node, wide bool) {
 	}
 	fmt.Fprintln(t)
 	for _, n := range ns {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", n.Name, n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", clean.Line(n.Name), n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
 			n.ImagesPinned, n.ImagesTotal, explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal))
 		if wide {
 			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", explain.Bytes(n.FromMedia), explain.Bytes(n.FromPeers), orDash(n.Agent), orDash(message(n)))
@@ -97,11 +98,11 @@ func bundles(w io.Writer, bs []explain.Bundle, wide bool) {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "BUNDLE\tVERSION\tDIGEST\tAPPROVED\tLOADED\tFOUND AT\tREASON")
 	for _, b := range bs {
-		d := Short(b.Digest)
+		d := Short(clean.Line(b.Digest))
 		if wide {
-			d = b.Digest
+			d = clean.Line(b.Digest)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", b.Name, orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Found, ",")), orDash(b.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", clean.Line(b.Name), orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Found, ",")), orDash(b.Reason))
 	}
 	t.Flush()
 }
@@ -128,11 +129,12 @@ func message(n explain.Node) string {
 	return n.Message
 }
 
+// orDash is a cell: one line, whatever a node or a medium says.
 func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return s
+	return clean.Line(s)
 }
 
 func bar(done, total int) string {

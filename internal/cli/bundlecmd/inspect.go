@@ -14,6 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 func newInspect() *cobra.Command {
@@ -108,9 +109,9 @@ func list(dir string) (listView, error) {
 		case errors.Is(err, bundle.ErrNotBundle):
 			continue
 		case err != nil:
-			entry.Error = err.Error()
+			entry.Error = clean.Line(err.Error())
 		}
-		entry.File = e.Name()
+		entry.File = clean.Line(e.Name())
 		v.Bundles = append(v.Bundles, entry)
 	}
 	return v, nil

@@ -3,7 +3,6 @@ package bundlecmd
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // How often progress is shown: on a terminal, and as lines elsewhere.
@@ -18,6 +18,7 @@ const (
 	barEvery  = 100 * time.Millisecond
 	lineEvery = 5 * time.Second
 	barWidth  = 30
+	eraseLine = "\r\x1b[K"
 )
 
 // progress shows how far a long copy is: a bar on a terminal, else a line now
@@ -35,7 +36,7 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, verb string) *progress {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	now := time.Now()
 	p := &progress{w: w, verb: verb, bar: ok && term.IsTerminal(int(f.Fd())), start: now, next: now}
 	if !p.bar {
@@ -55,7 +56,8 @@ func (p *progress) set(done, total int64) {
 	p.done, p.used = done, true
 	if p.bar {
 		p.next = now.Add(barEvery)
-		fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(now, done, total))
+		clean.Control(p.w, eraseLine)
+		fmt.Fprint(p.w, p.line(now, done, total))
 		return
 	}
 	p.next = now.Add(lineEvery)
@@ -90,7 +92,7 @@ func (p *progress) finish(ok bool) {
 		return
 	}
 	if ok {
-		fmt.Fprint(p.w, "\r\x1b[K")
+		clean.Control(p.w, eraseLine)
 		return
 	}
 	fmt.Fprintln(p.w)

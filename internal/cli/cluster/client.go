@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,8 +55,7 @@ func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
-			fmt.Fprintln(os.Stderr, "internal: "+err.Error())
-			os.Exit(1)
+			panic(err) // the kinds are compiled in
 		}
 	}
 	return s

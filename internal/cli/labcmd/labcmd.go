@@ -21,6 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/inside"
+	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // settings are the flags all lab commands share.
@@ -220,7 +221,7 @@ func newExec(s *settings) *cobra.Command {
 // run passes the standard streams through. An exit status of the command is
 // no error of ours: it is passed on without a word.
 func run(cmd *cobra.Command, l *lab.Lab, node string, argv ...string) error {
-	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), argv...)
+	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), clean.Raw(cmd.OutOrStdout()), clean.Raw(cmd.ErrOrStderr()), argv...)
 	if status, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.Silent(inside.ExitStatus(status))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // heartbeat is the longest silence that is not on a terminal.
@@ -95,7 +96,7 @@ func (p *Printer) fit(s string) (string, int) {
 // End takes the last drawing away.
 func (p *Printer) End() {
 	if p.rows > 0 {
-		fmt.Fprintf(p.w, "\x1b[%dA\x1b[J", p.rows)
+		clean.Control(p.w, fmt.Sprintf("\x1b[%dA\x1b[J", p.rows))
 	}
 	p.rows = 0
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // statusView is what `refit tags status -o json` prints.
@@ -143,7 +144,7 @@ func (v statusView) print(w io.Writer, details, wide bool) error {
 		if details {
 			v.Tracks[i].details(w)
 		} else if t := &v.Tracks[i]; !t.Ready || t.Reason != v1alpha1.ReasonAsExpected {
-			fmt.Fprintf(w, "\n%s: %s\n", t.Name, t.Message)
+			fmt.Fprintf(w, "\n%s: %s\n", t.Name, clean.Line(t.Message))
 		}
 	}
 	return nil
@@ -159,7 +160,7 @@ func title(long, tag, digest string) string {
 // details of one track, with whole digests: they are what is approved.
 func (t *trackView) details(w io.Writer) {
 	st := &t.Status
-	fmt.Fprintf(w, "\n%s\n", t.Message)
+	fmt.Fprintf(w, "\n%s\n", clean.Line(t.Message))
 	fmt.Fprintf(w, "\nrepository %s, answered by %s\n", t.Repository, orDash(st.Endpoint))
 	for _, d := range st.Running {
 		fmt.Fprintf(w, "runs       %s %s: %d pods on %s\n", d.Digest, orDash(d.LongTag), d.Pods, orNone(d.Nodes))

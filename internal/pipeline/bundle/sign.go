@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -32,6 +33,9 @@ type Signature struct {
 	// Sig is the ed25519 signature.
 	Sig []byte `json:"sig"`
 }
+
+// keyIDForm is what KeyID gives. People read key ids, so a bundle brings no others.
+var keyIDForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // Statement is what is signed: this digest is this bundle.
 type Statement struct {
@@ -122,6 +126,11 @@ func decodeSlot(content []byte, want Statement) ([]Envelope, string) {
 		}
 		if !bytes.Equal(e.Payload, canonical(want)) {
 			return nil, "a signature over another bundle"
+		}
+		for _, sig := range e.Signatures {
+			if !keyIDForm.MatchString(sig.KeyID) {
+				return nil, "a key id that is not 16 lower-case hexadecimal digits"
+			}
 		}
 	}
 	return s.Signatures, ""

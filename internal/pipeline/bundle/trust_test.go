@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -202,5 +203,30 @@ func TestKeysInPEM(t *testing.T) {
 	}
 	if _, err := bundle.ParsePrivateKeyPEM([]byte(publicPEM(t, 1))); err == nil || !strings.Contains(err.Error(), "expected") {
 		t.Errorf("a public key was accepted as private key: %v", err)
+	}
+}
+
+// A key id has the one form that KeyID gives: anything else is words of a stranger
+// that people would read as refit's own.
+func TestKeyIDsHaveOneForm(t *testing.T) {
+	t.Parallel()
+	file := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
+	good := parse(t, file).Signatures
+	own := good[0].Signatures[0].KeyID
+	for _, id := range []string{"", "a", own[:15], own + "0", strings.ToUpper(own), "evil\x1b[2J\nVerified: yes", own[:15] + "g", own[:14] + "\u202e", "sha256:" + own} {
+		sigs := []bundle.Envelope{{PayloadType: good[0].PayloadType, Payload: good[0].Payload, Signatures: []bundle.Signature{{KeyID: id, Sig: good[0].Signatures[0].Sig}}}}
+		slot, err := bundle.EncodeSlot(sigs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := slices.Clone(file)
+		copy(raw[parse(t, file).SlotOffset():], slot)
+		_, err = bundle.ParseHeader(raw[:len(parse(t, file).Raw)])
+		if err == nil || !strings.Contains(err.Error(), "16 lower-case hexadecimal digits") || strings.ContainsAny(err.Error(), "\x1b\n\u202e") {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	if _, err := bundle.ParseHeader(file[:len(parse(t, file).Raw)]); err != nil {
+		t.Error(err)
 	}
 }

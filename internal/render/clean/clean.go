@@ -1,0 +1,126 @@
+package clean
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// unclean are the characters that a terminal obeys or does not show. Private use
+// and unassigned ones are shown as boxes and stay.
+var unclean = []*unicode.RangeTable{unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Cs,
+	unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Noncharacter_Code_Point}
+
+func isClean(r rune) bool {
+	if r < utf8.RuneSelf {
+		return r >= ' ' && r < 0x7f || r == '\n' || r == '\t'
+	}
+	return !unicode.In(r, unclean...)
+}
+
+// escape is the character as JSON writes it.
+func escape(b *strings.Builder, r rune) {
+	if r > 0xffff {
+		hi, lo := utf16.EncodeRune(r)
+		fmt.Fprintf(b, `\u%04x\u%04x`, hi, lo)
+		return
+	}
+	fmt.Fprintf(b, `\u%04x`, r)
+}
+
+// Writer makes the writer of clean text to w. If w is one already, it is returned.
+func Writer(w io.Writer) io.Writer {
+	if _, ok := w.(*writer); ok {
+		return w
+	}
+	return &writer{w: w}
+}
+
+type writer struct {
+	mu sync.Mutex
+	w  io.Writer
+	// rest is the begin of a character whose end was not written yet.
+	rest []byte
+}
+
+// Write writes p with everything unclean escaped. It reports len(p) unless the
+// writer below fails.
+func (c *writer) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := append(c.rest, p...)
+	var b strings.Builder
+	b.Grow(len(in))
+	for len(in) > 0 && utf8.FullRune(in) {
+		r, n := utf8.DecodeRune(in)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			escape(&b, utf8.RuneError)
+		case isClean(r):
+			b.Write(in[:n])
+		default:
+			escape(&b, r)
+		}
+		in = in[n:]
+	}
+	c.rest = append([]byte(nil), in...)
+	if b.Len() == 0 {
+		return len(p), nil
+	}
+	if _, err := io.WriteString(c.w, b.String()); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Fd is that of the writer below, and of no file if it has none.
+func (c *writer) Fd() uintptr {
+	if f, ok := c.w.(interface{ Fd() uintptr }); ok {
+		return f.Fd()
+	}
+	return ^uintptr(0)
+}
+
+// Raw is the writer below a clean one: for a stream that is not refit's words, such
+// as that of a program on a lab's node.
+func Raw(w io.Writer) io.Writer {
+	if c, ok := w.(*writer); ok {
+		return c.w
+	}
+	return w
+}
+
+// Control writes a control sequence of refit's own, a constant.
+func Control(w io.Writer, sequence string) {
+	_, _ = io.WriteString(Raw(w), sequence) // a terminal that is gone is noticed at the next text
+}
+
+// Line is text for one line or cell: clean, and line feeds and tabs are spaces.
+func Line(s string) string {
+	clean := true
+	for _, r := range s {
+		if r == '\n' || r == '\t' || r == utf8.RuneError || !isClean(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\n', r == '\t':
+			b.WriteByte(' ')
+		case isClean(r):
+			b.WriteRune(r)
+		default:
+			escape(&b, r)
+		}
+	}
+	return b.String()
+}
