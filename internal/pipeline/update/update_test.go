@@ -3,6 +3,7 @@ package update
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand"
 	"os"
 	"path/filepath"
@@ -115,9 +116,20 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// tell prints an outcome for people.
+// sentence prints every field of a verdict.
+func sentence(v model.Verdict) string {
+	text := v.Reason + ": " + v.Message + " | " + v.Fix + " | " + v.Object
+	if v.Waiting {
+		text += " (waits)"
+	}
+	return text
+}
+
+// tell prints an outcome for people, with every field of it.
 func tell(o Outcome) string {
 	var b strings.Builder
+	t := o.Plan.Target
+	fmt.Fprintf(&b, "plan %s to %s %s (%s), Kubernetes %s\n", o.Plan.Version, t.Name, t.Version, t.Bundle, t.Kubernetes)
 	for _, n := range o.Plan.Nodes {
 		fmt.Fprintf(&b, "wave %d  %s (%s, pool %s) %s -> %s", n.Wave, n.Node, n.Role, n.Pool, n.From, n.To)
 		if n.PointOfNoReturn != "" {
@@ -125,7 +137,13 @@ func tell(o Outcome) string {
 		}
 		b.WriteString("\n")
 		for _, s := range n.Steps {
-			fmt.Fprintf(&b, "  %s: %s %s by %s, %s -> %s, disruption %s\n", s.ID, s.Updater, s.Verb, s.By, s.From, s.To, s.Disruption)
+			fmt.Fprintf(&b, "  %s: %s %s by %s, %s -> %s, disruption %s, within %d s\n", s.ID, s.Updater, s.Verb, s.By, s.From, s.To, s.Disruption, s.DeadlineSeconds)
+			if s.NotReversible != "" {
+				fmt.Fprintf(&b, "    not reversible: %s\n", s.NotReversible)
+			}
+			for _, k := range slices.Sorted(maps.Keys(s.Params)) {
+				fmt.Fprintf(&b, "    param %s=%s\n", k, s.Params[k])
+			}
 			for _, c := range s.Changes {
 				fmt.Fprintf(&b, "    %s: %s -> %s\n", c.Path, c.From, c.To)
 			}
@@ -140,10 +158,10 @@ func tell(o Outcome) string {
 		b.WriteString("nothing to do\n")
 	}
 	for _, v := range o.Verdicts {
-		fmt.Fprintf(&b, "NO %s: %s | %s\n", v.Reason, v.Message, v.Fix)
+		fmt.Fprintf(&b, "NO %s\n", sentence(v))
 	}
 	for _, v := range o.Warnings {
-		fmt.Fprintf(&b, "warning %s: %s | %s\n", v.Reason, v.Message, v.Fix)
+		fmt.Fprintf(&b, "warning %s\n", sentence(v))
 	}
 	return b.String()
 }
