@@ -290,6 +290,13 @@ type TrackedTag struct {
 	Gone bool `json:"gone,omitempty"`
 }
 
+// UpstreamTag is a tag as the repository itself answers it.
+type UpstreamTag struct {
+	Tag string `json:"tag"`
+	// Digest that the mirror does not answer yet.
+	Digest string `json:"digest"`
+}
+
 // TrackCandidate is an image that could be taken, and what is thought of it.
 type TrackCandidate struct {
 	Digest string `json:"digest"`
@@ -430,6 +437,18 @@ type ImageTrackStatus struct {
 	// +listType=map
 	// +listMapKey=tag
 	Tags []TrackedTag `json:"tags,omitempty"`
+	// Upstream is what the repository itself answers for followed tags, where a mirror
+	// answered first and names another image.
+	// +optional
+	// +listType=map
+	// +listMapKey=tag
+	Upstream []UpstreamTag `json:"upstream,omitempty"`
+	// GoneDigests are those of digests that are approved, named by a workload or kept
+	// for a roll-back that no registry of the track has any more: a node that lost such
+	// an image cannot pull it.
+	// +optional
+	// +listType=set
+	GoneDigests []string `json:"goneDigests,omitempty"`
 	// Candidates that could be taken now.
 	// +optional
 	// +listType=atomic

@@ -165,7 +165,7 @@ func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange
 		ps = append(ps, p)
 	}
 	_, err := distribute.FetchHeader(ctx, digest, ps, func(raw []byte) error {
-		h, err := bundle.ParseHeader(raw)
+		h, err := bundle.ParseHeaderOf(digest, raw)
 		if err != nil {
 			return err
 		}

@@ -101,7 +101,8 @@ func (a *Agent) releaseImages(ctx context.Context, w *told.Want) ([]string, erro
 	if a.release.kubeadm == program.Digest {
 		return a.release.images, nil
 	}
-	if err := os.Chmod(program.Path, 0o700); err != nil {
+	// It runs as nobody; the folder above is root's alone.
+	if err := os.Chmod(program.Path, 0o755); err != nil {
 		return nil, err
 	}
 	call, cancel := context.WithTimeout(ctx, releaseTime)

@@ -68,14 +68,9 @@ func orNothing(s []string) string {
 
 // bundleHeader reads the header of a bundle file or device.
 func bundleHeader(path string) (*bundle.Header, error) {
-	f, err := os.Open(path)
+	h, _, err := read.SummaryPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open bundle: %w", err)
+		return nil, exit.With(exit.Verification, err)
 	}
-	defer f.Close()
-	b, err := read.Open(f, -1)
-	if err != nil {
-		return nil, exit.With(exit.Verification, fmt.Errorf("%s: %w", path, err))
-	}
-	return b.Header(), nil
+	return h, nil
 }

@@ -96,6 +96,7 @@ func group(root *cobra.Command, id, title string, all ...*cobra.Command) {
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop)   // a second signal ends what does not end by itself
 	klog.SetLogger(logr.Discard()) // the client library's own log is no answer and no progress
 	name := "refit"
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {

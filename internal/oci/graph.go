@@ -44,14 +44,17 @@ type Graph struct {
 	Platforms []string
 }
 
-// maxDepth bounds how deep indexes lie in indexes.
-const maxDepth = 4
+// maxDepth bounds how deep indexes lie in indexes, maxNodes the blobs of an image.
+const (
+	maxDepth = 4
+	maxNodes = 1 << 16
+)
 
 // Walk lists all blobs under an image. With platforms, an index contributes
 // only those (and must have each); the index itself is kept whole, because
 // pods may name its digest.
 func Walk(ctx context.Context, root Root, platforms []string) (Graph, error) {
-	w := &walk{ctx: ctx, store: root.Store, want: platforms, sparse: root.Sparse, seen: map[string]bool{}, have: map[string]bool{}}
+	w := &walk{ctx: ctx, store: root.Store, want: platforms, sparse: root.Sparse, seen: map[string]bool{}, visited: map[string]bool{}, have: map[string]bool{}}
 	if err := w.visit(root.Desc, 0); err != nil {
 		return Graph{}, fmt.Errorf("image %s: %w", root.Name, err)
 	}
@@ -75,8 +78,11 @@ type walk struct {
 	sparse bool
 	nodes  []Node
 	seen   map[string]bool
-	have   map[string]bool // platforms that the image names
-	taken  map[string]bool // platforms that were walked
+	// visited are the indexes and manifests that were followed: each is once, however
+	// often it is listed.
+	visited map[string]bool
+	have    map[string]bool // platforms that the image names
+	taken   map[string]bool // platforms that were walked
 }
 
 func (w *walk) hasPlatform(p string) bool {
@@ -104,6 +110,9 @@ func (w *walk) add(d ocispec.Descriptor, k Kind) error {
 	if w.seen[d.Digest.String()] {
 		return nil
 	}
+	if len(w.nodes) == maxNodes {
+		return fmt.Errorf("it has more than %d blobs", maxNodes)
+	}
 	w.seen[d.Digest.String()] = true
 	// only what names the blob: annotations and platform are the parent's
 	w.nodes = append(w.nodes, Node{Kind: k, Desc: ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}})
@@ -113,6 +122,9 @@ func (w *walk) add(d ocispec.Descriptor, k Kind) error {
 func (w *walk) visit(d ocispec.Descriptor, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("indexes lie more than %d deep in each other", maxDepth)
+	}
+	if w.visited[d.Digest.String()] {
+		return nil
 	}
 	switch {
 	case strings.HasPrefix(d.MediaType, dockerSchema1):
@@ -137,7 +149,7 @@ func (w *walk) index(d ocispec.Descriptor, depth int) error {
 	if err := w.add(d, KindManifest); err != nil {
 		return err
 	}
-	before := len(w.nodes)
+	there := false
 	for _, c := range idx.Manifests {
 		if !w.wanted(c) {
 			continue
@@ -149,8 +161,10 @@ func (w *walk) index(d ocispec.Descriptor, depth int) error {
 		if err != nil {
 			return err
 		}
+		there = true
 	}
-	if len(w.nodes) == before && len(w.want) == 0 {
+	w.visited[d.Digest.String()] = true
+	if !there && len(w.want) == 0 {
 		return fmt.Errorf("index %s: none of its %d manifests is there", d.Digest, len(idx.Manifests))
 	}
 	return nil
@@ -197,6 +211,7 @@ func (w *walk) manifest(d ocispec.Descriptor) error {
 			return err
 		}
 	}
+	w.visited[d.Digest.String()] = true
 	return nil
 }
 

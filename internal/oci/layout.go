@@ -169,7 +169,7 @@ func (s *archiveStore) Open(_ context.Context, d ocispec.Descriptor) (io.ReadClo
 // OpenArchive finds images in a layout in an uncompressed tar, without
 // unpacking it. The closer closes the file when all blobs were read.
 func OpenArchive(file, tag string) ([]Root, io.Closer, error) {
-	f, err := os.Open(file)
+	f, err := disk.OpenRegular(file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("OCI archive: %w", err)
 	}

@@ -309,3 +309,51 @@ func TestImagesAnswerToNameAndTag(t *testing.T) {
 		}
 	}
 }
+
+// counting counts what is opened.
+type counting struct {
+	memory
+	opened int
+}
+
+func (c *counting) Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	c.opened++
+	return c.memory.Open(ctx, d)
+}
+
+// What is listed many times is followed once: 156 KB of indexes that list each other
+// 200 times, four deep, were 1.6 billion ways to one image.
+func TestIndexesThatAreListedOftenAreFollowedOnce(t *testing.T) {
+	for _, platforms := range [][]string{nil, {"linux/amd64"}} {
+		m := memory{}
+		top := m.image(amd64, "layer")
+		for range 4 {
+			children := make([]ocispec.Descriptor, 200)
+			for i := range children {
+				children[i] = top
+			}
+			top = m.index(children...)
+		}
+		store := &counting{memory: m}
+		g, err := Walk(t.Context(), Root{Name: "x", Desc: top, Store: store}, platforms)
+		if err != nil || len(g.Nodes) != 7 || store.opened != 6 {
+			t.Errorf("platforms %v: %d blobs, %d opened, %v", platforms, len(g.Nodes), store.opened, err)
+		}
+	}
+}
+
+func TestAnImageOfTooManyBlobsIsRefused(t *testing.T) {
+	m := memory{}
+	layers := make([]ocispec.Descriptor, maxNodes)
+	for i := range layers {
+		layers[i] = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.Digest(fmt.Sprintf("sha256:%064x", i)), Size: 1}
+	}
+	var images []ocispec.Descriptor
+	for part := range 4 { // a manifest has its own limit
+		images = append(images, m.put(ocispec.MediaTypeImageManifest, ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2},
+			Config: m.put(ocispec.MediaTypeImageConfig, ocispec.Image{Platform: amd64}), Layers: layers[part*maxNodes/4 : (part+1)*maxNodes/4]}))
+	}
+	if _, err := Walk(t.Context(), Root{Name: "x", Desc: m.index(images...), Store: m}, nil); err == nil || !strings.Contains(err.Error(), "more than 65536 blobs") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -101,7 +101,9 @@ func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Du
 		return known.digest, nil
 	}
 	header := http.Header{"Accept": {strings.Join(manifestTypes, ", ")}}
-	if known.etag != "" {
+	// A digest's ETag never changes, so a registry may answer "not modified" without
+	// a look whether it still has it (distribution does).
+	if known.etag != "" && !validDigest.MatchString(tag) {
 		header.Set("If-None-Match", known.etag)
 	}
 	resp, err := p.ask(ctx, at, http.MethodHead, "manifests/"+tag, header)

@@ -28,12 +28,11 @@ func newInspect() *cobra.Command {
 		if err := usage.CheckOutput(*format); err != nil {
 			return err
 		}
-		f, err := openBundle(a[0])
+		h, _, err := read.SummaryPath(a[0])
 		if err != nil {
-			return err
+			return coded(err)
 		}
-		defer f.Close()
-		v := viewOf(f.Header())
+		v := viewOf(h)
 		if usage.IsTable(*format) {
 			return v.table(c.OutOrStdout(), *format == render.Wide)
 		}
@@ -118,11 +117,10 @@ func list(dir string) (listView, error) {
 }
 
 func listFile(path string) (listEntry, error) {
-	f, err := read.OpenPath(path)
+	h, wrongSize, err := read.SummaryPath(path)
 	if err != nil {
 		return listEntry{}, err
 	}
-	defer f.Close()
-	v := viewOf(f.Header())
-	return listEntry{Digest: v.Digest, Name: v.Name, Version: v.Version, KubernetesVersion: v.KubernetesVersion, Size: v.Size, SignedBy: v.keyIDs()}, f.CheckSize()
+	v := viewOf(h)
+	return listEntry{Digest: v.Digest, Name: v.Name, Version: v.Version, KubernetesVersion: v.KubernetesVersion, Size: v.Size, SignedBy: v.keyIDs()}, wrongSize
 }

@@ -82,8 +82,11 @@ func generate(dir string) (id string, err error) {
 	return bundle.KeyID(pub), nil
 }
 
+// maxKey bounds a key's file in bytes.
+const maxKey = 64 << 10
+
 func readPrivateKey(path string) (ed25519.PrivateKey, error) {
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadSmall(path, maxKey)
 	if err != nil {
 		return nil, exit.Usage(fmt.Errorf("--key: %w", err))
 	}
@@ -95,7 +98,7 @@ func readPrivateKey(path string) (ed25519.PrivateKey, error) {
 }
 
 func readPublicKey(path string) (ed25519.PublicKey, error) {
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadSmall(path, maxKey)
 	if err != nil {
 		return nil, exit.Usage(fmt.Errorf("--pub: %w", err))
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -20,6 +19,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/source/track"
 	"github.com/refit-dev/refit/internal/tag"
@@ -96,7 +96,7 @@ func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageT
 
 // readTracks reads ImageTracks as kubectl get -o json or yaml writes them.
 func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
-	file, err := os.Open(path)
+	file, err := disk.OpenRegular(path)
 	if err != nil {
 		return nil, exit.Usage(err)
 	}

@@ -27,7 +27,7 @@ type bundleView struct {
 	HeaderSize   int64           `json:"headerSize"`
 	Blobs        int             `json:"blobs"`
 	ChunkSize    int64           `json:"chunkSize"`
-	Chunks       int             `json:"chunks"`
+	Chunks       int64           `json:"chunks"`
 	Platforms    []string        `json:"platforms"`
 	Images       []imageView     `json:"images"`
 	Payloads     []payloadView   `json:"payloads"`
@@ -63,7 +63,7 @@ func viewOf(h *bundle.Header) bundleView {
 	m := h.Metadata
 	v := bundleView{APIVersion: "refit.dev/bundle/v1", Kind: "Bundle", Digest: h.Digest, Name: m.Name, Version: m.Version,
 		KubernetesVersion: m.KubernetesVersion, FormatVersion: m.FormatVersion, MinRefit: m.MinRefit,
-		Size: h.FileSize(), HeaderSize: int64(len(h.Raw)), Blobs: len(m.Blobs), ChunkSize: m.ChunkSize, Chunks: h.Chunks.Len(),
+		Size: h.FileSize(), HeaderSize: h.HeaderSize(), Blobs: len(m.Blobs), ChunkSize: m.ChunkSize, Chunks: h.ChunkCount(),
 		Platforms: append([]string{}, m.Platforms...), Images: []imageView{}, Payloads: []payloadView{}, Signatures: []signatureView{}}
 	for _, b := range m.Blobs {
 		v.UnpackedSize += b.UnpackedSize

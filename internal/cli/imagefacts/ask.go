@@ -34,13 +34,15 @@ type asker struct {
 
 	mu    sync.Mutex
 	known map[string]model.Published
-	told  map[string]bool
+	// gone are repository@digest: true for those that the registry does not have.
+	gone map[string]bool
+	told map[string]bool
 }
 
 // AskRegistries adds the answers to what is published; what was told by a file
 // counts before them. A registry that does not answer leaves its tags unknown.
 func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *read.Objects) error {
-	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, told: map[string]bool{}}
+	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, gone: map[string]bool{}, told: map[string]bool{}}
 	if dockerConfig != "" {
 		text, err := os.ReadFile(dockerConfig)
 		if err == nil {
@@ -58,11 +60,14 @@ func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, 
 		}
 		g.Go(func() error { k.ask(ctx, r, runs); return nil })
 	}
+	for _, r := range digestsOf(o) {
+		g.Go(func() error { k.askDigest(ctx, r); return nil })
+	}
 	_ = g.Wait() // each question tells its own failure
 	for name, p := range o.Published {
 		k.known[name] = p
 	}
-	o.Published = k.known
+	o.Published, o.GoneDigests = k.known, k.gone
 	return ctx.Err()
 }
 
@@ -89,6 +94,40 @@ func tagsOf(o *read.Objects) map[tag.Ref][]string {
 		}
 	}
 	return out
+}
+
+// digestsOf are what pods name by digest.
+func digestsOf(o *read.Objects) []tag.Ref {
+	var out []tag.Ref
+	for i := range o.Pods {
+		p, ok := read.Pod(&o.Pods[i])
+		if !ok {
+			continue
+		}
+		for _, u := range p.Uses {
+			r, err := tag.ParseRef(u.Image)
+			if r.Tag = ""; err == nil && r.Digest != "" && !slices.Contains(out, r) {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// askDigest asks whether the registry still has what pods name by digest.
+func (k *asker) askDigest(ctx context.Context, r tag.Ref) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	_, err := k.poller.Digest(ctx, registry.Place{Repository: r.Repository, Keys: k.keys}, r.Digest, 0)
+	var f *registry.Failure
+	gone := errors.As(err, &f) && (f.Kind == registry.TagGone || f.Kind == registry.RepositoryGone)
+	if err != nil && !gone {
+		k.failed(r, err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gone[r.Repository+"@"+r.Digest] = gone
 }
 
 func (k *asker) ask(ctx context.Context, r tag.Ref, runs []string) {

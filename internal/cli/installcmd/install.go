@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -68,15 +67,11 @@ It ends by naming the nodes that still lack the agent.`,
 func (o installer) install(ctx context.Context, f installFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	file, err := os.Open(f.from)
+	b, err := read.OpenPath(f.from)
 	if err != nil {
-		return fmt.Errorf("cannot open bundle: %w", err)
+		return exit.With(exit.Verification, err)
 	}
-	defer file.Close()
-	b, err := read.Open(file, -1)
-	if err != nil {
-		return exit.With(exit.Verification, fmt.Errorf("%s: %w", f.from, err))
-	}
+	defer b.Close()
 	image, err := selfImageOf(b.Header())
 	if err != nil {
 		return err

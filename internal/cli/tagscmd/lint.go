@@ -122,5 +122,5 @@ func siteOf(facts read.Facts, conf *lint.Config) lint.Site {
 	for _, repository := range slices.Sorted(maps.Keys(facts.Schemes)) {
 		conf.Schemes = append(conf.Schemes, lint.Declared{Repository: repository, Scheme: facts.Schemes[repository]})
 	}
-	return lint.Site{Nodes: facts.Nodes, Published: facts.Published, AlwaysPull: facts.AlwaysPull == restart.AdmissionOn}
+	return lint.Site{Nodes: facts.Nodes, Published: facts.Published, GoneDigests: facts.GoneDigests, AlwaysPull: facts.AlwaysPull == restart.AdmissionOn}
 }

@@ -87,7 +87,7 @@ func TestGet(t *testing.T) {
 		"an agent that has it":                     {[]exchange.Peer{agent(t, "n1", good)}, ""},
 		"the second one has it":                    {[]exchange.Peer{agent(t, "n1", nil), agent(t, "n2", good)}, ""},
 		"a lying one is passed over":               {[]exchange.Peer{agent(t, "n1", other), agent(t, "n2", good)}, ""},
-		"another bundle under that digest":         {[]exchange.Peer{agent(t, "n1", other)}, "node n1 sent the header of"},
+		"another bundle under that digest":         {[]exchange.Peer{agent(t, "n1", other)}, ", expected sha256:"},
 		"one flipped bit":                          {[]exchange.Peer{agent(t, "n1", torn)}, "header of " + digest + " from node n1"},
 		"somebody else at the address of an agent": {[]exchange.Peer{stranger}, "is not that of a peer"},
 		"nobody": {nil, ErrNoSource.Error()},

@@ -13,8 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
+	"github.com/refit-dev/refit/internal/source/imagereport/read"
 )
 
 // publisher makes a history as the four cases do (R3.17): which tags are new and
@@ -198,16 +201,57 @@ func TestARegistryInTrouble(t *testing.T) {
 func TestMirrors(t *testing.T) {
 	w := newWorld(t)
 	mirror := registrytest.Start(t)
-	w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	fresh := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
 	old := mirror.Push("copy/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Mirrors = nil, []string{mirror.Ref("copy/app")} })
-	if o := w.look("app"); o.Status.Endpoint != mirror.Ref("copy/app") || o.Status.Approved.Digest != old {
+	o := w.look("app")
+	if o.Status.Endpoint != mirror.Ref("copy/app") || o.Status.Approved.Digest != old {
 		t.Fatalf("%+v", o.Status)
+	}
+	if diff := cmp.Diff([]v1alpha1.UpstreamTag{{Tag: "2.6.2-rev1", Digest: fresh}}, o.Status.Upstream); diff != "" {
+		t.Errorf("what the mirror does not have yet is not said (-want +got):\n%s", diff)
+	}
+	facts := (&read.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
+	if p := facts.Published[w.reg.Ref("shop/app")+":2.6.2-rev1"]; p.Mirror != old || p.Digest != fresh {
+		t.Errorf("the report knows %+v", p)
 	}
 	mirror.Stop()
 	w.later()
-	if o := w.look("app"); o.Status.Endpoint != w.reg.Ref("shop/app") || o.Status.PollError != nil || len(o.Status.Candidates) != 1 {
+	if o := w.look("app"); o.Status.Endpoint != w.reg.Ref("shop/app") || o.Status.PollError != nil || len(o.Status.Candidates) != 1 || len(o.Status.Upstream) != 0 {
 		t.Fatalf("%+v", o.Status)
+	}
+}
+
+// A digest that no registry has any more is said: neither a roll-back nor a node that
+// lost the image can pull it. One that only the mirror lost is not gone.
+func TestADigestVanishes(t *testing.T) {
+	w := newWorld(t)
+	mirror := registrytest.Start(t)
+	one := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	if mirror.Push("copy/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1") != one {
+		t.Fatal("the copy is another image")
+	}
+	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Mirrors = nil, []string{mirror.Ref("copy/app")} })
+	if o := w.look("app"); o.Status.Approved.Digest != one || len(o.Status.GoneDigests) != 0 {
+		t.Fatalf("%+v", o.Status)
+	}
+	two := build("two")
+	mirror.Push("copy/app", two, "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	w.reg.Push("shop/app", two, "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	mirror.Delete("copy/app", one)
+	w.now = w.now.Add(12 * time.Hour)
+	if o := w.look("app"); len(o.Status.GoneDigests) != 0 {
+		t.Fatalf("the repository has it still: %v", o.Status.GoneDigests)
+	}
+	w.reg.Delete("shop/app", one)
+	w.now = w.now.Add(12 * time.Hour)
+	o := w.look("app")
+	if diff := cmp.Diff([]string{one}, o.Status.GoneDigests); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	facts := (&read.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
+	if name := w.reg.Ref("shop/app") + "@" + one; !facts.GoneDigests[name] || !facts.Site().GoneDigests[name] {
+		t.Errorf("neither lint nor the forecast of a restart knows: %v", facts.GoneDigests)
 	}
 }
 

@@ -25,6 +25,10 @@ type seen struct {
 	endpoint string
 	// earlier are images that run and are behind no followed tag any more.
 	earlier []track.Image
+	// upstream is what the repository answers for tags that its mirror answers
+	// differently, gone the digests that none of the registries has.
+	upstream map[string]string
+	gone     []string
 	// bundle that has the images, by their digest; for source Bundles.
 	bundle map[string]preload.Held
 }
@@ -36,7 +40,7 @@ func shareFor(spec *v1alpha1.ImageTrackSpec) time.Duration {
 
 // lookRegistry asks the mirrors in their order, then the repository; the first
 // that answers counts, and is named.
-func (r *Reconciler) lookRegistry(ctx context.Context, spec *v1alpha1.ImageTrackSpec, t track.Track, s track.State, running []string) (seen, error) {
+func (r *Reconciler) lookRegistry(ctx context.Context, spec *v1alpha1.ImageTrackSpec, t track.Track, s track.State, running, used []string) (seen, error) {
 	keys, err := r.keys(ctx, spec.PullSecret)
 	if err != nil {
 		return seen{}, err
@@ -47,6 +51,8 @@ func (r *Reconciler) lookRegistry(ctx context.Context, spec *v1alpha1.ImageTrack
 		out, err := a.look(ctx, running)
 		if err == nil && (len(out.Images) > 0 || repository == t.Repository) {
 			out.endpoint = repository
+			out.upstream = a.behind(ctx, repository, out.Images)
+			out.gone = a.missing(ctx, used)
 			return out, nil
 		}
 		all = append(all, err)

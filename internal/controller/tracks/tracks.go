@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -188,6 +189,23 @@ func (l *turn) running() (out []string) {
 	return out
 }
 
+// used digests: approved, named by a workload, kept for a roll-back; each once.
+func (l *turn) used() (out []string) {
+	if l.state.Approved != nil {
+		out = append(out, l.state.Approved.Digest)
+	}
+	if len(l.state.History) > 0 {
+		out = append(out, l.state.History[0].Digest)
+	}
+	for _, w := range l.ws {
+		if w.Named != "" {
+			out = append(out, w.Named)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // ask looks at the source if it is due, and takes in what is there.
 func (r *Reconciler) ask(ctx context.Context, l *turn) error {
 	l.again = r.dueAt(l.o)
@@ -203,7 +221,7 @@ func (r *Reconciler) ask(ctx context.Context, l *turn) error {
 	case l.now.Before(l.again):
 		return nil
 	default:
-		s, err = r.lookRegistry(ctx, &l.o.Spec, l.t, l.state, l.running())
+		s, err = r.lookRegistry(ctx, &l.o.Spec, l.t, l.state, l.running(), l.used())
 	}
 	interval := time.Duration(l.o.Spec.IntervalSeconds) * time.Second
 	var f *registry.Failure
@@ -231,7 +249,10 @@ func (l *turn) take(s seen) {
 	if s.endpoint != "" {
 		l.status.Endpoint = s.endpoint
 	}
-	l.status.PollError = nil
+	l.status.PollError, l.status.Upstream, l.status.GoneDigests = nil, nil, s.gone
+	for _, tag := range slices.Sorted(maps.Keys(s.upstream)) {
+		l.status.Upstream = append(l.status.Upstream, v1alpha1.UpstreamTag{Tag: tag, Digest: s.upstream[tag]})
+	}
 	l.state = track.Take(l.state, s.Look, l.now)
 	if l.state.Approved == nil && len(l.state.History) == 0 {
 		l.state.History = s.earlier

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,10 +174,13 @@ func TestVersionOfAReplacedProgram(t *testing.T) {
 
 // kubeadm is asked with the cluster's own settings, for the release that is to come.
 func TestKubeadmImages(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it gives its rights up")
+	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "kubeadm")
 	// It answers what it was asked, as words.
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$1\" \"$2\" \"$3\" \"$4\"\ntr -d ' ' < \"$5\"\n"), 0o700); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$1\" \"$2\" \"$3\" \"$4\"\ntr -d ' ' < \"$5\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	got, err := KubeadmImages(t.Context(), program, "imageRepository: reg.test/k8s\nkubernetesVersion: v1.35.4\n", "v1.36.3", dir)
@@ -187,7 +191,7 @@ func TestKubeadmImages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, "*.yaml")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 {
 		t.Errorf("files are left: %v %v", left, err)
 	}
 	if _, err := KubeadmImages(t.Context(), "/bin/false", "a: b", "v1.36.3", dir); err == nil {
@@ -195,6 +199,49 @@ func TestKubeadmImages(t *testing.T) {
 	}
 	if _, err := KubeadmImages(t.Context(), program, "", "v1.36.3", dir); err == nil {
 		t.Error("no configuration gave images")
+	}
+}
+
+// The kubeadm of a bundle is not trusted with the node before an update names it.
+func TestKubeadmIsAskedWithoutRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it gives its rights up")
+	}
+	open, dir := t.TempDir(), t.TempDir()
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "kubeadm")
+	text := "#!/bin/sh\nid -u\ntouch " + open + "/pwned && echo wrote\ngrep NoNewPrivs /proc/self/status\ngrep -q eth /proc/net/dev && echo network\nexit 0\n"
+	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got, err := KubeadmImages(t.Context(), program, "kubernetesVersion: v1.35.4\n", "v1.36.3", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"65534"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What a real kubeadm wants is the same without rights and without a network.
+func TestKubeadmImagesOfARealKubeadm(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it gives its rights up")
+	}
+	home, _ := os.UserCacheDir()
+	all, _ := filepath.Glob(filepath.Join(home, "refit/lab/bin/kubernetes-v1.36.*/kubeadm"))
+	if len(all) == 0 {
+		t.Skip("needs a kubeadm: make demo builds one")
+	}
+	conf := "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nimageRepository: reg.test/k8s\nkubernetesVersion: v1.35.4\n"
+	got, err := KubeadmImages(t.Context(), all[0], conf, "v1.36.3", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) < 6 || !slices.Contains(got, "reg.test/k8s/kube-apiserver:v1.36.3") {
+		t.Errorf("%q", got)
 	}
 }
 

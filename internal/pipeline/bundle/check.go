@@ -1,8 +1,7 @@
 package bundle
 
 import (
-	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -33,136 +32,28 @@ var (
 // case letters, digits, dot, dash and underscore, at most 63.
 func ValidName(s string) bool { return nameForm.MatchString(s) }
 
-// parse fills h from the entries and checks each against what implies it.
-func (h *Header) parse(e []entry) error {
-	top, err := h.parseTop(e)
-	if err != nil {
-		return err
-	}
-	mm, err := parseMetaManifest(e[entryMetaManifest], top)
-	if err != nil {
-		return err
-	}
-	if err := checkBlob(e[entryMetadata], "metadata", mm.Config); err != nil {
-		return err
-	}
-	if err := checkBlob(e[entryChunks], "chunk table", mm.Layers[0]); err != nil {
-		return err
-	}
-	h.MetadataDigest = mm.Config.Digest
-	if err := h.parseMetadata(e[entryMetadata]); err != nil {
-		return err
-	}
-	return h.match(e, top, mm)
-}
-
-// match compares the parts, each sound in itself, with each other.
-func (h *Header) match(e []entry, top *topManifest, mm *metaManifest) (err error) {
-	bad := func(kind int, found string) error {
-		return &CorruptError{Part: entryRules[kind].part, Offset: e[kind].at + BlockSize, Found: found}
-	}
-	if found := h.Metadata.check(); found != "" {
-		return bad(entryMetadata, found)
-	}
-	if found := matchTop(top, h.Metadata); found != "" {
-		return bad(entryTop, found)
-	}
-	if found := matchLayers(mm.Layers[1:], h.Metadata.Payloads); found != "" {
-		return bad(entryMetaManifest, found)
-	}
-	if h.Chunks, err = newChunkTable(h.Metadata, e[entryChunks].content); err != nil {
-		return bad(entryChunks, err.Error())
-	}
-	if found := h.checkSingleChunks(); found != "" {
-		return bad(entryChunks, found)
-	}
-	sigs, found := decodeSlot(e[entrySignatures].content, h.statement())
-	if found != "" {
-		return bad(entrySignatures, found)
-	}
-	h.Signatures = sigs
-	return nil
-}
-
-func (h *Header) parseTop(e []entry) (*topManifest, error) {
-	if string(e[entryLayout].content) != layoutContent {
-		return nil, &CorruptError{Part: "oci-layout", Offset: e[entryLayout].at + BlockSize, Found: "differs from its only content"}
-	}
-	h.Digest = digestOfPath(e[entryTop].name)
-	if err := checkBlob(e[entryTop], "top manifest", descriptor{Digest: h.Digest, Size: int64(len(h.Top))}); err != nil {
-		return nil, err
-	}
-	bad := func(found string) error {
-		return &CorruptError{Part: "top manifest", Digest: h.Digest, Offset: e[entryTop].at + BlockSize, Found: found}
-	}
-	var top topManifest
-	if err := json.Unmarshal(h.Top, &top); err != nil {
-		return nil, bad("is not JSON: " + err.Error())
-	}
-	if top.SchemaVersion != 2 || top.MediaType != MediaTypeIndex || top.ArtifactType != ArtifactType {
-		return nil, bad("is not the OCI index of a bundle")
-	}
-	if len(top.Manifests) == 0 || top.Manifests[0].ArtifactType != ArtifactType || top.Manifests[0].MediaType != MediaTypeManifest {
-		return nil, bad("does not begin with the metadata manifest")
-	}
-	want := indexJSON(h.Digest, int64(len(h.Top)), &top)
-	if i := firstDifference(e[entryIndex].content, want); i >= 0 {
-		return nil, &CorruptError{Part: "index.json", Offset: e[entryIndex].at + BlockSize + int64(i), Found: "differs from what the top manifest implies"}
-	}
-	return &top, nil
-}
-
-func parseMetaManifest(e entry, top *topManifest) (*metaManifest, error) {
-	if err := checkBlob(e, "metadata manifest", top.Manifests[0]); err != nil {
-		return nil, err
-	}
-	bad := func(found string) error {
-		return &CorruptError{Part: "metadata manifest", Digest: top.Manifests[0].Digest, Offset: e.at + BlockSize, Found: found}
-	}
-	var mm metaManifest
-	if err := json.Unmarshal(e.content, &mm); err != nil {
-		return nil, bad("is not JSON: " + err.Error())
-	}
-	if mm.Config.MediaType != MediaTypeMetadata || len(mm.Layers) == 0 || mm.Layers[0].MediaType != MediaTypeChunks {
-		return nil, bad("has no metadata or no chunk table")
-	}
-	return &mm, nil
-}
-
-// checkBlob compares an entry with the descriptor that promised it.
-func checkBlob(e entry, part string, want descriptor) error {
-	if !ValidDigest(want.Digest) || e.name != BlobPath(want.Digest) {
-		return &CorruptError{Part: "tar header of the " + part, Offset: e.at, Found: fmt.Sprintf("names %q, %q is implied", e.name, want.Digest)}
-	}
-	if int64(len(e.content)) != want.Size {
-		return &CorruptError{Part: "tar header of the " + part, Offset: e.at + 124, Found: fmt.Sprintf("says %d bytes, %d are implied", len(e.content), want.Size)}
-	}
-	if got := DigestOf(e.content); got != want.Digest {
-		return &CorruptError{Part: part, Digest: want.Digest, Offset: e.at + BlockSize, Length: want.Size, Found: "the bytes have digest " + got}
-	}
-	return nil
-}
-
 func digestOfPath(name string) string { return digestPrefix + strings.TrimPrefix(name, blobPrefix) }
 
-func (h *Header) parseMetadata(e entry) error {
-	bad := func(err error) error {
-		return &CorruptError{Part: "metadata", Digest: h.MetadataDigest, Offset: e.at + BlockSize, Found: "is not the JSON of a bundle's metadata", Err: err}
+// Check says whether a bundle of this metadata may be written.
+func (m *Metadata) Check() error {
+	found := m.check()
+	references := 0
+	for _, img := range m.Images {
+		references += len(img.Blobs)
 	}
-	var version struct {
-		FormatVersion int    `json:"formatVersion"`
-		MinRefit      string `json:"minRefit"`
+	for _, l := range []struct {
+		n, most int
+		what    string
+	}{
+		{len(m.Images), maxImages, "images"}, {len(m.Payloads), maxPayloads, "payloads"}, {len(m.Platforms), maxPlatforms, "platforms"},
+		{len(m.Blobs), maxBlobs, "blobs"}, {references, maxReferences, "blobs of images"},
+	} {
+		if l.n > l.most {
+			found = fmt.Sprintf("%d %s are more than the %d allowed: make two bundles", l.n, l.what, l.most)
+		}
 	}
-	if err := json.Unmarshal(e.content, &version); err != nil {
-		return bad(err)
-	}
-	if version.FormatVersion > FormatVersion {
-		return &TooNewError{Digest: h.Digest, FormatVersion: version.FormatVersion, MinRefit: fmt.Sprintf("%.40q", version.MinRefit)}
-	}
-	h.Metadata = &Metadata{}
-	dec := json.NewDecoder(bytes.NewReader(e.content))
-	if err := dec.Decode(h.Metadata); err != nil {
-		return bad(err)
+	if found != "" {
+		return errors.New(found)
 	}
 	return nil
 }
@@ -220,37 +111,61 @@ func ValidVersion(s string) bool {
 	return err == nil
 }
 
+// checkBlob checks blob i in itself.
+func checkBlob(i int, b Blob) string {
+	if !ValidDigest(b.Digest) {
+		return fmt.Sprintf("blob %d: bad digest %.80q", i, b.Digest)
+	}
+	if !validSize(b.Size) || !validSize(b.UnpackedSize) {
+		return fmt.Sprintf("blob %s: bad size %d or unpacked size %d", b.Digest, b.Size, b.UnpackedSize)
+	}
+	return ""
+}
+
+func validSize(n int64) bool { return n >= 0 && n <= maxContentSize }
+
 func (m *Metadata) checkBlobs() string {
 	seen := make(map[string]bool, len(m.Blobs))
-	var total int64
+	var total, unpacked int64
 	for i, b := range m.Blobs {
-		if !ValidDigest(b.Digest) {
-			return fmt.Sprintf("blob %d: bad digest %.80q", i, b.Digest)
+		if found := checkBlob(i, b); found != "" {
+			return found
 		}
 		if seen[b.Digest] {
 			return fmt.Sprintf("blob %s twice", b.Digest)
 		}
 		seen[b.Digest] = true
-		if b.Size < 0 || b.Size > maxContentSize || b.UnpackedSize < 0 {
-			return fmt.Sprintf("blob %s: bad size %d", b.Digest, b.Size)
-		}
 		if total += b.Size + 2*BlockSize; total > maxContentSize {
 			return "the blobs are larger than any bundle may be"
 		}
+		if unpacked += b.UnpackedSize; unpacked > maxContentSize {
+			return "the blobs unpack to more than any bundle may have"
+		}
+	}
+	if n := m.chunkCount(); n > MaxHeaderSize/HashSize {
+		return fmt.Sprintf("the blobs have %d chunks, more than a header has room for", n)
+	}
+	return ""
+}
+
+// checkImage checks image i in itself, and its place after the one before.
+func (m *Metadata) checkImage(i int, img Image) string {
+	if len(img.Name) > 512 || !imageForm.MatchString(img.Name) {
+		return fmt.Sprintf("bad image name %.80q", img.Name)
+	}
+	if i > 0 && m.Images[i-1].Name >= img.Name {
+		return fmt.Sprintf("image %s is not in order", img.Name)
+	}
+	if !ValidName(img.Group) || !mediaForm.MatchString(img.MediaType) || !validSize(img.UnpackedSize) {
+		return fmt.Sprintf("image %s: bad group, media type or unpacked size", img.Name)
 	}
 	return ""
 }
 
 func (m *Metadata) checkImages() string {
 	for i, img := range m.Images {
-		if len(img.Name) > 512 || !imageForm.MatchString(img.Name) {
-			return fmt.Sprintf("bad image name %.80q", img.Name)
-		}
-		if i > 0 && m.Images[i-1].Name >= img.Name {
-			return fmt.Sprintf("image %s is not in order", img.Name)
-		}
-		if !ValidName(img.Group) || !mediaForm.MatchString(img.MediaType) || img.UnpackedSize < 0 {
-			return fmt.Sprintf("image %s: bad group, media type or unpacked size", img.Name)
+		if found := m.checkImage(i, img); found != "" {
+			return found
 		}
 		if found := m.checkImageBlobs(img); found != "" {
 			return fmt.Sprintf("image %s: %s", img.Name, found)
@@ -260,7 +175,7 @@ func (m *Metadata) checkImages() string {
 }
 
 func (m *Metadata) checkImageBlobs(img Image) string {
-	var size int64
+	var size, unpacked int64
 	for j, b := range img.Blobs {
 		if b < 0 || b >= len(m.Blobs) {
 			return fmt.Sprintf("there is no blob %d", b)
@@ -268,10 +183,13 @@ func (m *Metadata) checkImageBlobs(img Image) string {
 		if j > 0 && img.Blobs[j-1] >= b {
 			return "its blobs are not in order"
 		}
-		size += m.Blobs[b].Size
+		size, unpacked = size+m.Blobs[b].Size, unpacked+m.Blobs[b].UnpackedSize
 	}
 	if size != img.Size {
 		return fmt.Sprintf("its size is said to be %d, its blobs have %d bytes", img.Size, size)
+	}
+	if unpacked != img.UnpackedSize {
+		return fmt.Sprintf("its unpacked size is said to be %d, its blobs have %d bytes", img.UnpackedSize, unpacked)
 	}
 	if _, ok := m.sizeOf(img); !ok {
 		return "its manifest is not among its blobs"
@@ -281,15 +199,23 @@ func (m *Metadata) checkImageBlobs(img Image) string {
 
 func (m *Metadata) checkPayloads() string {
 	for i, p := range m.Payloads {
-		if !ValidName(p.Name) {
-			return fmt.Sprintf("bad payload name %.80q", p.Name)
-		}
-		if i > 0 && !payloadBefore(m.Payloads[i-1], p) {
-			return fmt.Sprintf("payload %s is not in order", p.Name)
+		if found := m.checkPayloadOrder(i, p); found != "" {
+			return found
 		}
 		if found := m.checkPayload(p); found != "" {
 			return fmt.Sprintf("payload %s: %s", p.Name, found)
 		}
+	}
+	return ""
+}
+
+// checkPayloadOrder checks the name of payload i, and its place after the one before.
+func (m *Metadata) checkPayloadOrder(i int, p Payload) string {
+	if !ValidName(p.Name) {
+		return fmt.Sprintf("bad payload name %.80q", p.Name)
+	}
+	if i > 0 && !payloadBefore(m.Payloads[i-1], p) {
+		return fmt.Sprintf("payload %s is not in order", p.Name)
 	}
 	return ""
 }
@@ -316,17 +242,16 @@ func payloadBefore(a, b Payload) bool {
 
 // matchTop compares the top manifest with the metadata that hangs under it.
 func matchTop(top *topManifest, m *Metadata) string {
-	if top.Annotations[AnnotationTitle] != m.Name || top.Annotations[AnnotationVersion] != m.Version {
+	if top.title != m.Name || top.version != m.Version {
 		return "names another bundle than its metadata"
 	}
-	if len(top.Manifests)-1 != len(m.Images) {
-		return fmt.Sprintf("lists %d images, its metadata %d", len(top.Manifests)-1, len(m.Images))
+	if len(top.images) != len(m.Images) {
+		return fmt.Sprintf("lists %d images, its metadata %d", len(top.images), len(m.Images))
 	}
 	for i, img := range m.Images {
 		size, _ := m.sizeOf(img)
-		d := top.Manifests[i+1]
-		if d.Annotations[AnnotationRefName] != img.Name || d.Annotations[AnnotationImage] != img.Name ||
-			d.Digest != img.Digest || d.MediaType != img.MediaType || d.Size != size {
+		d := top.images[i]
+		if d.refName != img.Name || d.image != img.Name || d.Digest != img.Digest || d.MediaType != img.MediaType || d.Size != size {
 			return fmt.Sprintf("image %d is not %s as its metadata says", i, img.Name)
 		}
 	}
@@ -341,21 +266,6 @@ func matchLayers(layers []descriptor, payloads []Payload) string {
 	for i, p := range payloads {
 		if layers[i].Digest != p.Digest || layers[i].Size != p.Size || layers[i].MediaType != MediaTypePayload {
 			return fmt.Sprintf("payload %d is not %s as its metadata says", i, p.Name)
-		}
-	}
-	return ""
-}
-
-// checkSingleChunks compares chunk and blob digests where they must be equal:
-// for blobs of one chunk.
-func (h *Header) checkSingleChunks() string {
-	for i, b := range h.Metadata.Blobs {
-		first, n := h.Chunks.OfBlob(i)
-		if n == 0 && b.Digest != DigestOf(nil) {
-			return fmt.Sprintf("blob %s is empty but has not the digest of nothing", b.Digest)
-		}
-		if n == 1 && FormatDigest(h.Chunks.Chunk(first).Digest) != b.Digest {
-			return fmt.Sprintf("blob %s is one chunk, whose digest differs", b.Digest)
 		}
 	}
 	return ""

@@ -33,23 +33,23 @@ func ChunkCount(size, chunkSize int64) int64 {
 	return size/chunkSize + min(1, size%chunkSize)
 }
 
-// newChunkTable expects checked metadata: sizes and chunk size in range.
-func newChunkTable(m *Metadata, hashes []byte) (*ChunkTable, error) {
-	t := &ChunkTable{chunkSize: m.ChunkSize, hashes: hashes, first: make([]int, 1, len(m.Blobs)+1)}
-	limit := int64(len(hashes) / HashSize)
+// chunkCount is how many chunks all blobs have.
+func (m *Metadata) chunkCount() int64 {
 	var n int64
 	for _, b := range m.Blobs {
 		n += ChunkCount(b.Size, m.ChunkSize)
-		if n > limit {
-			break
-		}
-		t.sizes = append(t.sizes, b.Size)
-		t.first = append(t.first, int(n))
 	}
-	if n*HashSize != int64(len(hashes)) {
-		return nil, fmt.Errorf("the chunk table has %d bytes, the blobs have another number of chunks", len(hashes))
+	return n
+}
+
+// newChunkTable expects checked metadata, and hashes for all its chunks.
+func newChunkTable(m *Metadata, hashes []byte) *ChunkTable {
+	t := &ChunkTable{chunkSize: m.ChunkSize, hashes: hashes, sizes: make([]int64, len(m.Blobs)), first: make([]int, len(m.Blobs)+1)}
+	for i, b := range m.Blobs {
+		t.sizes[i] = b.Size
+		t.first[i+1] = t.first[i] + int(ChunkCount(b.Size, m.ChunkSize))
 	}
-	return t, nil
+	return t
 }
 
 // Len is the number of chunks.

@@ -63,3 +63,11 @@ func (e *TooNewError) Error() string {
 	return fmt.Sprintf("bundle %s has format version %d, this refit reads %d: update refit to %s or later",
 		e.Digest, e.FormatVersion, FormatVersion, e.MinRefit)
 }
+
+// OtherBundleError says that a header is that of another bundle than the one that
+// was asked for. Nothing of it was decoded.
+type OtherBundleError struct{ Found, Want string }
+
+func (e *OtherBundleError) Error() string {
+	return fmt.Sprintf("header of bundle %s, expected %s", e.Found, e.Want)
+}

@@ -20,6 +20,13 @@
 // approves every byte of the file, and knows the offset of every blob after
 // reading the header.
 //
+// A header is read before anything of it is trusted. Each part is checked against the
+// parts above it before it is read, and each member of a list before the next one, so
+// that the memory follows from what is valid: well below 64 MiB for any input, with the
+// bytes of the header themselves on top where they are kept (ParseHeader, ReadHeader).
+// Who knows the digest that he wants (ParseHeaderOf) compares it before anything is
+// decoded; then whatever follows was approved with that digest.
+//
 // Inputs: bytes and values. Outputs: Header, Metadata, offsets, Decision, errors
 // that name the part, the digest and the offset. Callers: bundle/read,
 // bundle/write, load and distribute (chunks), the controller (images of a

@@ -10,14 +10,14 @@ import (
 func enclose(meta, table, slot []byte) []byte {
 	var m Metadata
 	_ = json.Unmarshal(meta, &m) // what does not parse has no images
-	mm := metaManifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: ArtifactType,
+	mm := manifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: ArtifactType,
 		Config: descriptor{MediaType: MediaTypeMetadata, Digest: DigestOf(meta), Size: int64(len(meta))},
 		Layers: []descriptor{{MediaType: MediaTypeChunks, Digest: DigestOf(table), Size: int64(len(table))}}}
 	for _, p := range m.Payloads {
 		mm.Layers = append(mm.Layers, payloadDescriptor(p))
 	}
 	mmRaw := canonical(mm)
-	top := topManifest{SchemaVersion: 2, MediaType: MediaTypeIndex, ArtifactType: ArtifactType,
+	top := index{SchemaVersion: 2, MediaType: MediaTypeIndex, ArtifactType: ArtifactType,
 		Annotations: map[string]string{AnnotationTitle: m.Name, AnnotationVersion: m.Version},
 		Manifests:   []descriptor{{MediaType: MediaTypeManifest, ArtifactType: ArtifactType, Digest: DigestOf(mmRaw), Size: int64(len(mmRaw))}}}
 	for _, img := range m.Images {
@@ -27,7 +27,7 @@ func enclose(meta, table, slot []byte) []byte {
 	topRaw := canonical(top)
 	var out []byte
 	out = appendEntry(out, nameLayout, []byte(layoutContent))
-	out = appendEntry(out, nameIndex, indexJSON(DigestOf(topRaw), int64(len(topRaw)), &top))
+	out = appendEntry(out, nameIndex, indexJSON(DigestOf(topRaw), int64(len(topRaw)), top.Manifests[1:]))
 	out = appendEntry(out, BlobPath(DigestOf(topRaw)), topRaw)
 	out = appendEntry(out, nameSignatures, slot)
 	out = appendEntry(out, BlobPath(DigestOf(mmRaw)), mmRaw)
@@ -35,7 +35,7 @@ func enclose(meta, table, slot []byte) []byte {
 	return appendEntry(out, BlobPath(mm.Layers[0].Digest), table)
 }
 
-const fuzzMeta = `{"formatVersion":1,"minRefit":"0.1.0","name":"n","version":"1.0.0","platforms":[],"images":[{"name":"r.example/a:1","digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","mediaType":"m","group":"g","size":6,"unpackedSize":1,"blobs":[0]}],"payloads":[{"name":"p","digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","size":6,"mode":493,"blob":0}],"chunkSize":512,"blobs":[{"digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","size":6,"unpackedSize":0}]}`
+const fuzzMeta = `{"formatVersion":1,"minRefit":"0.1.0","name":"n","version":"1.0.0","platforms":[],"images":[{"name":"r.example/a:1","digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","mediaType":"m","group":"g","size":6,"unpackedSize":0,"blobs":[0]}],"payloads":[{"name":"p","digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","size":6,"mode":493,"blob":0}],"chunkSize":512,"blobs":[{"digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","size":6,"unpackedSize":0}]}`
 
 // Whatever stands in the parts, the answer is an error or a header whose every
 // number can be used.

@@ -11,11 +11,12 @@ import (
 // MaxHeaderSize bounds the header in bytes: a larger one is refused unread.
 const MaxHeaderSize = 64 << 20
 
-// Limits of the header's parts in bytes. JSON is held tighter than the chunk
-// table because it takes several times its size in memory.
+// Limits of the header's parts in bytes, with room for all that a part may list.
+// JSON is held tighter than the chunk table because it takes more than its size in
+// memory.
 const (
-	maxManifestSize = 8 << 20
-	maxMetadataSize = 16 << 20
+	maxManifestSize = 4 << 20
+	maxMetadataSize = 8 << 20
 )
 
 // Header is everything of a bundle before its blobs, checked. Whoever trusts
@@ -23,19 +24,19 @@ const (
 type Header struct {
 	// Digest of the top manifest: the digest of the bundle.
 	Digest string
-	// Top is the top manifest, an OCI image index.
-	Top []byte
 	// Signatures as found. They are not checked against any key: SignedBy does.
 	Signatures []Envelope
 	// Metadata is what the bundle says of itself.
 	Metadata *Metadata
 	// MetadataDigest is the digest of the metadata blob.
 	MetadataDigest string
-	// Chunks is the chunk table.
+	// Chunks is the chunk table, nil in a summary.
 	Chunks *ChunkTable
-	// Raw is the file's beginning, up to and including the padded chunk table.
+	// Raw is the file's beginning, up to and including the padded chunk table; nil in
+	// a summary.
 	Raw []byte
 
+	size    int64 // of the header
 	slotAt  int64
 	offsets []int64 // of the blobs' bytes
 	end     int64   // size of the file
@@ -68,49 +69,28 @@ var entryRules = [entryCount]struct {
 	{"chunk table", "", MaxHeaderSize},
 }
 
-// entry is one tar entry of the header.
-type entry struct {
-	name    string
-	at      int64 // of its tar header
-	content []byte
-}
-
 // HeaderSize says how long the header is, from the bytes a file begins with.
 // If the answer is at most len(prefix), it is the size of the header.
 // Otherwise read at least up to the answer and ask again; the answer never
 // exceeds MaxHeaderSize. Bytes that are no bundle give ErrNotBundle.
 func HeaderSize(prefix []byte) (int64, error) {
-	n, _, err := walkHeader(prefix)
-	return n, err
-}
-
-// walkHeader follows the tar headers in raw; it stops at the first entry that
-// raw does not hold fully and says how many bytes it needs.
-func walkHeader(raw []byte) (int64, []entry, error) {
-	if !couldBegin(raw[:min(len(raw), BlockSize)]) {
-		return 0, nil, ErrNotBundle
+	if !couldBegin(prefix[:min(len(prefix), BlockSize)]) {
+		return 0, ErrNotBundle
 	}
 	var at int64
-	entries := make([]entry, 0, entryCount)
 	for kind := range entryCount {
-		if int64(len(raw)) < at+BlockSize {
-			return at + BlockSize, entries, nil
+		if int64(len(prefix)) < at+BlockSize {
+			return at + BlockSize, nil
 		}
-		name, size, err := headerEntry(kind, raw[at:at+BlockSize], at)
+		_, size, err := headerEntry(kind, prefix[at:at+BlockSize], at)
 		if err != nil {
-			return 0, nil, err
+			return 0, err
 		}
-		begin, end := at+BlockSize, at+BlockSize+PaddedSize(size)
-		if int64(len(raw)) < end {
-			return end, entries, nil
+		if at += BlockSize + PaddedSize(size); int64(len(prefix)) < at {
+			return at, nil
 		}
-		if i := firstNonZero(raw[begin+size : end]); i >= 0 {
-			return 0, nil, &CorruptError{Part: "padding after " + entryRules[kind].part, Offset: begin + size + int64(i), Found: "is not zero"}
-		}
-		entries = append(entries, entry{name, at, raw[begin : begin+size]})
-		at = end
 	}
-	return at, entries, nil
+	return at, nil
 }
 
 // headerEntry reads the tar header of an entry of the header and checks that
@@ -152,39 +132,29 @@ func checkRule(kind int, name string, size, at int64) error {
 	return nil
 }
 
-// ParseHeader reads and checks a header; raw is exactly the header, as
-// HeaderSize measures it, and is kept in the result. It checks that every byte
-// follows from the top manifest; whether that one is approved is the caller's
-// question: see Decide. Errors: ErrNotBundle, CorruptError, TooNewError.
-func ParseHeader(raw []byte) (*Header, error) {
-	size, entries, err := walkHeader(raw)
-	if err != nil {
-		return nil, err
-	}
-	if size > int64(len(raw)) {
-		return nil, &CorruptError{Part: "header", Offset: int64(len(raw)), Found: fmt.Sprintf("ends here, at least %d bytes are needed", size)}
-	}
-	if size < int64(len(raw)) {
-		return nil, &CorruptError{Part: "header", Offset: size, Found: "more bytes than the header has"}
-	}
-	h := &Header{Raw: raw, Top: entries[entryTop].content, slotAt: entries[entrySignatures].at + BlockSize}
-	if err := h.parse(entries); err != nil {
-		return nil, err
-	}
-	h.place()
-	return h, nil
-}
-
 // place computes where the blobs are.
 func (h *Header) place() {
-	at := int64(len(h.Raw))
+	at := h.size
 	h.offsets = make([]int64, len(h.Metadata.Blobs))
 	for i, b := range h.Metadata.Blobs {
 		h.offsets[i] = at + BlockSize
 		at += BlockSize + PaddedSize(b.Size)
 	}
-	h.end = at + EndSize
 }
+
+// measure computes where the file ends.
+func (h *Header) measure() {
+	h.end = h.size + EndSize
+	for _, b := range h.Metadata.Blobs {
+		h.end += BlockSize + PaddedSize(b.Size)
+	}
+}
+
+// HeaderSize is the size of the header in bytes.
+func (h *Header) HeaderSize() int64 { return h.size }
+
+// ChunkCount is how many chunks the bundle has.
+func (h *Header) ChunkCount() int64 { return h.Metadata.chunkCount() }
 
 // BlobOffset is where the bytes of a blob begin in the file; its tar header is
 // the block before.

@@ -44,11 +44,12 @@ type descriptor struct {
 	Digest       string            `json:"digest"`
 	Size         int64             `json:"size"`
 	Annotations  map[string]string `json:"annotations,omitempty"`
+
+	refName, image string // the annotations that count, when read
 }
 
-// topManifest is the OCI image index whose digest names the bundle, and, with
-// other content, index.json.
-type topManifest struct {
+// index is the top manifest as it is written, and, with other content, index.json.
+type index struct {
 	SchemaVersion int               `json:"schemaVersion"`
 	MediaType     string            `json:"mediaType"`
 	ArtifactType  string            `json:"artifactType,omitempty"`
@@ -56,8 +57,8 @@ type topManifest struct {
 	Annotations   map[string]string `json:"annotations,omitempty"`
 }
 
-// metaManifest is the OCI artifact manifest that carries the metadata.
-type metaManifest struct {
+// manifest is the metadata manifest as it is written.
+type manifest struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
 	ArtifactType  string       `json:"artifactType"`
@@ -65,16 +66,24 @@ type metaManifest struct {
 	Layers        []descriptor `json:"layers"`
 }
 
-// indexJSON is the only index.json that a bundle with this top manifest may
-// have: the top manifest, then the images by name, for ordinary OCI tools.
-func indexJSON(digest string, size int64, top *topManifest) []byte {
-	idx := topManifest{SchemaVersion: 2, MediaType: MediaTypeIndex}
-	idx.Manifests = append(idx.Manifests, descriptor{MediaType: MediaTypeIndex, ArtifactType: ArtifactType, Digest: digest, Size: size})
-	for _, d := range top.Manifests[1:] {
-		name := d.Annotations[AnnotationRefName]
-		idx.Manifests = append(idx.Manifests, imageDescriptor(name, d.MediaType, d.Digest, d.Size))
+// indexEnd is what index.json ends with.
+const indexEnd = "]}"
+
+// indexBegin is what index.json begins with: up to the descriptor of the top
+// manifest. The images follow, for ordinary OCI tools.
+func indexBegin(digest string, size int64) []byte {
+	b := canonical(index{SchemaVersion: 2, MediaType: MediaTypeIndex,
+		Manifests: []descriptor{{MediaType: MediaTypeIndex, ArtifactType: ArtifactType, Digest: digest, Size: size}}})
+	return bytes.TrimSuffix(b, []byte(indexEnd))
+}
+
+// indexJSON is the only index.json that a bundle with these images may have.
+func indexJSON(digest string, size int64, images []descriptor) []byte {
+	out := indexBegin(digest, size)
+	for _, d := range images {
+		out = append(append(out, ','), canonical(d)...)
 	}
-	return canonical(idx)
+	return append(out, indexEnd...)
 }
 
 func imageDescriptor(name, mediaType, digest string, size int64) descriptor {
@@ -118,7 +127,7 @@ func Marshal(m *Metadata, table []byte) ([]byte, error) {
 	if room := MetadataRoom(m) - len(meta); room > 0 {
 		meta = append(meta, strings.Repeat(" ", room)...)
 	}
-	mm := metaManifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: ArtifactType,
+	mm := manifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: ArtifactType,
 		Config: descriptor{MediaType: MediaTypeMetadata, Digest: DigestOf(meta), Size: int64(len(meta))},
 		Layers: []descriptor{{MediaType: MediaTypeChunks, Digest: DigestOf(table), Size: int64(len(table)),
 			Annotations: map[string]string{AnnotationTitle: "chunks"}}}}
@@ -126,7 +135,7 @@ func Marshal(m *Metadata, table []byte) ([]byte, error) {
 		mm.Layers = append(mm.Layers, payloadDescriptor(p))
 	}
 	mmRaw := canonical(mm)
-	top := topManifest{SchemaVersion: 2, MediaType: MediaTypeIndex, ArtifactType: ArtifactType,
+	top := index{SchemaVersion: 2, MediaType: MediaTypeIndex, ArtifactType: ArtifactType,
 		Annotations: map[string]string{AnnotationTitle: m.Name, AnnotationVersion: m.Version},
 		Manifests:   []descriptor{{MediaType: MediaTypeManifest, ArtifactType: ArtifactType, Digest: DigestOf(mmRaw), Size: int64(len(mmRaw))}}}
 	for _, img := range m.Images {
@@ -148,7 +157,7 @@ func Marshal(m *Metadata, table []byte) ([]byte, error) {
 		content []byte
 	}{
 		{nameLayout, []byte(layoutContent)},
-		{nameIndex, indexJSON(topDigest, int64(len(topRaw)), &top)},
+		{nameIndex, indexJSON(topDigest, int64(len(topRaw)), top.Manifests[1:])},
 		{BlobPath(topDigest), topRaw},
 		{nameSignatures, slot},
 		{BlobPath(DigestOf(mmRaw)), mmRaw},

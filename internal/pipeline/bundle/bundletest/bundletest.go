@@ -136,7 +136,9 @@ func (b *builder) image(t testing.TB, img Image) {
 	}
 	for _, l := range img.Layers {
 		b.parts.Meta.Blobs[b.index[bundle.DigestOf(l)]].UnpackedSize = int64(len(l))
-		out.UnpackedSize += int64(len(l))
+	}
+	for i := range used {
+		out.UnpackedSize += b.parts.Meta.Blobs[i].UnpackedSize
 	}
 	out.Digest = bundle.DigestOf(manifest)
 	b.parts.Meta.Images = append(b.parts.Meta.Images, out)

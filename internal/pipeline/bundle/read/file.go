@@ -1,11 +1,13 @@
 package read
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -13,8 +15,7 @@ import (
 // UnknownSize is the size of a device: it may be larger than the bundle on it.
 const UnknownSize = -1
 
-// readStep bounds how much memory one unchecked length in a header can cost
-// before the bytes for it were really read.
+// readStep bounds the memory for reading a header again.
 const readStep = 1 << 20
 
 // File is an opened bundle. Its methods may be called at the same time by
@@ -29,75 +30,46 @@ type File struct {
 // Open reads and checks the header of a bundle. size is that of a regular file
 // or UnknownSize for a device. Errors: bundle.ErrNotBundle,
 // *bundle.CorruptError, *bundle.TooNewError.
-func Open(r io.ReaderAt, size int64) (*File, error) {
-	var raw []byte
-	need := int64(bundle.BlockSize)
-	for int64(len(raw)) < need {
-		var err error
-		if raw, err = grow(r, raw, need); err != nil {
-			return nil, err
-		}
-		if need, err = bundle.HeaderSize(raw); err != nil {
-			return nil, err
-		}
-	}
-	h, err := bundle.ParseHeader(raw[:need:need])
+func Open(r io.ReaderAt, size int64) (*File, error) { return OpenOf("", r, size) }
+
+// OpenOf is Open for the bundle digest: another one is refused
+// (*bundle.OtherBundleError) before anything of it is decoded.
+func OpenOf(digest string, r io.ReaderAt, size int64) (*File, error) {
+	h, err := bundle.ReadHeader(header(r), digest)
 	if err != nil {
 		return nil, err
 	}
 	return &File{r: r, size: size, h: h}, nil
 }
 
-// grow reads on until raw has need bytes, a step at a time.
-func grow(r io.ReaderAt, raw []byte, need int64) ([]byte, error) {
-	for int64(len(raw)) < need {
-		at := len(raw)
-		n := int(min(readStep, max(need-int64(at), 64<<10)))
-		raw = append(raw, make([]byte, n)...)
-		got, err := r.ReadAt(raw[at:], int64(at))
-		raw = raw[:at+got]
-		if int64(len(raw)) >= need {
-			return raw, nil
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, &bundle.CorruptError{Part: "header", Offset: int64(len(raw)), Found: "cannot be read", Err: err}
-		}
-		if err != nil {
-			return nil, ended(raw)
-		}
+// Summary is what a bundle says of itself, without its chunk table: it takes
+// little memory, whatever is in r.
+func Summary(r io.ReaderAt) (*bundle.Header, error) { return bundle.ReadSummary(header(r)) }
+
+// SummaryPath is Summary of a bundle in a file or on a block device. wrongSize is
+// what CheckSize says of it.
+func SummaryPath(path string) (h *bundle.Header, wrongSize, err error) {
+	f, size, err := openPath(path)
+	if err != nil {
+		return nil, nil, err
 	}
-	return raw, nil
+	defer f.Close()
+	if h, err = Summary(f); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return h, (&File{h: h, size: size}).CheckSize(), nil
 }
 
-// ended tells a truncated bundle from something that never was one.
-func ended(raw []byte) error {
-	if _, err := bundle.HeaderSize(raw); err != nil {
-		return err
-	}
-	if len(raw) == 0 {
-		return fmt.Errorf("%w: it is empty", bundle.ErrNotBundle)
-	}
-	return &bundle.CorruptError{Part: "header", Offset: int64(len(raw)), Found: "the file ends here: it was not copied completely"}
+// header reads the beginning of r, not much at once: most devices have no bundle.
+func header(r io.ReaderAt) io.Reader {
+	return bufio.NewReaderSize(io.NewSectionReader(r, 0, bundle.MaxHeaderSize), 64<<10)
 }
 
 // OpenPath opens a bundle in a file or on a block device. Close it.
 func OpenPath(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, size, err := openPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("open bundle: %w", err)
-	}
-	st, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("open bundle: %w", err)
-	}
-	size := st.Size()
-	switch {
-	case st.Mode()&os.ModeDevice != 0:
-		size = UnknownSize
-	case !st.Mode().IsRegular():
-		f.Close()
-		return nil, fmt.Errorf("open bundle %s: not a regular file or a device", path)
+		return nil, err
 	}
 	b, err := Open(f, size)
 	if err != nil {
@@ -106,6 +78,28 @@ func OpenPath(path string) (*File, error) {
 	}
 	b.c = f
 	return b, nil
+}
+
+// openPath opens what a bundle may be in, and says its size. It never waits: a
+// pipe without a writer, or an empty drive, would keep a blocking open for ever.
+func openPath(path string) (*os.File, int64, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open bundle: %w", err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, fmt.Errorf("open bundle: %w", err)
+	}
+	switch {
+	case st.Mode().IsRegular():
+		return f, st.Size(), nil
+	case st.Mode()&os.ModeDevice != 0 && st.Mode()&os.ModeCharDevice == 0:
+		return f, UnknownSize, nil
+	}
+	f.Close()
+	return nil, 0, fmt.Errorf("open bundle %s: not a regular file or a block device", path)
 }
 
 // Close closes what OpenPath opened.

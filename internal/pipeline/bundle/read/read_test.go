@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -307,6 +308,28 @@ func BenchmarkVerify(b *testing.B) {
 	for b.Loop() {
 		if err := read.Verify(context.Background(), f, nil); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A chunk table that is right for the bytes and a blob digest that is not: no node could
+// take such a bundle, so verify does not call it whole.
+func TestABlobOfAnotherDigestThanItsChunksIsFound(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(workers))
+		s := bundletest.Spec{Payloads: []bundletest.Payload{{Name: "big", Content: bytes.Repeat([]byte("0123456789"), 20000)}, {Name: "other", Content: bytes.Repeat([]byte("abc"), 5000)}}}
+		p := bundletest.Make(t, s)
+		p.Blobs[0] = bytes.Clone(p.Blobs[0])
+		p.Blobs[0][70000] ^= 1
+		p.Table = bundletest.Table(p.Blobs, p.Meta.ChunkSize)
+		file := p.File(p.Header(t))
+		f, err := read.Open(bytes.NewReader(file), int64(len(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var corrupt *bundle.CorruptError
+		if err := read.Verify(context.Background(), f, nil); !errors.As(err, &corrupt) || corrupt.Part != "chunk table" || corrupt.Digest != p.Meta.Blobs[0].Digest || corrupt.Offset != f.Header().BlobOffset(0) {
+			t.Errorf("%d workers: got %v", workers, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"hash"
 	"runtime"
 	"sync"
 
@@ -14,8 +15,8 @@ import (
 const maxVerifiers = 4
 
 // Verify reads the whole bundle once, in order, and checks every byte of it:
-// the header is still the one that was opened, tar headers, chunks, paddings,
-// the end. Bytes after the end are an error in a regular file and none of the
+// the header is still the one that was opened, tar headers, chunks, whole blobs,
+// paddings, the end. A chunk table that is not that of its blobs is found too. Bytes after the end are an error in a regular file and none of the
 // bundle's business on a device. progress (may be nil) gets bytes, in
 // ascending order, from one goroutine at a time. The error is that of the
 // lowest offset, a *bundle.CorruptError, or the context's.
@@ -26,7 +27,7 @@ func Verify(ctx context.Context, f *File, progress func(done, total int64)) erro
 	if err := f.sameHeader(); err != nil {
 		return err
 	}
-	v := &verifier{ctx: ctx, f: f, progress: progress}
+	v := &verifier{ctx: ctx, f: f, progress: progress, whole: sha256.New()}
 	var wg sync.WaitGroup
 	for range min(maxVerifiers, runtime.GOMAXPROCS(0)) {
 		wg.Go(v.work)
@@ -50,6 +51,11 @@ type verifier struct {
 	chunk int
 	err   error
 	errAt int64
+
+	// order is taken before mu is given back, so that segments come to whole in the
+	// order of the file while the next one is read.
+	order sync.Mutex
+	whole hash.Hash // of the blob so far
 }
 
 // segment is a chunk with what surrounds it: the tar header before a blob's
@@ -58,10 +64,13 @@ type verifier struct {
 type segment struct {
 	blob   int
 	at     int64
-	lead   int64 // bytes of tar header
-	chunk  int   // number, -1 if there is none
-	size   int64 // of the chunk
-	length int64 // of everything
+	lead   int64             // bytes of tar header
+	chunk  int               // number, -1 if there is none
+	size   int64             // of the chunk
+	length int64             // of everything
+	many   bool              // the blob has more than one chunk
+	last   bool              // and this is the last one
+	sum    [sha256.Size]byte // then of the whole blob
 }
 
 func (v *verifier) work() {
@@ -72,6 +81,7 @@ func (v *verifier) work() {
 			return
 		}
 		buf = data
+		v.addToWhole(&s, data)
 		if err := v.check(s, data); err != nil {
 			v.fail(s.at, err)
 			return
@@ -79,7 +89,22 @@ func (v *verifier) work() {
 	}
 }
 
-// read takes the next segment and reads it.
+// addToWhole hashes a blob of many chunks as a whole, and gives order back.
+func (v *verifier) addToWhole(s *segment, data []byte) {
+	defer v.order.Unlock()
+	if !s.many {
+		return // its only chunk has its digest: the header was checked for that
+	}
+	if s.lead > 0 {
+		v.whole.Reset()
+	}
+	v.whole.Write(data[s.lead : s.lead+s.size])
+	if s.last {
+		v.whole.Sum(s.sum[:0])
+	}
+}
+
+// read takes the next segment and reads it. If there is one, order is taken.
 func (v *verifier) read(buf []byte) (segment, []byte, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -101,6 +126,7 @@ func (v *verifier) read(buf []byte) (segment, []byte, bool) {
 	if v.progress != nil {
 		v.progress(s.at+s.length, v.f.h.FileSize())
 	}
+	v.order.Lock()
 	return s, buf, true
 }
 
@@ -121,7 +147,8 @@ func (v *verifier) next() segment {
 		s.length += s.lead
 	}
 	v.chunk++
-	if v.chunk >= n {
+	s.many, s.last = n > 1, v.chunk >= n
+	if s.last {
 		blobSize := h.Metadata.Blobs[v.blob].Size
 		s.length += bundle.PaddedSize(blobSize) - blobSize
 		v.blob, v.chunk = v.blob+1, 0
@@ -142,6 +169,9 @@ func (v *verifier) check(s segment, data []byte) error {
 		if err := v.checkChunk(s, data); err != nil {
 			return err
 		}
+	}
+	if s.many && s.last && bundle.FormatDigest(s.sum) != blob.Digest {
+		return v.damaged(s, "chunk table", h.BlobOffset(s.blob), "is not that of blob "+blob.Digest+": each chunk is as the table says, the whole blob has digest "+bundle.FormatDigest(s.sum))
 	}
 	for i, c := range data[s.lead+s.size:] {
 		if c != 0 {

@@ -175,8 +175,8 @@ func (w *writer) header(o *Options) (*bundle.Header, error) {
 	for i, n := range w.unpacked {
 		m.Blobs[i].UnpackedSize = n
 	}
-	for i, layers := range w.p.layers {
-		for _, b := range layers {
+	for i := range m.Images {
+		for _, b := range m.Images[i].Blobs {
 			m.Images[i].UnpackedSize += w.unpacked[b]
 		}
 	}

@@ -5,12 +5,12 @@ import (
 	"debug/buildinfo"
 	"debug/elf"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -36,7 +36,7 @@ func inspectPayload(src Source) (payloadRoot, error) {
 }
 
 func (p *payloadRoot) readFile(path string) error {
-	f, err := os.Open(path)
+	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return inputf("payload %s: %w", p.name, err)
 	}
@@ -44,9 +44,6 @@ func (p *payloadRoot) readFile(path string) error {
 	st, err := f.Stat()
 	if err != nil {
 		return inputf("payload %s: %w", p.name, err)
-	}
-	if !st.Mode().IsRegular() {
-		return inputf("payload %s: %s is not a regular file", p.name, path)
 	}
 	p.mode = 0o644
 	if st.Mode()&0o111 != 0 {

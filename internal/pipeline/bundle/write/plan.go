@@ -36,8 +36,6 @@ type blobPlan struct {
 type plan struct {
 	meta  bundle.Metadata
 	blobs []blobPlan
-	// layers of each image, as indexes into blobs: what its unpacked size sums up
-	layers [][]int
 	// table has the size of the chunk table, header that of the whole header
 	table  int64
 	header int64
@@ -213,20 +211,14 @@ func (p *plan) describe(images []oci.Root, graphs []oci.Graph, payloads []payloa
 	}
 	for i, r := range images {
 		img := bundle.Image{Name: r.Name, Digest: r.Desc.Digest.String(), MediaType: r.Desc.MediaType, Group: o.groupOf(r.Name, r.Group)}
-		var layers []int
 		for _, n := range graphs[i].Nodes {
-			b := index[n.Desc.Digest.String()]
-			img.Blobs = append(img.Blobs, b)
+			img.Blobs = append(img.Blobs, index[n.Desc.Digest.String()])
 			img.Size += n.Desc.Size
-			if n.Kind == oci.KindLayer {
-				layers = append(layers, b)
-			}
 		}
 		for _, pf := range graphs[i].Platforms {
 			platforms[pf] = true
 		}
 		p.meta.Images = append(p.meta.Images, img)
-		p.layers = append(p.layers, layers)
 	}
 	for _, pl := range payloads {
 		p.meta.Payloads = append(p.meta.Payloads, bundle.Payload{Name: pl.name, Version: pl.version, Platform: pl.platform, Digest: pl.digest, Size: pl.size, Mode: pl.mode, Blob: index[pl.digest]})
@@ -279,9 +271,15 @@ func (p *plan) layOut() error {
 	if p.table > bundle.MaxHeaderSize {
 		return inputf("the bundle would have more chunks than its header holds: use a larger chunk size than %d", p.meta.ChunkSize)
 	}
+	if err := p.meta.Check(); err != nil {
+		return inputf("the sources make no valid bundle: %w", err)
+	}
 	raw, err := bundle.Marshal(&p.meta, make([]byte, p.table))
 	if err != nil {
 		return err
+	}
+	if _, err := bundle.HeaderSize(raw); err != nil {
+		return inputf("the bundle would list more than its header holds: make two bundles: %w", err)
 	}
 	p.header = int64(len(raw))
 	if p.header > bundle.MaxHeaderSize {

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -12,7 +13,7 @@ import (
 // Sign adds a signature to a bundle in a file or on a device, in place: only
 // bytes of the signature slot change. A signature of the same key is replaced.
 func Sign(path string, key ed25519.PrivateKey) (*bundle.Header, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0) // a pipe never waits
 	if err != nil {
 		return nil, fmt.Errorf("sign bundle: %w", err)
 	}

@@ -53,7 +53,7 @@ func (l *Library) restore(hex string, note statefile.Note) {
 	raw, err := os.ReadFile(filepath.Join(l.dir, hex, "header"))
 	if err == nil {
 		var h *bundle.Header
-		if h, err = bundle.ParseHeader(raw); err == nil && h.Digest == "sha256:"+hex {
+		if h, err = bundle.ParseHeaderOf("sha256:"+hex, raw); err == nil {
 			l.shelves[h.Digest] = newShelf(h, l.store)
 			return
 		}

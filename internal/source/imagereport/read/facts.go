@@ -19,7 +19,9 @@ type Facts struct {
 	// Templates of workloads that have no pod now.
 	Templates []model.ImagePod
 	Published map[string]model.Published
-	Same      *model.SameImages
+	// GoneDigests are repository@digest that no registry of them has any more.
+	GoneDigests map[string]bool
+	Same        *model.SameImages
 	// Schemes are those that tracks declare, by repository.
 	Schemes map[string]string
 	// Previous is the digest that tracks ran before, by repository.
@@ -30,7 +32,7 @@ type Facts struct {
 
 // Facts of all objects.
 func (o *Objects) Facts() Facts {
-	f := Facts{Published: o.published(), Same: &model.SameImages{}, Schemes: map[string]string{}, Previous: map[string]string{}}
+	f := Facts{Published: o.published(), GoneDigests: o.gone(), Same: &model.SameImages{}, Schemes: map[string]string{}, Previous: map[string]string{}}
 	for i := range o.Tracks {
 		t := &o.Tracks[i]
 		f.Schemes[t.Spec.Repository] = t.Spec.Scheme
@@ -138,5 +140,5 @@ func ForcesPull(p *corev1.Pod) bool {
 
 // Site for the oracle.
 func (f Facts) Site() restart.Site {
-	return restart.Site{Nodes: f.Nodes, Pods: f.Pods, Published: f.Published, Same: f.Same, AlwaysPull: f.AlwaysPull}
+	return restart.Site{Nodes: f.Nodes, Pods: f.Pods, Published: f.Published, GoneDigests: f.GoneDigests, Same: f.Same, AlwaysPull: f.AlwaysPull}
 }

@@ -31,6 +31,9 @@ type Objects struct {
 	// Published is what registries answered to somebody else, by repository:tag;
 	// it counts before what tracks say.
 	Published map[string]model.Published
+	// GoneDigests are repository@digest that registries said to somebody else not to
+	// have; false is one that they have.
+	GoneDigests map[string]bool
 }
 
 // Kubelet is what a kubelet says of itself (its /configz).

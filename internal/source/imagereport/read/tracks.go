@@ -21,6 +21,11 @@ func (o *Objects) published() map[string]model.Published {
 			if tag.Gone {
 				p.Digest, p.Same = "", nil
 			}
+			for _, u := range t.Status.Upstream {
+				if u.Tag == tag.Tag && !tag.Gone { // what a mirror answered is not the newest
+					p = model.Published{Digest: u.Digest, Mirror: tag.Digest, By: "track " + t.Name}
+				}
+			}
 			for _, c := range t.Status.Candidates {
 				if c.Digest == tag.Digest {
 					p.Class, p.Security = classes[c.Class], c.Class == v1alpha1.ClassSecurity
@@ -31,6 +36,19 @@ func (o *Objects) published() map[string]model.Published {
 		long(out, t)
 	}
 	maps.Copy(out, o.Published)
+	return out
+}
+
+// gone are the digests, as repository@digest, that registries do not have any more:
+// what tracks and somebody else were answered.
+func (o *Objects) gone() map[string]bool {
+	out := map[string]bool{}
+	for i := range o.Tracks {
+		for _, d := range o.Tracks[i].Status.GoneDigests {
+			out[o.Tracks[i].Spec.Repository+"@"+d] = true
+		}
+	}
+	maps.Copy(out, o.GoneDigests)
 	return out
 }
 

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package confined
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+func run(context.Context, Command, io.Writer, io.Writer) error {
+	return errors.New("programs are confined on Linux only")
+}
