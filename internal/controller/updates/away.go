@@ -7,37 +7,42 @@ import (
 	"github.com/refit-dev/refit/internal/controller/apiaway"
 )
 
-// counted is how much of what was measured for an update is in its status.
-type counted struct {
-	update string
-	apiaway.Reading
+// awayMeter measures how long the API server does not answer; see apiaway.Meter.
+type awayMeter interface {
+	While(update string, moving bool)
+	Read() apiaway.Reading
 }
 
-// measureAway adds to an update's status how long the API server was away since
-// the status was written last.
+// awayBase is what an update's status said of it when this process first looked at
+// the update: what a process before measured.
+type awayBase struct {
+	update string
+	v1alpha1.Away
+}
+
+// measureAway writes how long the API server was away into an update's status: what
+// an earlier process measured, and what this one did. It is computed anew at each
+// look: the status that the cache shows may be older than the last write, so nothing
+// is added to it.
 func (r *Reconciler) measureAway(s *status, moving bool) {
 	if r.Away == nil {
 		return
 	}
 	uid := string(s.u.UID)
 	r.Away.While(uid, moving)
-	if r.counted.update != uid {
-		r.counted = counted{update: uid}
+	if r.awayBefore.update != uid {
+		r.awayBefore = awayBase{update: uid}
+		if s.out.APIAway != nil {
+			r.awayBefore.Away = *s.out.APIAway
+		}
 	}
-	s.away = r.Away.Read()
-	if s.away.Total == r.counted.Total {
+	measured := r.Away.Read()
+	if s.out.APIAway == nil && measured.Total == 0 {
 		return
 	}
-	sum := v1alpha1.Away{}
-	if s.out.APIAway != nil {
-		sum = *s.out.APIAway
-	}
-	sum.Seconds += whole(s.away.Total) - whole(r.counted.Total)
-	sum.LongestSeconds = max(sum.LongestSeconds, whole(s.away.Longest))
+	sum := v1alpha1.Away{Seconds: r.awayBefore.Seconds + whole(measured.Total), LongestSeconds: max(r.awayBefore.LongestSeconds, whole(measured.Longest))}
+	sum.Seconds = max(sum.Seconds, sum.LongestSeconds) // each is rounded by itself
 	s.out.APIAway = &sum
 }
 
 func whole(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }
-
-// noteAway remembers what is in the status now.
-func (r *Reconciler) noteAway(s *status) { r.counted.Reading = s.away }

@@ -64,9 +64,6 @@ func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	r.tellFailures(w, u, d)
 	st.enter(d)
 	err = r.write(ctx, st)
-	if err == nil {
-		r.noteAway(st)
-	}
 	return lookAgain(d, len(drains)), errors.Join(err, actErr)
 }
 

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/apiaway"
 	"github.com/refit-dev/refit/internal/controller/poolstatus"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
@@ -41,8 +40,6 @@ type status struct {
 	gate     *gate.Result
 	// resources is what is said of the bundle's resources, by another.
 	resources *v1alpha1.ResourcesStatus
-	// away is what was measured of the API server.
-	away apiaway.Reading
 	// doneReason of an update that is finished.
 	doneReason string
 }

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/apiaway"
 	"github.com/refit-dev/refit/internal/controller/cordon"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
@@ -66,15 +65,15 @@ type Reconciler struct {
 	// Outside speaks with external updaters; made by Setup.
 	Outside *outside.Caller
 	// Away measures how long the API server does not answer; nil measures nothing.
-	Away *apiaway.Meter
+	Away awayMeter
 	Now  func() time.Time
 
 	mu sync.Mutex
 	// started remembers what was written and may not be in the cache yet; it is
 	// only ever a reason to wait.
 	started map[types.UID]bool
-	// counted is how much of what Away measured is in an update's status.
-	counted counted
+	// awayBefore is what an earlier process measured of the update.
+	awayBefore awayBase
 	// told remembers which events were sent, so that a drain that is tried again
 	// does not repeat itself.
 	told map[string]bool
