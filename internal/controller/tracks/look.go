@@ -52,7 +52,9 @@ func (r *Reconciler) lookRegistry(ctx context.Context, spec *v1alpha1.ImageTrack
 		if err == nil && (len(out.Images) > 0 || repository == t.Repository) {
 			out.endpoint = repository
 			out.upstream = a.behind(ctx, repository, out.Images)
-			out.gone = a.missing(ctx, used)
+			out.gone = a.missing(ctx, slices.DeleteFunc(used, func(d string) bool { // what a tag names is there
+				return slices.ContainsFunc(out.Images, func(i track.Image) bool { return i.Digest == d })
+			}))
 			return out, nil
 		}
 		all = append(all, err)
