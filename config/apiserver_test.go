@@ -258,6 +258,19 @@ func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	if err := n1.Status().Update(ctx, own); err != nil {
 		t.Errorf("a node writes its own status: %v", err)
 	}
+	for what, hostile := range map[string]v1alpha1.NodeUpdateStatus{
+		"a message that controls a terminal": {Message: "\x1b]0;owned\a"},
+		"a device with a line break":         {Media: []v1alpha1.Medium{{Device: "/dev/sdb\nVerified: yes", State: "Found"}}},
+		"a name that turns the text":         {Media: []v1alpha1.Medium{{Device: "/dev/sdb", Name: "k\u202e3.63.1", State: "Found"}}},
+		"a version without end":              {Agent: &v1alpha1.AgentInfo{Version: strings.Repeat("1", 1000)}},
+		"a thousand signers":                 {Media: []v1alpha1.Medium{{Device: "/dev/sdb", State: "Found", SignedBy: make([]string, 1000)}}},
+	} {
+		bad := own.DeepCopy()
+		bad.Status = hostile
+		if err := n1.Status().Update(ctx, bad); !apierrors.IsInvalid(err) {
+			t.Errorf("%s is accepted: %v", what, err)
+		}
+	}
 	forbidden(t, "a node reads another's NodeUpdate", n1.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, other))
 	if err := admin.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, other); err != nil {
 		t.Fatal(err)

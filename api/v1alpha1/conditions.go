@@ -267,6 +267,8 @@ const (
 	AnnotationEvict = "refit.dev/evict"
 	// AnnotationFoundDigest is the digest for which the controller made a Bundle.
 	AnnotationFoundDigest = "refit.dev/found-digest"
+	// AnnotationFoundOn is the node that such a bundle was found on first.
+	AnnotationFoundOn = "refit.dev/found-on"
 	// AnnotationRebuild on an OSImage has a build that failed tried again, once for
 	// every new value.
 	AnnotationRebuild = "refit.dev/rebuild"

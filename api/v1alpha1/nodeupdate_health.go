@@ -6,6 +6,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type CertificateExpiry struct {
 	// Name of the file below the directory it was found in, for example
 	// apiserver.crt or etcd/server.crt.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Name     string      `json:"name"`
 	NotAfter metav1.Time `json:"notAfter"`
 }
@@ -16,6 +18,7 @@ type EtcdHealth struct {
 	// Message says why it is not healthy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Message string `json:"message,omitempty"`
 	// SizeBytes of the database file, InUseBytes of it that hold data, and
 	// QuotaBytes from which on etcd takes no more writes; 0 if unknown.
@@ -46,5 +49,7 @@ type NodeHealth struct {
 	// PullVerification is the kubelet's imagePullCredentialsVerificationPolicy
 	// if it is set: AlwaysVerify asks a registry also for images that are here.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	PullVerification string `json:"pullVerification,omitempty"`
 }

@@ -135,10 +135,16 @@ type NodeUpdateSpec struct {
 // AgentInfo says which agent speaks and how it is reached.
 type AgentInfo struct {
 	// Version of the agent.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Version string `json:"version"`
 	// Address of its chunk server, host:port.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Address string `json:"address"`
 	// PublicKey of this agent, base64 of PKIX DER.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	PublicKey string `json:"publicKey"`
 	// Heartbeat is when the agent last said that it lives, written at least
 	// once a minute while it reaches the API server. It is here, not in a Lease:
@@ -151,23 +157,37 @@ type AgentInfo struct {
 // Medium is one stick, disk or file with a bundle on it.
 type Medium struct {
 	// Device or file.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Device string `json:"device"`
 	// Digest found, empty if it could not be read.
 	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Digest string `json:"digest,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Name string `json:"name,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Version string `json:"version,omitempty"`
 	// SignedBy are the trusted keys that signed it.
+	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	SignedBy []string `json:"signedBy,omitempty"`
 	// State: Found (not approved), Refused, Copying, Copied, Unreadable.
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	State string `json:"state"`
 	// Message says why, with what was found and what was expected.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Message string `json:"message,omitempty"`
 }
 
@@ -184,8 +204,12 @@ const (
 type FileSystem struct {
 	// Name: state (the agent's own store), images (the runtime's) or programs
 	// (where the kubelet's program is).
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Name string `json:"name"`
 	// ID tells file systems apart: two names with one ID share the room.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	ID string `json:"id"`
 	// FreeBytes that may be used before the kubelet would evict.
 	FreeBytes int64 `json:"freeBytes"`
@@ -196,6 +220,8 @@ type FileSystem struct {
 // Holding says how much of spec.hold the node has.
 type Holding struct {
 	// Content is the name of the hold list this is about.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Content string `json:"content"`
 	// Images wanted, held (present in the runtime) and pinned, as CRI reports them.
 	ImagesTotal  int32 `json:"imagesTotal"`
@@ -222,6 +248,8 @@ type Holding struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Lacking []string `json:"lacking,omitempty"`
 	// NeededBytes is the room still needed, by file system name.
 	// +optional
@@ -240,9 +268,13 @@ type ColdStart struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Without []string `json:"without,omitempty"`
 	// CheckedBoot is the boot before whose kubelet the images were looked at last.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	CheckedBoot string `json:"checkedBoot,omitempty"`
 	// CheckedAt is when; CheckSeconds how long it took.
 	// +optional
@@ -255,6 +287,7 @@ type ColdStart struct {
 	// Drill that this start was, as refit.dev/drill named it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Drill string `json:"drill,omitempty"`
 	// Compared files by content, Restored images, Missing ones that could not be.
 	// +optional
@@ -298,20 +331,29 @@ const (
 
 // NodeRunStatus is what came of spec.run.
 type NodeRunStatus struct {
-	UID        string   `json:"uid"`
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	UID string `json:"uid"`
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	PlanDigest string   `json:"planDigest"`
 	Attempt    int32    `json:"attempt"`
 	State      RunState `json:"state"`
 	// Step that runs now or failed.
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Step string `json:"step,omitempty"`
 	// StepsDone counts the steps that were observed done.
 	StepsDone int32 `json:"stepsDone"`
 	// Reason word when it failed or waits.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Reason string `json:"reason,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Message string `json:"message,omitempty"`
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -323,25 +365,38 @@ type NodeRunStatus struct {
 type Observed struct {
 	// KubeletVersion of the binary that runs, as it says itself.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	KubeletVersion string `json:"kubeletVersion,omitempty"`
 	// KubeadmVersion of the binary in the path.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	KubeadmVersion string `json:"kubeadmVersion,omitempty"`
 	// ControlPlane is the version of the API server's static pod, empty on workers.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	ControlPlane string `json:"controlPlane,omitempty"`
 	// RuntimeName and RuntimeVersion as CRI reports them.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	RuntimeName string `json:"runtimeName,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	RuntimeVersion string `json:"runtimeVersion,omitempty"`
 	// BootID of the kernel.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	BootID string `json:"bootID,omitempty"`
 	// Born is the OS version of the image that the node's disk was made from, as the
 	// node itself says it (aleph file, BUILD_ID); empty if nothing says it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Born string `json:"born,omitempty"`
 	// Machine are facts of the machine itself that limit what it can run: cpu
 	// (x86-64-v3), shim and grub (versions), loaderBuilt (a date).
@@ -350,10 +405,14 @@ type Observed struct {
 	Machine map[string]string `json:"machine,omitempty"`
 	// Architecture in Go's words, for example amd64.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Architecture string `json:"architecture,omitempty"`
 	// Config is the rendered configuration (spec.config) that the node was looked at
 	// for; before it is the current one, nothing is known of what a new one changes.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Config string `json:"config,omitempty"`
 	// Fields are further parts of the node by their path, as updaters name them:
 	// the digest of a program or file, the state of a unit, the first day of a
@@ -369,10 +428,13 @@ type NodeUpdateStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Phase for people: Idle, Waiting, Copying, Loading, Held, Updating, Failed.
 	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Phase string `json:"phase,omitempty"`
 	// Message is one sentence about the phase.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Message string `json:"message,omitempty"`
 	// +optional
 	Agent *AgentInfo `json:"agent,omitempty"`
@@ -395,6 +457,8 @@ type NodeUpdateStatus struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=71
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Bundles []string `json:"bundles,omitempty"`
 	// +optional
 	Holding *Holding `json:"holding,omitempty"`

@@ -36,7 +36,8 @@ func (a *Agent) publishLoop(ctx context.Context) {
 			return
 		}
 		now := time.Now()
-		status := a.status(now)
+		status := a.status(now).DeepCopy() // parts of it are the state's
+		report.Clean(status)
 		a.writeLocal(status)
 		urgency := a.urgency(status, now.Sub(last), pace)
 		if urgency > 0 {

@@ -28,7 +28,7 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, error) {
 // serve answers peers; whoever is not in spec.peers is refused.
 func (a *Agent) serve(ctx context.Context, l net.Listener) {
 	who := exchange.Alive{Node: a.conf.Node, Version: agentVersion()}
-	if err := peering.Serve(ctx, l, peering.Shelves{Library: a.library, Medium: a.media.Reader}, who, a.id, a.isPeer, &a.limit); err != nil {
+	if err := peering.Serve(ctx, l, peering.Shelves{Library: a.library, Medium: a.media.Reader, Found: a.foundHeader}, who, a.id, a.isPeer, &a.limit); err != nil {
 		a.log.Error("the chunk server ended", "because", err)
 	}
 }
@@ -44,4 +44,12 @@ func (a *Agent) isPeer(publicKey string) bool {
 		}
 	}
 	return false
+}
+
+// foundHeader is the header of a bundle on a medium in this node, nil if there is none.
+func (a *Agent) foundHeader(digest string) []byte {
+	if m := a.media.With(digest); m != nil {
+		return m.Header().Raw
+	}
+	return nil
 }

@@ -178,6 +178,10 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 // register adds what does the work.
 func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Options) error {
 	hs := headers.New(id)
+	hs.Node = func(ctx context.Context, name string) (*corev1.Node, error) {
+		n := &corev1.Node{}
+		return n, mgr.GetClient().Get(ctx, client.ObjectKey{Name: name}, n)
+	}
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
 		return err
 	}

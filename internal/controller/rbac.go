@@ -12,9 +12,9 @@ package controller
 // External updaters of plain nodes, which administrators register.
 // +kubebuilder:rbac:groups=refit.dev,resources=updaters,verbs=get;list;watch
 //
-// A found bundle gets an object with an empty spec (an admission policy sees to
-// the emptiness).
-// +kubebuilder:rbac:groups=refit.dev,resources=bundles,verbs=create
+// A found bundle gets an object with an empty spec, which is deleted when no node has
+// the bundle any more (an admission policy sees to the emptiness, both times).
+// +kubebuilder:rbac:groups=refit.dev,resources=bundles,verbs=create;delete
 //
 // One set per approved bundle is made here, and let go when a later update is
 // complete.

@@ -189,9 +189,9 @@ func (a *simAgent) media(st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdate
 			return
 		}
 		m := v1alpha1.Medium{Device: a.device, Digest: h.Digest, Name: h.Metadata.Name, Version: h.Metadata.Version, State: v1alpha1.MediumFound, SignedBy: a.signed}
+		a.headers[h.Digest] = a.stick // the controller reads what people are asked to approve
 		if slices.Contains(approved, h.Digest) {
 			m.State = v1alpha1.MediumCopied
-			a.headers[h.Digest] = a.stick
 		}
 		st.Media = []v1alpha1.Medium{m}
 	}

@@ -18,7 +18,7 @@ func slimNode(o any) (any, error) {
 	}
 	n.ManagedFields = nil
 	st := &n.Status
-	*st = corev1.NodeStatus{Conditions: st.Conditions, NodeInfo: st.NodeInfo}
+	*st = corev1.NodeStatus{Conditions: st.Conditions, NodeInfo: st.NodeInfo, Addresses: st.Addresses}
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		share((*string)(&c.Type), (*string)(&c.Status), &c.Reason, &c.Message)

@@ -31,6 +31,10 @@ type Shelves struct {
 	Library *load.Library
 	// Medium is a plugged-in bundle, nil if there is none with this digest. May be nil.
 	Medium func(digest string) load.ChunkReader
+	// Found is the header of a plugged-in bundle, approved or not, so that the
+	// controller reads itself what people are asked to approve; nil if there is none.
+	// May be nil. Chunks of it are served once it is approved.
+	Found func(digest string) []byte
 }
 
 func (s Shelves) medium(digest string) load.ChunkReader {
@@ -44,6 +48,11 @@ func (s Shelves) medium(digest string) load.ChunkReader {
 func (s Shelves) Header(digest string) ([]byte, error) {
 	if sh := s.Library.Served(digest); sh != nil {
 		return sh.Bundle().Raw, nil
+	}
+	if s.Found != nil {
+		if raw := s.Found(digest); raw != nil {
+			return raw, nil
+		}
 	}
 	return nil, exchange.ErrNotHere
 }

@@ -50,6 +50,7 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 	return errors.Join(
 		doorErr,
 		r.makeBundles(ctx, w, media),
+		r.dropFound(ctx, w, media),
 		r.makeSets(ctx, w, order),
 		r.writeSpecs(ctx, w, contents, without(stale, waiting)),
 		r.writeBundles(ctx, w, approvals, media),
@@ -87,30 +88,6 @@ func (w *world) headersWanted(approvals map[string]approval) map[string]bool {
 		out[m.Spec.Bundle] = true
 	}
 	return out
-}
-
-// makeBundles makes an object with an empty spec for every bundle that was
-// found and has none.
-func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string]*found) error {
-	known, names := map[string]bool{}, map[string]bool{}
-	for i := range w.bundles {
-		known[digestOf(&w.bundles[i])] = true
-		names[w.bundles[i].Name] = true
-	}
-	var errs []error
-	for d, f := range media {
-		if known[d] {
-			continue
-		}
-		name := f.objectName(names)
-		names[name] = true
-		b := &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.AnnotationFoundDigest: d}}}
-		err := r.Client.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerController))
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			errs = append(errs, fmt.Errorf("make Bundle %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) error {

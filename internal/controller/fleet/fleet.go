@@ -69,6 +69,8 @@ type Reconciler struct {
 	peers   peers
 	ledger  ledger
 	running running
+	// foundGone is since when no node has a Bundle that nobody approved.
+	foundGone map[types.UID]time.Time
 	// asked is what pools want of each node.
 	asked roster.Row[asked]
 }

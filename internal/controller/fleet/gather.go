@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sort"
 	"time"
 
@@ -94,7 +95,8 @@ func once(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header
 	}
 }
 
-// Sources are the agents that serve a bundle's header.
+// Sources are the agents that serve a bundle's header: from their store, or from a
+// medium.
 func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []exchange.Peer {
 	var out []exchange.Peer
 	for _, nu := range updates {
@@ -102,10 +104,8 @@ func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []exchange.
 		if a == nil {
 			continue
 		}
-		for _, d := range nu.Status.Bundles {
-			if d == digest {
-				out = append(out, exchange.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
-			}
+		if slices.Contains(nu.Status.Bundles, digest) || slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest == digest }) {
+			out = append(out, exchange.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })

@@ -176,7 +176,7 @@ func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, 
 	st := *b.Status.DeepCopy()
 	st.ObservedGeneration, st.SignedBy, st.Found, st.Loaded = b.Generation, a.signedBy, nil, ""
 	if f != nil {
-		st.Digest, st.Name, st.Version = d, f.name, f.version
+		st.Digest = d
 		st.Found = f.at[:min(len(f.at), 16)]
 	}
 	h, err := w.header(d)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -36,7 +37,11 @@ var ErrNoSource = errors.New("no node has the bundle's header")
 
 // Cache of headers. Safe for concurrent use.
 type Cache struct {
-	id      *exchange.Identity
+	id *exchange.Identity
+	// Node reads a Node, so that only a node's own address is dialled; nil: every
+	// address is.
+	Node func(ctx context.Context, name string) (*corev1.Node, error)
+
 	changed chan event.GenericEvent
 
 	mu      sync.Mutex
@@ -153,6 +158,15 @@ func (c *Cache) ask(ctx context.Context, digest string, sources []exchange.Peer)
 func (c *Cache) askOne(ctx context.Context, digest string, s exchange.Peer) (*bundle.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
+	if c.Node != nil {
+		n, err := c.Node(ctx, s.Name)
+		if err == nil {
+			err = CheckAddress(n, s.Address)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("agent of node %s: %w", s.Name, err)
+		}
+	}
 	client := exchange.NewClient(c.id, s)
 	defer client.Close()
 	raw, err := client.Header(ctx, digest)

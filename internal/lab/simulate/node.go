@@ -56,7 +56,7 @@ func (n *node) kubeNode() *corev1.Node {
 			"topology.kubernetes.io/zone": "zone-" + n.name[len(n.name)-1:], "simulated": "true"},
 			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
 		Status: corev1.NodeStatus{Capacity: amount, Allocatable: amount, Conditions: n.kubeConditions(),
-			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}, {Type: corev1.NodeHostName, Address: n.name}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeHostName, Address: n.name}},
 			NodeInfo: corev1.NodeSystemInfo{MachineID: n.name, SystemUUID: n.name, BootID: n.name, KernelVersion: "6.1.0", OSImage: "simulated",
 				ContainerRuntimeVersion: "containerd://2.2.9", KubeletVersion: n.kubelet, OperatingSystem: "linux", Architecture: "amd64"}},
 	}
