@@ -46,6 +46,7 @@ const (
 	ReasonCopying               = "Copying"
 	ReasonLoading               = "Loading"
 	ReasonNoSource              = "NoSource"
+	ReasonPortInUse             = "PortInUse"
 	ReasonInsufficientSpace     = "InsufficientSpace"
 	ReasonImagesMissing         = "ImagesMissing"
 	ReasonPinsIgnored           = "PinsIgnored"

@@ -126,6 +126,11 @@ type NodeUpdateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Bandwidth int64 `json:"bandwidth,omitempty"`
+	// PeerPort is the TCP port on which the agent answers its neighbours; 0 is 18740.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	PeerPort int32 `json:"peerPort,omitempty"`
 	// Run permits the node to run its steps; the node is drained by then.
 	// +optional
 	// +structType=atomic

@@ -88,6 +88,11 @@ type UpdatePoolSpec struct {
 	// up by itself after a power cut, or Discard, which saves the room. Empty is Keep.
 	// +optional
 	LocalCopy LocalCopy `json:"localCopy,omitempty"`
+	// PeerPort is the TCP port on which agents of the pool's nodes answer each other,
+	// where their own configuration names none. Left out, it is 18740.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1024 && self <= 65535",message="must be from 1024 to 65535; docs/reference/ports.md lists what other node components use"
+	PeerPort int32 `json:"peerPort,omitempty"`
 	// SoftReboot permits the nodes to enter an OS image by a restart of user space
 	// alone, where the host says that it can (bootc, the same kernel and kernel
 	// arguments). All pods stop as in a restart of the machine, so nodes are drained.

@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"strconv"
 	_ "time/tzdata" // windows have time zones; the image holds nothing but refit
 
 	"github.com/go-logr/logr"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -30,8 +33,8 @@ func run() error {
 		return err
 	}
 	var o controller.Options
-	flag.StringVar(&o.HealthAddress, "health-address", "127.0.0.1:7947", "host:port of /healthz and /readyz, 0 for none")
-	flag.StringVar(&o.MetricsAddress, "metrics-address", "127.0.0.1:7948", "host:port of /metrics, 0 for none")
+	flag.StringVar(&o.HealthAddress, "health-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(model.PortHealth)), "host:port of /healthz and /readyz, 0 for none")
+	flag.StringVar(&o.MetricsAddress, "metrics-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(model.PortMetrics)), "host:port of /metrics, 0 for none")
 	flag.StringVar(&o.ProfileAddress, "profile-address", "0", "host:port of Go's profiler, 0 for none")
 	flag.StringVar(&o.Identity, "identity", identity(), "identity in the leader election, the same after a restart")
 	flag.StringVar(&o.ClusterAPI.Address, "cluster-api-address", "", "host:port on which Cluster API's in-place update hooks are answered (HTTPS); empty for none")

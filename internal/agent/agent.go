@@ -193,7 +193,7 @@ type Agent struct {
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
-	kickProblems, kickBundles, kickHold, kickRun, kickStage, kickMedia, kickFacts, kickPublish, kickSettled chan struct{}
+	kickProblems, kickBundles, kickHold, kickRun, kickStage, kickMedia, kickFacts, kickPublish, kickSettled, kickDoor chan struct{}
 	// drills has the one that was asked for last.
 	drills chan string
 }
@@ -207,7 +207,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	a.problems, a.off = statefile.At(conf.RunPath()), func() string { return preflight.Off(preflight.KernelCommandLine, preflight.OffFile) }
 	a.knownProblems()
 	a.state.media = map[string]v1alpha1.Medium{}
-	for _, k := range []*chan struct{}{&a.kickProblems, &a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled} {
+	for _, k := range []*chan struct{}{&a.kickProblems, &a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled, &a.kickDoor} {
 		*k = make(chan struct{}, 1)
 	}
 	var err error
@@ -217,7 +217,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	if a.id, err = exchange.LoadIdentity(conf.Path("key.pem"), a.note); err != nil {
 		return nil, err
 	}
-	if a.address, err = conf.PeerAddress(); err != nil {
+	if a.address, err = conf.PeerAddress(0); err != nil {
 		return nil, err
 	}
 	a.library = load.OpenLibrary(conf.StateDir, p.Log, a.note)
@@ -233,13 +233,9 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 // Run works until the context ends.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.unlock()
-	listener, err := a.listen(ctx)
-	if err != nil {
-		return err
-	}
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
-		func(ctx context.Context) { a.serve(ctx, listener) },
+		a.door().Run,
 		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.stageLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop, a.problemsLoop, a.authority.Run,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
 	} {
@@ -252,7 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-time.After(readyTime):
 	}
-	a.log.Info("the agent works", "node", a.conf.Node, "address", a.address, "key", a.id.PublicKey())
+	a.log.Info("the agent works", "node", a.conf.Node, "key", a.id.PublicKey())
 	// Ignored: not every start is by systemd.
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 	<-ctx.Done()
@@ -371,7 +367,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 	}
 	a.drillAsked(nu.Annotations[v1alpha1.AnnotationDrill])
 	if changed || first {
-		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickStage, a.kickMedia, a.kickFacts} {
+		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickStage, a.kickMedia, a.kickFacts, a.kickDoor} {
 			kick(k)
 		}
 	}

@@ -2,27 +2,50 @@ package agent
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/peering"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
-// listen opens the chunk server's port on all addresses of the node.
-func (a *Agent) listen(ctx context.Context) (net.Listener, error) {
-	host, port, err := net.SplitHostPort(a.address)
+// door is where peers find this node: at its own address, on the port that the
+// configuration file names, the node's UpdatePool, or none of them.
+func (a *Agent) door() *peering.Door {
+	return &peering.Door{Where: a.listenAddress, Serve: a.serve, Changed: a.kickDoor, Tell: func(_ string, err error) {
+		if err != nil {
+			a.log.Warn("the chunk server is not open", "error", err)
+		}
+		a.update(func(s *state) { s.doorVerdict = doorVerdict(a.conf.Node, err) })
+	}}
+}
+
+// listenAddress also takes over what peers are to be told.
+func (a *Agent) listenAddress() (string, error) {
+	port := int32(0)
+	if w := a.wanted(); w != nil {
+		port = w.Spec.PeerPort
+	}
+	address, err := a.conf.PeerAddress(port)
 	if err != nil {
-		return nil, fmt.Errorf("address %s: %w", a.address, err)
+		return "", err
 	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		host = ""
+	a.update(func(*state) { a.address = address })
+	return a.conf.ListenAddress(address)
+}
+
+// doorVerdict says why this node has nothing for its peers.
+func doorVerdict(node string, err error) *model.Verdict {
+	if err == nil {
+		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
-	if err != nil {
-		return nil, fmt.Errorf("chunk server: %w; another port can be given with --address", err)
+	v := &model.Verdict{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Node/" + node, Message: err.Error()}
+	if busy := (*peering.BusyError)(nil); errors.As(err, &busy) {
+		v.Reason, v.Waiting = v1alpha1.ReasonPortInUse, false
 	}
-	return l, nil
+	return v
 }
 
 // serve answers peers; whoever is not in spec.peers is refused.

@@ -37,6 +37,8 @@ type state struct {
 
 	// Why the bundles or the images are not complete; the first counts.
 	bundleVerdicts, holdVerdicts []model.Verdict
+	// doorVerdict says why peers are not answered.
+	doorVerdict *model.Verdict
 	// copying is under way.
 	copying bool
 	// bundles whose header is here and served.

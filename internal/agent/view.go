@@ -44,6 +44,9 @@ func (a *Agent) view() view {
 	if s.toldErr != "" {
 		v.phase, v.reason, v.message, v.busy = phaseWaiting, v1alpha1.ReasonLoading, s.toldErr, true
 	}
+	if x := s.doorVerdict; x != nil {
+		v.phase, v.reason, v.message, v.stalled, v.busy = phaseWaiting, x.Reason, x.Message, !x.Waiting, x.Waiting
+	}
 	if x := s.runVerdict; x != nil {
 		v.phase, v.reason, v.message, v.stalled, v.busy = phaseWaiting, x.Reason, x.Message, !x.Waiting, x.Waiting
 	}

@@ -141,7 +141,7 @@ func nothingLikeARegistry(t *testing.T, s *scenario.Scenario, node string) {
 	out, err := s.Output(t.Context(), node, "ss", "-Hltnp")
 	must(t, err)
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, "refit-agent") && !strings.Contains(line, ":7946") {
+		if strings.Contains(line, "refit-agent") && !strings.Contains(line, ":18740") {
 			t.Errorf("node %s: the agent listens: %s", node, line)
 		}
 	}

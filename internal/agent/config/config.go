@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // Defaults of Config.
@@ -24,7 +25,7 @@ const (
 	DefaultFile     = "/etc/refit/agent.yaml"
 	DefaultStateDir = "/var/lib/refit"
 	// DefaultPort of the chunk server.
-	DefaultPort = 7946
+	DefaultPort = model.PortPeers
 	// RunDir holds what is of no use after a reboot: the local status.
 	RunDir = "/run/refit"
 )
@@ -43,8 +44,12 @@ type Config struct {
 	// Runtime is the container runtime's socket; default: the one that the kubelet uses.
 	Runtime string `json:"runtime,omitempty"`
 	// Address under which peers reach the chunk server, host or host:port;
-	// default: this node's address towards the API server, port 7946.
+	// default: this node's address towards the API server, and the port of the node's
+	// UpdatePool or 18740.
 	Address string `json:"address,omitempty"`
+	// Listen is the address that the chunk server binds, if it is not the host of
+	// Address: behind address translation, or * for all of them.
+	Listen string `json:"listen,omitempty"`
 	// Media are files and devices to look at besides what is plugged in.
 	Media []string `json:"media,omitempty"`
 	// NoDevices switches off looking at plugged-in devices.
@@ -155,18 +160,38 @@ func (c Config) Complete() (Config, error) {
 	return c, nil
 }
 
-// PeerAddress is host:port of the chunk server.
-func (c Config) PeerAddress() (string, error) {
+// PeerAddress is host:port of the chunk server. wanted is the port of the node's
+// UpdatePool, 0 for none.
+func (c Config) PeerAddress(wanted int32) (string, error) {
 	if host, port, err := net.SplitHostPort(c.Address); err == nil {
 		return net.JoinHostPort(host, port), nil
 	}
 	port := strconv.Itoa(DefaultPort)
+	if wanted > 0 {
+		port = strconv.Itoa(int(wanted))
+	}
 	if c.Address != "" {
 		return net.JoinHostPort(c.Address, port), nil
 	}
 	host, err := c.ownAddress()
 	if err != nil {
 		return "", err
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// ListenAddress is what is bound for a PeerAddress: that address of the node only.
+func (c Config) ListenAddress(peer string) (string, error) {
+	host, port, err := net.SplitHostPort(peer)
+	if err != nil {
+		return "", fmt.Errorf("address %s: %w", peer, err)
+	}
+	switch c.Listen {
+	case "":
+	case "*":
+		host = ""
+	default:
+		host = c.Listen
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -413,7 +413,7 @@ func BenchmarkLook(b *testing.B) {
 	f.set(allOf(next))
 	f.bundles = []v1alpha1.Bundle{{Spec: v1alpha1.BundleSpec{Digest: old}}, {Spec: v1alpha1.BundleSpec{Digest: next}}}
 	for _, nu := range f.updates {
-		nu.Status.Agent = &v1alpha1.AgentInfo{Address: "10.0.0.1:7946", PublicKey: "key"}
+		nu.Status.Agent = &v1alpha1.AgentInfo{Address: "10.0.0.1:18740", PublicKey: "key"}
 	}
 	approvals := map[string]approval{old: {ok: true}, next: {ok: true}}
 	f.byName = map[string]*corev1.Node{}

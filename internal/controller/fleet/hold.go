@@ -75,13 +75,33 @@ func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard
 // discards reports whether the node's pool keeps no copies. A node of two pools
 // keeps: nobody can tell which one counts.
 func (w *world) discards(n *corev1.Node) bool {
+	p := w.poolOf(n)
+	return p != nil && p.Spec.LocalCopy == v1alpha1.LocalCopyDiscard
+}
+
+// peerPort is that of the node's pool, 0 for the usual one.
+func (w *world) peerPort(n *corev1.Node) int32 {
+	if !slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool { return p.Spec.PeerPort != 0 }) {
+		return 0
+	}
+	if p := w.poolOf(n); p != nil {
+		return p.Spec.PeerPort
+	}
+	return 0
+}
+
+// poolOf is the node's pool, nil if it is of none or of two.
+func (w *world) poolOf(n *corev1.Node) *v1alpha1.UpdatePool {
 	var of []*v1alpha1.UpdatePool
 	for i := range w.pools {
 		if p := &w.pools[i]; p.DeletionTimestamp.IsZero() && w.selectors.Match(&p.Spec.NodeSelector, n.Labels) {
 			of = append(of, p)
 		}
 	}
-	return len(of) == 1 && of[0].Spec.LocalCopy == v1alpha1.LocalCopyDiscard
+	if len(of) != 1 {
+		return nil
+	}
+	return of[0]
 }
 
 func (h *holding) rankOf(s *v1alpha1.PinnedImageSet) int {

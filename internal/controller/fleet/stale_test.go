@@ -280,7 +280,7 @@ func TestALargeReleaseIsReferredTo(t *testing.T) {
 	f.set(allOf(dig("a")))
 	key := strings.Repeat("k", 60)
 	for i, n := range f.nodes {
-		f.updates[n.Name].Status.Agent = &v1alpha1.AgentInfo{Address: fmt.Sprintf("10.128.255.%d:7946", i), PublicKey: key}
+		f.updates[n.Name].Status.Agent = &v1alpha1.AgentInfo{Address: fmt.Sprintf("10.128.255.%d:18740", i), PublicKey: key}
 	}
 	want := newWanted(f, &peers{}, dig("a"))
 	lists := map[string]bool{}

@@ -13,6 +13,7 @@ const (
 	reasonPlanChanged       = "PlanChanged"
 	reasonAnotherUpdate     = "AnotherUpdateRunning"
 	reasonInsufficientSpace = "InsufficientSpace"
+	reasonPortInUse         = "PortInUse"
 	reasonAgentMissing      = "AgentMissing"
 	reasonAgentSilent       = "AgentSilent"
 	reasonNodeNotReady      = "NodeNotReady"
@@ -123,6 +124,8 @@ func imagesHeld(_ *moment, n *Node) *model.Verdict {
 	switch {
 	case !n.AgentKnown:
 		return nil // said by agents
+	case n.Stalled != nil && n.Stalled.Reason == reasonPortInUse:
+		return n.Stalled // it has nothing for nodes that lose what they hold
 	case n.HoldsBundle && holdsAll(n):
 		return lacks(n)
 	case !n.HoldsBundle:

@@ -16,6 +16,6 @@
 // agent's wiring (server), the controller (client: NewClient, Client.Header).
 //
 //	id, err := exchange.NewIdentity(key)
-//	c := exchange.NewClient(id, exchange.Peer{Name: "n2", Address: "10.0.0.2:7946", PublicKey: "MCowBQ..."})
+//	c := exchange.NewClient(id, exchange.Peer{Name: "n2", Address: "10.0.0.2:18740", PublicKey: "MCowBQ..."})
 //	raw, err := c.Header(ctx, "sha256:...")
 package exchange

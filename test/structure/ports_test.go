@@ -1,0 +1,92 @@
+package structure
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+const portsPage = "../../docs/reference/ports.md"
+
+var ownPorts = map[string]int{"peers": model.PortPeers, "health": model.PortHealth, "metrics": model.PortMetrics, "Cluster API": model.PortClusterAPI, "joins": model.PortJoins}
+
+// No port of refit's is one that another component of the page uses, and the page
+// names refit's own.
+func TestPorts(t *testing.T) {
+	text, err := os.ReadFile(portsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, others, found := strings.Cut(string(text), "## What others use")
+	if !found {
+		t.Fatalf("%s has no table of what others use", portsPage)
+	}
+	for what, p := range ownPorts {
+		if !strings.Contains(own, "| "+strconv.Itoa(p)+"/tcp |") {
+			t.Errorf("%s does not name the port of %s, %d", portsPage, what, p)
+		}
+	}
+	if n := strings.Count(own, "/tcp | "); n != len(ownPorts) {
+		t.Errorf("%s names %d ports of refit's own, want %d", portsPage, n, len(ownPorts))
+	}
+	rows := 0
+	for _, line := range strings.Split(others, "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(strings.TrimSpace(cells[2]), "ports") || strings.Contains(cells[2], "---") {
+			continue
+		}
+		rows++
+		if strings.TrimSpace(cells[3]) == "" {
+			t.Errorf("%s has no source", cells[1])
+		}
+		for _, r := range strings.Split(cells[2], ",") {
+			from, to := portRange(t, r)
+			for what, p := range ownPorts {
+				if p >= from && p <= to {
+					t.Errorf("the port of %s, %d, is one of %s", what, p, cells[1])
+				}
+			}
+		}
+	}
+	if rows < 30 {
+		t.Errorf("%d components are compared", rows)
+	}
+}
+
+func portRange(t *testing.T, text string) (from, to int) {
+	t.Helper()
+	m := regexp.MustCompile(`^\s*(\d+)(?:-(\d+))?\s*$`).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("%q is no port", text)
+	}
+	from, _ = strconv.Atoi(m[1])
+	if to = from; m[2] != "" {
+		to, _ = strconv.Atoi(m[2])
+	}
+	return from, to
+}
+
+// Manifests and documents use the ports of the program.
+func TestPortsOfManifests(t *testing.T) {
+	for file, want := range map[string]int{
+		"../../config/controller/deployment.yaml":        model.PortHealth,
+		"../../config/cluster-api/management.yaml":       model.PortClusterAPI,
+		"../../config/cluster-api/controller-patch.yaml": model.PortClusterAPI,
+		"../../docs/reference/exchange.md":               model.PortPeers,
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), strconv.Itoa(want)) {
+			t.Errorf("%s does not have port %d", file, want)
+		}
+		if regexp.MustCompile(`\b794[6-9]\b`).Match(text) {
+			t.Errorf("%s has a port that MetalLB and Docker Swarm use, or one next to it", file)
+		}
+	}
+}
