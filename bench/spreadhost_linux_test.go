@@ -78,7 +78,9 @@ type took struct {
 
 func hostName(k int) string { return fmt.Sprint("host-", k) }
 
-func hostAddress(k int) string { return net.JoinHostPort(hosts.Address(k), strconv.Itoa(model.PortPeers)) }
+func hostAddress(k int) string {
+	return net.JoinHostPort(hosts.Address(k), strconv.Itoa(model.PortPeers))
+}
 
 // liar is a library that sends every chunk with a wrong byte.
 type liar struct{ peering.Shelves }
