@@ -56,18 +56,11 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		time.AfterFunc(a.unwanted.Grace, func() { kick(a.kickHold) }) // then it is over
 		return true
 	}
-	// The check before the kubelet's start changes images too, and the kubelet waits for it.
-	for preflight.Running(a.conf) && ctx.Err() == nil {
-		sleep(ctx, time.Second)
-	}
-	unlock, err := disk.Lock(a.conf.RunPath(preflight.LockFile))
+	ctx, unlock, err := a.lockImages(ctx)
 	if err != nil {
 		return false
 	}
 	defer unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go a.giveWay(ctx, cancel)
 	verdicts := a.shelve(w)
 	src := source{lib: a.library, policy: a.policy(w), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
 	verdicts = append(verdicts, a.asks(ctx, w, &src)...)
@@ -114,13 +107,26 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	return len(r.Failed) == 0
 }
 
-// giveWay ends a pass when the check before the kubelet's start wants to begin.
-func (a *Agent) giveWay(ctx context.Context, cancel func()) {
-	for ctx.Err() == nil {
-		if sleep(ctx, time.Second); preflight.Running(a.conf) {
-			cancel()
-		}
+// lockImages locks the images for a pass. The check before the kubelet's start changes
+// images too, and the kubelet waits for it: a pass begins after it, and ends when it wants
+// to begin.
+func (a *Agent) lockImages(ctx context.Context) (pass context.Context, unlock func(), err error) {
+	for preflight.Running(a.conf) && ctx.Err() == nil {
+		sleep(ctx, time.Second)
 	}
+	free, err := disk.Lock(a.conf.RunPath(preflight.LockFile))
+	if err != nil {
+		return ctx, nil, err
+	}
+	pass, cancel := context.WithCancel(ctx)
+	go func() {
+		for pass.Err() == nil {
+			if sleep(pass, time.Second); preflight.Running(a.conf) {
+				cancel()
+			}
+		}
+	}()
+	return pass, func() { cancel(); free() }, nil
 }
 
 // asks whether there is room, and closes the source if there is none.

@@ -75,7 +75,8 @@ func Read(path string) (Config, error) {
 	return c, nil
 }
 
-// ReasonInvalid: the configuration file is not used as it is. It is in the API.
+// ReasonInvalid is the reason word of a configuration file that is not used as it is; it is
+// in the API.
 const ReasonInvalid = "AgentConfigInvalid"
 
 // Last is where the last version of the file is that was understood whole.

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,4 +174,109 @@ func TestTheKubeletStartsWhenTheCheckFails(t *testing.T) {
 		must(t, os.WriteFile(n.conf.StateDir, nil, 0o600))
 		n.released(t, n.runtime)
 	})
+}
+
+// A torn image that cannot be repaired, since the runtime's disk is full, is taken out
+// before the kubelet starts; a whole one stays. With room again it comes back.
+func TestATornImageIsNotStartedWhenTheDiskIsFull(t *testing.T) {
+	t.Parallel()
+	disktest.Each(t, disktest.Small, func(t *testing.T, f *disktest.FS) {
+		n := newNode(t)
+		n.runtime.dir = f.Path("runtime")
+		n.starts(t)
+		children, err := n.runtime.children(n.header.Metadata.Images[0].Digest)
+		must(t, err)
+		zero(t, n.runtime.file(children[2]))
+		f.Fill()
+		r := n.released(t, n.runtime)
+		if r.Released == "" || !strings.Contains(r.Released, "no space left") || len(r.Missing) != 1 || r.Missing[0].Image != "r.example/a:1" {
+			t.Errorf("%+v", r)
+		}
+		if !slices.Equal(n.runtime.taken, []string{"r.example/a:1"}) || n.runtime.names["r.example/b:1"] == "" {
+			t.Errorf("taken out: %v, there: %v", n.runtime.taken, n.runtime.names)
+		}
+		f.Free()
+		if r = n.starts(t); r.Released != "" || len(r.Missing) > 0 {
+			t.Errorf("%+v", r)
+		}
+		n.whole(t)
+	})
+}
+
+// What was damaged is kept beside the file and in the list of the node's problems.
+func TestDamageIsReported(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.starts(t)
+	for _, f := range []string{"want.json", "pins.json", "drill.json"} {
+		must(t, os.WriteFile(n.conf.Path(f), make([]byte, 64), 0o600))
+	}
+	n.released(t, n.runtime)
+	var got []string
+	for _, p := range statefile.At(n.conf.RunDir).List(time.Now()) {
+		got = append(got, filepath.Base(p.Object))
+		if p.Reason != statefile.ReasonDamaged || !p.Repaired || p.Fix == "" || !strings.Contains(p.Message, "64 zero bytes") {
+			t.Errorf("%+v", p)
+		}
+	}
+	// Without a desired state nothing is compared, so the pins are not even read.
+	if !slices.Equal(got, []string{"drill.json", "want.json"}) {
+		t.Errorf("%v", got)
+	}
+	if b, err := os.ReadFile(statefile.Aside(n.conf.Path("want.json"), 1)); err != nil || len(b) != 64 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
+// A drill whose note cannot be written is not played: it would be played at every start.
+func TestADrillIsNotPlayedOnADiskThatTakesNoNote(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(f *disktest.FS){
+		"full":      func(f *disktest.FS) { f.Fill() },
+		"read-only": func(f *disktest.FS) { f.ReadOnly() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, f := newNode(t), disktest.Tmpfs(t, disktest.Small)
+			n.on(t, f)
+			n.starts(t)
+			_, err := Arm(n.conf, "d1", "an older boot")
+			must(t, err)
+			spoil(f)
+			if r := n.released(t, n.runtime); r.Drill != "" || len(n.runtime.taken) > 0 {
+				t.Errorf("%+v, taken out: %v", r, n.runtime.taken)
+			}
+			n.whole(t)
+		})
+	}
+}
+
+// The switch lets the kubelet start at once, and says so.
+func TestSwitchedOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmdline, file := filepath.Join(dir, "cmdline"), filepath.Join(dir, "preflight.off")
+	if why := Off(cmdline, file); why != "" {
+		t.Error(why)
+	}
+	must(t, os.WriteFile(cmdline, []byte("root=/dev/sda1 xrefit.preflight=off refit.preflight=offline quiet\n"), 0o600))
+	if why := Off(cmdline, file); why != "" {
+		t.Error(why)
+	}
+	must(t, os.WriteFile(cmdline, []byte("root=/dev/sda1 refit.preflight=off quiet\n"), 0o600))
+	if why := Off(cmdline, file); !strings.Contains(why, "kernel command line") {
+		t.Error(why)
+	}
+	must(t, os.Remove(cmdline))
+	must(t, os.WriteFile(file, nil, 0o600))
+	why := Off(cmdline, file)
+	if !strings.Contains(why, file) {
+		t.Error(why)
+	}
+	n := newNode(t)
+	o := Options{Config: n.conf, BootID: "b1", Log: slog.New(slog.DiscardHandler)}
+	r, err := Skip(o, why)
+	if _, done := Done(n.conf, "b1"); err != nil || !done || !r.Off || !strings.Contains(r.Released, file) {
+		t.Errorf("%+v %v", r, err)
+	}
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/containerd"
+	"github.com/refit-dev/refit/internal/host/disk/disktest"
 	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -201,4 +204,107 @@ func TestATagThatMovesStaysPinned(t *testing.T) {
 	if !m.pins["a:1"] {
 		t.Fatal("the pin of the new image was taken off with that of the old one")
 	}
+}
+
+// owner is a runtime that knows which pins are refit's.
+type owner struct {
+	*memory
+	own map[string]bool
+}
+
+func (o *owner) Pin(ctx context.Context, img containerd.Image) ([]string, bool, error) {
+	names, ok, err := o.memory.Pin(ctx, img)
+	if ok {
+		o.own[img.Name] = true
+	}
+	return names, ok, err
+}
+
+func (o *owner) Load(ctx context.Context, img containerd.Image, blobs containerd.Blobs) ([]string, error) {
+	names, err := o.memory.Load(ctx, img, blobs)
+	o.own[img.Name] = err == nil
+	return names, err
+}
+
+func (o *owner) OwnPins(context.Context) (names []string, err error) {
+	for n := range o.own {
+		if o.pins[n] {
+			names = append(names, n)
+		}
+	}
+	return names, nil
+}
+
+// A damaged record is rebuilt from what the runtime knows: what is wanted stays pinned
+// throughout, what is not wanted is released, pins of others and of the installer stay.
+func TestADamagedRecordIsRebuilt(t *testing.T) {
+	t.Parallel()
+	for _, d := range disktest.Damages() {
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			m, dir := &owner{memory: newMemory(), own: map[string]bool{"contact:1": true}}, t.TempDir()
+			m.names["foreign:1"], m.pins["foreign:1"] = "sha256:f", true
+			m.names["contact:1"], m.pins["contact:1"] = "sha256:c", true
+			if err := os.WriteFile(filepath.Join(dir, contactFile), []byte(`{"names":["contact:1"]}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			all := shelf{"a:1", "b:1", "c:1"}
+			if r, err := NewKeeper(m, dir, statefile.Ignore).Sync(t.Context(), list(all...), all, func(Result) {}); err != nil || !r.Complete() {
+				t.Fatalf("%+v %v", r, err)
+			}
+			d.Apply(t, filepath.Join(dir, "pins.json"))
+			var noted []statefile.Problem
+			k := NewKeeper(m, dir, func(p statefile.Problem) { noted = append(noted, p) })
+			if len(noted) != 1 || noted[0].Reason != statefile.ReasonDamaged {
+				t.Errorf("%+v", noted)
+			}
+			// c is wanted no more; b waits for its blobs, so nothing is released yet.
+			delete(m.names, "b:1")
+			if r, err := k.Sync(t.Context(), list("a:1", "b:1"), shelf{"a:1"}, func(Result) {}); err != nil || r.Waiting != 1 {
+				t.Fatalf("%+v %v", r, err)
+			}
+			if !m.pins["c:1"] {
+				t.Error("a pin was released while a wanted image waits")
+			}
+			// A restart in between forgets nothing.
+			k = NewKeeper(m, dir, func(p statefile.Problem) { t.Errorf("%+v", p) })
+			if r, err := k.Sync(t.Context(), list("a:1", "b:1"), all, func(Result) {}); err != nil || !r.Complete() {
+				t.Fatalf("%+v %v", r, err)
+			}
+			if !m.pins["a:1"] || !m.pins["b:1"] || m.pins["c:1"] || !m.pins["foreign:1"] || !m.pins["contact:1"] {
+				t.Errorf("pins now: %v", m.pins)
+			}
+		})
+	}
+}
+
+// A disk that takes no record keeps no image from being pinned; with room again the record
+// is written.
+func TestARecordThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	disktest.Each(t, disktest.Small, func(t *testing.T, f *disktest.FS) {
+		m := newMemory()
+		var noted []statefile.Problem
+		k := NewKeeper(m, f.Dir, func(p statefile.Problem) { noted = append(noted, p) })
+		f.Fill()
+		for range 2 {
+			if r, err := k.Sync(t.Context(), list("a:1"), shelf{"a:1"}, func(Result) {}); err != nil || !r.Complete() {
+				t.Fatalf("%+v %v", r, err)
+			}
+		}
+		if len(noted) != 1 || noted[0].Reason != statefile.ReasonNotWritable || noted[0].Repaired {
+			t.Errorf("%+v", noted)
+		}
+		f.Free()
+		if _, err := k.Sync(t.Context(), list("a:1"), shelf{"a:1"}, func(Result) {}); err != nil {
+			t.Fatal(err)
+		}
+		if len(noted) != 2 || !noted[1].Repaired {
+			t.Errorf("%+v", noted)
+		}
+		after := NewKeeper(m, f.Dir, func(p statefile.Problem) { t.Errorf("%+v", p) })
+		if len(after.own) != 1 {
+			t.Errorf("%v", after.own)
+		}
+	})
 }
