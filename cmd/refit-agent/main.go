@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/onhost"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/host/detached"
+	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/source/skew/limits"
 	"github.com/refit-dev/refit/internal/version"
@@ -79,7 +80,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", config.DefaultPort))
 	load := func() config.Config { return merged(file, conf) }
-	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load))
+	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), labelCommand())
 	return c
 }
 
@@ -111,7 +112,8 @@ func runCommand(load func() config.Config, file func() string) *cobra.Command {
 
 The configuration file is YAML with the fields node, kubeconfig, stateDir,
 runtime, address, media (files and devices to look at besides what is plugged
-in) and noDevices. Flags and REFIT_... variables go before it.`,
+in), devices (which devices may be plugged in besides removable ones and those on
+USB: patterns of names, paths, or all) and noDevices. Flags and REFIT_... variables go before it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf := load()
 			armFailpoints(conf)
@@ -238,6 +240,16 @@ func keepCommand() *cobra.Command {
 	c.Flags().StringVar(&log, "log", "", "file for the output")
 	c.Flags().StringVar(&result, "result", "", "file for the end")
 	return c
+}
+
+// labelCommand is what the agent starts, without rights, to read what nobody vouches for.
+func labelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: loadagent.LabelCommand, Short: "read the label of a bundle, as the agent asks for it", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return loadagent.ReadLabel(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
 }
 
 func versionCommand() *cobra.Command {

@@ -112,6 +112,9 @@ type Parts struct {
 	// Runner is made with the agent's store.
 	Runner func(Store) Runner
 	Facts  Facts
+	// Label reads the label of a bundle on a medium, without the agent's rights; nil reads
+	// it in the agent's own process, as tests do.
+	Label load.LabelReader
 	// Health looks at the node's health; nil: it is not reported.
 	Health func(ctx context.Context) *v1alpha1.NodeHealth
 	// MendPulls removes records of the kubelet by which it would pull images again
@@ -203,10 +206,10 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
 		sources: remember.OpenSources(conf.Path("sources.json"))}
 	a.peers.Limit = &a.limit
+	a.media.Label = p.Label
 	a.drills = make(chan string, 1)
 	a.problems, a.off = statefile.At(conf.RunPath()), func() string { return preflight.Off(preflight.KernelCommandLine, preflight.OffFile) }
 	a.knownProblems()
-	a.state.media = map[string]v1alpha1.Medium{}
 	for _, k := range []*chan struct{}{&a.kickProblems, &a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled, &a.kickDoor} {
 		*k = make(chan struct{}, 1)
 	}

@@ -158,7 +158,7 @@ func (a *Agent) shelf(ctx context.Context, policy loadagent.Policy, digest strin
 
 func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange.Client, check func(*bundle.Header) error) error {
 	if m := a.media.With(digest); m != nil {
-		return check(m.Header())
+		return a.headerOn(m, check)
 	}
 	ps := make([]distribute.HeaderPeer, 0, len(peers))
 	for _, p := range peers {
@@ -172,6 +172,20 @@ func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange
 		return check(h)
 	})
 	return err
+}
+
+// headerOn is the header on a medium. Its label decides whether it may be used; only
+// then this process, which is root, parses it.
+func (a *Agent) headerOn(m *loadagent.Plugged, check func(*bundle.Header) error) error {
+	if err := check(m.Header()); err != nil {
+		return err
+	}
+	f, err := m.Reader()
+	if err != nil {
+		a.media.Fail(m, err)
+		return err
+	}
+	return check(f.Header())
 }
 
 // missing is how many bytes of what a node needs of a bundle are not here.
@@ -219,7 +233,10 @@ func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	defer kick(a.kickHold)
 	defer a.sources.Save()
 	if m := a.media.With(s.Digest()); m != nil {
-		err := loadagent.Copy(ctx, m.Reader(), a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
+		f, err := m.Reader()
+		if err == nil {
+			err = loadagent.Copy(ctx, f, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
+		}
 		if errors.Is(err, loadagent.ErrStore) {
 			return a.waits(err)
 		}

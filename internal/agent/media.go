@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/told"
@@ -15,6 +16,10 @@ const scanEvery = 10 * time.Second
 
 func (a *Agent) watchMedia(ctx context.Context) {
 	defer a.media.Close()
+	a.media.Changed = func() { // a device answered late
+		kick(a.kickBundles)
+		kick(a.kickMedia)
+	}
 	if !a.conf.NoDevices {
 		go func() {
 			if err := media.Events(ctx, func() { kick(a.kickMedia) }); err != nil && ctx.Err() == nil {
@@ -33,7 +38,7 @@ func (a *Agent) watchMedia(ctx context.Context) {
 // scan looks at what is plugged in, and wakes the bundles loop if a bundle came
 // or went.
 func (a *Agent) scan() {
-	places := media.Places{}
+	places := media.Places{Allow: slices.Concat(a.conf.Devices, a.conf.Media)}
 	if a.conf.NoDevices {
 		places.Sys = "/nonexistent"
 	}

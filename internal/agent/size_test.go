@@ -28,7 +28,7 @@ func TestTheStatusOfAFailedRunIsSmall(t *testing.T) {
 	if a.state.run == nil || a.state.run.State != v1alpha1.RunFailed || len(a.state.run.Message) < 1000 {
 		t.Fatalf("%+v", a.state.run)
 	}
-	a.state.media["/dev/sdb"] = v1alpha1.Medium{Device: "/dev/sdb", Digest: r.PlanDigest, Name: "refit-demo", Version: "1.36.3", State: v1alpha1.MediumCopied}
+	a.state.media = []v1alpha1.Medium{{Device: "/dev/sdb", Digest: r.PlanDigest, Name: "refit-demo", Version: "1.36.3", State: v1alpha1.MediumCopied}}
 	a.state.bundles = []string{r.PlanDigest, r.PlanDigest}
 	a.state.observed = &v1alpha1.Observed{KubeletVersion: "v1.36.3", KubeadmVersion: "v1.36.3", RuntimeName: "containerd", RuntimeVersion: "v2.1.4", BootID: r.UID, Architecture: "amd64"}
 	a.state.holding.NeededBytes = map[string]int64{"state": 1 << 40, "images": 1 << 40, "programs": 1 << 40}

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +22,7 @@ type state struct {
 	// sent is the status that was written last.
 	sent *v1alpha1.NodeUpdateStatus
 
-	media    map[string]v1alpha1.Medium
+	media    []v1alpha1.Medium // those that matter most come first
 	holding  v1alpha1.Holding
 	rooms    []v1alpha1.FileSystem
 	observed *v1alpha1.Observed
@@ -76,11 +76,7 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 		run := *s.run
 		out.Run = &run
 	}
-	for _, m := range s.media {
-		out.Media = append(out.Media, m)
-	}
-	sort.Slice(out.Media, func(i, j int) bool { return out.Media[i].Device < out.Media[j].Device })
-	out.Media = out.Media[:min(len(out.Media), 8)]
+	out.Media = slices.Clone(s.media[:min(len(s.media), 8)])
 	if a.want != nil {
 		out.ObservedGeneration = a.want.Generation
 		if a.want.Spec.Hold != "" {

@@ -52,6 +52,9 @@ type Config struct {
 	Listen string `json:"listen,omitempty"`
 	// Media are files and devices to look at besides what is plugged in.
 	Media []string `json:"media,omitempty"`
+	// Devices are read besides removable ones and those on USB: patterns of names in
+	// /dev (sd*), paths (/dev/disk/by-id/...), or "all". What is in use is never read.
+	Devices []string `json:"devices,omitempty"`
 	// NoDevices switches off looking at plugged-in devices.
 	NoDevices bool `json:"noDevices,omitempty"`
 

@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/etcd"
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/model"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/certificates"
@@ -62,6 +63,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
+		Label:     load.UnprivilegedLabel,
 		Stager:    next.os,
 		Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 			return next.files.Repair(ctx, conf.Path("repair"), c, busy)

@@ -25,8 +25,19 @@ type Medium struct {
 
 // Places where a node's devices are; zero values are the usual ones.
 type Places struct {
-	Sys string // /sys/class/block
-	Dev string // /dev
+	Sys  string // /sys/class/block
+	Dev  string // /dev
+	Proc string // /proc
+	// Allow are devices that are read besides removable ones and those on USB: patterns
+	// of names (sd*), paths (/dev/disk/by-id/...), or AllDevices.
+	Allow []string
+}
+
+func (p Places) proc() string {
+	if p.Proc == "" {
+		return "/proc"
+	}
+	return p.Proc
 }
 
 func (p Places) sys() string {
@@ -43,16 +54,17 @@ func (p Places) dev() string {
 	return p.Dev
 }
 
-// Scan lists what is plugged in now: devices that have a medium, and those of
-// the files that exist. Sorted by path; each path once.
+// Scan lists what is plugged in now: devices that have a medium and may be read, and
+// those of the files that exist. Sorted by path; each path once. No device is opened.
 func Scan(p Places, files []string) ([]Medium, error) {
 	found := map[string]Medium{}
 	entries, err := os.ReadDir(p.sys())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list of block devices: %w", err)
 	}
+	may := p.selection()
 	for _, e := range entries {
-		if m, ok := p.device(e.Name()); ok {
+		if m, ok := p.device(e.Name(), may); ok {
 			found[m.Path] = m
 		}
 	}
@@ -69,11 +81,8 @@ func Scan(p Places, files []string) ([]Medium, error) {
 	return out, nil
 }
 
-// device looks at one entry of /sys/class/block.
-func (p Places) device(name string) (Medium, bool) {
-	if strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") {
-		return Medium{}, false
-	}
+// device checks one entry of /sys/class/block.
+func (p Places) device(name string, may selection) (Medium, bool) {
 	dir := filepath.Join(p.sys(), name)
 	size := read(dir, "size")
 	if size == "" || size == "0" {
@@ -85,11 +94,23 @@ func (p Places) device(name string) (Medium, bool) {
 	if !sameDevice(path, number) {
 		return Medium{}, false // not in this node
 	}
+	if !may.wants(name, path) {
+		return Medium{}, false
+	}
+	return Medium{Path: path, Device: true, Key: key(dir, number, size)}, true
+}
+
+// key of a device: another one if another medium is in it, or it was written.
+func key(dir, number, size string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real // what is above it is the disk of a partition
+	}
+	disk := filepath.Dir(dir)
 	seq := read(dir, "diskseq")
 	if seq == "" {
-		seq = read(filepath.Join(dir, ".."), "diskseq") // a partition
+		seq = read(disk, "diskseq")
 	}
-	return Medium{Path: path, Device: true, Key: strings.Join([]string{number, size, seq}, "/")}, true
+	return strings.Join([]string{number, size, seq, written(dir, disk)}, "/")
 }
 
 func read(dir, name string) string {

@@ -57,7 +57,7 @@ func SummaryPath(path string) (h *bundle.Header, wrongSize, err error) {
 	if h, err = Summary(f); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return h, (&File{h: h, size: size}).CheckSize(), nil
+	return h, CheckSize(size, h.FileSize()), nil
 }
 
 // header reads the beginning of r, not much at once: most devices have no bundle.
@@ -115,16 +115,18 @@ func (f *File) Header() *bundle.Header { return f.h }
 
 // CheckSize says whether a regular file has exactly the bytes of the bundle.
 // A device may have more; if it has less, reading finds it.
-func (f *File) CheckSize() error {
-	want := f.h.FileSize()
+func (f *File) CheckSize() error { return CheckSize(f.size, f.h.FileSize()) }
+
+// CheckSize compares the size of a regular file, or UnknownSize, with that of the bundle.
+func CheckSize(size, want int64) error {
 	switch {
-	case f.size < 0 || f.size == want:
+	case size < 0 || size == want:
 		return nil
-	case f.size < want:
-		return &bundle.CorruptError{Part: "file", Offset: f.size, Length: want - f.size,
+	case size < want:
+		return &bundle.CorruptError{Part: "file", Offset: size, Length: want - size,
 			Found: fmt.Sprintf("ends here, the bundle has %d bytes: it was not copied completely", want)}
 	}
-	return &bundle.CorruptError{Part: "file", Offset: want, Length: f.size - want, Found: "bytes after the end of the bundle"}
+	return &bundle.CorruptError{Part: "file", Offset: want, Length: size - want, Found: "bytes after the end of the bundle"}
 }
 
 // ReadChunk reads chunk n and verifies it. buf is used if it is large enough.

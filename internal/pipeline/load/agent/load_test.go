@@ -259,7 +259,10 @@ func TestMediaSet(t *testing.T) {
 	h := header(t, raw)
 	policy := Policy{Approved: []string{h.Digest}, Refit: "9.0.0"}
 	state := func(s *MediaSet) string {
-		return s.Describe(policy, func(string) Here { return Here{Missing: 5, Total: 10} })[path].State
+		for _, m := range s.Describe(policy, func(string) Here { return Here{Missing: 5, Total: 10} }) {
+			return m.State
+		}
+		return ""
 	}
 	var s MediaSet
 	defer s.Close()
@@ -278,7 +281,7 @@ func TestMediaSet(t *testing.T) {
 	}
 	torn := bytes.Clone(raw)[:len(raw)-2000]
 	s.Scan(put(t, torn))
-	if got := s.Describe(policy, nil)[path]; got.State != v1alpha1.MediumUnreadable || !strings.Contains(got.Message, "not copied completely") {
+	if got := s.Describe(policy, nil)[0]; got.State != v1alpha1.MediumUnreadable || !strings.Contains(got.Message, "not copied completely") {
 		t.Fatalf("a torn file is %+v", got)
 	}
 	if !s.Scan(put(t, raw)) || !s.Scan(nil) || len(s.Describe(policy, nil)) != 0 {

@@ -2,22 +2,45 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/media"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
-// MediaSet is what is plugged into this node. Safe for concurrent use.
+const (
+	// patience is how long a device may take before the status says that it does not
+	// answer. Others are not kept waiting meanwhile.
+	patience = 5 * time.Second
+	// retryAfter is how long a device rests that could not be read: it may have been a
+	// bad contact. One that was read and has no bundle is not read again.
+	retryAfter = time.Minute
+)
+
+// MediaSet is what is plugged into this node. Safe for concurrent use. Each medium is
+// read by a goroutine of its own.
 type MediaSet struct {
-	mu  sync.Mutex
-	all map[string]*Plugged
-	// probe is for tests; nil means the real one.
-	probe func(media.Medium) *Plugged
+	// Label reads the label of a bundle that nobody vouches for; nil reads it in this
+	// process.
+	Label LabelReader
+	// Changed is called when a bundle came or went after Scan has returned. May be nil.
+	Changed func()
+
+	mu   sync.Mutex
+	all  map[string]*Plugged
+	now  map[string]media.Medium // what the last scan saw
+	busy map[string]time.Time    // media that are being read, since when
+	// open and wait are for tests; zero values are the real ones.
+	open func(media.Medium) (Handle, int64, error)
+	wait time.Duration
 }
 
 // Plugged is a medium that is plugged in.
@@ -26,15 +49,18 @@ type Plugged struct {
 	// opened is nil if no bundle is on it, or it cannot be read (err).
 	opened *Opened
 	err    error
+	retry  time.Time // when it is read again after an error of reading
 	// failed is why its bundle could not be copied to the end.
 	failed error
 }
 
-// Reader reads the medium's chunks.
-func (p *Plugged) Reader() ChunkReader { return p.opened.File }
+// Reader reads the medium's chunks. It parses the whole header: ask for it once the
+// bundle is allowed.
+func (p *Plugged) Reader() (*read.File, error) { return p.opened.full() }
 
-// Header of its bundle.
-func (p *Plugged) Header() *bundle.Header { return p.opened.File.Header() }
+// Header is what its label says: enough to decide whether the bundle is allowed, no
+// more.
+func (p *Plugged) Header() *bundle.Header { return p.opened.header }
 
 func (p *Plugged) close() {
 	if p.opened != nil {
@@ -54,17 +80,19 @@ func (s *MediaSet) With(digest string) *Plugged {
 	return nil
 }
 
-// Reader reads a bundle that is plugged in, nil if none is; it ends in errors when the
-// medium is pulled.
+// Reader reads a bundle that is plugged in and allowed, nil if none is; it ends in
+// errors when the medium is pulled.
 func (s *MediaSet) Reader(digest string) ChunkReader {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.all {
-		if p.opened != nil && p.failed == nil && p.Header().Digest == digest {
-			return p.opened.File
-		}
+	p := s.With(digest)
+	if p == nil {
+		return nil
 	}
-	return nil
+	f, err := p.Reader()
+	if err != nil {
+		s.Fail(p, err)
+		return nil
+	}
+	return f
 }
 
 // Fail notes that a medium could not be copied to the end; it is not used again
@@ -82,45 +110,129 @@ func (s *MediaSet) Close() {
 	for _, p := range s.all {
 		p.close()
 	}
-	s.all = nil
+	s.all, s.now = nil, nil
 }
 
-// Scan takes over what is plugged in now. changed says that a bundle came or
-// went. One Scan at a time; what it reads it reads without the lock, since a disk
-// that hangs is read for minutes.
+// Scan takes over what is plugged in now. changed says that a bundle came or went. It
+// waits a while for media that are new; one that hangs is waited for no longer, is
+// named by Describe, and is taken over when it answers.
 func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
-	seen, fresh := s.lookAt(now)
+	changed = s.forget(now)
+	scan := &scan{changed: changed, late: s.Changed}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, job := range s.jobs(now) {
+		wg.Go(func() { s.take(scan, job) })
+	}
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(s.patience()):
+	}
+	return scan.end()
+}
+
+func (s *MediaSet) patience() time.Duration {
+	if s.wait > 0 {
+		return s.wait
+	}
+	return patience
+}
+
+// scan collects what came of one Scan.
+type scan struct {
+	mu      sync.Mutex
+	changed bool
+	ended   bool
+	late    func()
+}
+
+func (c *scan) end() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	return c.changed
+}
+
+// add notes a change; what comes after the end is told.
+func (c *scan) add() {
+	c.mu.Lock()
+	c.changed = true
+	tell := c.ended && c.late != nil
+	c.mu.Unlock()
+	if tell {
+		c.late()
+	}
+}
+
+// forget lets go of what is not plugged in any more.
+func (s *MediaSet) forget(now []media.Medium) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[string]*Plugged{}
-	}
-	for path, p := range fresh {
-		changed = s.drop(path) || changed
-		s.all[path] = p
-		changed = changed || p.opened != nil
+	s.now = map[string]media.Medium{}
+	for _, m := range now {
+		s.now[m.Path] = m
 	}
 	for path := range s.all {
-		if !seen[path] {
+		if _, here := s.now[path]; !here {
 			changed = s.drop(path) || changed
 		}
 	}
 	return changed
 }
 
-// lookAt reads what is not known yet, or is not what it was.
-func (s *MediaSet) lookAt(now []media.Medium) (seen map[string]bool, fresh map[string]*Plugged) {
+// job is a medium to be read; have is what is known of it.
+type job struct {
+	medium media.Medium
+	have   *Plugged
+}
+
+// jobs are the media to be read: new ones, those that changed, and those with a bundle,
+// which is compared. One that is being read is not read twice.
+func (s *MediaSet) jobs(now []media.Medium) (out []job) {
 	s.mu.Lock()
-	before := maps.Clone(s.all)
-	s.mu.Unlock()
-	seen, fresh = map[string]bool{}, map[string]*Plugged{}
-	for _, m := range now {
-		seen[m.Path] = true
-		if have := before[m.Path]; have == nil || have.Key != m.Key || !have.same() {
-			fresh[m.Path] = s.look(m)
-		}
+	defer s.mu.Unlock()
+	if s.busy == nil {
+		s.busy = map[string]time.Time{}
 	}
-	return seen, fresh
+	for _, m := range now {
+		have := s.all[m.Path]
+		if _, busy := s.busy[m.Path]; busy || have != nil && have.Key == m.Key && have.opened == nil && (have.retry.IsZero() || time.Now().Before(have.retry)) {
+			continue
+		}
+		s.busy[m.Path] = time.Now()
+		out = append(out, job{m, have})
+	}
+	return out
+}
+
+// take reads a medium and takes over what it is.
+func (s *MediaSet) take(scan *scan, j job) {
+	var fresh *Plugged
+	if have := j.have; have == nil || have.Key != j.medium.Key || have.opened == nil || !s.same(have) {
+		fresh = s.probe(j.medium)
+	}
+	s.mu.Lock()
+	delete(s.busy, j.medium.Path)
+	changed := false
+	switch _, here := s.now[j.medium.Path]; {
+	case fresh == nil:
+	case !here: // it was pulled meanwhile
+		fresh.close()
+	default:
+		changed = s.drop(j.medium.Path) || fresh.opened != nil
+		if s.all == nil {
+			s.all = map[string]*Plugged{}
+		}
+		s.all[j.medium.Path] = fresh
+	}
+	s.mu.Unlock()
+	if changed {
+		scan.add()
+	}
 }
 
 // drop lets go of a medium; it had a bundle or not.
@@ -134,46 +246,55 @@ func (s *MediaSet) drop(path string) (bundle bool) {
 	return p.opened != nil
 }
 
-func (s *MediaSet) look(m media.Medium) *Plugged {
-	if s.probe != nil {
-		return s.probe(m)
-	}
-	return probe(m)
-}
-
-// probe reads the header of what is on a medium.
-func probe(m media.Medium) *Plugged {
+// probe reads the label of what is on a medium.
+func (s *MediaSet) probe(m media.Medium) *Plugged {
 	p := &Plugged{Medium: m}
-	o, err := OpenMedium(m)
+	ctx, cancel := context.WithTimeout(context.Background(), labelTime)
+	defer cancel()
+	o, err := openMedium(ctx, m, s.opener(), s.Label)
 	switch {
 	case err == nil:
 		p.opened = o
 	case !errors.Is(err, bundle.ErrNotBundle):
 		p.err = err
+		if !aboutContent(err) {
+			p.retry = time.Now().Add(retryAfter)
+		}
 	}
 	return p
+}
+
+func (s *MediaSet) opener() func(media.Medium) (Handle, int64, error) {
+	if s.open != nil {
+		return s.open
+	}
+	return func(m media.Medium) (Handle, int64, error) {
+		f, size, err := media.Open(m)
+		return f, size, err
+	}
+}
+
+// aboutContent: the medium could be read, and what is on it is no good.
+func aboutContent(err error) bool {
+	var c *bundle.CorruptError
+	var n *bundle.TooNewError
+	return errors.As(err, &n) || errors.As(err, &c) && c.Err == nil
 }
 
 // sameBytes is how much of a header is read again at every scan.
 const sameBytes = 64 << 10
 
-// same reports whether a medium with a bundle still has that bundle. One
-// without is probed again if it is a device: it may have been written
-// meanwhile; a file that changes has another key.
-func (p *Plugged) same() bool {
-	if p.opened == nil {
-		return !p.Device
-	}
-	f, _, err := media.Open(p.Medium)
+// same reports whether a medium with a bundle still has that bundle: not every kernel
+// says when a device was written.
+func (s *MediaSet) same(p *Plugged) bool {
+	f, _, err := s.opener()(p.Medium)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	want := p.Header().Raw
-	want = want[:min(len(want), sameBytes)]
-	got := make([]byte, len(want))
+	got := make([]byte, len(p.opened.begin))
 	_, err = f.ReadAt(got, 0)
-	return err == nil && bytes.Equal(got, want)
+	return err == nil && bytes.Equal(got, p.opened.begin)
 }
 
 // Here is how much of a bundle this node has.
@@ -185,33 +306,72 @@ type Here struct {
 	All bool
 }
 
-// Describe says what the node's status says of all media. here tells how much of a
-// bundle is in the node's own store.
-func (s *MediaSet) Describe(policy Policy, here func(digest string) Here) map[string]v1alpha1.Medium {
+// Describe says what the node's status says of all media, those first that matter most:
+// what is copied, what is allowed, what waits for a person, the rest. here tells how
+// much of a bundle is in the node's own store.
+func (s *MediaSet) Describe(policy Policy, here func(digest string) Here) []v1alpha1.Medium {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := map[string]v1alpha1.Medium{}
+	type ranked struct {
+		v1alpha1.Medium
+		rank int
+	}
+	var all []ranked
 	for path, p := range s.all {
+		since, busy := s.busy[path]
 		switch {
+		case busy && time.Since(since) >= s.patience(): // below
 		case p.opened != nil:
-			out[path] = p.describe(policy, here)
+			d := policy.Decide(p.Header())
+			m := p.describe(d, here)
+			all = append(all, ranked{m, rank(m, d.Allowed)})
 		case p.err != nil && mayBeBundle(p.err):
-			out[path] = Unreadable(p.Medium, p.err)
+			m := Unreadable(p.Medium, p.err)
+			all = append(all, ranked{m, rank(m, false)})
 		}
+	}
+	for path, since := range s.busy {
+		if m, here := s.now[path]; here && time.Since(since) >= s.patience() {
+			u := Unreadable(m, fmt.Errorf("it does not answer for %s and longer: pull it, or leave it out by devices in the agent's configuration", s.patience()))
+			all = append(all, ranked{u, rank(u, false)})
+		}
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Device, b.Device))
+	})
+	out := make([]v1alpha1.Medium, len(all))
+	for i, r := range all {
+		out[i] = r.Medium
 	}
 	return out
 }
 
-// mayBeBundle: a disk that cannot be read at all is no business of ours, one
-// that begins like a bundle is.
-func mayBeBundle(err error) bool {
-	var c *bundle.CorruptError
-	var n *bundle.TooNewError
-	return errors.As(err, &n) || errors.As(err, &c) && c.Offset > 0
+// rank orders media in the status, which has room for some only.
+func rank(m v1alpha1.Medium, allowed bool) int {
+	switch m.State {
+	case v1alpha1.MediumCopying, v1alpha1.MediumCopied:
+		return 0
+	case v1alpha1.MediumFound:
+		if allowed {
+			return 1
+		}
+		return 2
+	}
+	if allowed { // it failed
+		return 1
+	}
+	return 3
 }
 
-func (p *Plugged) describe(policy Policy, here func(string) Here) v1alpha1.Medium {
-	d := policy.Decide(p.Header())
+// mayBeBundle: a disk that cannot be read at all is no business of ours, one that
+// begins like a bundle is.
+func mayBeBundle(err error) bool {
+	var n *bundle.TooNewError
+	var c *bundle.CorruptError
+	return errors.As(err, &n) || errors.As(err, &c) && c.Offset > 0 || errors.Is(err, errLabel)
+}
+
+func (p *Plugged) describe(d bundle.Decision, here func(string) Here) v1alpha1.Medium {
 	f := Finding(p.Medium, p.Header(), d)
 	if !d.Allowed {
 		return f

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"sync"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/media"
@@ -12,32 +15,74 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
-// Opened is a medium with a bundle on it, open for reading.
+// Opened is a medium with a bundle on it, open for reading. Of its header only the
+// label was read, until full is called.
 type Opened struct {
-	Medium media.Medium
-	File   *read.File
-	close  func() error
+	header *bundle.Header // what the label says
+	begin  []byte         // the first bytes of the medium
+	handle Handle
+	size   int64
+
+	once sync.Once
+	file *read.File
+	err  error
 }
 
 // Close lets go of the medium.
-func (o *Opened) Close() error { return o.close() }
+func (o *Opened) Close() error { return o.handle.Close() }
 
-// OpenMedium reads the header of what is on a medium. ErrNotBundle (package
-// bundle) for whatever else is there.
-func OpenMedium(m media.Medium) (*Opened, error) {
-	f, size, err := media.Open(m)
+// full parses the whole header. The digest of the label was approved or signed by then,
+// and is compared before anything is decoded: it stands for every byte of the header.
+func (o *Opened) full() (*read.File, error) {
+	o.once.Do(func() {
+		o.file, o.err = read.OpenOf(o.header.Digest, o.handle, o.size)
+		if o.err == nil {
+			o.err = o.file.CheckSize()
+		}
+	})
+	return o.file, o.err
+}
+
+// openMedium reads the label of what is on a medium. ErrNotBundle (package bundle) for
+// whatever else is there: that is seen from the first bytes, which are a constant.
+func openMedium(ctx context.Context, m media.Medium, open func(media.Medium) (Handle, int64, error), label LabelReader) (*Opened, error) {
+	f, size, err := open(m)
 	if err != nil {
 		return nil, err
 	}
-	b, err := read.Open(f, size)
-	if err == nil {
-		err = b.CheckSize()
-	}
-	if err != nil {
+	o := &Opened{handle: f, size: size}
+	if err := o.read(ctx, label); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("medium %s: %w", m.Path, err)
 	}
-	return &Opened{Medium: m, File: b, close: f.Close}, nil
+	return o, nil
+}
+
+func (o *Opened) read(ctx context.Context, label LabelReader) error {
+	begin := make([]byte, bundle.BlockSize)
+	n, err := o.handle.ReadAt(begin, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if _, err := bundle.HeaderSize(begin[:n]); err != nil || n == 0 {
+		return bundle.ErrNotBundle
+	}
+	if label == nil {
+		label = LocalLabel
+	}
+	l, err := label(ctx, o.handle)
+	if err != nil {
+		return err
+	}
+	if o.header, err = l.Header(); err != nil {
+		return fmt.Errorf("%w: %w", errLabel, err)
+	}
+	if err := read.CheckSize(o.size, l.FileSize); err != nil {
+		return err
+	}
+	o.begin = make([]byte, min(sameBytes, l.HeaderSize))
+	_, err = o.handle.ReadAt(o.begin, 0)
+	return err
 }
 
 // Policy is what this node was told it may load.
