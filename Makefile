@@ -45,6 +45,10 @@ e2e: deps build build-failpoint ## The long tables (kills, faults) on real nodes
 test-capi: deps build ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)
 	REFIT_CAPI=1 $(GO) test -timeout 30m -count 1 -v ./test/capi/...
 
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (60s); findings are kept in testdata/fuzz
+	FUZZTIME=$(or $(FUZZTIME),60s) ./test/fuzz.sh
+
 .PHONY: mutate
 mutate: ## What the tests of the pure packages do not notice: every mutant of the safety predicates, then a random sample
 	mkdir -p test/mutate/results
