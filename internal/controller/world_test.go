@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
@@ -48,6 +49,16 @@ type site struct {
 	stop   func()
 	// ahead is how far the controller's clock is ahead, in nanoseconds.
 	ahead atomic.Int64
+	// set is how far somebody has set its wall clock, in seconds; no time has passed.
+	set atomic.Int64
+}
+
+// now is the controller's clock. The wall part of a Time is that of the clock that was set
+// (its seconds are bits 30 to 62 of the first word), the monotonic part is not.
+func (s *site) now() time.Time {
+	t := time.Now().Add(time.Duration(s.ahead.Load()))
+	*(*uint64)(unsafe.Pointer(&t)) += uint64(s.set.Load()) << 30
+	return t
 }
 
 // newSite starts an API server, nodes n1 (control plane), n2, n3, their agents
@@ -155,7 +166,7 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	go func() {
 		defer wg.Done()
 		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(), LocalRegistries: []string{"127.0.0.1"},
-			Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }})
+			Now: s.now})
 		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)
 		}

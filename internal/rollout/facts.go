@@ -210,7 +210,9 @@ type Input struct {
 	RetryNodes map[string]int32
 	// Learned is how long nodes of this cluster take.
 	Learned Learned
-	Now     time.Time
+	// Now measures durations: of drains, soaks, attempts. Wall is what clocks on the wall
+	// say, for windows; zero is the same as Now.
+	Now, Wall time.Time
 
 	// row are the facts in the order of the plan's nodes, stages where those are;
 	// at has the places in that order by name.

@@ -183,6 +183,13 @@ func quorum(etcd map[string]bool, node string) *model.Verdict {
 	return &v
 }
 
+func (in *Input) wall() time.Time {
+	if in.Wall.IsZero() {
+		return in.Now
+	}
+	return in.Wall
+}
+
 // windowWaits: nothing starts outside a window, or if it would not be finished in it.
 func (d *Decision) windowWaits(in *Input, np *model.NodePlan, l *line) bool {
 	if len(l.Windows) == 0 {
@@ -191,7 +198,7 @@ func (d *Decision) windowWaits(in *Input, np *model.NodePlan, l *line) bool {
 	f, known := l.fits[np.Role]
 	if !known {
 		took := in.Learned.Of(np.Role)
-		f = window.FitIn(l.Windows, in.Now, took.Low, took.High)
+		f = window.FitIn(l.Windows, in.wall(), took.Low, took.High)
 		l.fits[np.Role] = f
 	}
 	if f.Now {

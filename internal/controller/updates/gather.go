@@ -30,7 +30,8 @@ import (
 
 // world is everything that is looked at.
 type world struct {
-	now time.Time
+	// now measures durations; wall is for windows.
+	now, wall time.Time
 	// The objects of nodes and updates are shared with the cache.
 	nodes   []*corev1.Node // by name
 	byName  map[string]*corev1.Node
@@ -55,9 +56,10 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 			return nil, err
 		}
 	}
-	now := r.Now()
+	wall := r.Now()
+	now := r.clock.Read(wall)
 	v := r.Roster.Look(now)
-	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
+	w := &world{now: now, wall: wall, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.moves, func(i, j int) bool {
 		a, b := &w.moves[i], &w.moves[j]

@@ -248,7 +248,7 @@ func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
 		r.learned, r.learnedAt = read.Learned(w.nodes), w.now
 	}
 	r.census.take(w)
-	return rollout.Input{Plan: plan, Pools: r.census.pools(w), Learned: r.learned, Now: w.now,
+	return rollout.Input{Plan: plan, Pools: r.census.pools(w), Learned: r.learned, Now: w.now, Wall: w.wall,
 		ControlPlane: rollout.ControlPlane{Unhealthy: read.Unhealthy(r.census.controlPlanes())}}
 }
 

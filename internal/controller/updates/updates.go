@@ -29,6 +29,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/controller/steady"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout"
 )
@@ -67,6 +68,8 @@ type Reconciler struct {
 	// Away measures how long the API server does not answer; nil measures nothing.
 	Away awayMeter
 	Now  func() time.Time
+	// clock is not set while an update moves nodes.
+	clock steady.Clock
 
 	mu sync.Mutex
 	// started remembers what was written and may not be in the cache yet; it is
@@ -146,6 +149,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	var errs []error
 	again := time.Duration(0)
 	running := r.running(w)
+	r.clock.Hold(running != "")
 	for i := range w.moves {
 		u := &w.moves[i]
 		if u.Status.Phase == v1alpha1.PhaseDone || !u.DeletionTimestamp.IsZero() {

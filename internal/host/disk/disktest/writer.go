@@ -78,37 +78,43 @@ func (w Writer) Try(t *testing.T, prepare func(t *testing.T, dir string)) {
 // failing calls Write twice; false if it did not fail.
 func (w Writer) failing(t *testing.T, dir string, before []string, words ...string) bool {
 	t.Helper()
-	left := 0
-	for try := range 2 {
+	left := -1
+	for range 2 {
 		err := w.Write(dir)
-		if err == nil {
-			if torn := w.Torn(dir); torn != "" || !w.Whole(dir) {
-				t.Errorf("it succeeded, and %q is torn", torn)
-			}
+		torn := w.Torn(dir)
+		switch {
+		case err == nil && torn == "" && w.Whole(dir):
 			return false
+		case err == nil:
+			t.Errorf("it succeeded, and %q is torn", torn)
+			return false
+		case torn != "":
+			t.Errorf("%s is torn after: %v", torn, err)
 		}
 		if !slices.ContainsFunc(words, func(s string) bool { return strings.Contains(err.Error(), s) }) {
 			t.Errorf("the error does not say %q: %v", words[0], err)
 		}
-		if torn := w.Torn(dir); torn != "" {
-			t.Errorf("%s is torn after: %v", torn, err)
-		}
-		now := 0
-		for _, name := range list(t, dir) {
-			if slices.Contains(before, name) {
-				continue
-			}
-			if !matches(w.Partial, name) && !matches(w.Kept, name) {
-				t.Errorf("%s is left behind after: %v", name, err)
-			}
-			now++
-		}
-		if try > 0 && now > left {
+		now := w.leftBehind(t, dir, before, err)
+		if left >= 0 && now > left {
 			t.Errorf("%d files are left behind, and %d after one more try", left, now)
 		}
 		left = now
 	}
 	return true
+}
+
+// leftBehind counts what was not there before.
+func (w Writer) leftBehind(t *testing.T, dir string, before []string, err error) (n int) {
+	t.Helper()
+	for _, name := range list(t, dir) {
+		if slices.Contains(before, name) {
+			continue
+		}
+		if n++; !matches(w.Partial, name) && !matches(w.Kept, name) {
+			t.Errorf("%s is left behind after: %v", name, err)
+		}
+	}
+	return n
 }
 
 // succeeding calls Write with room, and compares what is left with a clean run.
