@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -49,7 +48,7 @@ type mirror struct {
 const maxManifest = 4 << 20
 
 func newMirror(load []cri.Target, blobs cri.Blobs) (*mirror, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listenMirror()
 	if err != nil {
 		return nil, fmt.Errorf("mirror on loopback: %w", err)
 	}
