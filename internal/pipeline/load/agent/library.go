@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -57,6 +58,10 @@ func (l *Library) restore(hex string, note statefile.Note) {
 			l.shelves[h.Digest] = newShelf(h, l.store)
 			return
 		}
+	}
+	if errors.Is(err, fs.ErrNotExist) { // its write was cut off
+		_ = os.Remove(filepath.Join(l.dir, hex))
+		return
 	}
 	if bundle.ValidDigest("sha256:" + hex) {
 		note(statefile.Problem{Reason: statefile.ReasonDamaged, Object: filepath.Join(l.dir, hex), Repaired: true,

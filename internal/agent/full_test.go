@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/preflight"
+	"github.com/refit-dev/refit/internal/agent/remember"
+	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/host/blobstore"
+	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/host/layers"
+	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+)
+
+// writer is something that the agent keeps in its state directory, in versions.
+type writer struct {
+	write func(version int) error
+	// read returns the version that a restarted agent would find, 0 for none.
+	read func() int
+}
+
+func writers(t *testing.T, dir string) map[string]writer {
+	t.Helper()
+	conf := config.Config{StateDir: dir, RunDir: t.TempDir()}
+	refuse := func(p statefile.Problem) { t.Errorf("a damaged file was left: %+v", p) }
+	blob := func(version int) (blobstore.Blob, []byte) {
+		data := bytes.Repeat([]byte{byte(version)}, 64<<10)
+		sum := sha256.Sum256(data)
+		return blobstore.Blob{Digest: fmt.Sprintf("sha256:%x", sum), Size: int64(len(data)), ChunkSize: int64(len(data)), Sums: [][32]byte{sum}}, data
+	}
+	store := blobstore.At(conf.Path("blobs", "sha256"))
+	header := func(version int) *bundle.Header {
+		spec := bundletest.Tiny()
+		spec.Version = fmt.Sprintf("1.0.%d", version)
+		raw := bundletest.Bytes(t, spec)
+		f, err := read.Open(bytes.NewReader(raw), int64(len(raw)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Header()
+	}
+	newest := func(has func(version int) bool) int {
+		for v := 3; v > 0; v-- {
+			if has(v) {
+				return v
+			}
+		}
+		return 0
+	}
+	text := func(name string, has func(version int) string) func() int {
+		return func() int {
+			b, _ := os.ReadFile(filepath.Join(dir, name))
+			return newest(func(v int) bool { return strings.Contains(string(b), has(v)) && (name == "clean-end" || json.Valid(b)) })
+		}
+	}
+	id := func(v int) string { return fmt.Sprintf("version-%d", v) }
+	return map[string]writer{
+		"want.json": {func(v int) error { return (&told.Want{Generation: int64(v)}).Save(conf.Path("want.json")) }, func() int {
+			if w := told.Read(conf.Path("want.json"), refuse); w != nil {
+				return int(w.Generation)
+			}
+			return 0
+		}},
+		"drill.json": {func(v int) error { _, err := preflight.Arm(conf, id(v), "b"); return err }, text("drill.json", id)},
+		"clean-end":  {func(v int) error { return preflight.NoteEnd(conf, id(v)) }, text("clean-end", id)},
+		"sources.json": {func(v int) error {
+			s := remember.OpenSources(conf.Path("sources.json"))
+			s.Add(id(v), remember.Bytes{Media: int64(v)})
+			s.Save()
+			if remember.OpenSources(conf.Path("sources.json")).Of([]string{id(v)}).Media == 0 {
+				return os.ErrInvalid // a statistic: it says nothing itself
+			}
+			return nil
+		}, func() int {
+			return newest(func(v int) bool {
+				return remember.OpenSources(conf.Path("sources.json")).Of([]string{id(v)}).Media > 0
+			})
+		}},
+		"bundle headers": {func(v int) error {
+			_, err := load.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore).Add(header(v))
+			return err
+		}, func() int {
+			lib := load.OpenLibrary(dir, slog.New(slog.DiscardHandler), refuse)
+			return newest(func(v int) bool { return lib.Shelf(header(v).Digest) != nil })
+		}},
+		"blobs": {func(v int) error {
+			b, data := blob(v)
+			_, err := store.Put(b, 0, data)
+			return err
+		}, func() int {
+			return newest(func(v int) bool {
+				b, data := blob(v)
+				got, err := store.Get(b, 0, make([]byte, len(data)))
+				return err == nil && bytes.Equal(got, data)
+			})
+		}},
+		"indexes of layers": {func(v int) error {
+			return layers.Shelf(conf.Path("layers")).Save("sha256:x", layers.Index{{Path: id(v)}})
+		}, func() int {
+			x, err := layers.Shelf(conf.Path("layers")).Load("sha256:x")
+			return newest(func(v int) bool { return err == nil && x[0].Path == id(v) })
+		}},
+	}
+}
+
+// A full or read-only disk fails a write, and leaves what was written before as it was: never
+// a file that is cut off. With room again the write goes through.
+func TestEveryWriterOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for name := range writers(t, t.TempDir()) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			disktest.Each(t, disktest.Small, func(t *testing.T, f *disktest.FS) {
+				w := writers(t, f.Path("state"))[name]
+				must := func(version int, err error) {
+					t.Helper()
+					if err != nil || w.read() != version {
+						t.Fatalf("version %d: %v, there is %d", version, err, w.read())
+					}
+				}
+				if err := os.Mkdir(f.Path("state"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				must(1, w.write(1))
+				f.Fill()
+				if err := w.write(2); err == nil && w.read() != 2 {
+					t.Error("a full disk took it without an error, and it is not there")
+				} else if err != nil && w.read() != 1 {
+					t.Errorf("after a write that failed there is version %d", w.read())
+				}
+				f.Free()
+				must(2, w.write(2))
+				f.ReadOnly()
+				if err := w.write(3); err == nil {
+					t.Error("a read-only disk took it")
+				}
+				if w.read() != 2 {
+					t.Errorf("after a write that failed there is version %d", w.read())
+				}
+				f.Writable()
+				must(3, w.write(3))
+			})
+		})
+	}
+}
