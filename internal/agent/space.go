@@ -92,13 +92,12 @@ func (a *Agent) needs(ctx context.Context, w *told.Want) (map[string]int64, erro
 			if !toLoad[img.Name+"@"+img.Digest] {
 				continue
 			}
-			// The runtime keeps the blobs and their unpacked files; layers that
-			// two images share are unpacked once, so this is at most too much.
-			out[load.ImagesFS] += img.UnpackedSize
+			// The runtime keeps the blobs and their unpacked files, each once. All
+			// blobs of a bundle have 2^50 bytes at most, unpacked too: no sum overflows.
 			for _, b := range img.Blobs {
 				if !blobs[b] {
 					blobs[b] = true
-					out[load.ImagesFS] += s.Bundle().Metadata.Blobs[b].Size
+					out[load.ImagesFS] += s.Bundle().Metadata.Blobs[b].Size + s.Bundle().Metadata.Blobs[b].UnpackedSize
 				}
 			}
 		}

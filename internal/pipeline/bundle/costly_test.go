@@ -147,3 +147,25 @@ func BenchmarkHeader(b *testing.B) {
 		}
 	}
 }
+
+// Sizes are summed to see whether a bundle fits on a disk: no sum of what a header may
+// say overflows, and none can be less than its parts.
+func TestSizesThatCannotBeAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*bundletest.Parts)
+		want  string
+	}{
+		"an image of 2^62 unpacked":        {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize = 1 << 62 }, "unpacked size"},
+		"a blob of 2^63-1 unpacked":        {func(p *bundletest.Parts) { p.Meta.Blobs[2].UnpackedSize = 1<<63 - 1 }, "unpacked size"},
+		"blobs that sum up":                {func(p *bundletest.Parts) { p.Meta.Blobs[2].UnpackedSize, p.Meta.Blobs[3].UnpackedSize = 1<<50, 1 }, "unpack to more"},
+		"less than its layers":             {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize-- }, "its unpacked size is said to be"},
+		"more than its layers":             {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize++ }, "its unpacked size is said to be"},
+		"more chunks than a header may be": {func(p *bundletest.Parts) { p.Meta.Blobs[2].Size = 1 << 40 }, "chunks"},
+	} {
+		p := bundletest.Make(t, bundletest.Tiny())
+		c.spoil(&p)
+		if _, err := bundle.ParseHeader(p.Header(t)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}

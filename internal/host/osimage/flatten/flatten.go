@@ -45,7 +45,7 @@ func Tree(ctx context.Context, root oci.Root, platform string, form Form) (io.Re
 	if err != nil {
 		return nil, err
 	}
-	f := &flat{ctx: ctx, store: root.Store, layers: m.Layers, form: form}
+	f := &flat{ctx: ctx, store: root.Store, layers: m.Layers, form: form, most: maxUnpacked}
 	if err := f.choose(); err != nil {
 		return nil, fmt.Errorf("image %s: %w", root.Desc.Digest, err)
 	}
@@ -105,12 +105,27 @@ func manifest(ctx context.Context, root oci.Root, platform string) (*ocispec.Man
 	return m, nil
 }
 
+// Bounds of what a node unpacks: far above any OS, far below what a hostile layer pretends.
+const (
+	maxUnpacked = 64 << 30  // bytes of all tars, and of all files in them
+	maxEntries  = 2 << 20   // of all layers
+	maxName     = 4096      // bytes of a path, or of the target of a link
+	maxNames    = 256 << 20 // bytes of all paths
+	maxDecoder  = 128 << 20 // bytes of memory for unpacking, as for the bundles that are made
+)
+
 // flat is one image while it is read.
 type flat struct {
-	ctx    context.Context
-	store  oci.Store
-	layers []ocispec.Descriptor
-	form   Form
+	// entries and names count what choose keeps of all layers, files their sizes.
+	entries, names int
+	files          int64
+	// unpacked counts the bytes of the tars in one pass over the layers, most is
+	// maxUnpacked, less in tests.
+	unpacked, most int64
+	ctx            context.Context
+	store          oci.Store
+	layers         []ocispec.Descriptor
+	form           Form
 	// wins are, for every layer, the names that no higher layer replaced.
 	wins []map[string]bool
 }
@@ -129,6 +144,9 @@ func (f *flat) walk(layer int, do func(name string, h *tar.Header, r io.Reader) 
 		return err
 	}
 	defer done()
+	counted := &counter{from: plain, left: f.most - f.unpacked}
+	defer func() { f.unpacked = f.most - counted.left }()
+	plain = counted
 	t := tar.NewReader(plain)
 	for {
 		h, err := t.Next()
@@ -136,6 +154,9 @@ func (f *flat) walk(layer int, do func(name string, h *tar.Header, r io.Reader) 
 			break
 		}
 		if err != nil {
+			return fmt.Errorf("layer %s: %w", f.layers[layer].Digest, err)
+		}
+		if err := checkNames(h); err != nil {
 			return fmt.Errorf("layer %s: %w", f.layers[layer].Digest, err)
 		}
 		if err := do(clean(h.Name), h, t); err != nil {
@@ -154,13 +175,49 @@ func (f *flat) walk(layer int, do func(name string, h *tar.Header, r io.Reader) 
 	return nil
 }
 
+// counter ends a stream that has more bytes than an image may have.
+type counter struct {
+	from io.Reader
+	left int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	if c.left -= int64(n); c.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}
+
+var errTooLarge = errors.New("the image unpacks to more than an OS image may have")
+
+func checkNames(h *tar.Header) error {
+	if len(h.Name) > maxName || len(h.Linkname) > maxName {
+		return fmt.Errorf("it has a path of %d bytes, more than the %d allowed", max(len(h.Name), len(h.Linkname)), maxName)
+	}
+	return nil
+}
+
+// keep counts a name that is kept in memory, and the size of its file: a sparse one is
+// larger than what was read of it.
+func (f *flat) keep(name string, size int64) error {
+	if size < 0 || size > f.most-f.files {
+		return errTooLarge
+	}
+	f.entries, f.names, f.files = f.entries+1, f.names+len(name), f.files+size
+	if f.entries > maxEntries || f.names > maxNames {
+		return fmt.Errorf("the image has more than %d files, or their paths more than %d bytes", maxEntries, maxNames)
+	}
+	return nil
+}
+
 func decompress(mediaType string, r io.Reader) (io.Reader, func(), error) {
 	switch {
 	case strings.HasSuffix(mediaType, "gzip"):
 		z, err := gzip.NewReader(r)
 		return z, func() {}, err
 	case strings.HasSuffix(mediaType, "zstd"):
-		z, err := zstd.NewReader(r)
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxDecoder), zstd.WithDecoderMaxMemory(maxDecoder))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -186,6 +243,9 @@ func (f *flat) choose() error {
 		f.wins[i] = map[string]bool{}
 		goneHere, here := map[string]bool{}, map[string]bool{}
 		err := f.walk(i, func(name string, h *tar.Header, _ io.Reader) error {
+			if err := f.keep(name, h.Size); err != nil {
+				return err
+			}
 			dir, base := path.Split(name)
 			switch {
 			case base == opaque:

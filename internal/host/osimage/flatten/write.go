@@ -12,6 +12,7 @@ import (
 // write emits the chosen entries, the lowest layer first.
 func (f *flat) write(w *tar.Writer) error {
 	have := map[string]bool{}
+	f.unpacked = 0
 	for i := range f.layers {
 		err := f.walk(i, func(name string, h *tar.Header, r io.Reader) error {
 			if !f.wins[i][name] {
