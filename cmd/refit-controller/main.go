@@ -2,6 +2,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -36,7 +37,7 @@ func run() error {
 	flag.StringVar(&o.HealthAddress, "health-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(model.PortHealth)), "host:port of /healthz and /readyz, 0 for none")
 	flag.StringVar(&o.MetricsAddress, "metrics-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(model.PortMetrics)), "host:port of /metrics, 0 for none")
 	flag.StringVar(&o.ProfileAddress, "profile-address", "0", "host:port of Go's profiler, 0 for none")
-	flag.StringVar(&o.Identity, "identity", identity(), "identity in the leader election, the same after a restart")
+	flag.StringVar(&o.Identity, "identity", identity(), "identity in the leader election, unique per process (default the pod's name; outside a pod the host's name and a random part)")
 	flag.StringVar(&o.ClusterAPI.Address, "cluster-api-address", "", "host:port on which Cluster API's in-place update hooks are answered (HTTPS); empty for none")
 	flag.Func("cluster-api-name", "DNS name or address under which Cluster API reaches -cluster-api-address, may be repeated (default refit-cluster-api.refit-system.svc)",
 		func(v string) error { o.ClusterAPI.Names = append(o.ClusterAPI.Names, v); return nil })
@@ -99,10 +100,12 @@ func tellClientLibrary() error {
 	return nil
 }
 
+// identity in the leader election: a pod's name, which its container keeps over a
+// restart. Outside a pod two may run on one host, so each process has its own.
 func identity() string {
 	if n := os.Getenv("POD_NAME"); n != "" {
 		return n
 	}
 	h, _ := os.Hostname()
-	return h
+	return h + "_" + rand.Text()
 }

@@ -40,6 +40,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/controller/osimages/telling"
+	"github.com/refit-dev/refit/internal/controller/probes"
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
@@ -50,15 +51,22 @@ import (
 	"github.com/refit-dev/refit/internal/version"
 )
 
-// Leadership outlives the minutes in which a control plane moves its API server.
+// Leadership outlives the half minute in which a control plane of one node moves
+// its API server; a leader that cannot renew for longer ends, and its successor
+// waits until that is certain. A standby replaces a dead leader within
+// leaseDuration and retryPeriod.
 const (
-	leaseDuration = 5 * time.Minute
-	renewDeadline = 4 * time.Minute
+	leaseDuration = 2 * time.Minute
+	renewDeadline = 90 * time.Second
 	retryPeriod   = 5 * time.Second
 )
 
-// lookTimeout bounds one look at everything.
-const lookTimeout = 2 * time.Minute
+// lookTimeout bounds one look at everything; a look that goes on for stuckAfter,
+// although its context has ended, is stuck.
+const (
+	lookTimeout = 2 * time.Minute
+	stuckAfter  = 3 * lookTimeout
+)
 
 // askAgain is how long to wait before an API server that does not answer is
 // asked again at the start.
@@ -121,8 +129,13 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	times := decision.NewTimes(o.Registry)
+	health := probes.New(times.Oldest, stuckAfter)
+	if err := health.Listen(ctx, o.HealthAddress); err != nil {
+		return err
+	}
 	cfg := access(o.Config)
-	if err := waitForAPI(ctx, cfg, o.Log); err != nil {
+	if err := waitForAPI(ctx, cfg, o.Log, health); err != nil {
 		return err
 	}
 	direct, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -137,7 +150,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := register(ctx, mgr, id, o); err != nil {
+	if err := register(ctx, mgr, id, times, o); err != nil {
+		return err
+	}
+	// What is not for the leader alone starts when the caches are filled.
+	if err := mgr.Add(everyReplica(func(context.Context) error { health.Waiting(""); return nil })); err != nil {
 		return err
 	}
 	if err := serve(mgr, direct, o); err != nil {
@@ -176,7 +193,7 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 }
 
 // register adds what does the work.
-func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Options) error {
+func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, times *decision.Times, o Options) error {
 	hs := headers.New(id)
 	hs.Node = func(ctx context.Context, name string) (*corev1.Node, error) {
 		n := &corev1.Node{}
@@ -188,7 +205,6 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, o Op
 	if err := mgr.Add(&noderights.Granter{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}); err != nil {
 		return err
 	}
-	times := decision.NewTimes(o.Registry)
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
 	f := &fleet.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
 	if err := f.Setup(ctx, mgr, times, fleet.HeaderSource(hs.Changed())); err != nil {
@@ -263,6 +279,13 @@ type leaderOnly struct{ *headers.Cache }
 
 func (leaderOnly) NeedLeaderElection() bool { return true }
 
+// everyReplica runs once in each process, leader or not.
+type everyReplica func(context.Context) error
+
+func (everyReplica) NeedLeaderElection() bool { return false }
+
+func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
+
 func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager, error) {
 	again := true
 	informers, err := nodeUpdates.Informers(cfg)
@@ -283,7 +306,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 			},
 		},
 		Metrics:                       server.Options{BindAddress: orNone(o.MetricsAddress)},
-		HealthProbeBindAddress:        orNone(o.HealthAddress),
+		HealthProbeBindAddress:        orNone(""), // probes answer before there is a manager
 		PprofBindAddress:              orNone(o.ProfileAddress),
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
@@ -302,11 +325,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller: %w", err)
 	}
-	alive := func(*http.Request) error { return nil }
-	if err := mgr.AddHealthzCheck("alive", alive); err != nil {
-		return nil, err
-	}
-	return mgr, mgr.AddReadyzCheck("alive", alive)
+	return mgr, nil
 }
 
 func orNone(address string) string {
@@ -318,13 +337,15 @@ func orNone(address string) string {
 
 // waitForAPI waits until the API server serves refit's kinds: the controller
 // may start while its own control-plane node is being moved.
-func waitForAPI(ctx context.Context, cfg *rest.Config, log logr.Logger) error {
+func waitForAPI(ctx context.Context, cfg *rest.Config, log logr.Logger, health *probes.Server) error {
 	said := ""
 	for {
 		err := probe(ctx, cfg)
 		if err == nil {
+			health.Waiting("the controller reads what is in the API server")
 			return nil
 		}
+		health.Waiting("waiting for the API server: " + err.Error())
 		if err.Error() != said {
 			said = err.Error()
 			log.Info("waiting for the API server", "because", said)

@@ -48,6 +48,9 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 		}
 		objects = append(objects, agents...)
 	}
+	if err := adapt(ctx, c, objects); err != nil {
+		return err
+	}
 	for _, obj := range objects {
 		if err := applyObject(ctx, c, obj); err != nil {
 			return err

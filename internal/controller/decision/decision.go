@@ -15,15 +15,46 @@ import (
 var buckets = []float64{.001, .002, .005, .01, .015, .02, .025, .03, .04, .05, .06, .08, .1, .15, .2, .3, .5, 1, 2, 5}
 
 // Times of the controllers' looks, by the clock on the wall and by the processor's.
-type Times struct{ seconds, processor *prometheus.HistogramVec }
+type Times struct {
+	seconds, processor *prometheus.HistogramVec
+
+	mu      sync.Mutex
+	running map[*look]bool
+}
+
+// Oldest is the age of the oldest look in progress, 0 if there is none. Waiting for
+// the API server counts: a look that never ends is stuck, whatever it waits for.
+func (t *Times) Oldest() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var oldest time.Duration
+	for l := range t.running {
+		oldest = max(oldest, time.Since(l.began))
+	}
+	return oldest
+}
+
+func (t *Times) start() *look {
+	l := &look{began: time.Now()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running[l] = true
+	return l
+}
+
+func (t *Times) end(l *look) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.running, l)
+}
 
 // NewTimes makes the metric and registers it.
 func NewTimes(reg prometheus.Registerer) *Times {
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "refit", Name: name, Help: help, Buckets: buckets}, []string{"controller"})
 	}
-	t := &Times{histogram("decision_seconds", "Time that a look at all nodes took, without the time in which it waited for the API server."),
-		histogram("decision_processor_seconds", "Processor time of a look at all nodes: what remains of it on a machine that is busy with other things.")}
+	t := &Times{running: map[*look]bool{}, seconds: histogram("decision_seconds", "Time that a look at all nodes took, without the time in which it waited for the API server."),
+		processor: histogram("decision_processor_seconds", "Processor time of a look at all nodes: what remains of it on a machine that is busy with other things.")}
 	reg.MustRegister(t.seconds, t.processor)
 	return t
 }
@@ -35,8 +66,9 @@ func (t *Times) Of(controller string, r reconcile.Reconciler) reconcile.Reconcil
 		runtime.LockOSThread() // the processor's clock is the thread's
 		defer runtime.UnlockOSThread()
 		began := threadTime()
-		l := &look{began: time.Now()}
+		l := t.start()
 		defer func() {
+			t.end(l)
 			seconds.Observe(l.took(time.Now()).Seconds())
 			processor.Observe((threadTime() - began).Seconds())
 		}()

@@ -72,3 +72,32 @@ func TestRequestsAreNoDecision(t *testing.T) {
 		ask(context.Background(), time.Second) // a request that is nobody's is let through
 	})
 }
+
+// A look that does not end is seen from outside, and forgotten when it ends.
+func TestTheOldestLookIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		times := NewTimes(prometheus.NewRegistry())
+		hang := make(chan struct{})
+		r := times.Of("hangs", reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			<-hang
+			return reconcile.Result{}, nil
+		}))
+		if age := times.Oldest(); age != 0 {
+			t.Errorf("nothing is in progress, and the oldest look is %s old", age)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = r.Reconcile(t.Context(), reconcile.Request{})
+		}()
+		time.Sleep(7 * time.Minute)
+		if age := times.Oldest(); age != 7*time.Minute {
+			t.Errorf("the oldest look is %s old", age)
+		}
+		close(hang)
+		<-done
+		if age := times.Oldest(); age != 0 {
+			t.Errorf("it ended, and the oldest look is %s old", age)
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -114,18 +115,22 @@ func (s *Scenario) ReadyPods(ctx context.Context, node string) (int, error) {
 	return readyPods(pods.Items), err
 }
 
-// KillController kills the controller's process on the node it runs on.
+// KillController kills the process of the controller that leads, on its node.
 func (s *Scenario) KillController(ctx context.Context) error {
+	var lease coordinationv1.Lease
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}, &lease); err != nil {
+		return err
+	}
 	var pods corev1.PodList
 	if err := s.Client.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelComponent: "controller"}); err != nil {
 		return err
 	}
 	for _, p := range pods.Items {
-		if p.Status.Phase == corev1.PodRunning {
+		if leads := lease.Spec.HolderIdentity; p.Status.Phase == corev1.PodRunning && (leads == nil || *leads == p.Name) {
 			return s.Exec(ctx, p.Spec.NodeName, "pkill", "-9", "-f", "refit-controller")
 		}
 	}
-	return fmt.Errorf("no controller pod runs")
+	return fmt.Errorf("no controller pod leads")
 }
 
 // controllerLog prints the end of the controller's log.
