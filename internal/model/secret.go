@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -31,6 +32,38 @@ func LooksSecret(p string, data []byte) string {
 	for _, m := range secretMarks {
 		if bytes.Contains(data, []byte(m.mark)) {
 			return m.why
+		}
+	}
+	return ""
+}
+
+// secretTexts are tokens and passwords by their form. A name that ends in _file or a
+// value that refers to something (a variable, a path, a placeholder) is none.
+var secretTexts = []struct {
+	form *regexp.Regexp
+	why  string
+}{
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), "it holds a token (JWT)"},
+	{regexp.MustCompile(`\b(ghp|gho|ghs|github_pat|glpat|xox[abp])[_-][A-Za-z0-9_-]{16,}`), "it holds an access token"},
+	{regexp.MustCompile(`\b(AKIA|ASIA)[0-9A-Z]{16}\b`), "it holds a cloud access key"},
+	{regexp.MustCompile(`(?i)\bauthorization["']?\s*[:=]\s*\[?\s*["']?(basic|bearer)\s+[A-Za-z0-9+/=._-]{8,}`), "it holds credentials of an HTTP request"},
+	{regexp.MustCompile(`\b[a-z][a-z0-9+.-]*://[^/\s:@"']+:[^/\s@"'$%{<]+@`), "it holds a URL with a password"},
+	{regexp.MustCompile(`(?im)^\s*(export\s+)?["']?[a-z0-9_.-]*(password|passwd|passphrase|secret[_-]?key|secret[_-]?access[_-]?key|client[_-]?secret|api[_-]?key|auth[_-]?token|access[_-]?token|bearer[_-]?token|\bpsk|wpa-psk|privatekey)["']?\s*[:=]\s*["']?[^\s"'$%{</#,;][^\s"']{5,}`), "it holds a password or a key"},
+}
+
+// NodeSecret says why a file of a NodeConfig is taken for a secret, "" if it is not:
+// what LooksSecret says, and tokens and passwords by their form. It is a heuristic.
+// Connections of NetworkManager are judged by what they hold, not by their place.
+func NodeSecret(p string, data []byte) string {
+	if path.Dir(p) == "/etc/NetworkManager/system-connections" {
+		p = ""
+	}
+	if why := LooksSecret(p, data); why != "" {
+		return why
+	}
+	for _, s := range secretTexts {
+		if s.form.Match(data) {
+			return s.why
 		}
 	}
 	return ""

@@ -135,6 +135,12 @@ func (m *merger) file(source string, f model.ConfigFile) {
 			return
 		}
 	}
+	if why := model.NodeSecret(f.Path, f.Data); why != "" {
+		m.verdicts = append(m.verdicts, model.Verdict{Reason: reasonInvalid, Object: "NodeConfig/" + source,
+			Message: "NodeConfig " + source + ": file " + f.Path + " is refused: " + why + ", and what a NodeConfig says can be read in the API",
+			Fix:     "take the secret out of NodeConfig " + source + ": give it to the node when it is installed, or let a unit fetch it with the node's own identity, and name its path in the file"})
+		return
+	}
 	if !m.take("file "+f.Path, source) {
 		return
 	}
