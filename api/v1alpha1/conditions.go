@@ -273,6 +273,9 @@ const (
 	// AnnotationRebuild on an OSImage has a build that failed tried again, once for
 	// every new value.
 	AnnotationRebuild = "refit.dev/rebuild"
+	// LabelBuildSecret with the value "true" on a Secret of refit-builds lets a RUN of
+	// a Containerfile mount it.
+	LabelBuildSecret = "refit.dev/build-secret"
 	// LabelOSImage and LabelOSBuild on what a build makes name them.
 	LabelOSImage = "refit.dev/os-image"
 	LabelOSBuild = "refit.dev/os-build"

@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // OSBase is the image that an OS image is made of.
 //
@@ -110,12 +113,19 @@ type OSBuildPlace struct {
 	// +optional
 	Context *OSBuildContext `json:"context,omitempty"`
 	// Secrets in refit-builds whose keys a RUN may mount as id=SECRET-KEY
-	// (RUN --mount=type=secret,id=entitlement-key.pem). They come into no layer.
+	// (RUN --mount=type=secret,id=entitlement-key.pem). They come into no layer. Each
+	// has the label refit.dev/build-secret=true: a Secret for pushing has not.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Secrets []PullSecret `json:"secrets,omitempty"`
+	// MaxMemory and MaxDisk are what a build may take of its node: 4Gi and 100Gi
+	// without them. A build needs several times the size of the image on disk.
+	// +optional
+	MaxMemory *resource.Quantity `json:"maxMemory,omitempty"`
+	// +optional
+	MaxDisk *resource.Quantity `json:"maxDisk,omitempty"`
 	// Mirrors is spec.mirrors of the OSImage, in an older place.
 	// +optional
 	Mirrors *ConfigMapKey `json:"mirrors,omitempty"`

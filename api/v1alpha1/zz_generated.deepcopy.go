@@ -2608,6 +2608,16 @@ func (in *OSBuildPlace) DeepCopyInto(out *OSBuildPlace) {
 		*out = make([]PullSecret, len(*in))
 		copy(*out, *in)
 	}
+	if in.MaxMemory != nil {
+		in, out := &in.MaxMemory, &out.MaxMemory
+		x := (*in).DeepCopy()
+		*out = &x
+	}
+	if in.MaxDisk != nil {
+		in, out := &in.MaxDisk, &out.MaxDisk
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	if in.Mirrors != nil {
 		in, out := &in.Mirrors, &out.Mirrors
 		*out = new(ConfigMapKey)

@@ -74,6 +74,11 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	w.must(w.admin.Update(context.Background(), texts))
 	stuck("spec.build.secrets: there is no Secret entitlement in namespace refit-builds")
 	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.BuildsNamespace, Name: "entitlement"}, Data: map[string][]byte{"key.pem": []byte("hush")}})
+	stuck("spec.build.secrets: Secret entitlement is not for builds: kubectl -n refit-builds label secret entitlement refit.dev/build-secret=true")
+	var entitlement corev1.Secret
+	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: "entitlement"}, &entitlement))
+	entitlement.Labels = map[string]string{v1alpha1.LabelBuildSecret: "true"}
+	w.must(w.admin.Update(context.Background(), &entitlement))
 	stuck("spec.build.context: there is no ConfigMap files in namespace refit-nodes")
 	files := inNodes("files", map[string]string{"motd": "hello"})
 	w.create(files)

@@ -214,6 +214,7 @@ func (r *Builds) jobs(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 			Containerfile: osimage.Render(configs, b.Spec.Packages, texts.Text(platform)), Target: target,
 			PullSecret: nameOf(given.PullSecret(&o.Spec)), PushSecret: nameOf(given.PushSecret(&o.Spec)),
 			Proxy: m.given.Env(), CABundle: m.given.CA, Mirrors: m.given.Mirrors, Context: m.given.Files, ContextImage: contextImage, Secrets: m.given.Secrets,
+			MaxMemory: o.Spec.Build.MaxMemory, MaxDisk: o.Spec.Build.MaxDisk,
 		})
 		objects := []client.Object{made.Files, made.Job}
 		if made.Context != nil {

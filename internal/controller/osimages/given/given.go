@@ -103,8 +103,8 @@ func (x *Given) mirrorsOf(ctx context.Context, live client.Reader, s *v1alpha1.O
 	return "", nil
 }
 
-// secretsOf sees that they are there: a pod that mounts one that is not would wait for
-// it without a word.
+// secretsOf sees that they are there and are for builds: a pod that mounts one that is
+// not there would wait for it without a word, and a RUN may read what it mounts.
 func (x *Given) secretsOf(ctx context.Context, live client.Reader, p *v1alpha1.OSBuildPlace) (problem string, err error) {
 	for _, ref := range p.Secrets {
 		var s corev1.Secret
@@ -114,6 +114,9 @@ func (x *Given) secretsOf(ctx context.Context, live client.Reader, p *v1alpha1.O
 		}
 		if err != nil {
 			return "", fmt.Errorf("read the Secret %s: %w", ref.Name, err)
+		}
+		if s.Labels[v1alpha1.LabelBuildSecret] != "true" {
+			return "Secret " + ref.Name + " is not for builds: kubectl -n " + v1alpha1.BuildsNamespace + " label secret " + ref.Name + " " + v1alpha1.LabelBuildSecret + "=true", nil
 		}
 		x.Secrets = append(x.Secrets, ref.Name)
 	}

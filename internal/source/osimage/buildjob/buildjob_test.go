@@ -64,6 +64,11 @@ func TestNoPodIsPrivileged(t *testing.T) {
 		if len(p.Containers) != 1 || *c.SecurityContext.Privileged || p.HostNetwork || p.HostPID || p.HostIPC || *p.AutomountServiceAccountToken {
 			t.Errorf("%s: %+v", v, p)
 		}
+		for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+			if limit := c.Resources.Limits[name]; limit.IsZero() {
+				t.Errorf("%s has no limit of %s", v, name)
+			}
+		}
 		for _, vol := range p.Volumes {
 			if vol.HostPath != nil || vol.Projected != nil {
 				t.Errorf("%s: volume %s", v, vol.Name)

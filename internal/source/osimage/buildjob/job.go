@@ -42,6 +42,8 @@ type Build struct {
 	ContextImage string
 	// Secrets are mounted into RUN --mount=type=secret as NAME-KEY, and land in no layer.
 	Secrets []string
+	// MaxMemory and MaxDisk of the pod; nil is maxMemory and maxDisk.
+	MaxMemory, MaxDisk *resource.Quantity
 }
 
 // Objects of a build. Context is nil if there are no files beside the Containerfile.
@@ -66,6 +68,10 @@ const retries = 3
 
 // deadline of a build in seconds.
 const deadline = 3600
+
+// maxMemory and maxDisk end a build before its node runs out of either. The storage
+// driver (vfs, the only one that needs no rights) copies every layer.
+const maxMemory, maxDisk = "4Gi", "100Gi"
 
 // Make makes the Job and the ConfigMaps that it reads. Same inputs, same objects.
 func Make(v Variant, b Build) Objects {
@@ -151,7 +157,7 @@ func pod(v Variant, b Build) corev1.PodSpec {
 			// written to the same place when it does not.
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			SecurityContext:          security(v),
-			Resources:                corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("512Mi")}},
+			Resources:                resources(b),
 		}},
 	}
 	switch v {
@@ -190,6 +196,25 @@ func pod(v Variant, b Build) corev1.PodSpec {
 
 func configMap(name string) corev1.VolumeSource {
 	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}
+}
+
+// resources of the container. A request is never above its limit.
+func resources(b Build) corev1.ResourceRequirements {
+	most := corev1.ResourceList{corev1.ResourceMemory: or(b.MaxMemory, maxMemory), corev1.ResourceEphemeralStorage: or(b.MaxDisk, maxDisk)}
+	little := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("512Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("2Gi")}
+	for name, limit := range most {
+		if request := little[name]; request.Cmp(limit) > 0 {
+			little[name] = limit
+		}
+	}
+	return corev1.ResourceRequirements{Requests: little, Limits: most}
+}
+
+func or(q *resource.Quantity, usual string) resource.Quantity {
+	if q != nil {
+		return *q
+	}
+	return resource.MustParse(usual)
 }
 
 // env tells the script everything that is not a file.

@@ -74,7 +74,7 @@ func Pick(f Facts, tried []Variant) (Choice, error) {
 		}
 		not = append(not, fmt.Sprintf("%s: %s", v, why))
 	}
-	return Choice{}, fmt.Errorf("no pod that this cluster allows can build (%s); let the namespace enforce Pod Security baseline, or give the nodes that build a runtime with user namespaces (runc 1.2 or later)", strings.Join(not, "; "))
+	return Choice{}, fmt.Errorf("no pod that this cluster allows can build (%s); let the namespace enforce Pod Security baseline, or privileged for a build with SYS_ADMIN, or give the nodes that build a runtime with user namespaces (runc 1.2 or later)", strings.Join(not, "; "))
 }
 
 // refuses says why a variant does not build here, "" if it does.
