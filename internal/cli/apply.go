@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -182,7 +183,7 @@ func (o *options) approve(ctx context.Context, arg string) error {
 		patch := client.MergeFrom(b.DeepCopy())
 		b.Spec.Digest = digest
 		if err := c.Patch(ctx, b, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
-			return fmt.Errorf("cannot approve Bundle %s: %w", b.Name, err)
+			return approveError("Bundle "+b.Name, err)
 		}
 		o.awaitApproved(ctx, c, b)
 		fmt.Fprintf(o.Out, "approved %s %s\n", b.Name, digest)
@@ -190,11 +191,21 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	}
 	b := &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "sha256-" + digest[len("sha256:"):][:12]}, Spec: v1alpha1.BundleSpec{Digest: digest}}
 	if err := c.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
-		return fmt.Errorf("cannot approve bundle %s: %w", digest, err)
+		return approveError("bundle "+digest, err)
 	}
 	o.awaitApproved(ctx, c, b)
 	fmt.Fprintf(o.Out, "approved %s %s (not seen on any medium yet)\n", b.Name, digest)
 	return nil
+}
+
+// approveError says which right is missing: approving is not part of moving the
+// cluster.
+func approveError(what string, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return fmt.Errorf("cannot approve %s: %w", what, err)
+	}
+	return fmt.Errorf("cannot approve %s: this account lacks the verb approve on bundles.refit.dev (refit-operator does not have it); an approver runs refit approve, or an administrator binds the role: "+
+		"kubectl create clusterrolebinding refit-approver --clusterrole=refit-approver --user=NAME: %w", what, err)
 }
 
 // awaitApproved waits a moment until the controller has taken the approval up,

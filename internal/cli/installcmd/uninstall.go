@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,10 @@ func (o installer) uninstall(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
+	left, err := agentNodes(ctx, c) // before the objects that say so are gone
+	if err != nil {
+		return err
+	}
 	for _, obj := range objects {
 		if err := c.Delete(ctx, obj, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
@@ -60,8 +65,48 @@ func (o installer) uninstall(ctx context.Context) error {
 	if err := errors.Join(setIfNotPresent(ctx, c, false, 0), letIn(ctx, c)); err != nil {
 		return err
 	}
-	fmt.Fprintln(o.Out, "removed; on each node refit-agent uninstall removes the host service")
+	fmt.Fprintln(o.Out, whatIsLeft(left))
 	return nil
+}
+
+// agentNodes are the nodes whose agent ever reported.
+func agentNodes(ctx context.Context, c client.Client) ([]string, error) {
+	var all v1alpha1.NodeUpdateList
+	err := c.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace))
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return nil, nil // nothing is installed any more
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the nodes that have an agent: %w", err)
+	}
+	var out []string
+	for i := range all.Items {
+		if all.Items[i].Status.Agent != nil {
+			out = append(out, all.Items[i].Name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// maxNamed is how many nodes are named.
+const maxNamed = 20
+
+// whatIsLeft says what stays on which nodes, and how it goes.
+func whatIsLeft(nodes []string) string {
+	if len(nodes) == 0 {
+		return "removed; no node reported an agent. Where one is installed all the same, refit-agent uninstall removes it"
+	}
+	names := strings.Join(nodes[:min(len(nodes), maxNamed)], ", ")
+	if more := len(nodes) - maxNamed; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	subject := fmt.Sprintf("%d nodes still have", len(nodes))
+	if len(nodes) == 1 {
+		subject = "1 node still has"
+	}
+	return fmt.Sprintf("removed from the cluster. %s the agent and its check before the kubelet starts (a drop-in of kubelet.service): %s\n"+
+		"on each of them run: refit-agent uninstall", subject, names)
 }
 
 // atRest refuses while an update is at work.
@@ -125,8 +170,12 @@ func installed() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	joins, err := config.Joins()
+	if err != nil {
+		return nil, err
+	}
 	management, registration, workload, err := config.ClusterAPI()
-	objects = slices.Concat(objects, boot, alerts, workload, management, registration)
+	objects = slices.Concat(objects, boot, alerts, joins, workload, management, registration)
 	slices.Reverse(objects)
 	return objects, err
 }
