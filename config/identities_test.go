@@ -92,7 +92,7 @@ func (s *site) job(namespace string, v buildjob.Variant, change func(*corev1.Pod
 
 func attempts() map[string][]attempt {
 	return map[string][]attempt{
-		"controller": controllerAttempts(), "node": nodeAttempts(), "operator": operatorAttempts(), "approver": approverAttempts(), "tenant": tenantAttempts(),
+		"controller": controllerAttempts(), "node": nodeAttempts(), "operator": operatorAttempts(), "approver": approverAttempts(), "admin": adminAttempts(), "tenant": tenantAttempts(),
 	}
 }
 
@@ -102,6 +102,7 @@ var identities = []struct{ key, title, who string }{
 	{"node", "Certificate of a node", "The kubelet's client certificate of node n1, which the agent uses."},
 	{"operator", "Operator", "A person with the ClusterRole refit-operator."},
 	{"approver", "Approver", "A person with the ClusterRole refit-approver and no other."},
+	{"admin", "Administrator of refit", "A person with the ClusterRole refit-admin, who is trusted; what is refused is a slip."},
 	{"tenant", "Tenant", "A person with the ClusterRole admin in a namespace."},
 }
 
@@ -176,7 +177,7 @@ func controllerAttempts() []attempt {
 			role, _ := noderights.Objects(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n3", UID: "u"}})
 			return s.create(role)
 		}},
-		{"restart a node by a drill", "refit-people-drill", func(s *site) error {
+		{"restart a node by a drill", "refit-people-ask-for-drills", func(s *site) error {
 			nu := &v1alpha1.NodeUpdate{}
 			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Annotations = map[string]string{v1alpha1.AnnotationDrill: "now"} })
 		}},
@@ -320,6 +321,30 @@ func approverAttempts() []attempt {
 	}
 }
 
+func adminAttempts() []attempt {
+	key := "-----BEGIN RSA PRIVATE KEY-----\n"
+	return []attempt{
+		{"write a NodeConfig", "", func(s *site) error {
+			return s.create(nodeConfig("fine", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{Inline: ptr("a = b\n")}}))
+		}},
+		{"write a NodeConfig with a private key in a file", "refit-no-keys-in-node-configs", func(s *site) error {
+			return s.create(nodeConfig("slip", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{Inline: &key}}))
+		}},
+		{"write a NodeConfig with a private key in a drop-in", "refit-no-keys-in-node-configs", func(s *site) error {
+			return s.create(&v1alpha1.NodeConfig{ObjectMeta: meta("slip"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{
+				{Name: "x.service", Dropins: []v1alpha1.UnitDropin{{Name: "1.conf", Contents: key}}}}}})
+		}},
+		{"approve a bundle", "", func(s *site) error {
+			return s.create(&v1alpha1.Bundle{ObjectMeta: meta("b"), Spec: v1alpha1.BundleSpec{Digest: digestB}})
+		}},
+		{"tell a node what to hold", byRBAC, func(s *site) error {
+			nu := &v1alpha1.NodeUpdate{}
+			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Hold = "hold-x" })
+		}},
+		{"read a Secret of refit-builds", byRBAC, func(s *site) error { return s.get(&corev1.Secret{}, builds, "registry") }},
+	}
+}
+
 func tenantAttempts() []attempt {
 	at := metav1.ObjectMeta{Namespace: "default", Name: "mine"}
 	return []attempt{
@@ -351,7 +376,7 @@ func testStolenIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	users := map[string]client.Client{
 		"controller": newClient(t, apitest.As(cfg, apitest.ControllerUser)),
 		"node":       newClient(t, apitest.Certificate(t, cfg, "system:node:n1", "system:nodes")),
-		"operator":   newClient(t, apitest.As(cfg, "operator")), "approver": newClient(t, apitest.As(cfg, "approver")), "tenant": newClient(t, apitest.As(cfg, "tenant")),
+		"operator":   newClient(t, apitest.As(cfg, "operator")), "approver": newClient(t, apitest.As(cfg, "approver")), "admin": newClient(t, apitest.As(cfg, "administrator")), "tenant": newClient(t, apitest.As(cfg, "tenant")),
 	}
 	var page strings.Builder
 	page.WriteString(identitiesHead)
@@ -446,7 +471,7 @@ func newSite(t *testing.T, cfg *rest.Config, admin client.Client) *site {
 	mustCreate(t, admin, &v1alpha1.Bundle{ObjectMeta: meta("found-one")})
 	s.started = s.updateOf(controller, "started", v1alpha1.StartImmediate)
 	s.prepared = s.updateOf(controller, "prepared", v1alpha1.StartManual)
-	for role, user := range map[string]string{"refit-operator": "operator", "refit-approver": "approver"} {
+	for role, user := range map[string]string{"refit-operator": "operator", "refit-approver": "approver", "refit-admin": "administrator"} {
 		mustCreate(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("test-" + role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}})
 	}

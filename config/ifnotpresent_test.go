@@ -41,8 +41,8 @@ func testIfNotPresent(t *testing.T, admin client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept", Labels: map[string]string{"refit.dev/pull-policy": "keep"}}}
-	mustCreate(t, admin, kept)
+	mustCreate(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "chosen", Labels: map[string]string{"refit.dev/pull-policy": "if-not-present"}}})
+	mustCreate(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}})
 	byDigest := "reg.example/shop/web:latest@" + digestA
 	n := 0
 	made := func(namespace string) string {
@@ -64,13 +64,13 @@ func testIfNotPresent(t *testing.T, admin client.Client) {
 		t.Helper()
 		got := ""
 		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-			if got = made("default"); got == want {
+			if got = made("chosen"); got == want {
 				return
 			}
 		}
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
-	if got := made("default"); got != asked {
+	if got := made("chosen"); got != asked {
 		t.Fatalf("off by default: %s", got)
 	}
 	for _, o := range objects {
@@ -79,8 +79,8 @@ func testIfNotPresent(t *testing.T, admin client.Client) {
 		}
 	}
 	until(changed)
-	if got := made("kept"); got != asked {
-		t.Errorf("a namespace that keeps its policies: %s", got)
+	if got := made("tenant"); got != asked {
+		t.Errorf("a namespace that nobody chose: %s", got)
 	}
 	for _, o := range objects {
 		if err := admin.Delete(ctx, o); err != nil {
