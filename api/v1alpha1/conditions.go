@@ -35,6 +35,7 @@ const (
 	ReasonBundleNotFound        = "BundleNotFound"
 	ReasonBundleNotApproved     = "BundleNotApproved"
 	ReasonSignaturesRequired    = "SignaturesRequired"
+	ReasonAgentOutdated         = "AgentOutdated"
 	ReasonApprovalNotFound      = "ApprovalNotFound"
 	ReasonApprovalUnreadable    = "ApprovalUnreadable"
 	ReasonRunNotApproved        = "RunNotApproved"

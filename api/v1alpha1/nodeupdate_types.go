@@ -151,6 +151,20 @@ type AgentInfo struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	PublicKey string `json:"publicKey"`
+	// Updaters this agent can run, and Formats of Contents that it reads. The gate
+	// compares them with the plan before anything is drained.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9-]+$`
+	Updaters []string `json:"updaters,omitempty"`
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9./-]+$`
+	Formats []string `json:"formats,omitempty"`
 	// Heartbeat is when the agent last said that it lives, written at least
 	// once a minute while it reaches the API server. It is here, not in a Lease:
 	// the NodeRestriction admission plugin lets a node write no Lease but its

@@ -58,6 +58,8 @@ type Runner interface {
 	Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus))
 	// Busy: a run has begun and not finished.
 	Busy() bool
+	// Names of the updaters that it has.
+	Names() []string
 	// Adopt notes a run that has ended under another store of this node, so that it is
 	// not begun again.
 	Adopt(run v1alpha1.NodeRun, ended v1alpha1.NodeRunStatus) error

@@ -241,6 +241,7 @@ func (f noFacts) ReleaseImages(_ context.Context, program, version, _ string) ([
 type noRun struct{}
 
 func (noRun) Run(context.Context, func() *v1alpha1.NodeRun, func(*v1alpha1.NodeRunStatus)) {}
+func (noRun) Names() []string                                                              { return []string{"files"} }
 func (noRun) Busy() bool                                                                   { return false }
 func (noRun) Adopt(v1alpha1.NodeRun, v1alpha1.NodeRunStatus) error                         { return nil }
 

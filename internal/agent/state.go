@@ -65,7 +65,7 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	defer a.mu.Unlock()
 	s := &a.state
 	out := &v1alpha1.NodeUpdateStatus{
-		Agent:       &v1alpha1.AgentInfo{Version: agentVersion(), Address: a.address, PublicKey: a.id.PublicKey()},
+		Agent:       &v1alpha1.AgentInfo{Version: agentVersion(), Address: a.address, PublicKey: a.id.PublicKey(), Updaters: a.runner.Names(), Formats: model.ContentFormats()},
 		Observed:    s.observed,
 		Health:      s.health,
 		FileSystems: s.rooms,

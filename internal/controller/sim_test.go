@@ -160,7 +160,7 @@ func (a *simAgent) step(ctx context.Context) {
 	if st.Agent != nil && st.Agent.Heartbeat != nil && now.Sub(st.Agent.Heartbeat.Time) < 20*time.Second {
 		now = *st.Agent.Heartbeat
 	}
-	st.Agent = &v1alpha1.AgentInfo{Version: "test", Address: a.srv.Listener.Addr().String(), PublicKey: a.key, Heartbeat: &now}
+	st.Agent = &v1alpha1.AgentInfo{Version: "test", Address: a.srv.Listener.Addr().String(), PublicKey: a.key, Heartbeat: &now, Updaters: allUpdaters, Formats: model.ContentFormats()}
 	st.Phase = "Idle"
 	st.ObservedGeneration = nu.Generation
 	a.media(st, nu.Spec)
@@ -402,3 +402,6 @@ func release(t *testing.T, kubernetes string) []byte {
 	v := strings.TrimPrefix(kubernetes, "v")
 	return header(t, "refit-demo", v, kubernetes, "registry.k8s.io/kube-apiserver:"+kubernetes, "registry.k8s.io/pause:3.10.2")
 }
+
+// allUpdaters are those that an agent of this version has.
+var allUpdaters = []string{"certificates", "files", "kubeadm", "kubelet", "kubelet-config", "os-image", "programs", "reboot", "sandbox-image", "settle", "static-pod"}

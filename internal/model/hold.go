@@ -1,5 +1,13 @@
 package model
 
+// HoldVersion is the format of a HoldList: a member that is added is another version.
+const HoldVersion = "refit.dev/hold/v1"
+
+// ContentFormats are the formats of Contents that an agent of this version reads.
+func ContentFormats() []string {
+	return []string{ConfigVersion, ConfigVersionAsImage, HoldVersion, PlanVersion}
+}
+
 // HoldList says what a node holds and pins. It is the data of a Content of
 // type "hold".
 type HoldList struct {

@@ -53,6 +53,7 @@ func (r *runner) Run(_ context.Context, permitted func() *v1alpha1.NodeRun, _ fu
 		r.got = append(r.got, run.Name+" "+run.Steps[0].Verb)
 	}
 }
+func (r *runner) Names() []string                                      { return []string{"files"} }
 func (r *runner) Busy() bool                                           { return false }
 func (r *runner) Adopt(v1alpha1.NodeRun, v1alpha1.NodeRunStatus) error { return nil }
 func (r *runner) started() []string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -204,8 +205,10 @@ func readContent(ctx context.Context, api Contents, kind, name string, into any)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		return fmt.Errorf("content %s: %w", name, err)
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.DisallowUnknownFields() // what this agent does not know it must not pass over
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("content %s: %w: the controller may be newer than this agent; update refit on this node", name, err)
 	}
 	return nil
 }

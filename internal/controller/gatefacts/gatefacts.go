@@ -163,7 +163,7 @@ func (w World) lasts() time.Duration {
 // Node fills in what a node and its agent say of the node's health; nu may be nil.
 // passing is true if that is so at this moment alone, and must be asked again.
 func (m *Moves) Node(g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, now time.Time) (passing bool) {
-	g.Drained = m.drained[n.Name]
+	g.Drained, g.Needs = m.drained[n.Name], m.needs[n.Name]
 	g.Pressure = pressures(n)
 	g.Drift = driftOf(nu)
 	_, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]
@@ -192,6 +192,8 @@ func mute(in *gate.Input) {
 
 // Moves is what the gate asks of a plan. It is made once for a plan.
 type Moves struct {
+	// needs are what the plan asks of each node's agent.
+	needs         map[string]*gate.Needs
 	target        string
 	drained       map[string]bool
 	controlPlanes int
@@ -206,7 +208,7 @@ type Moves struct {
 
 // MovesOf a plan.
 func MovesOf(p model.Plan) *Moves {
-	m := &Moves{target: p.Target.Kubernetes, drained: map[string]bool{}, snapshots: map[string]bool{}, workers: map[string]int{}, booting: map[string][]string{}}
+	m := &Moves{target: p.Target.Kubernetes, needs: needsOf(p), drained: map[string]bool{}, snapshots: map[string]bool{}, workers: map[string]int{}, booting: map[string][]string{}}
 	for i := range p.Nodes {
 		np := &p.Nodes[i]
 		if np.Role == model.RoleControlPlane {

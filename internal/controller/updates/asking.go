@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,7 +83,7 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *world, h *bundle.Header, 
 	}
 	for i, n := range w.nodes {
 		g, same := a.facts.At(i, n, w.reports[i])
-		if !same || replanned && ((*g).InPlan != inPlan(made, n.Name) || (*g).Drained != a.moves.Drains(n.Name)) {
+		if !same || replanned && ((*g).InPlan != inPlan(made, n.Name) || (*g).Drained != a.moves.Drains(n.Name) || !reflect.DeepEqual((*g).Needs, a.moves.Needs(n.Name))) {
 			fresh, passing, err := r.gateNode(ctx, w, i, h, a)
 			if err != nil {
 				a.facts.Forget(i)
@@ -148,7 +149,9 @@ func atWorkFor(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 
 // reported is what a node's agent says.
 func (r *Reconciler) reported(ctx context.Context, w *world, g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, h *bundle.Header, a *asking) error {
-	g.AgentKnown = nu.Status.Agent != nil
+	if x := nu.Status.Agent; x != nil {
+		g.AgentKnown, g.Agent = true, gate.AgentInfo{Version: x.Version, Updaters: x.Updaters, Formats: x.Formats}
+	}
 	g.Heartbeat, g.HeartbeatSeconds = r.pulse.Heard(nu, w.now), nu.Spec.HeartbeatSeconds
 	g.WantHold = nu.Spec.Hold
 	key := listKey{nu.Spec.Hold, platform(n)}

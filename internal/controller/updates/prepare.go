@@ -178,8 +178,8 @@ func (w *world) bundle(digest string) *v1alpha1.Bundle {
 func notApproved(b *v1alpha1.Bundle) *model.Verdict {
 	v := &model.Verdict{Reason: v1alpha1.ReasonBundleNotApproved, Message: "Bundle " + b.Name + " is not approved",
 		Fix: "put its digest into spec.digest of Bundle " + b.Name, Object: "Bundle/" + b.Name}
-	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionApproved); c != nil && c.Reason == v1alpha1.ReasonBundleRevoked {
-		v.Reason, v.Message, v.Fix = c.Reason, c.Message, "bring another bundle"
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionApproved); c != nil && (c.Reason == v1alpha1.ReasonBundleRevoked || c.Reason == v1alpha1.ReasonSignaturesRequired) {
+		v.Reason, v.Message, v.Fix = c.Reason, c.Message, "bring another bundle, or see what the Bundle says (refit explain "+c.Reason+")"
 	} else if b.Spec.Digest != "" && (c == nil || c.ObservedGeneration < b.Generation) {
 		v.Waiting = true // a person has just approved it, and that was not looked at yet
 	}

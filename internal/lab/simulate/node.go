@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // node is one simulated node: its agent and its kubelet.
@@ -121,7 +122,7 @@ func (n *node) advance(now time.Time) (next time.Time) {
 // status is what the agent says at this moment; hold counts a hold list.
 func (n *node) status(now time.Time, c *chunkServer, device string, hold func(name string) (images, payloads int32)) *v1alpha1.NodeUpdateStatus {
 	st := &v1alpha1.NodeUpdateStatus{ObservedGeneration: n.want.Generation, Phase: "Idle", Message: "nothing is asked of this node",
-		Agent:       &v1alpha1.AgentInfo{Version: "0.1.0", Address: c.address, PublicKey: c.key},
+		Agent:       &v1alpha1.AgentInfo{Version: "0.1.0", Address: c.address, PublicKey: c.key, Updaters: []string{"kubeadm", "kubelet", "settle"}, Formats: model.ContentFormats()},
 		Observed:    &v1alpha1.Observed{KubeletVersion: n.kubelet, KubeadmVersion: from, RuntimeName: "containerd", RuntimeVersion: "2.2.9", BootID: n.name, Architecture: "amd64", Config: n.want.Spec.Config},
 		FileSystems: []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 50 << 30, TotalBytes: 100 << 30}, {Name: "images", ID: "1", FreeBytes: 50 << 30, TotalBytes: 100 << 30}}}
 	for _, b := range n.want.Spec.Bundles {

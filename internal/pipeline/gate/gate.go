@@ -67,6 +67,7 @@ func Checks() []Check {
 		{"no-other-update", "does no other update move nodes?", "two updates at once would spend each other's budgets", noOtherUpdate},
 		{"space", "is there room for the images, and for snapshots of etcd?", "a full disk stops the node that it is on, and its pins with it", ofNodes("space")},
 		{"agents", "is every node's agent heard?", "without its agent a node can be neither moved nor watched", ofNodes("agents")},
+		{"agent-versions", "does every node's agent have what the plan needs?", "a step that an agent cannot run would stop a drained node", ofNodes("agent-versions")},
 		{"nodes-ready", "is every node of the plan Ready?", "", ofNodes("nodes-ready")},
 		{"control-plane", "is every control-plane node Ready?", "a control plane that is lost is not mended by this update", controlPlane},
 		{"quorum", "is every etcd member healthy?", "a quorum that is lost cannot be given back by this update", quorum},

@@ -62,6 +62,18 @@ func TestChecks(t *testing.T) {
 		"an agent that speaks seldom, as told": {change: func(in *Input) {
 			in.Nodes[1].Heartbeat, in.Nodes[1].HeartbeatSeconds = now.Add(-SilentAfter(960)), 960
 		}},
+		"an agent without the plan's updater": {change: func(in *Input) {
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet", "files"}}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}}
+		}, closed: "agent-versions", message: "the agent of node n2 (refit 0.1.0) does not have what the plan needs: updater files"},
+		"an agent that cannot read a format": {change: func(in *Input) {
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Formats: []string{"refit.dev/config/v2"}}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}, Formats: []string{"refit.dev/config/v1"}}
+		}, closed: "agent-versions", message: "format refit.dev/config/v2"},
+		"an agent from before updaters were reported": {change: func(in *Input) {
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet"}}, AgentInfo{Version: "0.1.0"}
+		}, closed: "agent-versions", message: "does not report which updaters it has"},
+		"an agent that has all of it": {change: func(in *Input) {
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet"}, Formats: []string{"f"}}, AgentInfo{Updaters: []string{"files", "kubelet"}, Formats: []string{"f"}}
+		}},
 		"an agent that is silent":        {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0) - time.Second) }, closed: "agents", message: "node n2 has not been heard"},
 		"a worker is not Ready":          {change: func(in *Input) { in.Nodes[1].Ready = false }, closed: "nodes-ready", message: "node n2 is not Ready"},
 		"a control plane is not Ready":   {change: func(in *Input) { in.Nodes[0].Ready = false }, closed: "nodes-ready,control-plane", message: "0 of 1 control-plane nodes are Ready"},

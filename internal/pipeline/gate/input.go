@@ -38,6 +38,12 @@ type Etcd struct {
 	Size, InUse, Quota int64
 }
 
+// AgentInfo is what a node's agent says of itself.
+type AgentInfo struct {
+	Version           string
+	Updaters, Formats []string
+}
+
 // Node is what the gate needs of a node. Once it was decided over, it is not
 // changed: another fact is another Node.
 type Node struct {
@@ -57,6 +63,9 @@ type Node struct {
 	// AgentKnown is true once an agent has reported; Heartbeat is when it last did.
 	AgentKnown bool
 	Heartbeat  time.Time
+	// Agent is what it says of itself, Needs what the plan asks of it, nil if nothing.
+	Agent AgentInfo
+	Needs *Needs
 	// HeartbeatSeconds is how often it is asked to, 0 is every minute.
 	HeartbeatSeconds int32
 	// WantHold is the hold list the node was given; HoldsBundle is true if that

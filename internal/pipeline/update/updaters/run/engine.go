@@ -80,6 +80,16 @@ func (e *Engine) Adopt(r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus) error {
 	return adopt(e.journals(), nextSeq(js), r, s, e.now())
 }
 
+// Names of the updaters that this node has, sorted.
+func (e *Engine) Names() []string {
+	var out []string
+	for _, u := range e.Updaters {
+		out = append(out, u.Name())
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Busy reports whether a run has begun and not finished; what it needs must not
 // be removed. A run whose journal is damaged does not go on, and needs nothing.
 func (e *Engine) Busy() bool {

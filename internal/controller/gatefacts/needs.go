@@ -1,0 +1,38 @@
+package gatefacts
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// needsOf are what a plan asks of each node's agent; nodes with the same steps share one.
+func needsOf(p model.Plan) map[string]*gate.Needs {
+	out, known := make(map[string]*gate.Needs, len(p.Nodes)), map[string]*gate.Needs{}
+	for i := range p.Nodes {
+		n := gate.Needs{Formats: []string{model.HoldVersion, model.PlanVersion}}
+		for _, s := range p.Nodes[i].Steps {
+			if s.By == model.ByAgent && !slices.Contains(n.Updaters, s.Updater) {
+				n.Updaters = append(n.Updaters, s.Updater)
+			}
+			if s.Params[updaters.ParamConfig] != "" && len(n.Formats) == 2 {
+				n.Formats = append(n.Formats, model.ConfigVersion, model.ConfigVersionAsImage)
+			}
+		}
+		if len(n.Updaters) == 0 {
+			continue // its agent runs nothing
+		}
+		key := strings.Join(append(n.Updaters, n.Formats...), " ")
+		if known[key] == nil {
+			known[key] = &n
+		}
+		out[p.Nodes[i].Node] = known[key]
+	}
+	return out
+}
+
+// Needs are what the plan asks of a node's agent, nil if nothing.
+func (m *Moves) Needs(node string) *gate.Needs { return m.needs[node] }
