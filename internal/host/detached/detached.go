@@ -30,7 +30,8 @@ type Result struct {
 // Keep runs a command to its end, its output to the log (and to ours), its
 // result to the result file. The context does not end the command; it says that
 // the machine, or the unit, is being shut down: a command that a signal ended
-// then was cut off and gets no result.
+// then was cut off and gets no result. A full disk costs output, and the result waits
+// for room.
 func Keep(ctx context.Context, log, result string, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("no command was given")
@@ -44,14 +45,27 @@ func Keep(ctx context.Context, log, result string, argv []string) error {
 	}
 	defer f.Close()
 	c := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
-	c.Stdout = io.MultiWriter(f, os.Stdout)
+	c.Stdout = io.MultiWriter(lossy{f}, os.Stdout)
 	c.Stderr = c.Stdout
-	err = c.Run()
+	r, err := resultOf(ctx, c.Run())
+	if err != nil {
+		return err
+	}
+	_ = f.Sync() // the result counts, the log is for people
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("result of the command: %w", err)
+	}
+	return write(ctx, result, b)
+}
+
+// resultOf a command that ended with an error or nil; it has none if a shutdown cut it off.
+func resultOf(ctx context.Context, err error) (Result, error) {
 	r := Result{At: time.Now().UTC()}
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() < 0 && ctx.Err() != nil:
-		return fmt.Errorf("the command was cut off by a shutdown: %w", err)
+		return r, fmt.Errorf("the command was cut off by a shutdown: %w", err)
 	case errors.As(err, &exit):
 		if r.Exit = exit.ExitCode(); r.Exit < 0 {
 			r.Exit, r.Error = 137, exit.Error()
@@ -59,12 +73,35 @@ func Keep(ctx context.Context, log, result string, argv []string) error {
 	case err != nil:
 		r.Exit, r.Error = 127, err.Error()
 	}
-	_ = f.Sync() // the result counts, the log is for people
-	b, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("result of the command: %w", err)
+	return r, nil
+}
+
+// write waits for room.
+func write(ctx context.Context, result string, text []byte) error {
+	for {
+		err := disk.WriteFile(result, text, 0o600)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, "the command has ended, and its result cannot be written yet:", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(writeAgain):
+		}
 	}
-	return disk.WriteFile(result, b, 0o600)
+}
+
+// writeAgain is how often a result is tried that cannot be written: without it the command
+// would be run once more.
+const writeAgain = time.Second
+
+// lossy drops what a full disk does not take: an error would close the pipe, and the
+// command would be killed by its next line of output.
+type lossy struct{ w io.Writer }
+
+func (l lossy) Write(p []byte) (int, error) {
+	_, _ = l.w.Write(p)
+	return len(p), nil
 }
 
 // ReadResult is the result of a command, nil if it has not ended.
