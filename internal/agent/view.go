@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -44,11 +45,8 @@ func (a *Agent) view() view {
 	if s.toldErr != "" {
 		v.phase, v.reason, v.message, v.busy = phaseWaiting, v1alpha1.ReasonLoading, s.toldErr, true
 	}
-	if x := s.doorVerdict; x != nil {
-		v.phase, v.reason, v.message, v.stalled, v.busy = phaseWaiting, x.Reason, x.Message, !x.Waiting, x.Waiting
-	}
-	if x := s.runVerdict; x != nil {
-		v.phase, v.reason, v.message, v.stalled, v.busy = phaseWaiting, x.Reason, x.Message, !x.Waiting, x.Waiting
+	for _, x := range []*model.Verdict{s.doorVerdict, s.runVerdict} {
+		v.waits(x)
 	}
 	if r := s.run; r != nil && a.want != nil && a.want.Spec.Run != nil && r.UID == a.want.Spec.Run.UID {
 		switch r.State {
@@ -63,6 +61,13 @@ func (a *Agent) view() view {
 		}
 	}
 	return v
+}
+
+// waits takes over a verdict, if there is one.
+func (v *view) waits(x *model.Verdict) {
+	if x != nil {
+		v.phase, v.reason, v.message, v.stalled, v.busy = phaseWaiting, x.Reason, x.Message, !x.Waiting, x.Waiting
+	}
 }
 
 // ofStep begins a sentence about a step; a run can stop and wait outside of one.

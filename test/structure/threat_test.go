@@ -3,6 +3,7 @@ package structure
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -173,7 +174,7 @@ func manifests(t *testing.T) (out []role) {
 		}
 		for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
 			doc, err := r.Read()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			if err != nil {
