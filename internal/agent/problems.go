@@ -52,7 +52,7 @@ func (a *Agent) knownProblems() {
 
 // problemsEvery is how often problems are listed without any event: a switch may have been
 // turned, and repaired ones are over after a day.
-const problemsEvery = time.Minute
+const problemsEvery = 10 * time.Second
 
 // problemsLoop keeps the status in line with the problems, and makes an event of each.
 func (a *Agent) problemsLoop(ctx context.Context) {

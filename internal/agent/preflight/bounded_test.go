@@ -141,6 +141,20 @@ func TestTheKubeletStartsWhenTheCheckFails(t *testing.T) {
 		n := newNode(t)
 		n.released(t, stubborn{n.runtime, func(context.Context) error { return os.ErrDeadlineExceeded }})
 	})
+	t.Run("errors come at once, and the unit sees that the check is at work", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		seen := map[string]bool{}
+		n.released(t, stubborn{n.runtime, func(context.Context) error {
+			b, err := os.ReadFile(n.conf.RunPath(aliveFile))
+			must(t, err)
+			seen[string(b)] = true
+			return os.ErrDeadlineExceeded
+		}})
+		if len(seen) < 10 {
+			t.Errorf("the file had %d contents in a second of failing tries", len(seen))
+		}
+	})
 	t.Run("the runtime never answers", func(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)

@@ -120,6 +120,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 
 // try makes one attempt; ok says that the kubelet may start.
 func (c *check) try(ctx context.Context) (r Report, ok bool) {
+	c.alive()
 	last := time.Since(c.begin) >= c.Patience
 	r, err := c.watched(ctx, last)
 	var stalled *stalledError
@@ -184,6 +185,8 @@ type check struct {
 	deep bool
 	// begin of all tries, and when the last one made progress.
 	begin, good time.Time
+	// beats are counted for the kubelet's unit.
+	beats int
 	// torn are images with damage that is not repaired yet, by name.
 	torn map[string]bool
 	// inRuntime: a call to the runtime is under way that may take long.
