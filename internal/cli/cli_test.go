@@ -76,6 +76,28 @@ func TestExitCodeOfAView(t *testing.T) {
 	}
 }
 
+// A watch ends with exit code 3 when only a person can act, and not for a moment's
+// Blocked.
+func TestAWatchEndsWhenAPersonMustAct(t *testing.T) {
+	t.Parallel()
+	var b blockedFor
+	at := time.Unix(0, 0)
+	blocked, updating := explain.View{Phase: v1alpha1.PhaseBlocked}, explain.View{Phase: v1alpha1.PhaseUpdating}
+	for i, step := range []struct {
+		v     explain.View
+		after time.Duration
+		ends  bool
+	}{{blocked, 0, false}, {blocked, 9 * time.Second, false}, {updating, time.Second, false}, {blocked, time.Second, false}, {blocked, 9 * time.Second, false}, {blocked, time.Second, true}} {
+		at = at.Add(step.after)
+		if got := b.tooLong(step.v, at); got != step.ends {
+			t.Errorf("step %d: ends %t, want %t", i, got, step.ends)
+		}
+	}
+	if got := exit.Code(codeOf(blocked)); got != exit.Blocked {
+		t.Errorf("exit code %d", got)
+	}
+}
+
 func TestPlanned(t *testing.T) {
 	t.Parallel()
 	u := &v1alpha1.ClusterUpdate{}

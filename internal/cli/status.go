@@ -23,7 +23,8 @@ func newStatus(o *options) *cobra.Command {
 		Short: "Say how far the update is, what it waits for and why",
 		Long: `Say how far the update is, what it waits for and why.
 
-With --watch it follows until the update is done, halted or blocked. It only
+With --watch it follows until the update is done or halted, or has been blocked
+for ten seconds. It only
 watches: ending it stops nothing.
 
 Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 halted.`,
@@ -83,6 +84,23 @@ func final(v explain.View) bool {
 	return false
 }
 
+// blockedPatience is how long an update stays Blocked before a watch ends: what passes by
+// itself, such as an agent that was just not heard, is over by then.
+const blockedPatience = 10 * time.Second
+
+// blockedFor remembers since when a watched update has been Blocked.
+type blockedFor struct{ since time.Time }
+
+func (b *blockedFor) tooLong(v explain.View, now time.Time) bool {
+	switch {
+	case v.Phase != v1alpha1.PhaseBlocked:
+		b.since = time.Time{}
+	case b.since.IsZero():
+		b.since = now
+	}
+	return !b.since.IsZero() && now.Sub(b.since) >= blockedPatience
+}
+
 // watch follows the update until it ends. While the API server is away, which
 // is expected when a control-plane node moves, it says so and goes on.
 func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Duration) error {
@@ -92,9 +110,10 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 		defer cancel()
 	}
 	p := progress.New(o.Err)
+	var blocked blockedFor
 	for {
 		v, err := o.look(ctx, cl, p)
-		if err == nil && final(v) {
+		if err == nil && (final(v) || blocked.tooLong(v, time.Now())) {
 			p.End()
 			if err := render.Status(o.Out, o.output, v); err != nil {
 				return err

@@ -4,8 +4,10 @@
 //
 // Promise: pure, and computed from what is seen each time: no lock, no counter,
 // no memory, so that a crash at any line costs nothing. Never more nodes
-// unavailable than a pool's budget, whatever made them so; control-plane nodes
-// one at a time and only while the others are healthy; nothing starts outside a
+// unavailable than a pool's budget, whatever made them so, except that a control-plane
+// node waits for its own kind only; control-plane nodes one at a time and only while
+// the others are healthy; what only a person can end is Blocked, and told before the
+// start where it is known; nothing starts outside a
 // window, or after as many failures as a pool bears; no node is tried more often
 // than its pool allows; a node is done only when it was observed at its target,
 // and one that is seen at its old version afterwards has failed.

@@ -163,7 +163,14 @@ type Pool struct {
 	// Unavailable are all its nodes that are cordoned, not Ready or started,
 	// also those the plan does not touch.
 	Unavailable []string
-	Paused      bool
+	// ControlPlane are those of Unavailable that are control-plane nodes: the budget of
+	// the control plane's nodes counts only them, so that a worker that somebody
+	// cordoned does not keep the control plane from its turn.
+	ControlPlane []string
+	// Cordoned are those of Unavailable that are Ready and that somebody else has
+	// cordoned: only a person makes them available.
+	Cordoned []string
+	Paused   bool
 	// DrainTimeout after which a drain halts the update; 0 is never.
 	DrainTimeout time.Duration
 	// Canary workers go first and soak for CanarySoak.

@@ -19,6 +19,8 @@ type line struct {
 	hasZone bool
 	// used are the nodes that hold a place in the budget: unavailable or watched.
 	used map[string]bool
+	// usedBy counts them by role.
+	usedBy map[string]int
 	// watched are the done nodes that have not soaked, with the end of it; zero if
 	// they must become Ready first.
 	watched map[string]time.Time
@@ -69,14 +71,18 @@ func queue(in *Input) map[string]*line {
 // planned in, whichever selects it by now: its budget is not to be spent twice.
 func (l *line) enter(in *Input, i int) {
 	n := in.row[i]
+	role := in.Plan.Nodes[i].Role
 	if (n.Started || n.Unschedulable || !n.Ready) && !l.used[n.Name] {
-		l.used[n.Name] = true
+		l.use(n.Name, role)
 		l.Unavailable = append(l.Unavailable, n.Name)
+		if role == model.RoleControlPlane {
+			l.ControlPlane = append(l.ControlPlane, n.Name)
+		}
 	}
 	if n.Started && !idle(in.stages[i]) {
 		l.moving++
 	}
-	if l.ranks() && in.Plan.Nodes[i].Role == model.RoleWorker {
+	if l.ranks() && role == model.RoleWorker {
 		l.workers = append(l.workers, i)
 	}
 }
@@ -96,7 +102,7 @@ func lineUp(in *Input) map[string]*line {
 		if pool := in.Plan.Nodes[i].Pool; last == nil || last.Name != pool {
 			last = lines[pool]
 		}
-		last.watch(in.Now, in.row[i])
+		last.watch(in.Now, in.row[i], in.Plan.Nodes[i].Role)
 	}
 	for _, l := range lines {
 		l.pickZone(in)
@@ -128,13 +134,35 @@ func Queues(in Input, stages Stages) map[string]Queue {
 
 func newLine(in *Input, name string) *line {
 	p, known := in.Pools[name]
-	p.Name, p.Unavailable = name, slices.Clip(p.Unavailable) // whose it is keeps it
-	l := &line{Pool: p, gone: !known, canary: map[string]bool{}, used: map[string]bool{}, watched: map[string]time.Time{}, fits: map[string]window.Fit{}, said: map[string]bool{}}
+	p.Name, p.Unavailable, p.ControlPlane = name, slices.Clip(p.Unavailable), slices.Clip(p.ControlPlane) // whose it is keeps it
+	l := &line{Pool: p, gone: !known, canary: map[string]bool{}, used: map[string]bool{}, usedBy: map[string]int{}, watched: map[string]time.Time{}, fits: map[string]window.Fit{}, said: map[string]bool{}}
 	l.Budget = max(1, l.Budget)
 	for _, n := range p.Unavailable {
-		l.used[n] = true
+		role := model.RoleWorker
+		if slices.Contains(p.ControlPlane, n) {
+			role = model.RoleControlPlane
+		}
+		l.use(n, role)
 	}
 	return l
+}
+
+// use gives a node a place in the budget.
+func (l *line) use(name, role string) {
+	if !l.used[name] {
+		l.used[name] = true
+		l.usedBy[role]++
+	}
+}
+
+// spent is how many places of the budget are taken for nodes of a role: a worker
+// shares the pool's budget with all its nodes, a control-plane node with those of
+// its own kind, of which one moves at a time.
+func (l *line) spent(role string) int {
+	if role == model.RoleControlPlane {
+		return l.usedBy[role]
+	}
+	return len(l.used)
 }
 
 // ordered are the workers of a pool as they go: by zone if the pool says so,
@@ -173,7 +201,7 @@ func (l *line) pickCanary(in *Input) {
 func (l *line) ranks() bool { return l.Zones || l.Canary.Value > 0 }
 
 // watch notes a done node that has not soaked: it keeps its place in the budget.
-func (l *line) watch(now time.Time, n *Node) {
+func (l *line) watch(now time.Time, n *Node, role string) {
 	soak := l.Soak
 	if len(l.canary) > 0 && l.canary[n.Name] {
 		soak = max(soak, l.CanarySoak)
@@ -189,7 +217,7 @@ func (l *line) watch(now time.Time, n *Node) {
 		return
 	}
 	l.watched[n.Name] = end
-	l.used[n.Name] = true
+	l.use(n.Name, role)
 }
 
 // soakFrom is when a node began to soak: when it was given back, or became

@@ -39,6 +39,8 @@ type Decision struct {
 	// has soaked.
 	Finished                  bool
 	Done, Failed, Gone, Total int
+	// Blocked: nothing moves, and nothing will before a person acts. A pause is none.
+	Blocked bool
 	// Current are the nodes that have started and are not done, in plan order.
 	Current []string
 }
@@ -95,8 +97,14 @@ func Next(in Input) Decision {
 	if !d.Finished {
 		d.ahead(&in, lines)
 		d.start(&in, lines)
+		d.Blocked = !in.Paused && !d.Halted && len(d.Actions) == 0 && len(d.Current) == 0 && onlyPersons(d.Verdicts)
 	}
 	return d
+}
+
+// onlyPersons reports whether there are waits and none ends by itself.
+func onlyPersons(vs []model.Verdict) bool {
+	return len(vs) > 0 && !slices.ContainsFunc(vs, func(v model.Verdict) bool { return v.Waiting || v.Reason == reasonPaused })
 }
 
 // look judges one node and continues what has started.

@@ -275,7 +275,8 @@ func isOpen(ws []window.Window, now time.Time) bool {
 	return len(ws) == 0
 }
 
-// checkBudget: what is unavailable, and what was updated and is not proven yet.
+// checkBudget: what is unavailable, and what was updated and is not proven yet. A
+// control-plane node starts alone, and only its own kind takes its place.
 func checkBudget(t *rapid.T, c *cluster, in Input, d Decision) {
 	starts := map[string][]string{}
 	for _, name := range begun(in, d) {
@@ -284,11 +285,14 @@ func checkBudget(t *rapid.T, c *cluster, in Input, d Decision) {
 	for pool, names := range starts {
 		p := in.Pools[pool]
 		taken := map[string]bool{}
+		cp := c.truth[names[0]].cp
 		for _, n := range p.Unavailable {
-			taken[n] = true
+			if m := c.truth[n]; !cp || m != nil && m.cp {
+				taken[n] = true
+			}
 		}
 		for name, m := range c.truth {
-			if m.pool == pool && !m.Gone && !m.FinishedAt.IsZero() && m.AtTarget && in.Now.Sub(m.FinishedAt) < p.Soak {
+			if m.pool == pool && (!cp || m.cp) && !m.Gone && !m.FinishedAt.IsZero() && m.AtTarget && in.Now.Sub(m.FinishedAt) < p.Soak {
 				taken[name] = true
 			}
 		}

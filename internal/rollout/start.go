@@ -91,7 +91,7 @@ func (d *Decision) tryStart(in *Input, i int, l *line) {
 	if d.nodeWaits(n) || d.poolWaits(np, l) || d.aheadWaits(np, n, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
 		return
 	}
-	l.used[np.Node] = true
+	l.use(np.Node, np.Role)
 	l.moving++
 	d.act(Action{Verb: Cordon, Node: np.Node, Attempt: attempt(in, *n)})
 	d.Current = append(d.Current, np.Node)
@@ -277,42 +277,93 @@ func (l *line) unready(of func(string) bool) bool {
 
 // budgetWaits: as many nodes as the pool bears are unavailable or watched.
 func (d *Decision) budgetWaits(in *Input, np *model.NodePlan, l *line) bool {
-	if l.used[np.Node] || len(l.used) < l.Budget {
+	if l.used[np.Node] || l.spent(np.Role) < l.Budget {
 		return false
 	}
-	if l.once(reasonBudgetSpent) {
-		d.overBudget(in, l)
+	if l.once(reasonBudgetSpent + np.Role) {
+		if v := l.overBudget(in, np.Role); v != nil {
+			d.say(*v)
+		}
 	}
 	return true
 }
 
 // overBudget says so only when the budget is spent on nodes that this update did
-// not take, that failed, or that are watched: waiting for one's turn is no news.
-func (d *Decision) overBudget(in *Input, l *line) {
+// not take, that failed, or that are watched: waiting for one's turn is no news. If
+// nodes that only a person makes available take every place, time alone helps nothing.
+func (l *line) overBudget(in *Input, role string) *model.Verdict {
 	var foreign []string
-	moves := false
+	moves, forPerson := false, 0
 	for _, name := range l.Unavailable {
-		switch i, planned := in.at[name]; {
-		case !planned || !in.row[i].Started:
-			foreign = append(foreign, name+" is cordoned or not Ready")
-		case failed(in.stages[i]):
-			foreign = append(foreign, name+" has failed")
-		default:
-			moves = true
+		if role == model.RoleControlPlane && !slices.Contains(l.ControlPlane, name) {
+			continue
 		}
+		why, person := l.foreign(in, name)
+		switch {
+		case why == "":
+			moves = true
+			continue
+		case person:
+			forPerson++
+		}
+		foreign = append(foreign, name+" "+why)
 	}
-	v := model.Verdict{Object: "UpdatePool/" + l.Name, Waiting: true, Message: fmt.Sprintf("pool %s allows %d unavailable nodes, and ", l.Name, l.Budget)}
+	v := model.Verdict{Object: "UpdatePool/" + l.Name, Waiting: forPerson < l.Budget, Message: fmt.Sprintf("pool %s allows %d unavailable nodes, and ", l.Name, l.Budget)}
 	switch {
 	case len(foreign) > 0:
 		v.Reason, v.Fix = reasonBudgetSpent, "repair or uncordon the node, or raise the pool's maxUnavailable"
 		v.Message += strings.Join(foreign, ", ")
 	case !moves && len(l.watched) > 0:
-		v.Reason = reasonSoaking
+		v.Reason, v.Waiting = reasonSoaking, true
 		v.Message += l.firstFree()
 	default:
-		return
+		return nil
 	}
-	d.say(v)
+	return &v
+}
+
+// foreign says why a node is unavailable that this update does not move, and
+// whether only a person makes it available; "" of one that the update moves.
+func (l *line) foreign(in *Input, name string) (why string, person bool) {
+	i, planned := in.at[name]
+	if !planned {
+		if slices.Contains(l.Cordoned, name) {
+			return "is cordoned by somebody else", true
+		}
+		return "is cordoned or not Ready", false
+	}
+	switch n := in.row[i]; {
+	case n.Started && failed(in.stages[i]):
+		return "has failed", in.stages[i] == StageFailed
+	case n.Started:
+		return "", false
+	case n.Ready && n.Unschedulable:
+		return "is cordoned by somebody else", true
+	}
+	return "is not Ready", false
+}
+
+// Spent says, before an update starts, which pools will never let a node of the plan
+// start, because nodes that only a person makes available take their whole budget.
+func Spent(in Input) []model.Verdict {
+	in.align()
+	in.stages = make([]string, len(in.Plan.Nodes))
+	for i := range in.stages {
+		in.stages[i], _ = stageOfMost(in.row[i])
+	}
+	lines := queue(&in)
+	var out []model.Verdict
+	for i := range in.Plan.Nodes {
+		np := &in.Plan.Nodes[i]
+		l := lines[np.Pool]
+		if in.stages[i] != StageWaiting || l.used[np.Node] || l.spent(np.Role) < l.Budget || !l.once(np.Role) {
+			continue
+		}
+		if v := l.overBudget(&in, np.Role); v != nil && !v.Waiting {
+			out = append(out, *v)
+		}
+	}
+	return out
 }
 
 // firstFree says which watched node's place is free first.

@@ -43,6 +43,17 @@ func berlin() *time.Location {
 }
 
 var stories = map[string]func() story{
+	"a worker that somebody cordoned keeps the workers, not the control plane": func() story {
+		gone := ok("w0", "edge", false)
+		gone.Unschedulable, gone.AtTarget = true, true
+		s := story{cluster: newCluster(pool(nil), gone, ok("c1", "edge", true), ok("w1", "edge", false))}
+		s.happens = func(c *cluster, look int) {
+			if look == 20 {
+				gone.Unschedulable = false // a person uncordons it
+			}
+		}
+		return s
+	},
 	"a canary is watched, then the others go": func() story {
 		return story{cluster: newCluster(pool(func(p *Pool) {
 			p.Budget, p.Canary, p.CanarySoak = 2, Amount{Value: 1}, 5*time.Minute

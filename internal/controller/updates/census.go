@@ -94,21 +94,29 @@ func (c *census) of(w *world) func(i int) []string {
 
 // pools are the pools with their nodes counted, as read.Pools counts them.
 func (c *census) pools(w *world) map[string]rollout.Pool {
-	away := map[string][]string{}
+	away, cps, cordoned := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for i := range c.rows {
-		if x := &c.rows[i]; x.out {
-			for _, name := range x.pools {
-				away[name] = append(away[name], x.node.Name)
+		x := &c.rows[i]
+		if !x.out {
+			continue
+		}
+		for _, name := range x.pools {
+			away[name] = append(away[name], x.node.Name)
+			if x.cp {
+				cps[name] = append(cps[name], x.node.Name)
+			}
+			if read.Cordoned(x.node) {
+				cordoned[name] = append(cordoned[name], x.node.Name)
 			}
 		}
 	}
 	out := map[string]rollout.Pool{}
 	if len(w.pools) == 0 {
-		out[update.DefaultPool] = rollout.Pool{Name: update.DefaultPool, Budget: 1, Unavailable: away[update.DefaultPool]}
+		out[update.DefaultPool] = rollout.Pool{Name: update.DefaultPool, Budget: 1, Unavailable: away[update.DefaultPool], ControlPlane: cps[update.DefaultPool], Cordoned: cordoned[update.DefaultPool]}
 	}
 	for i := range w.pools {
 		p := read.Pool(&w.pools[i], c.size[w.pools[i].Name])
-		p.Unavailable = away[p.Name]
+		p.Unavailable, p.ControlPlane, p.Cordoned = away[p.Name], cps[p.Name], cordoned[p.Name]
 		out[p.Name] = p
 	}
 	return out

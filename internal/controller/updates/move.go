@@ -74,6 +74,8 @@ func (s *status) enter(d rollout.Decision) {
 		s.finish(v1alpha1.ReasonUpdated)
 	case d.Halted:
 		s.phase(v1alpha1.PhaseHalted)
+	case d.Blocked:
+		s.phase(v1alpha1.PhaseBlocked)
 	default:
 		s.phase(v1alpha1.PhaseUpdating)
 	}

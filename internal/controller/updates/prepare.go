@@ -57,6 +57,7 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	if err != nil {
 		return false, err
 	}
+	st.verdicts = append(st.verdicts, rollout.Spent(look)...)
 	st.warnings = slices.Concat(st.warnings, foreseen, resources.Foreseen(st.resources))
 	if err := r.beside(ctx, st, h, made); err != nil {
 		return false, err

@@ -19,7 +19,7 @@ import (
 // every node is in one pool of the given name, one at a time.
 func Pools(pools []v1alpha1.UpdatePool, nodes []*corev1.Node, poolsOf func(*corev1.Node) []string, without string) map[string]rollout.Pool {
 	out := map[string]rollout.Pool{}
-	unavailable, size := map[string][]string{}, map[string]int{}
+	unavailable, cps, cordoned, size := map[string][]string{}, map[string][]string{}, map[string][]string{}, map[string]int{}
 	for _, n := range nodes {
 		names := []string{without}
 		if len(pools) > 0 {
@@ -27,17 +27,24 @@ func Pools(pools []v1alpha1.UpdatePool, nodes []*corev1.Node, poolsOf func(*core
 		}
 		for _, name := range names {
 			size[name]++
-			if Unavailable(n) {
-				unavailable[name] = append(unavailable[name], n.Name)
+			if !Unavailable(n) {
+				continue
+			}
+			unavailable[name] = append(unavailable[name], n.Name)
+			if ControlPlane(n) {
+				cps[name] = append(cps[name], n.Name)
+			}
+			if Cordoned(n) {
+				cordoned[name] = append(cordoned[name], n.Name)
 			}
 		}
 	}
 	if len(pools) == 0 {
-		out[without] = rollout.Pool{Name: without, Budget: 1, Unavailable: unavailable[without]}
+		out[without] = rollout.Pool{Name: without, Budget: 1, Unavailable: unavailable[without], ControlPlane: cps[without], Cordoned: cordoned[without]}
 	}
 	for i := range pools {
 		p := Pool(&pools[i], size[pools[i].Name])
-		p.Unavailable = unavailable[p.Name]
+		p.Unavailable, p.ControlPlane, p.Cordoned = unavailable[p.Name], cps[p.Name], cordoned[p.Name]
 		out[p.Name] = p
 	}
 	return out
@@ -50,6 +57,12 @@ func Unavailable(n *corev1.Node) bool {
 	}
 	ready, _ := Ready(n)
 	return !ready
+}
+
+// Cordoned nodes are Ready, and somebody else than refit has cordoned them.
+func Cordoned(n *corev1.Node) bool {
+	ready, _ := Ready(n)
+	return ready && n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationUpdating] == ""
 }
 
 // Pool reads a pool of so many nodes.

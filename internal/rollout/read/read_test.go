@@ -159,7 +159,7 @@ func TestPools(t *testing.T) {
 		t.Fatalf("%+v", got.Windows)
 	}
 	got.Windows[0].Zone = nil
-	want := rollout.Pool{Name: "edge", Budget: 2, Unavailable: []string{"w2", "w3", "w4"}, Soak: time.Minute, MaxFailures: 2, Canary: rollout.Amount{Value: 2},
+	want := rollout.Pool{Name: "edge", Budget: 2, Unavailable: []string{"w2", "w3", "w4"}, Cordoned: []string{"w2"}, Soak: time.Minute, MaxFailures: 2, Canary: rollout.Amount{Value: 2},
 		CanarySoak: 5 * time.Minute, Attempts: 3, Undo: true, Zones: true, Windows: []window.Window{{Days: []time.Weekday{time.Saturday}, Start: 22*60 + 30, Duration: 90 * time.Minute}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

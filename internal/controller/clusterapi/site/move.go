@@ -258,7 +258,7 @@ func Forget(ctx context.Context, c client.Client, uid string, all bool) error {
 		if !all && !idle {
 			continue
 		}
-		if u.Status.Phase == v1alpha1.PhaseUpdating {
+		if u.Status.Phase == v1alpha1.PhaseUpdating || u.Status.Phase == v1alpha1.PhaseBlocked && u.Status.StartedAt != nil {
 			p := u.DeepCopy()
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.AnnotationAllowDelete, "true")
 			if err := c.Patch(ctx, p, client.MergeFrom(u), client.FieldOwner(v1alpha1.FieldOwnerController)); client.IgnoreNotFound(err) != nil {
