@@ -97,7 +97,10 @@ func (in *intake) decodeTop(p part, from io.Reader) error {
 			return s.object(members{AnnotationTitle: s.text(&in.top.title), AnnotationVersion: s.text(&in.top.version)})
 		},
 	})
-	if err = errors.Join(err, atEnd(s, err)); err != nil {
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
 		return p.corrupt(err.Error())
 	}
 	if version != 2 || media != MediaTypeIndex || artifact != ArtifactType {
@@ -107,13 +110,6 @@ func (in *intake) decodeTop(p part, from io.Reader) error {
 		return p.corrupt("does not begin with the metadata manifest")
 	}
 	return in.compareIndex(implied)
-}
-
-func atEnd(s *scanner, err error) error {
-	if err != nil {
-		return nil
-	}
-	return s.end()
 }
 
 // impliedIndex is the only index.json that a bundle with a top manifest may have.
@@ -174,7 +170,10 @@ func (in *intake) decodeMetaManifest(p part, from io.Reader) error {
 			})
 		},
 	})
-	if err = errors.Join(err, atEnd(s, err)); err != nil {
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
 		return p.corrupt(err.Error())
 	}
 	if in.meta.config.MediaType != MediaTypeMetadata || n == 0 || in.meta.chunks.MediaType != MediaTypeChunks {
@@ -182,9 +181,6 @@ func (in *intake) decodeMetaManifest(p part, from io.Reader) error {
 	}
 	return nil
 }
-
-// errTooNew ends the reading of metadata of a later format.
-var errTooNew = errors.New("a later format")
 
 func (in *intake) decodeMetadata(p part, from io.Reader) error {
 	in.h.MetadataDigest = digestOfPath(p.name)

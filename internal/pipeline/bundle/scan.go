@@ -300,15 +300,7 @@ func (s *scanner) skip() error {
 	}
 	switch c {
 	case '{':
-		return s.list('{', '}', func() error {
-			if err := s.skipText(); err != nil {
-				return err
-			}
-			if err := s.expect(':'); err != nil {
-				return err
-			}
-			return s.skip()
-		})
+		return s.list('{', '}', s.skipMember)
 	case '[':
 		return s.list('[', ']', s.skip)
 	case '"':
@@ -325,6 +317,16 @@ func (s *scanner) skip() error {
 		err = unexpected(c, "a value")
 	}
 	return err
+}
+
+func (s *scanner) skipMember() error {
+	if err := s.skipText(); err != nil {
+		return err
+	}
+	if err := s.expect(':'); err != nil {
+		return err
+	}
+	return s.skip()
 }
 
 func (s *scanner) skipText() error {
