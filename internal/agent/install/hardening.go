@@ -31,15 +31,16 @@ var agentCapabilities = []string{
 	"CAP_NET_BIND_SERVICE", "CAP_SYS_RESOURCE", // a loopback port that only root can take; the disk's reserve for root
 }
 
-// checkHardening is for the check before the kubelet starts. It starts no program. A
-// memory limit or a namespace that cannot be set up would keep the kubelet down.
+// checkHardening is for the check before the kubelet starts. Only the unit's own shell
+// starts programs. With a memory limit the kernel could kill the check half-way, and a
+// namespace that cannot be set up would leave images unchecked.
 func checkHardening() []setting {
 	return append([]setting{
-		{"Environment=GOMEMLIMIT=512MiB", "Collect garbage harder; no MemoryMax, since a check that is killed keeps the kubelet waiting."},
+		{"Environment=GOMEMLIMIT=512MiB", "Collect garbage harder; no MemoryMax, since a check that is killed leaves images unchecked."},
 		{"TasksMax=1024", "Threads of the check."},
 		{"CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_SETFCAP CAP_MAC_ADMIN CAP_MKNOD CAP_NET_BIND_SERVICE CAP_SYS_ADMIN CAP_SYS_PTRACE CAP_SYS_RESOURCE",
 			"To restore files of layers with owner, mode, labels and attributes (trusted.overlay.* is CAP_SYS_ADMIN)."},
-		{"NoNewPrivileges=yes", "It starts no program."},
+		{"NoNewPrivileges=yes", "No program that it starts gains rights."},
 		{"RestrictNamespaces=yes", "It makes no namespace."},
 	}, common()...)
 }
