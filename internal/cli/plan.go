@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/cli/progress"
+	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -150,7 +151,7 @@ func (o *options) waitPlanned(ctx context.Context, c client.Client, name string,
 			p.End()
 			return u, nil
 		}
-		p.Line(planWait(u, err))
+		p.Prepare(planWait(u, err), o.preparing(ctx, c, u, f.wait && err == nil))
 		if time.Now().After(deadline) {
 			p.End()
 			return nil, exit.With(exit.InProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
@@ -161,6 +162,19 @@ func (o *options) waitPlanned(ctx context.Context, c client.Client, name string,
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// preparing are the nodes that make ready for an update, none if it is not waited for
+// them or they cannot be read now: then the wait itself is shown.
+func (o *options) preparing(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, wanted bool) []explain.Node {
+	if !wanted || u.Status.Phase == "" {
+		return nil
+	}
+	f, err := gather(ctx, c)
+	if err != nil {
+		return nil
+	}
+	return f.Nodes
 }
 
 func planned(u *v1alpha1.ClusterUpdate, wait bool) bool {

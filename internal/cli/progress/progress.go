@@ -22,7 +22,7 @@ const heartbeat = 5 * time.Second
 
 // New is a printer to w.
 func New(w io.Writer) *Printer {
-	p := &Printer{w: w}
+	p := &Printer{w: w, now: time.Now}
 	if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 		p.live, p.size = true, func() (width, height int, err error) { return term.GetSize(int(f.Fd())) }
 	}
@@ -37,6 +37,9 @@ type Printer struct {
 	rows int                                   // of the screen that are drawn on
 	last string
 	at   time.Time
+
+	now   func() time.Time
+	nodes nodesProgress
 }
 
 // View shows a view.

@@ -1,0 +1,80 @@
+package progress
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/refit-dev/refit/internal/explain"
+)
+
+func node(name string, done, total int64) explain.Node {
+	return explain.Node{Name: name, BytesDone: done, BytesTotal: total, ImagesTotal: 24, ImagesPinned: int(done / 100)}
+}
+
+// Where nobody looks at a screen: the wait once, and the sum when it has changed,
+// every ten seconds at most.
+func TestPrepareWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	p := New(&b)
+	now := time.Date(2026, 11, 22, 16, 0, 0, 0, time.UTC)
+	p.now = func() time.Time { return now }
+	for i := range int64(60) {
+		p.Prepare("Preparing: the nodes load images", []explain.Node{node("n1", min(1000, i*50), 1000), node("n2", min(1000, i*100), 1000)})
+		now = now.Add(time.Second)
+	}
+	want := "16:00:00Z Preparing: the nodes load images\n" +
+		"16:00:00Z 0%  0 B of 2.0 KiB on 2 nodes, 0 complete\n" +
+		"16:00:10Z 75%  1.5 KiB of 2.0 KiB on 2 nodes, 1 complete\n" +
+		"16:00:20Z 100%  2.0 KiB of 2.0 KiB on 2 nodes, 2 complete\n"
+	if got := b.String(); got != want {
+		t.Errorf("got:\n%swant:\n%s", got, want)
+	}
+}
+
+// At a terminal every node that still fetches has a line, the furthest behind first.
+func TestPrepareAtATerminal(t *testing.T) {
+	t.Parallel()
+	s := &screen{width: 100, height: 24}
+	p := &Printer{w: s, live: true, size: func() (int, int, error) { return s.width, s.height, nil }}
+	p.Prepare("Preparing", []explain.Node{node("n1", 500, 1000), node("node-2", 250, 1000), node("n3", 1000, 1000)})
+	p.Prepare("Preparing", []explain.Node{node("n1", 750, 1000), node("node-2", 500, 1000), node("n3", 1000, 1000)})
+	want := "Preparing\n75%  2.2 KiB of 2.9 KiB on 3 nodes, 1 complete\n" +
+		"  node-2  [##########..........]   50%  500 B of 1000 B  5 of 24 images pinned\n" +
+		"  n1      [###############.....]   75%  750 B of 1000 B  7 of 24 images pinned"
+	if got := strings.TrimRight(strings.Join(s.rows, "\n"), "\n"); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// Whatever nodes report, also less than before or more that is wanted, what is shown
+// of a node and of all never goes backwards.
+func TestProgressNeverGoesBackwards(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		var p nodesProgress
+		last := map[string]int64{}
+		lastDone, lastTotal := map[string]int64{}, map[string]int64{}
+		for range rapid.IntRange(1, 20).Draw(rt, "looks") {
+			var nodes []explain.Node
+			for i := range 3 {
+				total := rapid.Int64Range(0, 1<<40).Draw(rt, "total")
+				nodes = append(nodes, node(fmt.Sprint("n", i), rapid.Int64Range(0, total).Draw(rt, "done"), total))
+			}
+			if rapid.IntRange(0, 5).Draw(rt, "unreadable") == 0 {
+				nodes = nil
+			}
+			for _, n := range p.keep(nodes) {
+				if percent(n) < last[n.Name] && n.BytesTotal == lastTotal[n.Name] || n.BytesTotal < lastTotal[n.Name] || n.BytesDone < lastDone[n.Name] || n.BytesDone > n.BytesTotal {
+					rt.Fatalf("%s: %d%% after %d%%, %d bytes after %d, of %d", n.Name, percent(n), last[n.Name], n.BytesDone, lastDone[n.Name], n.BytesTotal)
+				}
+				last[n.Name], lastDone[n.Name], lastTotal[n.Name] = percent(n), n.BytesDone, n.BytesTotal
+			}
+		}
+	})
+}
