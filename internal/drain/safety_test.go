@@ -75,6 +75,12 @@ func TestBlockedWhole(t *testing.T) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
+	if why, _ := (Budget{Wanted: 1, Expected: 1}).hopeless(); why != "allows no eviction, ever: its rule wants 1 of 1 pods" {
+		t.Error(why)
+	}
+	if why, _ := (Budget{Rule: "minAvailable 1", Wanted: 1, Expected: 1}).hopeless(); why != "allows no eviction, ever: minAvailable 1 wants 1 of 1 pods" {
+		t.Error(why)
+	}
 	if v := Blocked("n1", app("x"), nil); !v.Waiting || !strings.Contains(v.Message, "holds back") {
 		t.Errorf("%+v", v)
 	}

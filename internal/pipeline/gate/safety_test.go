@@ -45,6 +45,19 @@ func remembers(in Input, then func(*Input)) string {
 	return strings.Join(Decide(in).Closed, ",")
 }
 
+// An update that lasts for longer than a month: its own end counts.
+func TestALongUpdate(t *testing.T) {
+	t.Parallel()
+	for left, closed := range map[time.Duration]bool{35 * day: true, 40 * day: true, 40*day + time.Second: false} {
+		in := open()
+		in.Lasts = 40 * day
+		in.Nodes[0].Certificates = []Certificate{{"apiserver.crt", now.Add(left)}}
+		if got := slices.Contains(Decide(in).Closed, "certificates"); got != closed {
+			t.Errorf("%s are left: closed %t", left, got)
+		}
+	}
+}
+
 // What the gate remembers of a node is never more than it would say anew: each
 // moment at which an answer changes, and another length of the update.
 func TestTheMemoryEnds(t *testing.T) {
@@ -120,6 +133,7 @@ func TestTheMemoryIsUsed(t *testing.T) {
 		"a node without a certificate is asked once however long it lasts": {func(*Node) {}, func(in *Input) { in.Lasts = time.Hour }, true},
 		"a node with one is asked again":                                   {func(n *Node) { n.Certificates = []Certificate{{"a", now.Add(90 * day)}} }, func(in *Input) { in.Lasts = time.Hour }, false},
 		"a moment has come":                                                {func(*Node) {}, func(in *Input) { in.Now = now.Add(2 * time.Minute) }, false},
+		"a node with one, and the same length":                             {func(n *Node) { n.Certificates = []Certificate{{"a", now.Add(90 * day)}} }, func(*Input) {}, true},
 		"the clock went back":                                              {func(*Node) {}, func(in *Input) { in.Now = now.Add(-time.Second) }, false},
 		"a moment that has passed is no moment":                            {func(n *Node) { n.Heartbeat = now.Add(-time.Hour) }, func(in *Input) { in.Now = now.Add(day) }, true},
 		"the first of two moments counts": {func(n *Node) {

@@ -58,6 +58,9 @@ func TestHowFarAKubeletMayStayBehind(t *testing.T) {
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("%v, want %v\n%s", got, tc.want, tell(o))
 			}
+			if len(tc.want) == 1 && sentence(o.Verdicts[0]) != "VersionSkew: node w9 would stay at kubelet v1.32.1 under an API server at v1.36.3: more than three minor versions | put the node into an UpdatePool or remove it from the cluster | Node/w9" {
+				t.Error(sentence(o.Verdicts[0]))
+			}
 		})
 	}
 }
@@ -76,6 +79,8 @@ func TestTheEndOfAPlan(t *testing.T) {
 		"a patch ahead of the API server is none":        {[]Node{cp("n1", "v1.36.0"), worker("w1", old, "all")}, nil, []string{}},
 		"the control plane of a part moves by itself":    {[]Node{cp("n1", old, "all"), cp("n2", old, "all"), worker("w1", old, "all")}, []string{"n1"}, []string{}},
 		"a worker of a part waits for the control plane": {[]Node{cp("n1", old, "all"), worker("w1", old, "all")}, []string{"w1"}, []string{"VersionSkew Node/w1"}},
+		"one of two that nobody knows":                   {[]Node{cp("n1", "v1.36.3"), {Name: "n2", ControlPlane: true, Kubelet: "v1.36.3", Platform: "linux/amd64"}, worker("w1", old, "all")}, nil, []string{}},
+		"a worker that says a version of an API server":  {[]Node{cp("n1", "v1.36.3"), worker("w1", old, "all"), {Name: "w2", Kubelet: "v1.36.3", ControlPlaneVersion: "v1.30.0", Platform: "linux/amd64"}}, nil, []string{}},
 		"an API server that nobody knows is no limit":    {[]Node{{Name: "n1", ControlPlane: true, Kubelet: "v1.36.3", Platform: "linux/amd64"}, worker("w1", old, "all")}, nil, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,6 +189,23 @@ func TestSkewOfANode(t *testing.T) {
 	}
 }
 
+// A node of the plan moves, however far behind it is: that is said by its own rule.
+func TestAPlannedNodeIsNotLeftBehind(t *testing.T) {
+	t.Parallel()
+	p := &planner{in: &Input{Target: target136}, out: &Outcome{}}
+	p.out.Plan.Nodes = []model.NodePlan{{Node: "w1"}}
+	if v := p.skewAtEnd(worker("w1", "v1.30.0"), true, "v1.36.3"); v != nil {
+		t.Errorf("%+v", v)
+	}
+	if v := p.skewAtEnd(worker("w2", "v1.30.0"), false, "v1.36.3"); v == nil {
+		t.Error("a node that stays")
+	}
+	p.out.Plan.Nodes = nil
+	if v := p.skewAtEnd(worker("w2", "v1.30.0"), false, "v1.36.3"); v != nil {
+		t.Errorf("with nothing planned: %+v", v)
+	}
+}
+
 // claims answers once with these steps.
 func claims(steps ...model.Step) Updater {
 	return Updater{Name: "u", Claim: func(q Question) Claim {
@@ -204,18 +226,19 @@ func TestWhatAClaimMustSay(t *testing.T) {
 		step model.Step
 		why  string
 	}{
-		"both":                        {model.Step{Changes: []model.Change{a, b}}, ""},
-		"one of them":                 {model.Step{Changes: []model.Change{a}}, ""},
-		"nothing":                     {model.Step{ID: "s"}, ""},
-		"the same path twice":         {model.Step{ID: "s", Changes: []model.Change{a, a}}, "its step s claims file//a, which is not left to change"},
-		"a path that nobody wants":    {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//c", To: "1"}}}, "its step s claims file//c, which is not left to change"},
-		"a path that is as it should": {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//d", From: "1", To: "1"}}}, "its step s claims file//d, which is not left to change"},
-		"from what it is not":         {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//b", From: "9", To: "2"}}}, "its step s moves file//b from 9 to 2, and it was asked for 1 to 2"},
-		"to what is not wanted":       {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//b", From: "1", To: "9"}}}, "its step s moves file//b from 1 to 9, and it was asked for 1 to 2"},
+		"both":                                {model.Step{Changes: []model.Change{a, b}}, ""},
+		"one of them":                         {model.Step{Changes: []model.Change{a}}, ""},
+		"nothing":                             {model.Step{ID: "s"}, ""},
+		"the same path twice":                 {model.Step{ID: "s", Changes: []model.Change{a, a}}, "its step s claims file//a, which is not left to change"},
+		"a path that nobody wants":            {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//c", To: "1"}}}, "its step s claims file//c, which is not left to change"},
+		"a path that is as it should":         {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//d", From: "1", To: "1"}}}, "its step s claims file//d, which is not left to change"},
+		"a path that is there and not wanted": {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//e", From: "1"}}}, "its step s claims file//e, which is not left to change"},
+		"from what it is not":                 {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//b", From: "9", To: "2"}}}, "its step s moves file//b from 9 to 2, and it was asked for 1 to 2"},
+		"to what is not wanted":               {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//b", From: "1", To: "9"}}}, "its step s moves file//b from 1 to 9, and it was asked for 1 to 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q := Question{Node: Node{Name: "n1"}, Current: Fields{"file//b": "1", "file//d": "1"}, Desired: Fields{"file//a": "1", "file//b": "2", "file//d": "1"}}
+			q := Question{Node: Node{Name: "n1"}, Current: Fields{"file//b": "1", "file//d": "1", "file//e": "1"}, Desired: Fields{"file//a": "1", "file//b": "2", "file//d": "1"}}
 			out := Cover([]Updater{claims(tc.step)}, q)
 			taken := len(tc.step.Changes) > 0 && tc.why == ""
 			if (len(out.Steps) == 1) != taken {

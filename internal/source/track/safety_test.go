@@ -171,6 +171,78 @@ func TestPointersGoAndComeBack(t *testing.T) {
 	}
 }
 
+// Who moves by itself: each class, vouched for or not, on a track whose workloads
+// nodes need or not.
+func TestWhoMovesByItself(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		track    Track
+		class    Class
+		vouched  bool
+		decision Decision
+		says     string
+	}{
+		"a rebuild where rebuilds may":               {rev(Rebuild), Rebuild, false, Automatic, ""},
+		"a rebuild where only security rebuilds may": {rev(Security), Rebuild, true, NeedsApproval, "Rebuild does not move by itself"},
+		"a new version where none may":               {rev(Rebuild), NewVersion, true, NeedsApproval, "NewVersion does not move by itself"},
+		"a new version, not vouched for":             {rev(Rebuild), NewVersion, false, NeedsApproval, "NewVersion does not move by itself"},
+		"security where rebuilds may":                {rev(Rebuild), Security, false, Automatic, ""},
+		"security, vouched for, where nothing may":   {rev(), Security, true, NeedsApproval, "SecurityRebuild does not move by itself"},
+		"security, vouched for, where it may":        {rev(Security), Security, true, Automatic, ""},
+		"security, a label alone":                    {rev(Security), Security, false, NeedsApproval, "a label alone"},
+		"a node needs it: a vouched rebuild":         {critical(Rebuild), Rebuild, true, NeedsApproval, "a node needs"},
+		"a node needs it: a vouched security":        {critical(Security), Security, true, Automatic, ""},
+		"a node needs it: security, a label alone":   {critical(Rebuild, Security), Security, false, NeedsApproval, "a node needs"},
+	} {
+		d, why := byItself(tc.track, &Candidate{Image: Image{Vouched: tc.vouched}, Class: tc.class}, noon)
+		if d != tc.decision || !strings.Contains(why, tc.says) {
+			t.Errorf("%s: %s (%s)", name, d, why)
+		}
+	}
+}
+
+// The order of two candidates, each fact alone, and an approval with its serial.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	c := func(d Decision, serial int64, long string) Candidate {
+		return Candidate{Decision: d, Serial: serial, Image: image(long[len(long)-1:], long)}
+	}
+	older, newer := "2.6.2-rev1-b5.1", "2.6.2-rev1-b5.2"
+	for name, tc := range map[string]struct {
+		a, b Candidate
+		want bool
+	}{
+		"approved before automatic":          {c(Approved, 1, older), c(Automatic, 9, newer), true},
+		"automatic after approved":           {c(Automatic, 9, newer), c(Approved, 1, older), false},
+		"of two approved the later serial":   {c(Approved, 2, older), c(Approved, 1, newer), true},
+		"of two approved the earlier serial": {c(Approved, 1, newer), c(Approved, 2, older), false},
+		"of two approved at once the newer":  {c(Approved, 1, newer), c(Approved, 1, older), true},
+		"of two approved at once the older":  {c(Approved, 1, older), c(Approved, 1, newer), false},
+		"of two automatic the newer":         {c(Automatic, 1, newer), c(Automatic, 2, older), true},
+		"of two automatic the older":         {c(Automatic, 2, older), c(Automatic, 1, newer), false},
+	} {
+		if got := before(rev(), tc.a, tc.b); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	x := rev()
+	x.Approvals = []Approval{{Digest: "a", Serial: -2, By: "first"}, {Digest: "a", Serial: -2, By: "second"}, {Digest: "b", Serial: -1}}
+	if a, ok := x.approval("a"); !ok || a.By != "first" {
+		t.Errorf("of two that are equal the first: %+v %t", a, ok)
+	}
+	if _, ok := x.approval("c"); ok {
+		t.Error("an approval that nobody gave")
+	}
+	backwards := Candidate{Class: Backwards, Image: Image{Digest: "a"}}
+	if blocked(x, State{}, &backwards, Approval{AnyOrder: true}, false) == "" {
+		t.Error("an approval that is not valid lets a track go backwards")
+	}
+	zero := Candidate{Class: Rebuild, Image: Image{Digest: "c"}, Serial: 0}
+	if decide(x, State{}, &zero, noon); zero.Decision != NeedsApproval {
+		t.Errorf("without an approval: %s", zero.Decision)
+	}
+}
+
 // The past is bounded: ten to go back to, sixty-four that do not come back.
 func TestThePastIsBounded(t *testing.T) {
 	t.Parallel()
