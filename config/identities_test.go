@@ -177,7 +177,7 @@ func controllerAttempts() []attempt {
 			role, _ := noderights.Objects(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n3", UID: "u"}})
 			return s.create(role)
 		}},
-		{"restart a node by a drill", "refit-people-ask-for-drills", func(s *site) error {
+		{"restart a node by a drill", "refit-people-drill", func(s *site) error {
 			nu := &v1alpha1.NodeUpdate{}
 			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Annotations = map[string]string{v1alpha1.AnnotationDrill: "now"} })
 		}},

@@ -115,7 +115,9 @@ func Certificate(t testing.TB, cfg *rest.Config, user string, groups ...string) 
 	if err != nil {
 		t.Fatalf("make a certificate for %s: %v", user, err)
 	}
-	return u.Config()
+	out := u.Config()
+	out.QPS, out.Burst = cfg.QPS, cfg.Burst
+	return out
 }
 
 // started servers by host.
