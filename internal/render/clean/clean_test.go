@@ -90,7 +90,7 @@ func TestWriterProperty(t *testing.T) {
 			rt.Fatalf("not UTF-8: %q", out)
 		}
 		for _, r := range out {
-			if r != '\n' && r != '\t' && !unicode.IsPrint(r) && !unicode.In(r, unicode.Co, unicode.Zs) && unicode.In(r, unicode.C, unicode.Zl, unicode.Zp) {
+			if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 				rt.Fatalf("%U in %q", r, out)
 			}
 		}
