@@ -3,6 +3,7 @@ package authority
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,7 +26,8 @@ type RunReader interface {
 // CheckRun reports why a node may not start a run that the controller permits, nil if it
 // may. It costs one small read, and the plan's Contents if the run is of a ClusterUpdate.
 func CheckRun(ctx context.Context, api RunReader, node string, run *v1alpha1.NodeRun) *model.Verdict {
-	why, fix, err := "", "", error(nil)
+	var why, fix string
+	var err error
 	object := "ClusterUpdate/" + run.Name
 	if name, ofTrack := strings.CutPrefix(run.Name, v1alpha1.TrackRun); ofTrack {
 		object = "ImageTrack/" + name
@@ -94,7 +96,7 @@ func readPlan(ctx context.Context, api RunReader, name string) (model.Plan, erro
 	read := func(name string) (string, error) {
 		c, err := api.Content(ctx, name)
 		if apierrors.IsNotFound(err) {
-			return "", fmt.Errorf("the plan is not there: %v", err) // not the update
+			return "", errors.New("the plan is not there: " + err.Error()) // unwrapped: it is not the update that is missing
 		}
 		if err != nil {
 			return "", err

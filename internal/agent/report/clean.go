@@ -40,14 +40,7 @@ func cut(s string, most int) string {
 func clean(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		if text := v.String(); strings.ContainsFunc(text, forbidden) {
-			v.SetString(strings.Map(func(r rune) rune {
-				if forbidden(r) {
-					return '?'
-				}
-				return r
-			}, text))
-		}
+		v.SetString(cleanText(v.String()))
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() && v.Field(i).CanSet() {
@@ -64,6 +57,18 @@ func clean(v reflect.Value) {
 		}
 	default:
 	}
+}
+
+func cleanText(s string) string {
+	if !strings.ContainsFunc(s, forbidden) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if forbidden(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 func forbidden(r rune) bool {
