@@ -76,7 +76,7 @@ func (s *subject) test(binary string, id int, limit time.Duration) (string, time
 	ctx, cancel := context.WithTimeout(context.Background(), maxWall)
 	defer cancel()
 	limited := fmt.Sprintf(`ulimit -v 4194304; ulimit -t %d; exec "$0" "$@"`, int(limit.Seconds()))
-	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, binary, "-test.failfast"}, s.flags...)...)
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, binary, "-test.short", "-test.failfast"}, s.flags...)...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
 	cmd.Env = append(os.Environ(), "REFIT_MUTANT="+strconv.Itoa(id), "TMPDIR="+s.work, "GOMAXPROCS=1", "GOMEMLIMIT=1GiB")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -25,6 +25,9 @@ func allocated(f func()) uint64 {
 // What a header costs follows from what is valid in it, not from how many members its
 // lists pretend to have: 3.2 GB were once built of 8 MB.
 func TestCostlyHeadersAreRefusedCheaply(t *testing.T) {
+	if testing.Short() {
+		t.Skip("headers of many megabytes take seconds")
+	}
 	const most = 4 << 20 // of memory beside what is kept of the bytes
 	accepted := map[string]bool{"as many blobs as have room": true, "an unknown member": true}
 	for name, raw := range bundletest.Costly(4<<20-4096, 7<<20) {
@@ -52,6 +55,9 @@ func TestCostlyHeadersAreRefusedCheaply(t *testing.T) {
 
 // The same parts beyond what the format allows are refused by their length alone.
 func TestPartsThatAreTooLargeAreNotRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("headers of many megabytes take seconds")
+	}
 	for name, raw := range bundletest.Costly(8<<20, 16<<20) {
 		if name == "as many blobs as have room" {
 			continue
