@@ -44,7 +44,7 @@ func load(root, dir, work string) (*subject, error) {
 	}
 	s := &subject{dir: dir, name: p.Name, root: root, work: work, sources: map[string][]byte{}, units: map[string][]*unit{}, broken: map[int]bool{}}
 	if slices.Contains(append(p.TestImports, p.XTestImports...), "pgregory.net/rapid") {
-		s.flags = []string{"-rapid.nofailfile"} // a failure writes nothing into the tree
+		s.flags = []string{"-rapid.nofailfile", "-rapid.checks=30"} // a failure writes nothing into the tree
 	}
 	for _, file := range p.GoFiles {
 		if err := s.parse(file); err != nil {

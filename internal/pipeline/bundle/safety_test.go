@@ -3,9 +3,12 @@ package bundle_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
@@ -155,5 +158,57 @@ func TestSignRefuses(t *testing.T) {
 	}
 	if id := bundle.KeyID(public(1)); len(id) != 16 || strings.Trim(id, "0123456789abcdef") != "" || id == bundle.KeyID(public(2)) {
 		t.Errorf("key ID %q", id)
+	}
+}
+
+// A signature over the right statement under another payload type counts for nobody,
+// nor does a key that is no key.
+func TestASignatureOfAnotherType(t *testing.T) {
+	t.Parallel()
+	h := parse(t, bundletest.Bytes(t, bundletest.Tiny()))
+	e, err := bundle.Sign(bundletest.Key(1), h.Digest, h.Metadata.Name, h.Metadata.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := public(1)[:31]
+	e.Signatures = append(e.Signatures, bundle.Signature{KeyID: bundle.KeyID(short), Sig: e.Signatures[0].Sig})
+	typed := e
+	typed.PayloadType = "application/vnd.example+json"
+	msg := fmt.Sprintf("DSSEv1 %d %s %d %s", len(typed.PayloadType), typed.PayloadType, len(typed.Payload), typed.Payload)
+	typed.Signatures = []bundle.Signature{{KeyID: e.Signatures[0].KeyID, Sig: ed25519.Sign(bundletest.Key(1), []byte(msg))}}
+	signed := *h
+	signed.Signatures = []bundle.Envelope{typed}
+	if by := signed.SignedBy(map[string]ed25519.PublicKey{"alice": public(1)}); len(by) > 0 {
+		t.Errorf("signed by %v", by)
+	}
+	signed.Signatures = []bundle.Envelope{e}
+	if by := signed.SignedBy(map[string]ed25519.PublicKey{"short": short}); len(by) > 0 {
+		t.Errorf("signed by %v", by)
+	}
+}
+
+// The names of who signed are in order, and a strict trust list changes nothing
+// about a bundle that nobody approved.
+func TestSignersInOrder(t *testing.T) {
+	t.Parallel()
+	h := parse(t, bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1), bundletest.Key(2)))
+	keys, want := map[string]ed25519.PublicKey{}, []string{}
+	texts := map[string]string{}
+	for c := 'a'; c <= 'z'; c++ {
+		keys[string(c)], want = public(byte(1+c%2)), append(want, string(c))
+		texts[string(c)] = publicPEM(t, byte(1+c%2))
+	}
+	if by := h.SignedBy(keys); !slices.Equal(by, want) {
+		t.Errorf("%v", by)
+	}
+	if ok, by := bundle.Satisfies(h, model.Trust{Policies: []model.TrustRule{{Threshold: 2, Keys: texts}}}); !ok || !slices.Equal(by, want) {
+		t.Errorf("%t, %v", ok, by)
+	}
+	strict := model.Trust{RequireSignatures: true}
+	if d := bundle.Decide(h, []string{"sha256:" + strings.Repeat("0", 64)}, strict, ""); d.Allowed || d.Verdict.Reason != "DigestMismatch" {
+		t.Errorf("%+v", d)
+	}
+	if d := bundle.Decide(h, nil, strict, ""); d.Allowed || d.Verdict.Reason != "BundleNotApproved" {
+		t.Errorf("%+v", d)
 	}
 }
