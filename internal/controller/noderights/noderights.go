@@ -3,6 +3,7 @@ package noderights
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -22,6 +23,9 @@ const (
 	interval, refresh = 2 * time.Second, 10 * time.Minute
 	// pageSize of a list.
 	pageSize = 500
+	// maxPass is how many nodes are granted in one pass, so that a cluster of
+	// thousands leaves room for the controller's other writes.
+	maxPass = 200
 	// prefix of both objects of a node.
 	prefix = "refit:node:"
 	// label marks them, with the value "true".
@@ -69,30 +73,16 @@ func (g *Granter) Grant(ctx context.Context, now time.Time) error {
 		}
 		g.granted, g.listed = granted, now
 	}
-	var all v1alpha1.NodeUpdateList
-	if err := g.Client.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list NodeUpdates: %w", err)
-	}
-	var missing []*v1alpha1.NodeUpdate
-	there := make(map[string]bool, len(all.Items))
-	for i := range all.Items {
-		nu := &all.Items[i]
-		there[nu.Name] = true
-		if g.granted[nu.Name] != nu.UID {
-			missing = append(missing, nu)
-		}
-	}
-	for name := range g.granted {
-		if !there[name] {
-			delete(g.granted, name) // the garbage collector deletes the objects
-		}
+	missing, err := g.missing(ctx)
+	if err != nil {
+		return err
 	}
 	made := make([]bool, len(missing))
 	index := make(map[string]int, len(missing))
 	for i, nu := range missing {
 		index[nu.Name] = i
 	}
-	err := parallel.Each(ctx, missing, func(nu *v1alpha1.NodeUpdate) error {
+	err = parallel.Each(ctx, missing, func(nu *v1alpha1.NodeUpdate) error {
 		ok, err := g.create(ctx, nu)
 		made[index[nu.Name]] = ok
 		return err
@@ -103,6 +93,26 @@ func (g *Granter) Grant(ctx context.Context, now time.Time) error {
 		}
 	}
 	return err
+}
+
+// missing are NodeUpdates without rights, maxPass of them. Nodes that are gone are
+// forgotten: the garbage collector deletes their objects.
+func (g *Granter) missing(ctx context.Context) ([]*v1alpha1.NodeUpdate, error) {
+	var all v1alpha1.NodeUpdateList
+	if err := g.Client.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list NodeUpdates: %w", err)
+	}
+	var missing []*v1alpha1.NodeUpdate
+	exists := make(map[string]bool, len(all.Items))
+	for i := range all.Items {
+		nu := &all.Items[i]
+		exists[nu.Name] = true
+		if g.granted[nu.Name] != nu.UID && len(missing) < maxPass {
+			missing = append(missing, nu)
+		}
+	}
+	maps.DeleteFunc(g.granted, func(name string, _ types.UID) bool { return !exists[name] })
+	return missing, nil
 }
 
 // list the nodes whose rights are there, by their RoleBinding, which is made last.
