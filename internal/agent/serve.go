@@ -69,10 +69,17 @@ func (a *Agent) isPeer(publicKey string) bool {
 	return false
 }
 
-// foundHeader is the header of a bundle on a medium in this node, nil if there is none.
+// foundHeader is the header of a bundle on a medium in this node, nil if there is none. It
+// is not parsed here: the controller does that, before people are asked to approve it.
 func (a *Agent) foundHeader(digest string) []byte {
-	if m := a.media.With(digest); m != nil {
-		return m.Header().Raw
+	m := a.media.With(digest)
+	if m == nil {
+		return nil
 	}
-	return nil
+	raw, err := m.RawHeader()
+	if err != nil {
+		a.media.Fail(m, err)
+		return nil
+	}
+	return raw
 }

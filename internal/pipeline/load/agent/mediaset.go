@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -61,6 +62,16 @@ func (p *Plugged) Reader() (*read.File, error) { return p.opened.full() }
 // Header is what its label says: enough to decide whether the bundle is allowed, no
 // more.
 func (p *Plugged) Header() *bundle.Header { return p.opened.header }
+
+// RawHeader reads the bytes of the header from the medium, as many as the label says, and
+// parses nothing.
+func (p *Plugged) RawHeader() ([]byte, error) {
+	raw := make([]byte, p.Header().HeaderSize())
+	if _, err := p.opened.handle.ReadAt(raw, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("header on %s: %w", p.Path, err)
+	}
+	return raw, nil
+}
 
 func (p *Plugged) close() {
 	if p.opened != nil {

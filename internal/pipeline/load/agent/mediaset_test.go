@@ -10,6 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/media"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
@@ -162,5 +163,25 @@ func TestAllowedMediaComeFirst(t *testing.T) {
 	got := s.Describe(Policy{Approved: []string{header(t, raw).Digest}}, func(string) Here { return Here{} })
 	if len(got) != 22 || got[0].Device != "/dev/sdz" || got[21].Device != "/dev/sda" {
 		t.Fatalf("first %s, last %s of %d", got[0].Device, got[len(got)-1].Device, len(got))
+	}
+}
+
+// The header of a bundle that nobody approved yet is there for the controller, byte for
+// byte, although this process has read its label only.
+func TestTheRawHeaderOfAFoundBundle(t *testing.T) {
+	good := bundletest.Bytes(t, bundletest.Tiny())
+	s := setOf(map[string]*device{"/dev/sdb": {raw: good}})
+	s.Scan([]media.Medium{plugged("/dev/sdb", "1")})
+	h, err := bundle.ParseHeader(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.With(h.Digest)
+	if p == nil {
+		t.Fatal("the bundle was not found")
+	}
+	raw, err := p.RawHeader()
+	if err != nil || !bytes.Equal(raw, h.Raw) {
+		t.Errorf("%d bytes instead of %d, %v", len(raw), len(h.Raw), err)
 	}
 }
