@@ -56,7 +56,7 @@ func parseBound(w string) (bound, error) {
 	if m == nil || (m[2] == "" && m[3] == "") || (m[4] != "" && m[3] != "") {
 		return bound{}, fmt.Errorf("%q is no bound: write a version behind =, !=, >, >=, <, <=, ~ or ^", w)
 	}
-	b := bound{op: m[1]}
+	b := bound{op: m[1], version: version{kind: release}} // of * too, which has no numbers
 	if m[2] != "" {
 		v, ok := parseVersion(m[2] + m[4])
 		if !ok {
