@@ -508,3 +508,106 @@ func TestAwayClause(t *testing.T) {
 		}
 	}
 }
+
+// Facts that matter only together with another: each alone, and with it.
+func TestRareCases(t *testing.T) {
+	t.Parallel()
+	with := func(change func(*Pool), happens func(*cluster), nodes ...*member) Decision {
+		c := newCluster(pool(change), nodes...)
+		happens(c)
+		return Next(c.facts())
+	}
+	nothing := func(*cluster) {}
+	t.Run("a canary that is on hold and moves is the canary", func(t *testing.T) {
+		t.Parallel()
+		w := workersOf("edge", 3)
+		begunNode(w[0])
+		w[0].Held, w[0].pods = true, 0
+		d := with(func(p *Pool) { p.Budget, p.Canary = 3, Amount{Value: 1} }, nothing, w...)
+		if got := verbs(d); !slices.Equal(got, []string{"run w1"}) {
+			t.Error(got)
+		}
+	})
+	t.Run("a canary without a soak that is not Ready has not passed", func(t *testing.T) {
+		t.Parallel()
+		w := workersOf("edge", 3)
+		notReady(finished(w[0], time.Hour))
+		d := with(func(p *Pool) { p.Budget, p.Canary = 3, Amount{Value: 1} }, nothing, w...)
+		if len(d.Actions) != 0 || !slices.Equal(reasonsOf(d), []string{reasonSoaking}) {
+			t.Errorf("%v, %+v", verbs(d), d.Verdicts)
+		}
+	})
+	t.Run("a soak of a nanosecond is a soak", func(t *testing.T) {
+		t.Parallel()
+		if d := with(func(p *Pool) { p.Soak = 1 }, nothing, finished(ok("w1", "edge", false), 0)); d.Finished {
+			t.Error("finished")
+		}
+	})
+	t.Run("a drain that nobody has looked at yet goes on, and what it says is said", func(t *testing.T) {
+		t.Parallel()
+		n := Node{Name: "w1", Ready: true, Started: true, Unschedulable: true, Attempt: Attempt{1, 0, 1}, StartedAt: start}
+		in := Input{Now: start, Pools: pool(nil), Plan: model.Plan{Nodes: []model.NodePlan{nodePlan("w1", model.RoleWorker, "edge", 0)}}, Nodes: map[string]Node{"w1": n}}
+		if d := Next(in); !slices.Equal(verbs(d), []string{"drain w1"}) || len(d.Verdicts) != 0 {
+			t.Errorf("%v, %+v", verbs(d), d.Verdicts)
+		}
+		n.Drain = &Drain{Left: 1, Verdicts: []model.Verdict{{Reason: "DisruptionBudget"}}}
+		in.Nodes = map[string]Node{"w1": n}
+		in.row, in.at = nil, nil
+		if d := Next(in); !slices.Equal(reasonsOf(d), []string{reasonDraining, "DisruptionBudget"}) {
+			t.Errorf("%+v", d.Verdicts)
+		}
+	})
+	t.Run("a failure that is borne halts nothing while one in the middle is open", func(t *testing.T) {
+		t.Parallel()
+		w := workersOf("edge", 3)
+		begunNode(w[0])
+		w[0].Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed}
+		finished(w[2], time.Hour)
+		if d := with(func(p *Pool) { p.MaxFailures, p.Budget = 3, 2 }, nothing, w...); d.Halted {
+			t.Error("halted")
+		}
+	})
+	t.Run("while a control-plane node moves nothing is said of workers on hold", func(t *testing.T) {
+		t.Parallel()
+		c1, w1 := ok("c1", "edge", true), ok("w1", "edge", false)
+		begunNode(c1)
+		c1.pods, w1.Held = 0, true
+		if d := with(nil, nothing, c1, w1); !slices.Equal(verbs(d), []string{"run c1"}) || len(d.Verdicts) != 0 {
+			t.Errorf("%v, %+v", verbs(d), d.Verdicts)
+		}
+	})
+	t.Run("without an order of zones a node in a zone starts", func(t *testing.T) {
+		t.Parallel()
+		if d := with(nil, nothing, inZone(ok("w1", "edge", false), "a")); !slices.Equal(verbs(d), []string{"cordon w1"}) {
+			t.Error(verbs(d))
+		}
+	})
+	t.Run("the next zone is not news while one moves", func(t *testing.T) {
+		t.Parallel()
+		zones := func(p *Pool) { p.Zones, p.Soak, p.Budget = true, time.Hour, 3 }
+		soaking := inZone(finished(ok("w1", "edge", false), time.Minute), "a")
+		moving := inZone(ok("w2", "edge", false), "a")
+		begunNode(moving)
+		moving.pods = 0
+		if d := with(zones, nothing, soaking, moving, inZone(ok("w3", "edge", false), "b")); len(d.Verdicts) != 0 {
+			t.Errorf("%+v", d.Verdicts)
+		}
+		if d := with(zones, nothing, soaking, inZone(ok("w3", "edge", false), "b")); !slices.Equal(reasonsOf(d), []string{reasonSoaking}) || len(d.Actions) != 0 {
+			t.Errorf("%+v", d.Verdicts)
+		}
+	})
+}
+
+// What keeps a node from its start is said with its names and a way out.
+func TestWhyANodeDoesNotStart(t *testing.T) {
+	t.Parallel()
+	c := newCluster(pool(nil), ok("c1", "edge", true), notReady(ok("c2", "edge", true)), notReady(ok("c3", "edge", true)))
+	d := Next(c.facts())
+	if len(d.Verdicts) != 1 || d.Verdicts[0].Message != "control-plane node c1 does not start while c2 is not Ready, c3 is not Ready" || d.Verdicts[0].Fix == "" {
+		t.Errorf("%+v", d.Verdicts)
+	}
+	d = Next(newCluster(pool(nil), notReady(ok("w1", "edge", false))).facts())
+	if len(d.Verdicts) != 1 || !strings.Contains(d.Verdicts[0].Fix, "`refit hold w1`") || !d.Verdicts[0].Waiting {
+		t.Errorf("%+v", d.Verdicts)
+	}
+}
