@@ -12,8 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/headers"
 )
 
 const (
@@ -34,6 +36,9 @@ func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string
 		f := media[d]
 		h, err := w.header(d)
 		node := f.at[0].Node
+		if err != nil && !known[d] {
+			r.tellUnread(ctx, d, node, err)
+		}
 		if known[d] || err != nil || total >= mostFound || on[node] >= mostFoundOn {
 			continue
 		}
@@ -49,6 +54,18 @@ func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// tellUnread logs, once for each reason, why a bundle that a node found is not listed.
+func (r *Reconciler) tellUnread(ctx context.Context, digest, node string, err error) {
+	if errors.Is(err, headers.ErrPending) || r.unread[digest] == err.Error() {
+		return
+	}
+	if r.unread == nil || len(r.unread) >= mostFound {
+		r.unread = map[string]string{}
+	}
+	r.unread[digest] = err.Error()
+	log.FromContext(ctx).Error(err, "found bundle is not listed: its header was not read; it is retried", "bundle", digest, "node", node)
 }
 
 // foundSoFar counts the Bundles that nobody approved, in all and by the node that they

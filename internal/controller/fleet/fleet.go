@@ -71,6 +71,8 @@ type Reconciler struct {
 	running running
 	// foundGone is since when no node has a Bundle that nobody approved.
 	foundGone map[types.UID]time.Time
+	// unread is why the header of a found bundle was not read, as it was logged, by digest.
+	unread map[string]string
 	// asked is what pools want of each node.
 	asked roster.Row[asked]
 }
