@@ -100,13 +100,7 @@ func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Du
 	if asked && fresh > 0 && p.now().Sub(known.at) < fresh {
 		return known.digest, nil
 	}
-	header := http.Header{"Accept": {strings.Join(manifestTypes, ", ")}}
-	// A digest's ETag never changes, so a registry may answer "not modified" without
-	// a look whether it still has it (distribution does).
-	if known.etag != "" && !validDigest.MatchString(tag) {
-		header.Set("If-None-Match", known.etag)
-	}
-	resp, err := p.ask(ctx, at, http.MethodHead, "manifests/"+tag, header)
+	resp, err := p.ask(ctx, at, http.MethodHead, "manifests/"+tag, known.header(tag))
 	if err != nil {
 		if f := (*Failure)(nil); errors.As(err, &f) && f.Kind == TagGone {
 			p.forget(key)
@@ -125,6 +119,16 @@ func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Du
 	}
 	p.remember(key, head{d, resp.header.Get("Etag"), p.now()})
 	return d, nil
+}
+
+// header of a question about what is known. A digest's ETag never changes, so a registry
+// may answer "not modified" without a look whether it still has it (distribution does).
+func (h head) header(tag string) http.Header {
+	out := http.Header{"Accept": {strings.Join(manifestTypes, ", ")}}
+	if h.etag != "" && !validDigest.MatchString(tag) {
+		out.Set("If-None-Match", h.etag)
+	}
+	return out
 }
 
 // digestOf reads a manifest of a registry that does not say its digest.

@@ -28,7 +28,7 @@ type Writer struct {
 // NewWriter prepares access as somebody (nil: with the credentials of the usual
 // files), over a transport (nil: the usual one); nothing is connected yet.
 func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
-	var chain authn.Keychain = logins.Default
+	chain := logins.Default
 	if keys != nil {
 		chain = keys
 	}

@@ -52,12 +52,9 @@ func ParseRef(s string) (Ref, error) {
 	if bareID.MatchString(rest) {
 		return Ref{}, fmt.Errorf("image reference %q: this is an image ID, no name", s)
 	}
-	tag := ""
-	if i := strings.LastIndexByte(rest, ':'); i > strings.LastIndexByte(rest, '/') {
-		rest, tag = rest[:i], rest[i+1:]
-		if err := Legal(tag); err != nil {
-			return Ref{}, fmt.Errorf("image reference %q: %w", s, err)
-		}
+	rest, tag, err := cutTag(rest)
+	if err != nil {
+		return Ref{}, fmt.Errorf("image reference %q: %w", s, err)
 	}
 	host, path := splitHost(rest)
 	whole := host + "/" + path
@@ -73,6 +70,15 @@ func ParseRef(s string) (Ref, error) {
 		return Ref{}, fmt.Errorf("image reference %.40s...: the repository has %d characters, the most is %d", s, len(path), maxPath)
 	}
 	return Ref{Repository: whole, Tag: tag, Digest: digest}, nil
+}
+
+// cutTag parts a name from its tag, which may be empty.
+func cutTag(name string) (rest, tag string, err error) {
+	i := strings.LastIndexByte(name, ':')
+	if i <= strings.LastIndexByte(name, '/') {
+		return name, "", nil
+	}
+	return name[:i], name[i+1:], Legal(name[i+1:])
 }
 
 // splitHost parts a name into registry and repository: the first word is a

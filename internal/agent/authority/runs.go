@@ -96,7 +96,7 @@ func readPlan(ctx context.Context, api RunReader, name string) (model.Plan, erro
 	read := func(name string) (string, error) {
 		c, err := api.Content(ctx, name)
 		if apierrors.IsNotFound(err) {
-			return "", errors.New("the plan is not there: " + err.Error()) // unwrapped: it is not the update that is missing
+			return "", errors.New("the plan is not there: " + err.Error()) //nolint:errorlint // unwrapped: it is not the update that is missing
 		}
 		if err != nil {
 			return "", err

@@ -42,11 +42,7 @@ func clean(v reflect.Value) {
 	case reflect.String:
 		v.SetString(cleanText(v.String()))
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() && v.Field(i).CanSet() {
-				clean(v.Field(i))
-			}
-		}
+		cleanFields(v)
 	case reflect.Slice:
 		for i := range v.Len() {
 			clean(v.Index(i))
@@ -56,6 +52,14 @@ func clean(v reflect.Value) {
 			clean(v.Elem())
 		}
 	default:
+	}
+}
+
+func cleanFields(v reflect.Value) {
+	for i := range v.NumField() {
+		if v.Type().Field(i).IsExported() && v.Field(i).CanSet() {
+			clean(v.Field(i))
+		}
 	}
 }
 

@@ -77,12 +77,16 @@ func (g *Granter) Grant(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	return g.createAll(ctx, missing)
+}
+
+func (g *Granter) createAll(ctx context.Context, missing []*v1alpha1.NodeUpdate) error {
 	made := make([]bool, len(missing))
 	index := make(map[string]int, len(missing))
 	for i, nu := range missing {
 		index[nu.Name] = i
 	}
-	err = parallel.Each(ctx, missing, func(nu *v1alpha1.NodeUpdate) error {
+	err := parallel.Each(ctx, missing, func(nu *v1alpha1.NodeUpdate) error {
 		ok, err := g.create(ctx, nu)
 		made[index[nu.Name]] = ok
 		return err

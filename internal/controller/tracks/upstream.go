@@ -30,7 +30,7 @@ func (a *asker) behind(ctx context.Context, answered string, images []track.Imag
 		if err == nil && d != i.Digest {
 			out[i.Tag] = d
 		}
-		if f := (*registry.Failure)(nil); err != nil && !(errors.As(err, &f) && f.Kind == registry.TagGone) {
+		if f := (*registry.Failure)(nil); err != nil && (!errors.As(err, &f) || f.Kind != registry.TagGone) {
 			break // the next tag would be asked in vain too
 		}
 	}

@@ -83,7 +83,7 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *world, h *bundle.Header, 
 	}
 	for i, n := range w.nodes {
 		g, same := a.facts.At(i, n, w.reports[i])
-		if !same || replanned && ((*g).InPlan != inPlan(made, n.Name) || (*g).Drained != a.moves.Drains(n.Name) || !reflect.DeepEqual((*g).Needs, a.moves.Needs(n.Name))) {
+		if !same || replanned && a.movesOtherwise(*g, n.Name) {
 			fresh, passing, err := r.gateNode(ctx, w, i, h, a)
 			if err != nil {
 				a.facts.Forget(i)
@@ -98,6 +98,12 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *world, h *bundle.Header, 
 		a.all[i] = *g
 	}
 	return a.all, nil
+}
+
+// movesOtherwise reports whether the plan asks something else of a node than when its
+// facts were gathered.
+func (a *asking) movesOtherwise(g *gate.Node, node string) bool {
+	return g.InPlan != inPlan(a.made, node) || g.Drained != a.moves.Drains(node) || !reflect.DeepEqual(g.Needs, a.moves.Needs(node))
 }
 
 func inPlan(made *plans.Made, node string) bool { return made.Planned[node] || made.NothingToDo() }

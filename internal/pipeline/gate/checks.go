@@ -130,15 +130,21 @@ func imagesHeld(_ *moment, n *Node) *model.Verdict {
 		return lacks(n)
 	case !n.HoldsBundle:
 		return loading("node " + n.Name + " was not told yet which images of the bundle to hold")
-	case n.Stalled != nil && n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0:
-		return nil // said by space, in bytes
 	case n.Stalled != nil:
-		return n.Stalled
+		return stalledLoad(n)
 	case n.Holding == nil || n.Holding.Content != n.WantHold:
 		return loading("node " + n.Name + " has not begun to load the images")
 	}
 	return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
 		Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.WantImages)}
+}
+
+// stalledLoad is why a node does not load; a lack of room is said by space, in bytes.
+func stalledLoad(n *Node) *model.Verdict {
+	if n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0 {
+		return nil
+	}
+	return n.Stalled
 }
 
 // lacks: the bundle is complete on the node, and is not all that the release needs.
