@@ -124,24 +124,29 @@ func (a *asker) look(ctx context.Context, running []string) (seen, error) {
 		if err != nil {
 			return out, err
 		}
-		if p := a.known(pointer, d); p != nil {
-			i := *p
-			i.Vouched = i.Security && a.vouched(d) // the bundle may come later than the image
-			out.Images = append(out.Images, i)
-			continue
-		}
-		i, err := a.describe(ctx, pointer, d)
+		i, isNew, err := a.image(ctx, pointer, d)
 		if err != nil {
 			return out, err
 		}
 		out.Images = append(out.Images, i)
-		if a.s.Approved == nil {
+		if isNew && a.s.Approved == nil {
 			if err := a.before(ctx, pointer, running, &out); err != nil {
 				return out, err
 			}
 		}
 	}
 	return out, nil
+}
+
+// image behind a pointer, as it is remembered or as the registry describes it.
+func (a *asker) image(ctx context.Context, pointer, digest string) (i track.Image, isNew bool, err error) {
+	if p := a.known(pointer, digest); p != nil {
+		i = *p
+		i.Vouched = i.Security && a.vouched(digest) // the bundle may come later than the image
+		return i, false, nil
+	}
+	i, err = a.describe(ctx, pointer, digest)
+	return i, true, err
 }
 
 // known is what is remembered of a pointer that did not move: no more is asked.
