@@ -27,7 +27,7 @@ An image that is torn or missing and of which this node has no copy is waited fo
 a torn one is taken out of the runtime, and the node comes up without.
 
 Errors of the check itself (a runtime that does not answer, a full or read-only
-disk, damaged records) hold up the kubelet for 90 seconds at most; the log, the
+disk, damaged records) hold up the kubelet for a minute at most; the log, the
 report and the status of the NodeUpdate say so. refit.preflight=off on the kernel
 command line, or the file /etc/refit/preflight.off, switches the check off.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

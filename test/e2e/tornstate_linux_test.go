@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,9 @@ type tornCase struct {
 	early bool
 	// reason and object that the node's status must name; object is a part of it.
 	reason, object string
+	// or is the reason of a condition that says as much: a full disk may have just enough
+	// room for the agent's files.
+	or string
 }
 
 // tornResult is what results/tornstate.json keeps of a case.
@@ -85,7 +89,7 @@ func tornCases() (all []tornCase) {
 		tornCase{name: "all at once", script: strings.Join([]string{zeroed(state + "pins.json"), zeroed(state + "want.json"), zeroed(state + "drill.json"), zeroed(state + "key.pem"), zeroed(state + "bundles")}, "; "), reason: damaged, object: "pins.json"},
 		tornCase{name: "disk read-only", script: "mount --bind /var/lib/refit /var/lib/refit && mount -o remount,bind,ro /var/lib/refit", reason: v1alpha1.ReasonStateNotWritable, object: state,
 			after: "umount /var/lib/refit; systemctl restart refit-agent"},
-		tornCase{name: "disk full", script: fillDisk, reason: v1alpha1.ReasonStateNotWritable, object: state,
+		tornCase{name: "disk full", script: fillDisk, or: v1alpha1.ReasonInsufficientSpace, reason: v1alpha1.ReasonStateNotWritable, object: state,
 			after: "rm -f /var/lib/lab-full-*; systemctl restart refit-agent"},
 		tornCase{name: "check switched off", script: "touch /etc/refit/preflight.off", reason: v1alpha1.ReasonColdStartCheckOff, object: "refit-preflight", after: "rm /etc/refit/preflight.off"},
 		tornCase{name: "the agent's program is torn", script: "cp -a /usr/local/bin/refit-agent /root/refit-agent; head -c 4096 /dev/zero > /usr/local/bin/refit-agent",
@@ -143,11 +147,18 @@ func tear(t *testing.T, s *scenario.Scenario, node string, c tornCase) tornResul
 	boot := bootOf(t, s, node)
 	cut := time.Now()
 	must(t, s.Lab.CutPower(ctx, node))
-	eventually(t, kubeletWithin-time.Since(cut), "the kubelet of "+node+" runs", func() (bool, string) {
-		out, err := s.Output(ctx, node, "systemctl", "is-active", "kubelet")
-		return err == nil, out
+	eventually(t, kubeletWithin, "the kubelet of "+node+" runs", func() (bool, string) {
+		out, err := s.Output(ctx, node, "sh", "-c", `systemctl is-active kubelet && date -d "$(systemctl show -P ActiveEnterTimestamp kubelet)" +%s`)
+		_, at, _ := strings.Cut(strings.TrimSpace(out), "\n")
+		seconds, parsed := strconv.ParseInt(at, 10, 64)
+		if err == nil && parsed == nil {
+			r.KubeletSeconds = time.Unix(seconds, 0).Sub(cut.Truncate(time.Second)).Seconds()
+		}
+		return err == nil && parsed == nil, out
 	})
-	r.KubeletSeconds = time.Since(cut).Seconds()
+	if r.KubeletSeconds > kubeletWithin.Seconds() {
+		t.Errorf("the kubelet ran %.0f s after the cut", r.KubeletSeconds)
+	}
 	if out, err := s.Output(ctx, node, "cat", "/run/refit/preflight.json"); err == nil {
 		var p preflight.Report
 		must(t, json.Unmarshal([]byte(out), &p))
@@ -158,7 +169,9 @@ func tear(t *testing.T, s *scenario.Scenario, node string, c tornCase) tornResul
 	}
 	if c.reason != "" {
 		r.Problem = problemOf(t, s, node, c)
-		r.Event = eventSince(t, s, node, c, cut)
+		if r.Problem.Reason == c.reason {
+			r.Event = eventSince(t, s, node, c, cut)
+		}
 	}
 	if c.after != "" && !c.early {
 		must(t, s.Exec(ctx, node, "sh", "-c", c.after))
@@ -189,6 +202,10 @@ func problemOf(t *testing.T, s *scenario.Scenario, node string, c tornCase) (fou
 		i := slices.IndexFunc(nu.Status.Problems, func(p v1alpha1.NodeProblem) bool {
 			return p.Reason == c.reason && strings.Contains(p.Object, c.object)
 		})
+		if j := slices.IndexFunc(nu.Status.Conditions, func(x metav1.Condition) bool { return x.Reason == c.or }); i < 0 && j >= 0 {
+			found = v1alpha1.NodeProblem{Reason: c.or, Message: nu.Status.Message}
+			return true, found.Message
+		}
 		degraded := slices.ContainsFunc(nu.Status.Conditions, func(x metav1.Condition) bool { return x.Type == v1alpha1.ConditionDegraded })
 		if i < 0 || !degraded {
 			return false, fmt.Sprintf("%+v", nu.Status.Problems)

@@ -51,7 +51,7 @@ type Options struct {
 	// Patience is how long images that cannot be put back are waited for.
 	Patience time.Duration
 	// ErrorPatience is how long errors of the check itself may hold up the kubelet
-	// without any progress; by default 90 seconds.
+	// without any progress; by default a minute.
 	ErrorPatience time.Duration
 	// Pause between two tries.
 	Pause time.Duration
@@ -78,7 +78,7 @@ const (
 
 const (
 	// errorPatience is how long errors of the check itself are waited for.
-	errorPatience = 90 * time.Second
+	errorPatience = time.Minute
 	// longest is how long the whole check may take while it makes progress: a comparison
 	// of some hundred GB. Units wait longer than that.
 	longest = 30 * time.Minute
