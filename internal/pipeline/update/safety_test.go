@@ -299,3 +299,99 @@ func TestASilentUpdaterIsDrainedFor(t *testing.T) {
 		t.Errorf("%v", ids)
 	}
 }
+
+// What is not observed yet, of own and of external steps.
+func TestNotYet(t *testing.T) {
+	t.Parallel()
+	own := model.Step{ID: "a", Updater: "files", Changes: []model.Change{{Path: "file//a", To: "1"}}}
+	ext := model.Step{ID: "x", Updater: External + "bios", Changes: []model.Change{{Path: "firmware/bios", To: "1.1"}}}
+	other := model.Step{ID: "y", Updater: External + "nic", Changes: []model.Change{{Path: "firmware/nic", To: "2"}}}
+	plan := model.NodePlan{Steps: []model.Step{own, ext, other}}
+	for name, tc := range map[string]struct {
+		have   Fields
+		notYet string
+		step   string
+		says   string
+		own    bool
+	}{
+		"nothing is there":    {nil, "its file//a is not there, not 1", "x", "its firmware/bios is not there, not 1.1", true},
+		"own steps are done":  {Fields{"file//a": "1"}, "its firmware/bios is not there, not 1.1", "x", "its firmware/bios is not there, not 1.1", false},
+		"the first external":  {Fields{"file//a": "1", "firmware/bios": "1.1"}, "its firmware/nic is not there, not 2", "y", "its firmware/nic is not there, not 2", false},
+		"only own is missing": {Fields{"file//a": "0", "firmware/bios": "1.1", "firmware/nic": "2"}, "its file//a is 0, not 1", "", "", true},
+		"all is there":        {Fields{"file//a": "1", "firmware/bios": "1.1", "firmware/nic": "2"}, "", "", "", false},
+	} {
+		n := Node{Current: tc.have}
+		if got := NotYet(plan, n); got != tc.notYet {
+			t.Errorf("%s: %q", name, got)
+		}
+		step, says, mine := NotYetExternal(plan, n)
+		if (step != nil) != (tc.step != "") || step != nil && step.ID != tc.step || says != tc.says || mine != tc.own {
+			t.Errorf("%s: %+v %q %t", name, step, says, mine)
+		}
+	}
+	for updater, want := range map[string]string{"external/bios": "bios", "external/": "", "files": "", "externalbios": ""} {
+		if got, ok := OfExternal(model.Step{Updater: updater}); got != want || ok != (want != "") {
+			t.Errorf("%s: %q %t", updater, got, ok)
+		}
+	}
+}
+
+// Which payload of a bundle a node's program or file is from.
+func TestPayloadsOfANode(t *testing.T) {
+	t.Parallel()
+	n := Node{Platform: "linux/amd64", Current: Fields{"program/containerd": "old"}}
+	for name, tc := range map[string]struct {
+		payloads []Payload
+		want     string
+	}{
+		"for its platform":                 {[]Payload{{Name: "containerd", Platform: "linux/amd64", Digest: "amd"}}, "amd"},
+		"for any":                          {[]Payload{{Name: "containerd", Digest: "any"}}, "any"},
+		"for another":                      {[]Payload{{Name: "containerd", Platform: "linux/arm64", Digest: "arm"}}, ""},
+		"its platform's before any's":      {[]Payload{{Name: "containerd", Platform: "linux/amd64", Digest: "amd"}, {Name: "containerd", Digest: "any"}}, "amd"},
+		"also when any's comes first":      {[]Payload{{Name: "containerd", Digest: "any"}, {Name: "containerd", Platform: "linux/amd64", Digest: "amd"}}, "amd"},
+		"a program that it does not have":  {[]Payload{{Name: "crio", Digest: "any"}}, ""},
+		"a payload that is no program":     {[]Payload{{Name: "manual.pdf", Digest: "any"}}, ""},
+		"a payload whose digest is nobody": {[]Payload{{Name: "containerd"}}, ""},
+	} {
+		got := desired(&Input{Payloads: tc.payloads}, n)
+		if len(got) > 1 || got["program/containerd"] != tc.want || tc.want == "" && len(got) != 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	in := &Input{Payloads: []Payload{{Name: "file.a", Digest: "1", Platform: "linux/arm64"}, {Name: "file.b", Digest: "2"}}, Held: []Payload{{Name: "file.a", Digest: "1", Platform: "linux/amd64", Size: 7}, {Name: "file.c", Digest: "2"}}}
+	if p := in.file("file.a", "1", "linux/amd64"); p == nil || p.Size != 7 {
+		t.Errorf("%+v", p)
+	}
+	if p := in.file("file.b", "2", "linux/amd64"); p == nil {
+		t.Error("one for any platform")
+	}
+	for _, miss := range [][3]string{{"file.a", "1", "linux/s390x"}, {"file.a", "2", "linux/amd64"}, {"file.z", "2", "linux/amd64"}} {
+		if p := in.file(miss[0], miss[1], miss[2]); p != nil {
+			t.Errorf("%v: %+v", miss, p)
+		}
+	}
+	if Same("v1.2.3", "1.2.3") != true || Same("v1.2.3", "v1.2.4") || !Same("v1.2.3+k3s1", "1.2.3+k3s1") || Same("v1.2.3+k3s1", "v1.2.3+k3s2") {
+		t.Error("Same")
+	}
+	if !Equal("certificate/a", "2026-02-01", "2026-01-01") || Equal("certificate/a", "2025-12-31", "2026-01-01") || Equal("certificate/a", "", "2026-01-01") || Equal("file//a", "2", "1") || !Equal("kubernetes/kubelet", "v1.2.3", "1.2.3") {
+		t.Error("Equal")
+	}
+}
+
+// What no built-in updater covers is left for external ones, with the node as the
+// others leave it.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	n := with(worker("w1", "v1.36.3"), Fields{"firmware/bios": "1.0"}, Fields{"firmware/bios": "1.1"})
+	in := input(nil, cp("n1", "v1.36.3"), n)
+	left, is, want := Left(&in, n)
+	if len(left) != 1 || left[0].Path != "firmware/bios" || is["firmware/bios"] != "1.0" || want["firmware/bios"] != "1.1" {
+		t.Errorf("%+v %v %v", left, is, want)
+	}
+	in = input(nil, cp("n1", "v1.36.3"), worker("w1", old))
+	in.KubeadmVersion = "v1.36.3"
+	left, is, _ = Left(&in, worker("w1", old))
+	if len(left) != 0 || is[PathKubelet] != "v1.36.3" {
+		t.Errorf("what the others move has moved: %+v %v", left, is)
+	}
+}
