@@ -43,6 +43,6 @@ command line, or the file /etc/refit/preflight.off, switches the check off.`,
 		},
 	}
 	c.Flags().BoolVar(&stopping, "stopping", false, "the unit stops: note an orderly end if the machine goes down")
-	c.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long images without a copy are waited for")
+	c.Flags().DurationVar(&patience, "patience", 90*time.Second, "how long images without a copy are waited for")
 	return c
 }

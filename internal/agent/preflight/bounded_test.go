@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -293,4 +294,28 @@ func TestSwitchedOff(t *testing.T) {
 	if _, done := Done(n.conf, "b1"); err != nil || !done || !r.Off || !strings.Contains(r.Released, file) {
 		t.Errorf("%+v %v", r, err)
 	}
+}
+
+// crowded is a runtime that cannot list layers on a full disk: containerd makes a folder
+// to do so, and says why it could not in words.
+type crowded struct{ *store }
+
+func (s crowded) Parts(ctx context.Context, img cri.Target) ([]cri.Part, error) {
+	parts, err := s.store.Parts(ctx, img)
+	if err == nil {
+		err = errors.New("layers of image " + img.Name + ": failed to create temp dir: mkdir /var/lib/x: no space left on device")
+	}
+	return parts, err
+}
+
+// A full disk is no damage: an image that cannot be listed for want of room stays.
+func TestAFullDiskIsNoDamage(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.starts(t)
+	r := n.released(t, crowded{n.runtime})
+	if !strings.Contains(r.Released, "no space left") || len(r.Missing) > 0 || len(n.runtime.taken) > 0 {
+		t.Errorf("%+v, taken out: %v", r, n.runtime.taken)
+	}
+	n.whole(t)
 }

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/disk"
@@ -67,10 +70,26 @@ func (c *check) parts(ctx context.Context, target cri.Target) ([]cri.Part, error
 	return c.Runtime.Parts(ctx, target)
 }
 
+// unwritable reports whether a disk takes no write. A runtime's answer has no error
+// numbers, only their texts.
+func unwritable(err error) bool {
+	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
+		if errors.Is(err, e) || strings.Contains(err.Error(), e.Error()) {
+			return true
+		}
+	}
+	return false
+}
+
 // again has an image loaded anew whose store has lost its way from one part to the
 // next. What the runtime itself has loaded in this run is not judged a second time: it
 // was compared when it came in, and what differs then is a store that we do not know.
 func (c *check) again(ctx context.Context, img model.HeldImage, because error) (why string, err error) {
+	if unwritable(because) {
+		// The runtime needs room to list layers, and none of it says anything about the
+		// image. To take it out would lose it: there is no room to load it either.
+		return "", because
+	}
 	if _, err := c.Runtime.Present(ctx); err != nil {
 		return "", err // it does not answer: nothing is known of the image
 	}
