@@ -611,3 +611,47 @@ func TestWhyANodeDoesNotStart(t *testing.T) {
 		t.Errorf("%+v", d.Verdicts)
 	}
 }
+
+// Words about several nodes, and which stages move.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	five := []string{"a", "b", "c", "d", "e"}
+	if got := few(five); got != "a, b, c, d, e" {
+		t.Error(got)
+	}
+	if got := few(append(five, "f", "g")); got != "a, b, c, d, e and 2 more" {
+		t.Error(got)
+	}
+	for stage, moves := range map[string]bool{StageWaiting: true, StageDraining: true, StageUpdating: true, StageRetrying: true, StageUndoing: false, StageSettling: true, StageFinishing: true, StageDone: false, StageUndone: false, StageFailed: false, StageGone: false} {
+		if Moves(stage) != moves {
+			t.Errorf("%s moves: %t", stage, !moves)
+		}
+	}
+	l := &line{watched: map[string]time.Time{"a": start.Add(2 * time.Hour), "b": start.Add(time.Hour), "c": start.Add(3 * time.Hour)}}
+	if got := l.firstFree(); got != "b was updated and is watched until 2026-11-20 12:00:00Z" {
+		t.Error(got)
+	}
+	if got := l.lastFree(); got != "c was updated and is watched until 2026-11-20 14:00:00Z" {
+		t.Error(got)
+	}
+	l.watched["a"] = time.Time{}
+	if got := l.firstFree(); got != "b was updated and is watched until 2026-11-20 12:00:00Z" {
+		t.Error(got)
+	}
+	if got := l.lastFree(); got != "a was updated and is not Ready" {
+		t.Error(got)
+	}
+	l.watched = map[string]time.Time{"x": {}, "y": {}}
+	if got := l.firstFree(); got != "x, y was updated and is not Ready" {
+		t.Error(got)
+	}
+	v := running(&Input{}, model.NodePlan{}, Node{Name: "w1", AgentSilent: true, Run: &Run{}})
+	if v.Reason != reasonAgentSilent || !strings.HasPrefix(v.Message, "the agent of node w1 has not been heard") || !strings.Contains(v.Fix, "systemctl status refit-agent") {
+		t.Errorf("%+v", v)
+	}
+	for n, want := range map[*Node]string{{Name: "w1"}: "; it is not Ready yet", {Name: "w1", Ready: true, NotYet: "x"}: "; x", {Name: "w1", Ready: true, Outside: &Outside{Says: "y"}, NotYet: "x"}: "; y", {Name: "w1", Ready: true}: "node w1 has run its steps"} {
+		if v := settling(*n); !strings.HasSuffix(v.Message, want) {
+			t.Errorf("%+v", v)
+		}
+	}
+}

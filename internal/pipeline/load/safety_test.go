@@ -7,6 +7,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
 // The whole of what is wanted: images, payloads, their blobs and chunks, and each
@@ -104,5 +105,29 @@ func TestSpaceInNumbers(t *testing.T) {
 	}
 	if v := checkFiles("n", map[string]int64{ImagesFS: 1}, []Room{{Name: ImagesFS, Files: -3, FilesKnown: true}})[0]; v.Message != "node n needs about 0 files (inodes) for images, 0 may be made above the kubelet's thresholds" {
 		t.Error(v.Message)
+	}
+}
+
+// The chunks of what is wanted, in the order of the file.
+func TestChunksOfAWant(t *testing.T) {
+	t.Parallel()
+	h, err := bundle.ParseHeader(bundletest.Make(t, bundletest.Tiny()).Header(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all, want []int
+	for b := range h.Metadata.Blobs {
+		first, n := h.Chunks.OfBlob(b)
+		for c := range n {
+			if b%2 == 1 {
+				want = append(want, first+c)
+			}
+		}
+		if b%2 == 1 {
+			all = append(all, b)
+		}
+	}
+	if got := (Want{Blobs: all}).Chunks(h.Chunks); len(want) == 0 || cmp.Diff(want, got) != "" {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -337,3 +337,34 @@ func TestKnownAndIs(t *testing.T) {
 		t.Error("Is")
 	}
 }
+
+// Each way back to what ran before, with what is remembered of it.
+func TestBack(t *testing.T) {
+	t.Parallel()
+	a, b := image("a", "2.6.2-rev1-b5.1"), image("b", "2.6.2-rev1-b5.2")
+	s := State{Serial: 4, Approved: &b, History: []Image{a, image("c", "2.6.2-rev1-b4.1")}, RolledBack: []RolledBack{{Digest: a.Digest}}}
+	got := back(s, a, "me", noon)
+	if got.Serial != 5 || got.Approved.Digest != a.Digest || !got.Approved.At.Equal(noon) || len(got.History) != 1 || got.Taken == nil || got.Taken.By != "me" || got.Taken.From.Digest != b.Digest {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff([]RolledBack{{Digest: b.Digest, To: a.Digest, By: "me", Serial: 5, At: noon}}, got.RolledBack); diff != "" {
+		t.Error(diff)
+	}
+	for name, w := range map[string]Workload{"it named another before": {Key: "w", Before: a.Digest, Named: a.Digest}, "it still names it": {Key: "w", Before: b.Digest, Named: b.Digest}, "it named nothing": {Key: "w", Named: a.Digest}} {
+		if got := goBack(rev(), s, Found{Workloads: []Workload{w}}, noon); got.Approved.Digest != b.Digest {
+			t.Errorf("%s: back to %s", name, got.Approved.Name())
+		}
+	}
+	if got := named(Found{Workloads: []Workload{{Named: "x"}, {}, {Named: "y"}}}); !slices.Equal(got, []string{"x", "y"}) {
+		t.Error(got)
+	}
+	if CheckVersions("") != nil || CheckVersions(">=1.2") != nil || CheckVersions("nonsense") == nil {
+		t.Error("CheckVersions")
+	}
+	if got := (Summary{}).Sentence(); got != "no images" {
+		t.Error(got)
+	}
+	if got := (Summary{Changed: []Changed{{Class: Security}, {Class: TagLies}, {Class: TagLies}}}).Sentence(); got != "1 rebuild, 1 of them security, 2 with tags that lie" {
+		t.Error(got)
+	}
+}
