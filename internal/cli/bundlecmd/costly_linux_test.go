@@ -1,11 +1,11 @@
 package bundlecmd
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,69 +15,72 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// program builds the command line as it is shipped.
-func program(t *testing.T) string {
+// program builds a program as it is shipped.
+func program(t *testing.T, from string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "refit")
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/refit-dev/refit/cmd/refit").CombinedOutput(); err != nil {
+	path := filepath.Join(t.TempDir(), "program")
+	c := exec.Command("go", "build", "-o", path, from)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return path
 }
 
-// costly makes the files in a process of its own: what a process had in memory when
-// it started another one counts as that one's.
-func costly(t *testing.T) []string {
+// costly writes the files.
+func costly(t *testing.T) (paths []string) {
 	t.Helper()
 	dir := t.TempDir()
-	c := exec.Command(os.Args[0], "-test.run=^TestMakeCostly$")
-	c.Env = append(os.Environ(), "REFIT_COSTLY_DIR="+dir)
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(files) < 10 {
-		t.Fatalf("%d files: %v", len(files), err)
-	}
-	return files
-}
-
-func TestMakeCostly(t *testing.T) {
-	dir := os.Getenv("REFIT_COSTLY_DIR")
-	if dir == "" {
-		t.Skip("TestAnyHeaderIsInspectedInLittleMemory runs it")
-	}
 	files := bundletest.Costly(4<<20-4096, 7<<20)
 	for name, raw := range bundletest.Costly(8<<20-4096, 15<<20) {
 		files[name+", too long"] = raw
 	}
 	files["two million chunks"] = bundletest.Large()
 	for name, raw := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		paths = append(paths, path)
 	}
+	return paths
+}
+
+// peak runs a program by way of a small one, which measures its memory in KiB.
+func peak(t *testing.T, by string, argv ...string) (out string, kib int64, code int) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := exec.Command(by, argv...)
+	c.ExtraFiles = []*os.File{w}
+	text, _ := c.CombinedOutput() // the exit code says it
+	w.Close()
+	if _, err := fmt.Fscan(r, &kib); err != nil {
+		t.Fatalf("%v: its memory was not measured: %v\n%s", argv, err, text)
+	}
+	return string(text), kib, c.ProcessState.ExitCode()
 }
 
 // No header, however costly, takes more than 64 MiB of memory of the whole process:
 // one of 8 MB once took 3.2 GB. The header of two million chunks counts too.
 func TestAnyHeaderIsInspectedInLittleMemory(t *testing.T) {
 	const most = 64 << 10 // KiB
-	refit := program(t)
+	by, refit := program(t, "./testdata/peak"), program(t, "github.com/refit-dev/refit/cmd/refit")
 	for _, path := range costly(t) {
 		name := filepath.Base(path)
-		c := exec.Command(refit, "bundle", "inspect", path)
 		began := time.Now()
-		out, err := c.CombinedOutput()
+		out, rss, code := peak(t, by, refit, "bundle", "inspect", path)
 		took := time.Since(began)
-		rss := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
-		last := strings.TrimSpace(string(out))
+		last := strings.TrimSpace(out)
 		last = last[strings.LastIndexByte(last, '\n')+1:]
-		t.Logf("%-40s %6d KiB in %4d ms, exit code %d: %.100s", name, rss, took.Milliseconds(), c.ProcessState.ExitCode(), last)
+		t.Logf("%-40s %6d KiB in %4d ms, exit code %d: %.100s", name, rss, took.Milliseconds(), code, last)
 		if rss > most {
 			t.Errorf("%s: %d KiB of memory", name, rss)
 		}
-		if code := c.ProcessState.ExitCode(); err != nil && code != int(exit.Verification) {
+		if code != int(exit.OK) && code != int(exit.Verification) {
 			t.Errorf("%s: exit code %d: %s", name, code, last)
 		}
 	}
