@@ -162,18 +162,7 @@ func TestHaltRetryPause(t *testing.T) {
 	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "all"}})
 	s.update("u", d, nil)
 
-	// n3 is cordoned by a person, the budget of one is spent: nothing starts.
-	s.waitUpdate("u", "the budget is spent on n3", blocked(v1alpha1.ReasonBudgetSpent))
-	var pool v1alpha1.UpdatePool
-	if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "all"}, &pool); err != nil {
-		t.Fatal(err)
-	}
-	two := intstr.FromInt32(2)
-	pool.Spec.MaxUnavailable = &two
-	if err := s.admin.Update(context.Background(), &pool); err != nil {
-		t.Fatal(err)
-	}
-
+	// n3 is cordoned by a person: that spends the workers' budget, not the control plane's.
 	u := s.waitUpdate("u", "n1 fails and the update halts", phase(v1alpha1.PhaseHalted))
 	if !blocked(v1alpha1.ReasonStepFailed)(u) || !strings.Contains(u.Status.WaitingFor, "node n1: step kubeadm failed: kubeadm ended with 1") {
 		t.Errorf("the reason travels to the update: %+v", u.Status.Blockers)
@@ -194,6 +183,22 @@ func TestHaltRetryPause(t *testing.T) {
 		t.Errorf("paused: %+v", u.Status)
 	}
 	s.change("u", func(u *v1alpha1.ClusterUpdateSpec) { u.Paused = false })
+
+	u = s.waitUpdate("u", "the workers' budget is spent on n3, and only a person can change that", func(u *v1alpha1.ClusterUpdate) bool {
+		return u.Status.Phase == v1alpha1.PhaseBlocked && blocked(v1alpha1.ReasonBudgetSpent)(u)
+	})
+	if u.Status.NodesDone != 2 || s.node("n2").Spec.Unschedulable { // n3 was unavailable anyway, and moved
+		t.Errorf("n2 starts within a budget that is spent: %+v", u.Status)
+	}
+	var pool v1alpha1.UpdatePool
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "all"}, &pool); err != nil {
+		t.Fatal(err)
+	}
+	two := intstr.FromInt32(2)
+	pool.Spec.MaxUnavailable = &two
+	if err := s.admin.Update(context.Background(), &pool); err != nil {
+		t.Fatal(err)
+	}
 	s.waitUpdate("u", "done", phase(v1alpha1.PhaseDone))
 	s.waitUpdate("second", "the second finds nothing to do", phase(v1alpha1.PhaseDone))
 	if n3 = s.node("n3"); !n3.Spec.Unschedulable || len(markings(n3)) > 0 || n3.Status.NodeInfo.KubeletVersion != to {
