@@ -108,7 +108,7 @@ func newSite(t *testing.T) *site {
 
 func (s *site) update(name, phase string, finished time.Time) {
 	s.t.Helper()
-	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:" + strings.Repeat("a", 64)}}
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, Bundle: "sha256:" + strings.Repeat("a", 64)}}
 	if err := s.admin.Create(context.Background(), u); err != nil {
 		s.t.Fatal(err)
 	}

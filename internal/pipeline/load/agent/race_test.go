@@ -1,0 +1,5 @@
+//go:build race
+
+package agent
+
+func init() { raceDetector = true }
