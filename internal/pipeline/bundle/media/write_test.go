@@ -71,20 +71,43 @@ func TestABundleIsWrittenToAFile(t *testing.T) {
 	}
 }
 
-// An interrupted copy does not pass for a bundle, also where one was before.
+// An interrupted copy does not pass for a bundle on a device, also where one was before.
 func TestAnInterruptedCopyIsNoBundle(t *testing.T) {
-	src, _ := source(t)
-	dst := filepath.Join(t.TempDir(), "copy")
-	if err := os.WriteFile(dst, contents(t, src), 0o600); err != nil {
+	src, h := source(t)
+	dev := loopDevice(t, h.FileSize()+1<<20)
+	if _, err := Write(t.Context(), src, dev, nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Write(ctx, src, dst, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Write(ctx, src, dev, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := read.OpenPath(dst); !errors.Is(err, bundle.ErrNotBundle) {
+	if _, err := read.OpenPath(dev); !errors.Is(err, bundle.ErrNotBundle) {
 		t.Errorf("the unfinished copy: %v", err)
+	}
+}
+
+// A file gets its name when it is whole: an interrupted copy leaves what was there.
+func TestAnInterruptedCopyLeavesAFile(t *testing.T) {
+	src, _ := source(t)
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "copy")
+	if err := os.WriteFile(dst, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, to := range []string{dst, filepath.Join(dir, "new")} {
+		if _, err := Write(ctx, src, to, nil); !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if got := contents(t, dst); string(got) != "old" {
+		t.Errorf("the file that was there has %d bytes", len(got))
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left beside it: %v %v", left, err)
 	}
 }
 

@@ -1,0 +1,5 @@
+//go:build race
+
+package unprivileged
+
+func init() { raceDetector = true }
