@@ -108,7 +108,8 @@ func (f *FS) fillFiles() {
 	}
 }
 
-// Free removes what Fill wrote.
+// Free removes what Fill wrote. The files are emptied first: a program that another test
+// starts in this moment has them open until it runs, and their blocks with them.
 func (f *FS) Free() {
 	f.t.Helper()
 	all, err := filepath.Glob(f.Path("filler-*"))
@@ -116,7 +117,7 @@ func (f *FS) Free() {
 		f.t.Fatal(err)
 	}
 	for _, p := range all {
-		if err := os.Remove(p); err != nil {
+		if err := errors.Join(os.Truncate(p, 0), os.Remove(p)); err != nil {
 			f.t.Fatal(err)
 		}
 	}

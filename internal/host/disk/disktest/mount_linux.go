@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,9 +88,18 @@ func (f *FS) ReadOnly() { f.remount(unix.MS_RDONLY) }
 // Writable undoes ReadOnly.
 func (f *FS) Writable() { f.remount(0) }
 
+// remount tries again for a while if the file system is busy: a program that another test
+// starts in this moment has copies of this process's files until it runs.
 func (f *FS) remount(flags uintptr) {
 	f.t.Helper()
-	if err := unix.Mount("", f.Dir, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
+	var err error
+	for range 500 {
+		if err = unix.Mount("", f.Dir, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
 		f.t.Fatalf("remount %s: %v", f.Dir, err)
 	}
 }
