@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag/audit"
+	"github.com/refit-dev/refit/internal/imagetag/restartforecast"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/imagereport"
-	"github.com/refit-dev/refit/internal/source/imagereport/read"
-	"github.com/refit-dev/refit/internal/source/restart"
 )
 
 const (
@@ -121,7 +121,7 @@ func BenchmarkImageReport(b *testing.B) {
 	lines := 0
 	stop := cpu(b)
 	for b.Loop() {
-		o, err := read.Dump(bytes.NewReader(dump))
+		o, err := auditfacts.Dump(bytes.NewReader(dump))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -130,10 +130,10 @@ func BenchmarkImageReport(b *testing.B) {
 			o.Published[benchImage(i)+":1.2.3"] = model.Published{Digest: benchDigest(i)}
 		}
 		f := o.Facts()
-		oracle := restart.New(f.Site())
-		r := imagereport.Make(imagereport.Facts{Nodes: f.Nodes, Pods: f.Pods, Published: f.Published, Same: f.Same,
+		oracle := restartforecast.New(f.Site())
+		r := audit.Make(audit.Facts{Nodes: f.Nodes, Pods: f.Pods, Published: f.Published, Same: f.Same,
 			Restart: func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
-				return []model.RestartAnswer{oracle.Ask(p, u, restart.Crash, restart.Up), oracle.Ask(p, u, restart.Reboot, restart.Up)}
+				return []model.RestartAnswer{oracle.Ask(p, u, restartforecast.Crash, restartforecast.Up), oracle.Ask(p, u, restartforecast.Reboot, restartforecast.Up)}
 			}})
 		lines = len(r.Lines)
 	}
@@ -159,14 +159,14 @@ func BenchmarkImageReportLimit(b *testing.B) {
 // BenchmarkForecastAll answers all six events for every container of the same
 // cluster.
 func BenchmarkForecastAll(b *testing.B) {
-	o, err := read.Dump(bytes.NewReader(imageDump(b)))
+	o, err := auditfacts.Dump(bytes.NewReader(imageDump(b)))
 	if err != nil {
 		b.Fatal(err)
 	}
 	f := o.Facts()
 	defer cpu(b)()
 	for b.Loop() {
-		oracle := restart.New(f.Site())
+		oracle := restartforecast.New(f.Site())
 		n := 0
 		for i := range f.Pods {
 			for j := range f.Pods[i].Uses {

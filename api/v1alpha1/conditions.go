@@ -202,7 +202,7 @@ const (
 )
 
 // Reason words of image tags: why a publisher may not push
-// (internal/source/publish).
+// (internal/imagetag/publish).
 const (
 	ReasonBuildNotGreater = "BuildNotGreater"
 	ReasonCaseDiffers     = "CaseDiffers"

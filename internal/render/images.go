@@ -7,20 +7,20 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/imagetag/audit"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/imagereport"
 )
 
 // Images writes the table of images: the verdict, what wants a person with its
 // sentence, then (wide) everything.
-func Images(w io.Writer, format string, r imagereport.Report) error {
+func Images(w io.Writer, format string, r audit.Report) error {
 	if format == JSON || format == YAML {
 		return Value(w, format, r)
 	}
 	fmt.Fprintln(w, r.Verdict)
 	shown := r.Lines
 	if format != Wide { // what is current is counted in the verdict
-		shown = slices.DeleteFunc(slices.Clone(shown), func(l imagereport.Line) bool { return l.State == imagereport.Current })
+		shown = slices.DeleteFunc(slices.Clone(shown), func(l audit.Line) bool { return l.State == audit.Current })
 	}
 	if len(shown) == 0 {
 		return nil
@@ -37,7 +37,7 @@ func Images(w io.Writer, format string, r imagereport.Report) error {
 	return sentences(w, shown)
 }
 
-func runs(all []imagereport.Running) string {
+func runs(all []audit.Running) string {
 	parts := make([]string, len(all))
 	for i, r := range all {
 		parts[i] = Short(r.Digest)
@@ -52,7 +52,7 @@ func runs(all []imagereport.Running) string {
 }
 
 // sentences behind the lines; what to do is said once a state.
-func sentences(w io.Writer, lines []imagereport.Line) error {
+func sentences(w io.Writer, lines []audit.Line) error {
 	said := map[string]bool{}
 	for _, l := range lines {
 		if l.Message == "" {

@@ -5,7 +5,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/refit-dev/refit/internal/source/lint"
+	"github.com/refit-dev/refit/internal/imagetag/lint"
 )
 
 // Lint writes what the rules found: the headline, then one finding a line in the

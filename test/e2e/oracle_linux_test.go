@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/imagetag/restartforecast"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/restart"
 )
 
 // situation is one thing that happens to a container. What refit foretells is
@@ -44,43 +44,43 @@ type situation struct {
 func situations() []situation {
 	const always, ifNotPresent, never = corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever
 	return []situation{
-		{name: "a crash with policy Always runs the tag as it means now", app: "moved", event: restart.Crash, registry: restart.Up, policy: always,
+		{name: "a crash with policy Always runs the tag as it means now", app: "moved", event: restartforecast.Crash, registry: restartforecast.Up, policy: always,
 			change: (*foreseen).move, bring: (*foreseen).crash, want: model.OutcomeChanges, after: "b"},
-		{name: "a crash with the registry stopped starts what is on the node", app: "stopped", event: restart.Crash, registry: restart.Down, policy: ifNotPresent,
+		{name: "a crash with the registry stopped starts what is on the node", app: "stopped", event: restartforecast.Crash, registry: restartforecast.Down, policy: ifNotPresent,
 			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
-		{name: "a crash with policy Always and the registry stopped starts nothing", app: "always", event: restart.Crash, registry: restart.Down, policy: always,
+		{name: "a crash with policy Always and the registry stopped starts nothing", app: "always", event: restartforecast.Crash, registry: restartforecast.Down, policy: always,
 			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeFails},
-		{name: "a crash does not see that the tag moved in the registry", app: "unseen", event: restart.Crash, registry: restart.Up, policy: ifNotPresent,
+		{name: "a crash does not see that the tag moved in the registry", app: "unseen", event: restartforecast.Crash, registry: restartforecast.Up, policy: ifNotPresent,
 			change: (*foreseen).move, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
-		{name: "a crash runs another image when another pod's pull moved the tag on the node", app: "other", event: restart.Crash, registry: restart.Down, policy: ifNotPresent,
+		{name: "a crash runs another image when another pod's pull moved the tag on the node", app: "other", event: restartforecast.Crash, registry: restartforecast.Down, policy: ifNotPresent,
 			change: func(f *foreseen, t *testing.T) {
 				f.move(t)
 				f.deploy(t, "other-puller", f.image(), always, false)
 				f.stop(t)
 			}, bring: (*foreseen).crash, want: model.OutcomeChanges, after: "b"},
-		{name: "a digest starts with the registry stopped", app: "digest", event: restart.Crash, registry: restart.Down, policy: ifNotPresent, pinned: true,
+		{name: "a digest starts with the registry stopped", app: "digest", event: restartforecast.Crash, registry: restartforecast.Down, policy: ifNotPresent, pinned: true,
 			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
-		{name: "a digest with policy Always does not", app: "digestalways", event: restart.Crash, registry: restart.Down, policy: always, pinned: true,
+		{name: "a digest with policy Always does not", app: "digestalways", event: restartforecast.Crash, registry: restartforecast.Down, policy: always, pinned: true,
 			change: (*foreseen).stop, bring: (*foreseen).crash, want: model.OutcomeFails},
-		{name: "a digest with policy Always runs the same though the tag moved", app: "digestup", event: restart.Crash, registry: restart.Up, policy: always, pinned: true,
+		{name: "a digest with policy Always runs the same though the tag moved", app: "digestup", event: restartforecast.Crash, registry: restartforecast.Up, policy: always, pinned: true,
 			change: (*foreseen).move, bring: (*foreseen).crash, want: model.OutcomeSame, after: "a"},
-		{name: "a pod that is made again on its node takes the copy that is there", app: "recreate", event: restart.Recreate, registry: restart.Down, policy: ifNotPresent,
+		{name: "a pod that is made again on its node takes the copy that is there", app: "recreate", event: restartforecast.Recreate, registry: restartforecast.Down, policy: ifNotPresent,
 			change: (*foreseen).stop, bring: (*foreseen).remake, want: model.OutcomeSame, after: "a"},
-		{name: "a pod that moves to a node without the image does not start with the registry stopped", app: "lacks", event: restart.Reschedule, registry: restart.Down, policy: ifNotPresent, anywhere: true,
+		{name: "a pod that moves to a node without the image does not start with the registry stopped", app: "lacks", event: restartforecast.Reschedule, registry: restartforecast.Down, policy: ifNotPresent, anywhere: true,
 			change: (*foreseen).stop, bring: (*foreseen).moveAway, want: model.OutcomeFails},
-		{name: "a pod that moves to a node without the image runs the moved tag", app: "differs", event: restart.Reschedule, registry: restart.Up, policy: ifNotPresent, anywhere: true,
+		{name: "a pod that moves to a node without the image runs the moved tag", app: "differs", event: restartforecast.Reschedule, registry: restartforecast.Up, policy: ifNotPresent, anywhere: true,
 			change: (*foreseen).move, bring: (*foreseen).moveAway, want: model.OutcomeChanges, after: "b"},
-		{name: "a pod with policy Never does not start where the image is not, with the registry up", app: "never", event: restart.Reschedule, registry: restart.Up, policy: never, anywhere: true,
+		{name: "a pod with policy Never does not start where the image is not, with the registry up", app: "never", event: restartforecast.Reschedule, registry: restartforecast.Up, policy: never, anywhere: true,
 			bring: (*foreseen).moveAway, want: model.OutcomeFails},
-		{name: "one more replica lands where the image is not, and runs the moved tag", app: "scaled", event: restart.ScaleUp, registry: restart.Up, policy: ifNotPresent, anywhere: true,
+		{name: "one more replica lands where the image is not, and runs the moved tag", app: "scaled", event: restartforecast.ScaleUp, registry: restartforecast.Up, policy: ifNotPresent, anywhere: true,
 			change: (*foreseen).move, bring: (*foreseen).oneMore, want: model.OutcomeChanges, after: "b"},
-		{name: "a node that never had the image runs the moved tag", app: "newnode", event: restart.NewNode, registry: restart.Up, policy: ifNotPresent, anywhere: true,
+		{name: "a node that never had the image runs the moved tag", app: "newnode", event: restartforecast.NewNode, registry: restartforecast.Up, policy: ifNotPresent, anywhere: true,
 			change: (*foreseen).move, bring: (*foreseen).oneMore, want: model.OutcomeChanges, after: "b"},
-		{name: "an image that somebody removed from the node is missed at the next crash", app: "removed", event: restart.Crash, registry: restart.Down, policy: ifNotPresent,
+		{name: "an image that somebody removed from the node is missed at the next crash", app: "removed", event: restartforecast.Crash, registry: restartforecast.Down, policy: ifNotPresent,
 			change: func(f *foreseen, t *testing.T) { f.stop(t); f.remove(t) }, bring: (*foreseen).crash, want: model.OutcomeFails},
-		{name: "a reboot with the registry stopped starts a digest", app: "rebootdigest", event: restart.Reboot, registry: restart.Down, policy: ifNotPresent, pinned: true,
+		{name: "a reboot with the registry stopped starts a digest", app: "rebootdigest", event: restartforecast.Reboot, registry: restartforecast.Down, policy: ifNotPresent, pinned: true,
 			change: (*foreseen).stop, bring: (*foreseen).reboot, want: model.OutcomeSame, after: "a"},
-		{name: "a reboot with the registry stopped does not start what has policy Always", app: "rebootalways", event: restart.Reboot, registry: restart.Down, policy: always,
+		{name: "a reboot with the registry stopped does not start what has policy Always", app: "rebootalways", event: restartforecast.Reboot, registry: restartforecast.Down, policy: always,
 			change: (*foreseen).stop, bring: (*foreseen).reboot, want: model.OutcomeFails},
 	}
 }
@@ -88,7 +88,7 @@ func situations() []situation {
 // joining is the situation of a node that was not there before: a machine joins
 // the cluster, and the next replica lands there (R3.72).
 func joining() situation {
-	return situation{name: "a node that joins runs the moved tag", app: "joined", event: restart.NewNode, registry: restart.Up, policy: corev1.PullIfNotPresent, anywhere: true,
+	return situation{name: "a node that joins runs the moved tag", app: "joined", event: restartforecast.NewNode, registry: restartforecast.Up, policy: corev1.PullIfNotPresent, anywhere: true,
 		change: (*foreseen).move, bring: (*foreseen).join, want: model.OutcomeChanges, after: "b"}
 }
 

@@ -12,8 +12,8 @@ import (
 // pure are the packages that decide and have no client, disk or clock.
 var pure = []string{
 	"internal/drain", "internal/pipeline/bundle", "internal/pipeline/gate", "internal/pipeline/load", "internal/pipeline/pin",
-	"internal/pipeline/update", "internal/rollout", "internal/source/bootimage", "internal/source/restart", "internal/source/skew",
-	"internal/source/track", "internal/tag",
+	"internal/pipeline/update", "internal/rollout", "internal/source/bootimage", "internal/imagetag/restartforecast", "internal/source/skew",
+	"internal/imagetag/track", "internal/imagetag",
 }
 
 type options struct {

@@ -3,6 +3,7 @@ package structure
 import (
 	"encoding/json"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,13 +25,13 @@ func layer(path string) int {
 	switch {
 	case p == "api/v1alpha1":
 		return 0
-	case p == "internal/model", p == "internal/version", under(p, "internal/failpoint"), p == "internal/cli/exit", p == "internal/rollout/window", p == "internal/tag", p == "internal/osversion", p == "internal/kubeversion":
+	case p == "internal/model", p == "internal/version", under(p, "internal/failpoint"), p == "internal/cli/exit", p == "internal/rollout/window", p == "internal/imagetag", p == "internal/osversion", p == "internal/kubeversion":
 		return 1
 	case p == "internal/rollout", p == "internal/rollout/forecast", p == "internal/drain", p == "internal/explain", isStage(p):
 		return 2
 	case under(p, "internal/host"), under(p, "internal/oci"), under(p, "internal/registry"):
 		return 3
-	case under(p, "internal/pipeline"), under(p, "internal/source"), p == "internal/rollout/read":
+	case under(p, "internal/pipeline"), under(p, "internal/source"), under(p, "internal/convert"), p == "internal/rollout/read":
 		return 4
 	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
 		under(p, "internal/web"), under(p, "internal/cli"), under(p, "internal/lab"), under(p, "internal/release"), p == "config":
@@ -43,13 +44,12 @@ func layer(path string) int {
 
 func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
-// isStage: internal/pipeline, internal/pipeline/<stage>, internal/source/<part>.
+// pureTrees hold packages that decide: the tree's root, and one level below it.
+var pureTrees = []string{"pipeline", "source", "imagetag"}
+
 func isStage(p string) bool {
 	parts := strings.Split(p, "/")
-	if len(parts) < 2 || parts[0] != "internal" || (parts[1] != "pipeline" && parts[1] != "source") {
-		return false
-	}
-	return len(parts) <= 3
+	return len(parts) >= 2 && len(parts) <= 3 && parts[0] == "internal" && slices.Contains(pureTrees, parts[1])
 }
 
 // stageOf is the stage folder a package of layer 2 or 4 belongs to.
@@ -82,6 +82,8 @@ func allowed(from, to string) string {
 		return "imports go down only"
 	case lf == 2 && lt == 2 && t != "internal/pipeline/bundle" && !under(f, t):
 		return "a pure stage imports no other stage"
+	case under(f, "internal/convert") && under(t, "internal/convert"):
+		return ""
 	case lf == 4 && lt == 4 && stageOf(f) != stageOf(t) && !under(t, "internal/pipeline/bundle"):
 		return "a half imports no other stage's half"
 	case lf == 5 && lt == 5:

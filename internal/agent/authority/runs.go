@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // RunReader reads what a run must be for.
@@ -174,7 +174,7 @@ func refusesTrack(run *v1alpha1.NodeRun, t *v1alpha1.ImageTrack) string {
 }
 
 func refusesImage(image string, s *v1alpha1.ImageTrackSpec) string {
-	ref, err := tag.ParseRef(image)
+	ref, err := imagetag.ParseRef(image)
 	switch {
 	case err != nil:
 		return err.Error()

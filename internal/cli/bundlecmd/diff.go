@@ -11,11 +11,11 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // diffView is what `refit bundle diff -o json` prints.
@@ -45,7 +45,7 @@ changed images are read, for the label ` + track.SecurityLabel + `=security; els
 		if err := usage.CheckOutput(*format); err != nil {
 			return err
 		}
-		s, err := tag.ByName(*scheme)
+		s, err := imagetag.ByName(*scheme)
 		if err != nil {
 			return exit.Usage(err)
 		}

@@ -20,9 +20,9 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // tracksPrefix begins a source that stands for what ImageTracks have approved:
@@ -187,7 +187,7 @@ func (f *fromTracks) add(o *v1alpha1.ImageTrack, workload string, spec *corev1.P
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			image := list[i].Image
-			if ref, err := tag.ParseRef(image); err == nil && ref.Repository == o.Spec.Repository && o.Status.Approved != nil {
+			if ref, err := imagetag.ParseRef(image); err == nil && ref.Repository == o.Spec.Repository && o.Status.Approved != nil {
 				image, _ = track.Rewrite(image, &track.Image{Digest: o.Status.Approved.Digest, Tag: o.Status.Approved.Tag})
 			}
 			n := need{workload, list[i].Name, image}
@@ -259,7 +259,7 @@ func (f *fromTracks) accept(m *bundle.Metadata) error {
 
 // brings reports whether a bundle has what a reference asks for.
 func brings(m *bundle.Metadata, image string) bool {
-	want, err := tag.ParseRef(image)
+	want, err := imagetag.ParseRef(image)
 	if err != nil {
 		return false
 	}
@@ -267,7 +267,7 @@ func brings(m *bundle.Metadata, image string) bool {
 		want.Tag = "latest"
 	}
 	return slices.ContainsFunc(m.Images, func(i bundle.Image) bool {
-		have, err := tag.ParseRef(i.Name)
+		have, err := imagetag.ParseRef(i.Name)
 		if err != nil || have.Repository != want.Repository {
 			return false
 		}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/imagereport/read"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 const (
@@ -41,7 +41,7 @@ type asker struct {
 
 // AskRegistries adds the answers to what is published; what was told by a file
 // counts before them. A registry that does not answer leaves its tags unknown.
-func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *read.Objects) error {
+func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *auditfacts.Objects) error {
 	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, gone: map[string]bool{}, told: map[string]bool{}}
 	if dockerConfig != "" {
 		text, err := os.ReadFile(dockerConfig)
@@ -72,15 +72,15 @@ func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, 
 }
 
 // tagsOf what pods run, with the imageIDs that they report.
-func tagsOf(o *read.Objects) map[tag.Ref][]string {
-	out := map[tag.Ref][]string{}
+func tagsOf(o *auditfacts.Objects) map[imagetag.Ref][]string {
+	out := map[imagetag.Ref][]string{}
 	for i := range o.Pods {
-		p, ok := read.Pod(&o.Pods[i])
+		p, ok := auditfacts.Pod(&o.Pods[i])
 		if !ok {
 			continue
 		}
 		for _, u := range p.Uses {
-			r, err := tag.ParseRef(u.Image)
+			r, err := imagetag.ParseRef(u.Image)
 			if err != nil || r.Digest != "" && r.Tag == "" {
 				continue
 			}
@@ -97,15 +97,15 @@ func tagsOf(o *read.Objects) map[tag.Ref][]string {
 }
 
 // digestsOf are what pods name by digest.
-func digestsOf(o *read.Objects) []tag.Ref {
-	var out []tag.Ref
+func digestsOf(o *auditfacts.Objects) []imagetag.Ref {
+	var out []imagetag.Ref
 	for i := range o.Pods {
-		p, ok := read.Pod(&o.Pods[i])
+		p, ok := auditfacts.Pod(&o.Pods[i])
 		if !ok {
 			continue
 		}
 		for _, u := range p.Uses {
-			r, err := tag.ParseRef(u.Image)
+			r, err := imagetag.ParseRef(u.Image)
 			if r.Tag = ""; err == nil && r.Digest != "" && !slices.Contains(out, r) {
 				out = append(out, r)
 			}
@@ -115,7 +115,7 @@ func digestsOf(o *read.Objects) []tag.Ref {
 }
 
 // askDigest asks whether the registry still has what pods name by digest.
-func (k *asker) askDigest(ctx context.Context, r tag.Ref) {
+func (k *asker) askDigest(ctx context.Context, r imagetag.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	_, err := k.poller.Digest(ctx, registry.Place{Repository: r.Repository, Keys: k.keys}, r.Digest, 0)
@@ -130,7 +130,7 @@ func (k *asker) askDigest(ctx context.Context, r tag.Ref) {
 	k.gone[r.Repository+"@"+r.Digest] = gone
 }
 
-func (k *asker) ask(ctx context.Context, r tag.Ref, runs []string) {
+func (k *asker) ask(ctx context.Context, r imagetag.Ref, runs []string) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	at := registry.Place{Repository: r.Repository, Keys: k.keys}
@@ -149,14 +149,14 @@ func (k *asker) ask(ctx context.Context, r tag.Ref, runs []string) {
 	k.put(r, p)
 }
 
-func (k *asker) put(r tag.Ref, p model.Published) {
+func (k *asker) put(r imagetag.Ref, p model.Published) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.known[r.String()] = p
 }
 
 // failed: a tag that is gone is an answer; anything else is told once a registry.
-func (k *asker) failed(r tag.Ref, err error) {
+func (k *asker) failed(r imagetag.Ref, err error) {
 	var f *registry.Failure
 	if errors.As(err, &f) && (f.Kind == registry.TagGone || f.Kind == registry.RepositoryGone) {
 		k.put(r, model.Published{Gone: true, By: "registry"})

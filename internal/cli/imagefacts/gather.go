@@ -22,9 +22,9 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/imagereport/read"
-	"github.com/refit-dev/refit/internal/source/publish"
 )
 
 // pageSize is how many objects are asked for at once.
@@ -32,13 +32,13 @@ const pageSize = 500
 
 // Gather the objects of the cluster, or of a dump of it (- is standard input);
 // kubelets asks every kubelet for its configuration, too.
-func Gather(ctx context.Context, a *cluster.Access, dump string, kubelets bool) (read.Objects, error) {
+func Gather(ctx context.Context, a *cluster.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
 	if dump != "" {
 		return readDump(dump)
 	}
 	cl, err := a.Client()
 	if err != nil {
-		return read.Objects{}, err
+		return auditfacts.Objects{}, err
 	}
 	o, err := live(ctx, a, cl)
 	if err == nil && kubelets {
@@ -47,17 +47,17 @@ func Gather(ctx context.Context, a *cluster.Access, dump string, kubelets bool) 
 	return o, err
 }
 
-func readDump(file string) (read.Objects, error) {
+func readDump(file string) (auditfacts.Objects, error) {
 	in := io.Reader(os.Stdin)
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return read.Objects{}, exit.Usage(err)
+			return auditfacts.Objects{}, exit.Usage(err)
 		}
 		defer f.Close()
 		in = f
 	}
-	o, err := read.Dump(bufio.NewReaderSize(in, 1<<20))
+	o, err := auditfacts.Dump(bufio.NewReaderSize(in, 1<<20))
 	if err != nil {
 		return o, exit.Usage(fmt.Errorf("dump %s: %w", file, err))
 	}
@@ -69,8 +69,8 @@ func readDump(file string) (read.Objects, error) {
 
 // live reads the cluster; kinds that it does not have, or does not show, are left
 // out, and said.
-func live(ctx context.Context, a *cluster.Access, c client.Client) (read.Objects, error) {
-	var o read.Objects
+func live(ctx context.Context, a *cluster.Access, c client.Client) (auditfacts.Objects, error) {
+	var o auditfacts.Objects
 	lists := []func() (string, error){
 		func() (string, error) {
 			return "nodes", pages(ctx, c, &corev1.NodeList{}, func(l *corev1.NodeList) { o.Nodes = append(o.Nodes, l.Items...) })
@@ -136,7 +136,7 @@ func pages[L client.ObjectList](ctx context.Context, c client.Client, l L, see f
 }
 
 // holdLists reads the hold lists that nodes were given; most nodes share one.
-func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *read.Objects) error {
+func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *auditfacts.Objects) error {
 	seen := map[string]bool{"": true}
 	for i := range o.NodeUpdates {
 		name := o.NodeUpdates[i].Spec.Hold
@@ -158,13 +158,13 @@ func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *read.
 }
 
 // askKubelets asks every kubelet for its configuration, through the API server.
-func askKubelets(ctx context.Context, a *cluster.Access, o *read.Objects) {
-	o.Kubelets = map[string]read.Kubelet{}
+func askKubelets(ctx context.Context, a *cluster.Access, o *auditfacts.Objects) {
+	o.Kubelets = map[string]auditfacts.Kubelet{}
 	for i := range o.Nodes {
 		name := o.Nodes[i].Name
 		data, err := a.Raw(ctx, "/api/v1/nodes/"+name+"/proxy/configz")
 		var said struct {
-			Config *read.Kubelet `json:"kubeletconfig"`
+			Config *auditfacts.Kubelet `json:"kubeletconfig"`
 		}
 		if err == nil {
 			err = json.Unmarshal(data, &said)
@@ -179,7 +179,7 @@ func askKubelets(ctx context.Context, a *cluster.Access, o *read.Objects) {
 
 // AddPublished adds what registries answered, as `refit tags plan` reads it: one
 // document a repository. It returns the schemes that the documents declare.
-func AddPublished(file string, o *read.Objects) (map[string]string, error) {
+func AddPublished(file string, o *auditfacts.Objects) (map[string]string, error) {
 	schemes := map[string]string{}
 	if file == "" {
 		return schemes, nil

@@ -3,5 +3,5 @@
 //
 // Promise: what cannot be read is an error with its place and exit code 2; a
 // folder gives its .yaml, .yml and .json files only. Inputs: paths. Outputs:
-// values of internal/source/lint. Callers: internal/cli/tagscmd, bundlecmd.
+// values of internal/imagetag/lint. Callers: internal/cli/tagscmd, bundlecmd.
 package manifests

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	"github.com/refit-dev/refit/internal/source/lint"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // ConfigName is looked for in the current folder when no file is named.
@@ -113,7 +113,7 @@ func Names(images []bundle.Image) map[string]string {
 
 // canonical is a name as runtimes have it.
 func canonical(image string) string {
-	r, err := tag.ParseRef(image)
+	r, err := imagetag.ParseRef(image)
 	if err != nil {
 		return image
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/imagetag/audit"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
-	"github.com/refit-dev/refit/internal/source/imagereport"
 )
 
 // A real registry says what is behind a tag: that it moved, that it is gone; without an
@@ -20,15 +20,15 @@ func TestCheckAsksRegistries(t *testing.T) {
 	pods := strings.NewReplacer("reg.example/shop/web:1.0", r.Ref("shop/web:1.0"), "reg.example/shop/web@"+d("a"), r.Ref("shop/web@"+old), "reg.example/net/agent:latest", r.Ref("shop/gone:1"),
 		"reg.example/shop/web", r.Ref("shop/web")).Replace(clusterDump())
 	dump := write(t, "dump.json", pods)
-	ask := func() imagereport.Report {
+	ask := func() audit.Report {
 		res := refit(t, "", "tags", "check", "--dump", dump, "--ask", "-o", "json")
-		var v imagereport.Report
+		var v audit.Report
 		if err := json.Unmarshal([]byte(res.out), &v); err != nil {
 			t.Fatalf("%v\n%s%s", err, res.out, res.err)
 		}
 		return v
 	}
-	state := func(v imagereport.Report, where string) string {
+	state := func(v audit.Report, where string) string {
 		for _, l := range v.Lines {
 			if l.Where == where {
 				return strings.Join(l.States, " ")

@@ -11,13 +11,13 @@ import (
 	"github.com/refit-dev/refit/internal/cli/imagefacts"
 	"github.com/refit-dev/refit/internal/cli/manifests"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/audit"
+	"github.com/refit-dev/refit/internal/imagetag/lint"
+	"github.com/refit-dev/refit/internal/imagetag/restartforecast"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/imagereport"
-	"github.com/refit-dev/refit/internal/source/imagereport/read"
-	"github.com/refit-dev/refit/internal/source/lint"
-	"github.com/refit-dev/refit/internal/source/restart"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 type checkFlags struct {
@@ -75,26 +75,26 @@ that runs now), 1 the cluster cannot be reached, 2 a file cannot be read,
 	fl.StringVar(&f.dockerConfig, "docker-config", "", "credentials for --ask, as docker login writes them")
 	fl.BoolVar(&f.kubelets, "kubelets", false, "ask every kubelet for its configuration (needs the right to nodes/proxy)")
 	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+manifests.ConfigName+" if it is there)")
-	_ = c.RegisterFlagCompletionFunc("event", cobra.FixedCompletions(append(restart.Events(), "all"), cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("registry", cobra.FixedCompletions([]string{restart.Up, restart.Down}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("event", cobra.FixedCompletions(append(restartforecast.Events(), "all"), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("registry", cobra.FixedCompletions([]string{restartforecast.Up, restartforecast.Down}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 func (f *checkFlags) check() error {
 	switch {
-	case f.event != "" && f.event != "all" && !slices.Contains(restart.Events(), f.event):
-		return exit.Usagef("--event %s is not known: use %v or all", f.event, restart.Events())
-	case f.registry != "" && f.registry != restart.Up && f.registry != restart.Down:
+	case f.event != "" && f.event != "all" && !slices.Contains(restartforecast.Events(), f.event):
+		return exit.Usagef("--event %s is not known: use %v or all", f.event, restartforecast.Events())
+	case f.registry != "" && f.registry != restartforecast.Up && f.registry != restartforecast.Down:
 		return exit.Usagef("--registry %s: use up or down", f.registry)
 	}
 	if f.registry == "" {
-		f.registry = restart.Up
+		f.registry = restartforecast.Up
 		if f.offline {
-			f.registry = restart.Down
+			f.registry = restartforecast.Down
 		}
 	}
 	if len(f.files) > 0 && f.event == "" {
-		f.event = restart.ScaleUp
+		f.event = restartforecast.ScaleUp
 	}
 	return usage.CheckOutput(*f.output)
 }
@@ -124,11 +124,11 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 	if f.event != "" {
 		return f.forecast(cmd, facts)
 	}
-	oracle := restart.New(facts.Site())
-	r := imagereport.Make(imagereport.Facts{Offline: f.offline, Nodes: facts.Nodes, Pods: f.picked(facts.Pods), Published: facts.Published, Same: facts.Same, Previous: facts.Previous,
+	oracle := restartforecast.New(facts.Site())
+	r := audit.Make(audit.Facts{Offline: f.offline, Nodes: facts.Nodes, Pods: f.picked(facts.Pods), Published: facts.Published, Same: facts.Same, Previous: facts.Previous,
 		Scheme: schemesOf(conf, facts.Schemes, declared),
 		Restart: func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
-			return []model.RestartAnswer{oracle.Ask(p, u, restart.Crash, f.registry), oracle.Ask(p, u, restart.Reboot, f.registry)}
+			return []model.RestartAnswer{oracle.Ask(p, u, restartforecast.Crash, f.registry), oracle.Ask(p, u, restartforecast.Reboot, f.registry)}
 		}})
 	if err := render.Images(cmd.OutOrStdout(), *f.output, r); err != nil {
 		return err
@@ -155,9 +155,9 @@ func (f *checkFlags) picked(pods []model.ImagePod) []model.ImagePod {
 
 // schemesOf repositories: a person's configuration first, then what tracks and
 // documents declare.
-func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (tag.Scheme, bool) {
-	known := map[string]tag.Scheme{}
-	return func(repository string) (tag.Scheme, bool) {
+func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (imagetag.Scheme, bool) {
+	known := map[string]imagetag.Scheme{}
+	return func(repository string) (imagetag.Scheme, bool) {
 		if s, ok := known[repository]; ok {
 			return s, s.Name() != ""
 		}
@@ -165,9 +165,9 @@ func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (ta
 		for i := 0; !ok && i < len(declared); i++ {
 			name, ok = declared[i][repository]
 		}
-		s, err := tag.ByName(name)
+		s, err := imagetag.ByName(name)
 		if err != nil || !ok {
-			s = tag.Scheme{}
+			s = imagetag.Scheme{}
 		}
 		known[repository] = s
 		return s, s.Name() != ""
@@ -175,7 +175,7 @@ func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (ta
 }
 
 // forecast answers what an event would do.
-func (f *checkFlags) forecast(cmd *cobra.Command, facts read.Facts) error {
+func (f *checkFlags) forecast(cmd *cobra.Command, facts auditfacts.Facts) error {
 	pods := f.picked(slices.Concat(facts.Pods, facts.Templates))
 	if len(f.files) > 0 {
 		var err error
@@ -185,9 +185,9 @@ func (f *checkFlags) forecast(cmd *cobra.Command, facts read.Facts) error {
 	}
 	events := []string{f.event}
 	if f.event == "all" {
-		events = restart.Events()
+		events = restartforecast.Events()
 	}
-	oracle := restart.New(facts.Site())
+	oracle := restartforecast.New(facts.Site())
 	v := render.Forecast{APIVersion: "refit.dev/restart/v1", Kind: "RestartForecast", Event: f.event, Registry: f.registry, Node: f.node, Counts: map[string]int{}, Answers: []render.ForecastRow{}}
 	for i := range pods {
 		p := &pods[i]

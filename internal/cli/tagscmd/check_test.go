@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/imagetag/audit"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/imagereport"
 )
 
 func d(letter string) string { return "sha256:" + strings.Repeat(letter, 64) }
@@ -43,7 +43,7 @@ func TestCheckReports(t *testing.T) {
 	dump := write(t, "dump.json", clusterDump())
 	pub := write(t, "p.json", fmt.Sprintf(answered, d("a"), d("f")))
 	r := refit(t, "", "tags", "check", "--dump", dump, "--published", pub, "-o", "json")
-	var v imagereport.Report
+	var v audit.Report
 	if err := json.Unmarshal([]byte(r.out), &v); err != nil {
 		t.Fatalf("%v\n%s%s", err, r.out, r.err)
 	}

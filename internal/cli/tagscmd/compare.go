@@ -9,21 +9,21 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // compareView is what `refit tags compare -o json` prints.
 type compareView struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Order      tag.Order `json:"order"` // a as seen from b
-	Why        string    `json:"why"`
-	Scheme     string    `json:"scheme"`
-	A          string    `json:"a"`
-	B          string    `json:"b"`
-	ReadA      *tag.Tag  `json:"readA,omitempty"` // missing if the scheme cannot read it
-	ReadB      *tag.Tag  `json:"readB,omitempty"`
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Order      imagetag.Order `json:"order"` // a as seen from b
+	Why        string         `json:"why"`
+	Scheme     string         `json:"scheme"`
+	A          string         `json:"a"`
+	B          string         `json:"b"`
+	ReadA      *imagetag.Tag  `json:"readA,omitempty"` // missing if the scheme cannot read it
+	ReadB      *imagetag.Tag  `json:"readB,omitempty"`
 }
 
 func newCompare(a *cluster.Access) *cobra.Command {
@@ -57,7 +57,7 @@ repository, build project and variant.`,
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", v.Order, v.Why)
-			if !cmd.Flags().Changed("scheme") && v.Order == tag.Incomparable {
+			if !cmd.Flags().Changed("scheme") && v.Order == imagetag.Incomparable {
 				hint(a, argv, s)
 			}
 			return nil
@@ -69,9 +69,9 @@ repository, build project and variant.`,
 }
 
 // compare orders two arguments, each a tag or a reference.
-func compare(s tag.Scheme, argv, projects []string) (compareView, error) {
+func compare(s imagetag.Scheme, argv, projects []string) (compareView, error) {
 	v := compareView{APIVersion: "refit.dev/tagcompare/v1", Kind: "TagCompare", Scheme: s.Name(), A: argv[0], B: argv[1]}
-	var points [2]tag.Point
+	var points [2]imagetag.Point
 	var digests [2]string
 	for i, text := range argv {
 		p, digest, err := pointOf(text)
@@ -88,7 +88,7 @@ func compare(s tag.Scheme, argv, projects []string) (compareView, error) {
 	}
 	v.Order, v.Why = s.ComparePoints(points[0], points[1])
 	if digests[0] != "" && digests[0] == digests[1] {
-		v.Order, v.Why = tag.Same, "one digest: "+digests[0]
+		v.Order, v.Why = imagetag.Same, "one digest: "+digests[0]
 	}
 	if t, err := s.Parse(points[0].Tag); err == nil {
 		v.ReadA = &t
@@ -100,25 +100,25 @@ func compare(s tag.Scheme, argv, projects []string) (compareView, error) {
 }
 
 // pointOf reads a tag, or a reference with a tag.
-func pointOf(text string) (tag.Point, string, error) {
+func pointOf(text string) (imagetag.Point, string, error) {
 	// 1:2.6.2 is a version with an epoch, and no tag; app:2.6.2 is a reference.
 	named := strings.Contains(text, ":") && !strings.ContainsAny(text[:1], "0123456789")
 	if !named && !strings.ContainsAny(text, "/@") {
-		return tag.Point{Tag: text}, "", nil
+		return imagetag.Point{Tag: text}, "", nil
 	}
-	r, err := tag.ParseRef(text)
+	r, err := imagetag.ParseRef(text)
 	if err != nil {
-		return tag.Point{}, "", err
+		return imagetag.Point{}, "", err
 	}
 	if r.Tag == "" {
-		return tag.Point{}, "", fmt.Errorf("reference %q has no tag: a digest alone has no order; add the long tag of it", text)
+		return imagetag.Point{}, "", fmt.Errorf("reference %q has no tag: a digest alone has no order; add the long tag of it", text)
 	}
-	return tag.Point{Repository: r.Repository, Tag: r.Tag}, r.Digest, nil
+	return imagetag.Point{Repository: r.Repository, Tag: r.Tag}, r.Digest, nil
 }
 
 // hint names the scheme that the tags seem to follow, if it is not the one used.
-func hint(a *cluster.Access, tags []string, used tag.Scheme) {
-	if g, why := tag.Guess(tags); g.Name() != "" && g.Name() != used.Name() {
+func hint(a *cluster.Access, tags []string, used imagetag.Scheme) {
+	if g, why := imagetag.Guess(tags); g.Name() != "" && g.Name() != used.Name() {
 		a.Note("hint: %s: --scheme %s", why, g.Name())
 	}
 }

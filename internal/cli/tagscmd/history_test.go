@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
-	"github.com/refit-dev/refit/internal/source/publish"
 )
 
 // history of a repository: sixty images, one a line. The columns are the case

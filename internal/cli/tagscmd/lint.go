@@ -11,10 +11,10 @@ import (
 	"github.com/refit-dev/refit/internal/cli/imagefacts"
 	"github.com/refit-dev/refit/internal/cli/manifests"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag/lint"
+	"github.com/refit-dev/refit/internal/imagetag/restartforecast"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/imagereport/read"
-	"github.com/refit-dev/refit/internal/source/lint"
-	"github.com/refit-dev/refit/internal/source/restart"
 )
 
 type lintFlags struct {
@@ -118,9 +118,9 @@ func (f *lintFlags) site(cmd *cobra.Command, a *cluster.Access, conf *lint.Confi
 
 // siteOf is what a cluster knows; the schemes that its tracks declare come after
 // those of a person.
-func siteOf(facts read.Facts, conf *lint.Config) lint.Site {
+func siteOf(facts auditfacts.Facts, conf *lint.Config) lint.Site {
 	for _, repository := range slices.Sorted(maps.Keys(facts.Schemes)) {
 		conf.Schemes = append(conf.Schemes, lint.Declared{Repository: repository, Scheme: facts.Schemes[repository]})
 	}
-	return lint.Site{Nodes: facts.Nodes, Published: facts.Published, GoneDigests: facts.GoneDigests, AlwaysPull: facts.AlwaysPull == restart.AdmissionOn}
+	return lint.Site{Nodes: facts.Nodes, Published: facts.Published, GoneDigests: facts.GoneDigests, AlwaysPull: facts.AlwaysPull == restartforecast.AdmissionOn}
 }

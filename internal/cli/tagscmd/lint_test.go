@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/source/lint"
 )
 
 const agent = `apiVersion: apps/v1

@@ -12,9 +12,9 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/publish"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // planView is what `refit tags plan -o json` prints.
@@ -166,7 +166,7 @@ func override(e *publish.Event, flags publish.Event) {
 }
 
 func (p *planCall) readImage(ctx context.Context, pub publish.Published) error {
-	ref, err := tag.ParseRef(p.image)
+	ref, err := imagetag.ParseRef(p.image)
 	if err != nil {
 		return exit.Usage(err)
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/publish"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // retainView is what `refit tags retain -o json` prints.
@@ -167,7 +167,7 @@ func listing(path string) (publish.Listing, error) {
 // some platforms left out, they differ.
 func digestsOf(name, digest string) []string {
 	out := []string{digest}
-	if ref, err := tag.ParseRef(name); err == nil && ref.Digest != "" {
+	if ref, err := imagetag.ParseRef(name); err == nil && ref.Digest != "" {
 		out = append(out, ref.Digest)
 	}
 	return out

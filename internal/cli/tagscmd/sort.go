@@ -11,16 +11,16 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // sortView is what `refit tags sort -o json` prints.
 type sortView struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Scheme     string `json:"scheme"`
-	tag.Sorted `json:",inline"`
+	APIVersion      string `json:"apiVersion"`
+	Kind            string `json:"kind"`
+	Scheme          string `json:"scheme"`
+	imagetag.Sorted `json:",inline"`
 }
 
 func newSort(a *cluster.Access) *cobra.Command {
@@ -74,7 +74,7 @@ func linesOf(r io.Reader) ([]string, error) {
 	return out, nil
 }
 
-func printSorted(w io.Writer, a *cluster.Access, s tag.Sorted) {
+func printSorted(w io.Writer, a *cluster.Access, s imagetag.Sorted) {
 	for i, l := range s.Lines {
 		if i > 0 {
 			fmt.Fprintln(w)

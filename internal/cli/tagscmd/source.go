@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/publish"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // source says where what is published is read from: a registry or a file.
@@ -56,7 +56,7 @@ func (s *source) read(cmd *cobra.Command) (p publish.Published, err error) {
 
 // list asks the registry for tags and digests.
 func (s *source) list(ctx context.Context) (publish.Published, error) {
-	ref, err := tag.ParseRef(s.repo)
+	ref, err := imagetag.ParseRef(s.repo)
 	if err != nil || ref.Tag != "" || ref.Digest != "" {
 		return publish.Published{}, exit.Usagef("--repo %q: give a repository without tag and digest", s.repo)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/tag"
+	"github.com/refit-dev/refit/internal/imagetag"
 )
 
 // New is `refit tags`.
@@ -23,11 +23,11 @@ func New(a *cluster.Access) *cobra.Command {
 // schemeFlag adds --scheme and returns where its value will be.
 func schemeFlag(c *cobra.Command) *string {
 	s := c.Flags().String("scheme", "rev", "how the repository writes its tags: rev, dotted, dashed, release, distro-r, single, semver, date, floating;\nrev:alpine,slim with its variants; or regexp:EXPRESSION with the groups app, variant, rev, build")
-	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(tag.Names(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(imagetag.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return s
 }
 
-func schemeOf(name string) (tag.Scheme, error) {
-	s, err := tag.ByName(name)
+func schemeOf(name string) (imagetag.Scheme, error) {
+	s, err := imagetag.ByName(name)
 	return s, exit.Usage(err)
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/tag"
+	"github.com/refit-dev/refit/internal/imagetag"
 )
 
 // podsAtOnce are asked for in one page.
@@ -129,7 +129,7 @@ func note(out map[string]string, p *corev1.Pod) {
 	name := p.Namespace + "/" + p.Name
 	for _, cs := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range cs {
-			ref, err := tag.ParseRef(cs[i].Image)
+			ref, err := imagetag.ParseRef(cs[i].Image)
 			if err != nil {
 				continue
 			}

@@ -10,12 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
-	"github.com/refit-dev/refit/internal/source/imagereport/read"
-	"github.com/refit-dev/refit/internal/source/lint"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // survey is what one walk over all pods found, and what the lint says of those
@@ -44,14 +44,14 @@ type pulls struct {
 }
 
 func (x *pulls) see(p *corev1.Pod) {
-	pod, ok := read.Pod(p)
+	pod, ok := auditfacts.Pod(p)
 	if !ok {
 		return
 	}
 	owner, always := pod.Owner(), false
 	for _, u := range pod.Uses {
 		always = always || u.Policy == model.PullAlways
-		ref, err := tag.ParseRef(u.Image)
+		ref, err := imagetag.ParseRef(u.Image)
 		if err != nil {
 			continue
 		}
@@ -96,7 +96,7 @@ func resolvingHooks(hooks []gate.Webhook) []gate.Resolver {
 
 // note remembers a pod that a node needs; those of one owner are alike.
 func note(needed map[string]lint.Object, p *corev1.Pod) {
-	pod, ok := read.Pod(p)
+	pod, ok := auditfacts.Pod(p)
 	if !ok || !pod.Critical {
 		return
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
-	"github.com/refit-dev/refit/internal/source/track"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 )
 
 // WriterRole is the ClusterRole with the right to change workloads. Nobody has it

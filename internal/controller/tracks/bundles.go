@@ -14,10 +14,10 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/tracks/preload"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // lookBundles takes the bundles that were approved for a registry: a tag names
@@ -59,7 +59,7 @@ type catalogue struct {
 // add takes in a bundle; what a newer one said of a tag stays.
 func (c *catalogue) add(h *bundle.Header, repository string) {
 	for _, img := range h.Metadata.Images {
-		ref, err := tag.ParseRef(img.Name)
+		ref, err := imagetag.ParseRef(img.Name)
 		if err != nil || ref.Repository != repository || ref.Tag == "" {
 			continue
 		}

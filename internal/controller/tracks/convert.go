@@ -7,19 +7,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/rollout/read"
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
-// tiers of the API as package tag has them.
-var tiers = map[string]tag.Tier{v1alpha1.TierShort: tag.Short, v1alpha1.TierIntermediate: tag.Intermediate, v1alpha1.TierLong: tag.Long}
+// tiers of the API as package imagetag has them.
+var tiers = map[string]imagetag.Tier{v1alpha1.TierShort: imagetag.Short, v1alpha1.TierIntermediate: imagetag.Intermediate, v1alpha1.TierLong: imagetag.Long}
 
 // trackOf reads a spec; an error is for the person who wrote it.
 func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 	t := track.Track{Mirrors: spec.Mirrors, Tag: spec.Follow.Tag, Tier: tiers[spec.Follow.Tier], Versions: spec.Follow.Versions,
 		MinAge: time.Duration(spec.MinAgeSeconds) * time.Second, Freeze: spec.Freeze, Auto: map[track.Class]bool{}, Refused: map[string]string{}}
-	ref, err := tag.ParseRef(spec.Repository)
+	ref, err := imagetag.ParseRef(spec.Repository)
 	if err != nil {
 		return t, fmt.Errorf("spec.repository: %w", err)
 	}
@@ -27,7 +27,7 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 	if _, bad := read.Windows(spec.Windows); bad != "" {
 		return t, fmt.Errorf("spec.windows: %s", bad)
 	}
-	if t.Scheme, err = tag.ByName(spec.Scheme); err != nil {
+	if t.Scheme, err = imagetag.ByName(spec.Scheme); err != nil {
 		return t, fmt.Errorf("spec.scheme: %w", err)
 	}
 	if err := track.CheckVersions(spec.Follow.Versions); err != nil {

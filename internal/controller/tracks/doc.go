@@ -1,5 +1,5 @@
 // Package tracks follows ImageTracks: it looks at registries and bundles, lets
-// package source/track decide, brings an approved digest to the nodes, and has
+// package track decide, brings an approved digest to the nodes, and has
 // the workloads take it one after the other.
 //
 // Promise: everything that is remembered is in the track's status, and is

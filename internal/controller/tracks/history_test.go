@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
-	"github.com/refit-dev/refit/internal/source/imagereport/read"
 )
 
 // publisher makes a history as the four cases do (R3.17): which tags are new and
@@ -211,7 +211,7 @@ func TestMirrors(t *testing.T) {
 	if diff := cmp.Diff([]v1alpha1.UpstreamTag{{Tag: "2.6.2-rev1", Digest: fresh}}, o.Status.Upstream); diff != "" {
 		t.Errorf("what the mirror does not have yet is not said (-want +got):\n%s", diff)
 	}
-	facts := (&read.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
+	facts := (&auditfacts.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
 	if p := facts.Published[w.reg.Ref("shop/app")+":2.6.2-rev1"]; p.Mirror != old || p.Digest != fresh {
 		t.Errorf("the report knows %+v", p)
 	}
@@ -249,7 +249,7 @@ func TestADigestVanishes(t *testing.T) {
 	if diff := cmp.Diff([]string{one}, o.Status.GoneDigests); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
-	facts := (&read.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
+	facts := (&auditfacts.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
 	if name := w.reg.Ref("shop/app") + "@" + one; !facts.GoneDigests[name] || !facts.Site().GoneDigests[name] {
 		t.Errorf("neither lint nor the forecast of a restart knows: %v", facts.GoneDigests)
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/tracks/preload"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // seen is what one look found.
@@ -170,7 +170,7 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 	i.Same = i.Same[:min(len(i.Same), maxSame)]
 	i.Vouched = i.Security && a.vouched(digest)
 	if own := d.Labels["org.opensuse.reference"]; own != "" { // R3.14: it may say its own long tag
-		if ref, err := tag.ParseRef(own); err == nil && a.names(ctx, ref.Tag, digest) {
+		if ref, err := imagetag.ParseRef(own); err == nil && a.names(ctx, ref.Tag, digest) {
 			i.Long = ref.Tag
 			return i, nil
 		}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/rollout/read"
 	"github.com/refit-dev/refit/internal/rollout/window"
-	"github.com/refit-dev/refit/internal/source/track"
 )
 
 // keepWindows says of every target why nothing of it may begin now: a window is kept by

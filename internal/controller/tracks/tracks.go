@@ -26,8 +26,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/tracks/onnodes"
 	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/track"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/track"
 )
 
 // upstreamTime bounds what is asked besides the look itself: a site may reach its

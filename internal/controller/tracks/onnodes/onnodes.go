@@ -18,10 +18,10 @@ import (
 	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/staticpods"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/rollout/read"
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // Nodes reads and permits nodes.
@@ -242,7 +242,7 @@ func changes(np *track.NodePod, approved *track.Image) bool {
 
 func digestOf(np *track.NodePod) string {
 	for _, c := range np.Containers {
-		if ref, err := tag.ParseRef(c.Image); err == nil && ref.Digest != "" {
+		if ref, err := imagetag.ParseRef(c.Image); err == nil && ref.Digest != "" {
 			return ref.Digest
 		}
 	}

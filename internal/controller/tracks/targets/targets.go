@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
 )
 
 // Workload is a target as it was read.
@@ -187,7 +187,7 @@ func (w *Workload) About(t track.Track, approved *track.Image) {
 			continue
 		}
 		w.Containers = append(w.Containers, c)
-		if ref, err := tag.ParseRef(c.Image); err == nil && w.Named == "" {
+		if ref, err := imagetag.ParseRef(c.Image); err == nil && w.Named == "" {
 			w.Named = ref.Digest
 		}
 	}

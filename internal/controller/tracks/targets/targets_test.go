@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/refit-dev/refit/internal/source/track"
-	"github.com/refit-dev/refit/internal/tag"
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/track"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -132,7 +132,7 @@ func TestStaticPods(t *testing.T) {
 	if len(ws) != 1 || ws[0].Key() != "StaticPod/kube-system/proxy" || len(ws[0].Pods) != 2 {
 		t.Fatalf("%+v", ws)
 	}
-	s, err := tag.ByName("rev")
+	s, err := imagetag.ByName("rev")
 	if err != nil {
 		t.Fatal(err)
 	}

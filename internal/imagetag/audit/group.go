@@ -1,0 +1,328 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// maker holds what is looked up often.
+type maker struct {
+	*Facts
+	nodes map[string]*model.ImageNode
+	// long is the point of a repository by the digest behind it.
+	long map[string]string
+	// points of a repository.
+	points map[string][]string
+	// parsed references, by text.
+	refs map[string]parsed
+}
+
+type parsed struct {
+	ref imagetag.Ref
+	ok  bool
+}
+
+func newMaker(f *Facts) *maker {
+	m := &maker{Facts: f, nodes: map[string]*model.ImageNode{}, long: map[string]string{}, points: map[string][]string{}, refs: map[string]parsed{}}
+	for i := range f.Nodes {
+		m.nodes[f.Nodes[i].Name] = &f.Nodes[i]
+	}
+	for name, p := range f.Published {
+		r := m.ref(name)
+		if !r.ok {
+			continue
+		}
+		if p.Long != "" {
+			m.noteLong(r.ref.Repository, p, p.Long)
+		}
+		if s, ok := m.scheme(r.ref.Repository); ok && r.ref.Tag != "" {
+			if t, err := s.Parse(r.ref.Tag); err == nil && t.Point() {
+				m.points[r.ref.Repository] = append(m.points[r.ref.Repository], r.ref.Tag)
+				m.noteLong(r.ref.Repository, p, r.ref.Tag)
+			}
+		}
+	}
+	return m
+}
+
+func (m *maker) noteLong(repository string, p model.Published, long string) {
+	for _, d := range append([]string{p.Digest}, p.Same...) {
+		if d != "" {
+			m.long[repository+"@"+d] = long
+		}
+	}
+}
+
+func (m *maker) scheme(repository string) (imagetag.Scheme, bool) {
+	if m.Scheme == nil {
+		return imagetag.Scheme{}, false
+	}
+	return m.Scheme(repository)
+}
+
+func (m *maker) ref(image string) parsed {
+	if p, ok := m.refs[image]; ok {
+		return p
+	}
+	r, err := imagetag.ParseRef(image)
+	if r.Tag == "" && r.Digest == "" {
+		r.Tag = "latest"
+	}
+	p := parsed{r, err == nil}
+	m.refs[image] = p
+	return p
+}
+
+// group is what becomes one line: one container of one owner with one reference.
+type group struct {
+	where, container, image string
+	members                 []member
+}
+
+type member struct {
+	pod *model.ImagePod
+	use *model.ImageUse
+}
+
+func (m *maker) groups() []*group {
+	type key struct{ where, container, image string }
+	byKey := map[key]*group{}
+	var out []*group
+	for i := range m.Pods {
+		p := &m.Pods[i]
+		where := p.Owner()
+		for j := range p.Uses {
+			u := &p.Uses[j]
+			if u.Kind == model.UseEphemeral {
+				continue
+			}
+			k := key{where, u.Container, u.Image}
+			g := byKey[k]
+			if g == nil {
+				g = &group{where: where, container: u.Container, image: u.Image}
+				byKey[k] = g
+				out = append(out, g)
+			}
+			g.members = append(g.members, member{p, u})
+		}
+	}
+	for _, g := range out { // what is said does not depend on the order of a list
+		slices.SortFunc(g.members, func(a, b member) int {
+			return cmp.Or(strings.Compare(a.pod.Node, b.pod.Node), strings.Compare(a.pod.Name, b.pod.Name))
+		})
+	}
+	return out
+}
+
+func kindOf(p *model.ImagePod) string {
+	switch {
+	case p.Static:
+		return KindStatic
+	case p.OwnerKind == model.OwnerDaemonSet && p.HostNetwork:
+		return KindNetwork
+	}
+	return KindWorkload
+}
+
+// line judges a group.
+func (m *maker) line(g *group) Line {
+	first := g.members[0]
+	l := Line{Where: g.where, Kind: kindOf(first.pod), Container: g.container, Image: g.image, Policy: string(first.use.Policy), Pods: len(g.members)}
+	r := m.ref(g.image)
+	if !r.ok {
+		settle(&l, []said{{Unknown, "the reference cannot be read"}})
+		return l
+	}
+	l.Running = m.running(g, r.ref)
+	var all []said
+	all = append(all, m.skew(g, l.Running)...)
+	all = append(all, m.behind(&l, g, r.ref)...)
+	all = append(all, m.restarts(g)...)
+	all = append(all, m.pinned(g, r.ref)...)
+	all = append(all, m.wayBack(g, r.ref)...)
+	settle(&l, all)
+	return l
+}
+
+func (m *maker) identity(x member) model.ImageIdentity {
+	n := m.nodes[x.pod.Node]
+	if n == nil {
+		return model.IdentityOf(x.use.Runs, "", "")
+	}
+	return model.IdentityOf(x.use.Runs, n.Runtime, n.Arch)
+}
+
+// running digests: those that are one image count together.
+func (m *maker) running(g *group, r imagetag.Ref) []Running {
+	byRoot := map[string]*Running{}
+	for _, x := range g.members {
+		id := m.identity(x)
+		if id.Empty() {
+			continue
+		}
+		root := m.Same.Root(id.Digest())
+		run := byRoot[root]
+		if run == nil {
+			run = &Running{Digest: id.Digest(), LongTag: m.long[r.Repository+"@"+id.Digest()]}
+			byRoot[root] = run
+		}
+		run.Pods++
+		if x.pod.Node != "" && !slices.Contains(run.Nodes, x.pod.Node) {
+			run.Nodes = append(run.Nodes, x.pod.Node)
+		}
+	}
+	out := make([]Running, 0, len(byRoot))
+	for _, run := range byRoot {
+		slices.Sort(run.Nodes)
+		out = append(out, *run)
+	}
+	slices.SortFunc(out, func(a, b Running) int { return cmp.Or(b.Pods-a.Pods, strings.Compare(a.Digest, b.Digest)) })
+	return out
+}
+
+// skew: two pods of one template that run two images, which is proven.
+func (m *maker) skew(g *group, running []Running) []said {
+	if len(running) < 2 {
+		return nil
+	}
+	byRoot := map[string]model.ImageIdentity{}
+	for _, x := range g.members {
+		if id := m.identity(x); !id.Empty() {
+			if root := m.Same.Root(id.Digest()); byRoot[root].Empty() {
+				byRoot[root] = id
+			}
+		}
+	}
+	ids := make([]model.ImageIdentity, 0, len(byRoot))
+	for _, id := range byRoot {
+		ids = append(ids, id)
+	}
+	for i := range ids {
+		for j := range ids[:i] {
+			if m.Same.Compare(ids[i], ids[j]) == model.Different {
+				return []said{{Skewed, fmt.Sprintf("its replicas run %d images: %s", len(running), listed(running))}}
+			}
+		}
+	}
+	return []said{{Unknown, fmt.Sprintf("its replicas report %d digests that may be of one image: %s", len(running), listed(running))}}
+}
+
+func listed(running []Running) string {
+	parts := make([]string, len(running))
+	for i, r := range running {
+		name := r.LongTag
+		if name == "" {
+			name = short(r.Digest)
+		}
+		parts[i] = fmt.Sprintf("%s on %s", name, few(r.Nodes))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func short(digest string) string {
+	const length = len("sha256:") + 12
+	if len(digest) > length {
+		return digest[:length]
+	}
+	return digest
+}
+
+func few(names []string) string {
+	const most = 4
+	if len(names) <= most {
+		return strings.Join(names, " ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], " "), len(names)-most)
+}
+
+// restarts: what the oracle says of a crash and a reboot.
+func (m *maker) restarts(g *group) []said {
+	if m.Restart == nil {
+		return nil
+	}
+	worst := map[string]said{}
+	nodes := map[string][]string{}
+	for _, x := range g.members {
+		for _, a := range m.Restart(x.pod, x.use) {
+			word := map[string]string{model.OutcomeFails: Unrestartable, model.OutcomeChanges: Latent}[a.Outcome]
+			if word == "" {
+				continue
+			}
+			if _, ok := worst[word]; !ok {
+				worst[word] = said{word, fmt.Sprintf("a %s would not start it: %s", a.Event, a.Why)}
+				if word == Latent {
+					worst[word] = said{word, fmt.Sprintf("a %s would run %s: %s", a.Event, short(a.To), a.Why)}
+				}
+			}
+			if !slices.Contains(nodes[word], x.pod.Node) {
+				nodes[word] = append(nodes[word], x.pod.Node)
+			}
+		}
+	}
+	var out []said
+	for _, word := range []string{Unrestartable, Latent} {
+		if s, ok := worst[word]; ok {
+			slices.Sort(nodes[word])
+			s.why += " (on " + few(nodes[word]) + ")"
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// pinned: without a registry an image that the kubelet may collect is lost.
+func (m *maker) pinned(g *group, r imagetag.Ref) []said {
+	if !m.Offline {
+		return nil
+	}
+	name := r.Repository + ":" + r.Tag
+	if r.Digest != "" {
+		name = r.Repository + "@" + r.Digest
+	}
+	var on []string
+	for _, x := range g.members {
+		n := m.nodes[x.pod.Node]
+		if n == nil || !n.PinnedKnown || slices.Contains(on, n.Name) {
+			continue
+		}
+		if !pinnedOn(n, name) {
+			on = append(on, n.Name)
+		}
+	}
+	if len(on) == 0 {
+		return nil
+	}
+	slices.Sort(on)
+	return []said{{Unpinned, "refit does not pin it on " + few(on)}}
+}
+
+func pinnedOn(n *model.ImageNode, name string) bool {
+	return slices.ContainsFunc(n.Images, func(c model.CachedImage) bool { return c.Pinned && slices.Contains(c.Names, name) })
+}
+
+// wayBack: without a registry the image that ran before is on the nodes, or lost.
+func (m *maker) wayBack(g *group, r imagetag.Ref) []said {
+	previous := m.Previous[r.Repository]
+	if previous == "" || !m.Offline {
+		return nil
+	}
+	var on []string
+	for _, x := range g.members {
+		n := m.nodes[x.pod.Node]
+		if n == nil || !n.Complete || slices.Contains(on, n.Name) {
+			continue
+		}
+		if !slices.ContainsFunc(n.Images, func(c model.CachedImage) bool { return slices.Contains(c.Names, r.Repository+"@"+previous) }) {
+			on = append(on, n.Name)
+		}
+	}
+	if len(on) == 0 {
+		return nil
+	}
+	return []said{{RollbackLost, fmt.Sprintf("%s, which ran before, is not on %s any more", nameOr(m.long[r.Repository+"@"+previous], previous), few(on))}}
+}

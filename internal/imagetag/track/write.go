@@ -1,0 +1,353 @@
+package track
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/imagetag"
+)
+
+// Kinds of targets.
+const (
+	Deployment  = "Deployment"
+	DaemonSet   = "DaemonSet"
+	StatefulSet = "StatefulSet"
+	CronJob     = "CronJob"
+	StaticPod   = "StaticPod"
+)
+
+// States of a row. The words are those of the API.
+const (
+	Current    = "Current"
+	Waiting    = "Waiting"
+	Preloading = "Preloading"
+	Rolling    = "Rolling"
+	Proposed   = "Proposed"
+	Stopped    = "Blocked"
+	OnNextRun  = "OnNextRun"
+)
+
+// Container of a workload whose image is of the track's repository.
+type Container struct {
+	Name string
+	Init bool
+	// Image as it stands in the template.
+	Image string
+}
+
+// Budget is a PodDisruptionBudget over a workload's pods.
+type Budget struct {
+	Name string
+	// Allowed disruptions now; Most that it ever allows with these replicas.
+	Allowed, Most int
+}
+
+// Target is a workload as a roll-out sees it.
+type Target struct {
+	Kind, Namespace, Name string
+	// Critical: its node needs it.
+	Critical bool
+	// Owner is the GitOps tool that would take a change back, "" if there is none.
+	Owner string
+	// Denied is why refit may not write to it, "" if it may; Closed why nothing of
+	// it may begin now: outside of the windows, or what is left is too short.
+	Denied, Closed string
+	Containers     []Container
+	// Nodes of a static pod; Kubeadm: it is one of kubeadm's own.
+	Nodes   []NodePod
+	Kubeadm bool
+	// TakesDown is how many pods its own strategy stops before others are ready;
+	// Strategy names the field that says so.
+	TakesDown int
+	Strategy  string
+	// OnDelete: it replaces a pod only when that one goes. Old are pods that then
+	// still have another image, in the order in which they go.
+	OnDelete bool
+	Old      []string
+	Budgets  []Budget
+	// Settled: what its template says runs and is ready; else Progress says how far.
+	Settled  bool
+	Progress string
+}
+
+// Key of a target.
+func (w *Target) Key() string { return w.Kind + "/" + w.Namespace + "/" + w.Name }
+
+// Rewrite is a container's image with the approved digest: the repository as it
+// was written, the tag that is followed, the digest. changed is false if it says
+// that already.
+func Rewrite(image string, approved *Image) (out string, changed bool) {
+	repo := image
+	if i := strings.IndexByte(repo, '@'); i >= 0 {
+		repo = repo[:i]
+	}
+	if i := strings.LastIndexByte(repo, ':'); i > strings.LastIndexByte(repo, '/') {
+		repo = repo[:i]
+	}
+	out = repo + ":" + approved.Tag + "@" + approved.Digest
+	if ref, err := imagetag.ParseRef(image); err == nil && approved.Is(ref.Digest) && ref.Tag == approved.Tag {
+		return image, false
+	}
+	return out, out != image
+}
+
+// Means reports whether a container's image is one that the track is about: of
+// its repository or a mirror of it, and of the same variant as what is approved.
+func Means(t Track, approved *Image, image string) bool {
+	ref, err := imagetag.ParseRef(image)
+	if err != nil || ref.Repository != t.Repository && !slices.Contains(t.Mirrors, ref.Repository) {
+		return false
+	}
+	if approved == nil || ref.Tag == "" {
+		return true
+	}
+	a, b := parsed(t, ref.Tag), parsed(t, approved.Tag)
+	return a.Text == "" || b.Text == "" || a.Tier == imagetag.Floating || b.Tier == imagetag.Floating || a.Variant == b.Variant
+}
+
+// Changes reports whether a target's template is not as approved.
+func (w *Target) Changes(approved *Image) bool {
+	if w.Kind == StaticPod {
+		return slices.ContainsFunc(w.Nodes, func(n NodePod) bool { return n.changes(approved) })
+	}
+	for _, c := range w.Containers {
+		if _, changed := Rewrite(c.Image, approved); changed {
+			return true
+		}
+	}
+	return false
+}
+
+// Preload is how far the digest is on the nodes that run the targets.
+type Preload struct {
+	// Wanted is false if nobody asked for it.
+	Wanted      bool
+	Done, Nodes int
+	// Why it does not go on, "" if it does.
+	Why string
+}
+
+func (p Preload) ready() bool { return !p.Wanted || p.Done >= p.Nodes }
+
+// Row is how far one target is.
+type Row struct {
+	Key, State, Message string
+	// Closed: it waits for a window.
+	Closed bool
+}
+
+// Step is the one thing to do now; the zero Step is nothing.
+type Step struct {
+	// Write the approved digest into this target, by index; -1 for none.
+	Write int
+	// Evict this pod of target Of, through the Eviction API; "" for none.
+	Evict string
+	Of    int
+	// Turn is the node of static pod TurnOf that has the turn, "" while none has;
+	// Node is what it is permitted now.
+	Turn   string
+	TurnOf int
+	Node   NodeStep
+}
+
+// Roll says how far every target is, and the one thing to do next. propose is
+// true if nothing may be written.
+func Roll(targets []Target, approved *Image, pre Preload, gate Gate, propose bool) ([]Row, Step) {
+	r := roll{approved: approved, pre: pre, gate: gate, propose: propose, step: Step{Write: -1}}
+	rows := make([]Row, len(targets))
+	for _, i := range sequence(targets) {
+		w := &targets[i]
+		rows[i] = Row{Key: w.Key()}
+		rows[i].State, rows[i].Message = r.look(w, i)
+		rows[i].Closed = w.Closed != "" && rows[i].Message == w.Closed
+	}
+	return rows, r.step
+}
+
+// roll is one look at all targets, in their order.
+type roll struct {
+	approved *Image
+	pre      Preload
+	gate     Gate
+	propose  bool
+	// busy is whose turn it is, "" while nobody's.
+	busy string
+	step Step
+}
+
+func (r *roll) look(w *Target, i int) (state, message string) {
+	switch {
+	case r.approved == nil:
+		return Waiting, "nothing is approved yet"
+	case len(w.Containers) == 0:
+		return Stopped, "no container of it has an image of this repository"
+	case w.Kind == StaticPod:
+		return r.static(w, i)
+	case !w.Changes(r.approved):
+		return r.rolled(w, i)
+	case r.propose || w.Owner != "":
+		return Proposed, whyProposed(w)
+	case !r.pre.ready():
+		r.busy = or(r.busy, "the nodes")
+		return Preloading, r.preloading()
+	case r.busy != "":
+		return Waiting, "it is the turn of " + r.busy
+	}
+	state, message = r.start(w, i)
+	if state == Rolling {
+		r.busy = w.Key()
+	}
+	return state, message
+}
+
+// preloading says how far the nodes are.
+func (r *roll) preloading() string {
+	message := fmt.Sprintf("%d of %d nodes hold %s", r.pre.Done, r.pre.Nodes, r.approved.Name())
+	if r.pre.Why != "" {
+		message += "; " + r.pre.Why
+	}
+	return message
+}
+
+// sequence: ordinary workloads by name, then DaemonSets, then what nodes need,
+// static pods last (R3.53).
+func sequence(targets []Target) []int {
+	order := make([]int, len(targets))
+	for i := range order {
+		order[i] = i
+	}
+	class := func(w *Target) int {
+		switch {
+		case w.Kind == StaticPod:
+			return 3
+		case w.Critical:
+			return 2
+		case w.Kind == DaemonSet:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := &targets[a], &targets[b]
+		return cmp.Or(cmp.Compare(class(x), class(y)), cmp.Compare(x.Key(), y.Key()))
+	})
+	return order
+}
+
+// rolled is a target whose template is as approved.
+func (r *roll) rolled(w *Target, i int) (state, message string) {
+	switch {
+	case w.Kind == CronJob:
+		return OnNextRun, "its next run has it"
+	case w.Settled && len(w.Old) == 0:
+		return Current, ""
+	case r.busy != "":
+		return Waiting, "it is the turn of " + r.busy
+	}
+	r.busy = w.Key()
+	if w.OnDelete && w.Settled {
+		return Rolling, r.evict(w, i)
+	}
+	return Rolling, w.Progress
+}
+
+// evict the next pod of a target that replaces only what goes; the Eviction API
+// keeps its budgets, and it is asked only when they allow it.
+func (r *roll) evict(w *Target, i int) string {
+	for _, b := range w.Budgets {
+		if b.Allowed < 1 {
+			return fmt.Sprintf("pod %s waits for budget %s, which allows no disruption now", w.Old[0], b.Name)
+		}
+	}
+	if w.Closed != "" {
+		return w.Closed
+	}
+	r.step.Evict, r.step.Of = w.Old[0], i
+	return fmt.Sprintf("%d pods still run another image; %s goes next", len(w.Old), w.Old[0])
+}
+
+// start writes into a target if its own strategy keeps the budgets.
+func (r *roll) start(w *Target, i int) (state, message string) {
+	if w.Denied != "" {
+		return Stopped, w.Denied
+	}
+	if w.Closed != "" {
+		return Waiting, w.Closed
+	}
+	if !w.OnDelete && w.Kind != CronJob {
+		if w.Critical && w.TakesDown > 1 {
+			return Stopped, fmt.Sprintf("nodes need it, and its strategy (%s) stops it on %d nodes at once: set maxUnavailable to 1", w.Strategy, w.TakesDown)
+		}
+		if state, message := w.room(); state != "" {
+			return state, message
+		}
+	}
+	r.step.Write = i
+	return Rolling, "the digest is written"
+}
+
+// room says which budget a target's strategy would break, "" if none.
+func (w *Target) room() (state, message string) {
+	for _, b := range w.Budgets {
+		switch {
+		case w.TakesDown == 0:
+		case w.TakesDown > b.Most:
+			return Stopped, fmt.Sprintf("its strategy (%s) stops %d pods at once, budget %s allows %d: lower the one or raise the other", w.Strategy, w.TakesDown, b.Name, b.Most)
+		case w.Settled && w.TakesDown > b.Allowed:
+			// One that is not well has its broken pods counted by its own strategy, and
+			// what is written now may be what mends it.
+			return Waiting, fmt.Sprintf("budget %s allows %d disruptions now, its roll-out takes %d", b.Name, b.Allowed, w.TakesDown)
+		}
+	}
+	return "", ""
+}
+
+func whyProposed(w *Target) string {
+	if w.Owner != "" {
+		return "it belongs to " + w.Owner + ", which would take a change back: change it there"
+	}
+	return "the track only proposes (spec.mode)"
+}
+
+// Patch is what to change in a target, as a strategic merge patch in YAML, or
+// for a static pod the images by container.
+func Patch(w *Target, approved *Image) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n", approved.Name())
+	indent := ""
+	for _, key := range map[string][]string{
+		CronJob:   {"spec", "jobTemplate", "spec", "template", "spec"},
+		StaticPod: {"spec"},
+	}[w.Kind] {
+		fmt.Fprintf(&b, "%s%s:\n", indent, key)
+		indent += "  "
+	}
+	if indent == "" {
+		b.WriteString("spec:\n  template:\n    spec:\n")
+		indent = "      "
+	}
+	for _, init := range []bool{true, false} {
+		field := "containers"
+		if init {
+			field = "initContainers"
+		}
+		head := true
+		for _, c := range w.Containers {
+			image, changed := Rewrite(c.Image, approved)
+			if w.Kind == StaticPod {
+				image, changed = RewriteLong(c.Image, approved)
+			}
+			if c.Init != init || !changed {
+				continue
+			}
+			if head {
+				fmt.Fprintf(&b, "%s%s:\n", indent, field)
+				head = false
+			}
+			fmt.Fprintf(&b, "%s- name: %s\n%s  image: %s\n", indent, c.Name, indent, image)
+		}
+	}
+	return b.String()
+}
