@@ -21,10 +21,10 @@ import (
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/onhost"
 	"github.com/refit-dev/refit/internal/agent/service"
+	"github.com/refit-dev/refit/internal/convert/skewlimits"
 	"github.com/refit-dev/refit/internal/host/detached"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/render/clean"
-	"github.com/refit-dev/refit/internal/source/skew/limits"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -213,7 +213,7 @@ func firstBootCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "first-boot", Short: "say whether this machine's boot image is new enough to join", Args: cobra.NoArgs,
 		Long: `Compare the image that this machine was started from with the limits in
-` + limits.Path + `, before it joins.
+` + skewlimits.Path + `, before it joins.
 
 Without limits, or if they hold, the exit code is 0, and limits that hold are
 taken away: they are asked once. If they do not hold, or cannot be read, the exit

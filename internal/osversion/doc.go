@@ -12,7 +12,7 @@
 // CoreOS (38.20230918.3.0), Flatcar (3815.2.0), Amazon Linux (2023.6.20241010),
 // Ubuntu (24.04, 24.04.20250115), bare build dates (20250115, 20250115.1).
 //
-// Input: text. Output: Version. Callers: internal/source/skew, bootimage,
+// Input: text. Output: Version. Callers: internal/bootimage/skew, bootimage,
 // bootstream and the controller.
 //
 //	a, _ := osversion.Parse("418.94.202501221327-0")

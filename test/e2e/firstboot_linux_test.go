@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/source/firstboot"
-	"github.com/refit-dev/refit/internal/source/skew/limits"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
+	"github.com/refit-dev/refit/internal/convert/skewlimits"
 )
 
 // TestFirstBoot: R1.83 under a real systemd, with a real kubelet. The unit that a
@@ -35,18 +35,18 @@ func TestFirstBoot(t *testing.T) {
 	}
 	give := func(rules ...v1alpha1.SkewRule) {
 		t.Helper()
-		data, err := (&limits.File{Pool: "workers", Fix: "Use image 99.1.", Rules: rules}).JSON()
+		data, err := (&skewlimits.File{Pool: "workers", Fix: "Use image 99.1.", Rules: rules}).JSON()
 		must(t, err)
-		put(limits.Path, "600", bytes.NewReader(data))
+		put(skewlimits.Path, "600", bytes.NewReader(data))
 	}
 	step(t, "the unit is there before the kubelet", func(t *testing.T) {
 		agent, err := os.Open("../../bin/refit-agent")
 		must(t, err)
 		defer agent.Close()
-		put(firstboot.Agent, "755", agent)
-		put("/etc/systemd/system/"+firstboot.Unit, "644", strings.NewReader(firstboot.UnitText(limits.Path)))
+		put(ignition.Agent, "755", agent)
+		put("/etc/systemd/system/"+ignition.Unit, "644", strings.NewReader(ignition.UnitText(skewlimits.Path)))
 		give(v1alpha1.SkewRule{Name: "os", MinimumOS: "99.1"})
-		for _, argv := range [][]string{{"systemctl", "daemon-reload"}, {"systemctl", "enable", firstboot.Unit}, {"systemctl", "stop", "kubelet"}} {
+		for _, argv := range [][]string{{"systemctl", "daemon-reload"}, {"systemctl", "enable", ignition.Unit}, {"systemctl", "stop", "kubelet"}} {
 			if out, err := run(argv...); err != nil {
 				t.Fatalf("%v: %v\n%s", argv, err, out)
 			}
@@ -70,7 +70,7 @@ func TestFirstBoot(t *testing.T) {
 			if out, err := run("systemctl", "restart", "kubelet"); err != nil {
 				t.Fatalf("%v %s", err, out)
 			}
-			if out, err := run("sh", "-c", "[ -e "+limits.Path+" ] || ls /run/issue.d/*.issue"); err == nil {
+			if out, err := run("sh", "-c", "[ -e "+skewlimits.Path+" ] || ls /run/issue.d/*.issue"); err == nil {
 				t.Errorf("something was left: %s", out)
 			}
 		}

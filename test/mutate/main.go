@@ -12,7 +12,7 @@ import (
 // pure are the packages that decide and have no client, disk or clock.
 var pure = []string{
 	"internal/drain", "internal/pipeline/bundle", "internal/pipeline/gate", "internal/pipeline/load", "internal/pipeline/pin",
-	"internal/pipeline/update", "internal/rollout", "internal/source/bootimage", "internal/imagetag/restartforecast", "internal/source/skew",
+	"internal/pipeline/update", "internal/rollout", "internal/bootimage", "internal/imagetag/restartforecast", "internal/bootimage/skew",
 	"internal/imagetag/track", "internal/imagetag",
 }
 

@@ -45,7 +45,7 @@ func layer(path string) int {
 func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // pureTrees hold packages that decide: the tree's root, and one level below it.
-var pureTrees = []string{"pipeline", "source", "imagetag"}
+var pureTrees = []string{"pipeline", "source", "imagetag", "bootimage", "osimage"}
 
 func isStage(p string) bool {
 	parts := strings.Split(p, "/")

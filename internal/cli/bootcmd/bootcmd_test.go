@@ -22,8 +22,8 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
-	"github.com/refit-dev/refit/internal/source/joining/record"
 )
 
 func run(t *testing.T, args ...string) (string, int) {
@@ -151,11 +151,11 @@ func TestPointer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	secret("refit-system", record.Server, map[string][]byte{"ca.crt": []byte("CA")})
+	secret("refit-system", joinsecret.Server, map[string][]byte{"ca.crt": []byte("CA")})
 	if _, err := pointer(ctx, c, "worker", "", u, time.Now()); exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "first-boot-worker") {
 		t.Error(err)
 	}
-	secret(record.Namespace, "first-boot-worker", nil)
+	secret(joinsecret.Namespace, "first-boot-worker", nil)
 	out, err := pointer(ctx, c, "worker", "", u, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestPointer(t *testing.T) {
 	_, rest, ok := strings.Cut(string(out), "https://10.0.0.1:7950/join/")
 	token, _, _ := strings.Cut(rest, `"`)
 	var made corev1.Secret
-	if err := c.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.Name(token)}, &made); !ok || err != nil || made.Labels[record.LabelPool] != "worker" {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(token)}, &made); !ok || err != nil || made.Labels[joinsecret.LabelPool] != "worker" {
 		t.Errorf("%v %s", err, out)
 	}
 	if held := fmt.Sprint(made); strings.Contains(held, token) {

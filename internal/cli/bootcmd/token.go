@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/source/firstboot"
-	"github.com/refit-dev/refit/internal/source/joining/record"
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
 )
 
 // longestLife of a token.
@@ -80,27 +80,27 @@ func isMachine(text string) bool {
 // pointer makes the token's record, after what could be missing was seen.
 func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url.URL, until time.Time) ([]byte, error) {
 	var held corev1.Secret
-	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: record.Server}, &held); err != nil {
-		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller makes it when -join-address is set): %w", v1alpha1.SystemNamespace, record.Server, err)
+	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, &held); err != nil {
+		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller makes it when -join-address is set): %w", v1alpha1.SystemNamespace, joinsecret.Server, err)
 	}
 	if len(held.Data["ca.crt"]) == 0 {
-		return nil, fmt.Errorf("secret %s/%s has no ca.crt yet: try again in a moment", v1alpha1.SystemNamespace, record.Server)
+		return nil, fmt.Errorf("secret %s/%s has no ca.crt yet: try again in a moment", v1alpha1.SystemNamespace, joinsecret.Server)
 	}
-	err := cl.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: "first-boot-" + pool}, &corev1.Secret{})
+	err := cl.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: "first-boot-" + pool}, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
-		return nil, exit.With(exit.Blocked, fmt.Errorf("there is no configuration for pool %s: make Secret %s/first-boot-%s with the key %s", pool, record.Namespace, pool, record.KeyConfig))
+		return nil, exit.With(exit.Blocked, fmt.Errorf("there is no configuration for pool %s: make Secret %s/first-boot-%s with the key %s", pool, joinsecret.Namespace, pool, joinsecret.KeyConfig))
 	}
 	if err != nil {
 		return nil, err
 	}
-	token, made, err := record.New(pool, until)
+	token, made, err := joinsecret.New(pool, until)
 	if err != nil {
 		return nil, err
 	}
 	if machine != "" {
-		made.Annotations[record.AnnotationMachine] = machine
+		made.Annotations[joinsecret.AnnotationMachine] = machine
 	}
-	out, err := firstboot.Pointer("https://"+u.Host+record.Path+token, string(held.Data["ca.crt"]))
+	out, err := ignition.Pointer("https://"+u.Host+joinsecret.Path+token, string(held.Data["ca.crt"]))
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/osversion"
-	"github.com/refit-dev/refit/internal/source/skew"
 )
 
 // ages are the days that versions hold.

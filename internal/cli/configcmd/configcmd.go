@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/ignition"
+	"github.com/refit-dev/refit/internal/osimage/ignitionimport"
 )
 
 // New makes the command.
@@ -50,7 +50,7 @@ disks, what is fetched from elsewhere, users. Then the exit code is 3, unless
 			if err != nil {
 				return err
 			}
-			imported, err := ignition.Import(data)
+			imported, err := ignitionimport.Import(data)
 			if err != nil {
 				return exit.Usage(fmt.Errorf("%s: %w", args[0], err))
 			}
@@ -94,7 +94,7 @@ type file struct {
 	Spec v1alpha1.NodeConfigSpec `json:"spec"`
 }
 
-func written(c ignition.Config, name string, pools []string) file {
+func written(c ignitionimport.Config, name string, pools []string) file {
 	var f file
 	f.APIVersion, f.Kind = v1alpha1.GroupVersion.String(), "NodeConfig"
 	f.Metadata.Name = name

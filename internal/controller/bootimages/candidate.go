@@ -15,35 +15,35 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage"
+	"github.com/refit-dev/refit/internal/bootimage/bootstream"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
 	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
 	"github.com/refit-dev/refit/internal/controller/bootimages/wanted"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/rollout/read"
 	"github.com/refit-dev/refit/internal/rollout/window"
-	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/bootstream"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // candidate is one machine manager that a policy selects.
 type candidate struct {
 	policy  *v1alpha1.BootImagePolicy
 	choice  *v1alpha1.MachineSelection
-	table   *machinery.Table
-	row     *machinery.Manager
+	table   *machinekinds.Table
+	row     *machinekinds.Manager
 	object  *unstructured.Unstructured
 	listing *machines.Listing
 	name    string // of its MachineSource
 	source  *v1alpha1.MachineSource
 
-	facts  machinery.Facts
-	holder machinery.Holder
+	facts  machinekinds.Facts
+	holder machinekinds.Holder
 	// held is the object that holds the image, the manager itself unless it
 	// refers to another.
 	held        *unstructured.Unstructured
 	heldListing *machines.Listing
-	ref         machinery.Reference
+	ref         machinekinds.Reference
 
 	asker  wanted.Asker
 	stream *bootstreams.Stream
@@ -51,7 +51,7 @@ type candidate struct {
 	// upload is what a person must do first, nil for nothing.
 	upload *bootimage.Upload
 	// edit of held that brings the wanted image.
-	edit *machinery.Edit
+	edit *machinekinds.Edit
 
 	// stub is the converted first-boot configuration that is to be written before
 	// the image, nil for none.
@@ -69,9 +69,9 @@ type candidate struct {
 
 // candidates are the machine managers of a policy that no earlier one has.
 func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) []*candidate {
-	table := machinery.BuiltIn()
+	table := machinekinds.BuiltIn()
 	if p.Spec.Kinds != nil && len(p.Spec.Kinds.Raw) > 0 {
-		more, err := machinery.Parse(p.Spec.Kinds.Raw)
+		more, err := machinekinds.Parse(p.Spec.Kinds.Raw)
 		if err != nil {
 			w.problem(p, "spec.kinds: "+err.Error())
 			return nil
@@ -150,7 +150,7 @@ func (c *candidate) decide(ctx context.Context, w *world) {
 	c.recognise(w)
 	c.past()
 	c.writers()
-	if c.in.Effect == machinery.Drifts && c.in.WantedErr == "" {
+	if c.in.Effect == machinekinds.Drifts && c.in.WantedErr == "" {
 		c.in.DriftHeld = w.kinds.DriftHeld(ctx, c.object.GetName())
 	}
 	c.in.UserData = c.userData(ctx, w)
@@ -217,7 +217,7 @@ func (c *candidate) want(w *world) error {
 		c.in.Wanted = bootimage.Image{Text: c.upload.File, OS: c.image.Version, Release: c.stream.Data.ReleaseOf(c.image)}
 		return nil
 	}
-	edit := machinery.NewEdit(c.held.Object)
+	edit := machinekinds.NewEdit(c.held.Object)
 	if err := c.holder.Row.Write(edit, c.holder.Part, c.asker.Names(c.image)); err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/machinery"
+	"github.com/refit-dev/refit/internal/bootimage"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
 // templateRest is how long a template that nobody refers to stays.
@@ -23,12 +23,12 @@ func (r *Reconciler) collect(ctx context.Context, w *world) error {
 		return nil
 	}
 	var old []*unstructured.Unstructured
-	var rows []*machinery.ImageKind
+	var rows []*machinekinds.ImageKind
 	for gk, l := range w.kinds.Lists {
 		for _, o := range l.Items {
 			if w.spare(gk.Kind, o) {
 				old = append(old, o)
-				rows = append(rows, &machinery.ImageKind{Group: gk.Group, Kind: gk.Kind, Versions: []string{o.GroupVersionKind().Version}})
+				rows = append(rows, &machinekinds.ImageKind{Group: gk.Group, Kind: gk.Kind, Versions: []string{o.GroupVersionKind().Version}})
 			}
 		}
 	}

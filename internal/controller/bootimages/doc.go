@@ -1,7 +1,7 @@
 // Package bootimages keeps the boot images of machine managers fresh, as the
 // BootImagePolicies say, and keeps the inventory: one MachineSource for each.
 //
-// Promise: what is to be done is decided by internal/source/bootimage; here it is
+// Promise: what is to be done is decided by internal/bootimage; here it is
 // gathered, written and recorded. At most three writes per machine manager and
 // change (the clone of a template, the reference to it, the record), none if
 // nothing differs. All that is remembered is in the MachineSources: a restart at

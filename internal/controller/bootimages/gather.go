@@ -9,13 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/births"
 	"github.com/refit-dev/refit/internal/controller/bootimages/lineage"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
 	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/osversion"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // world is everything that is looked at.
@@ -32,7 +32,7 @@ type world struct {
 	region string
 	kinds  *machines.Kinds
 	// table of refit and of all policies: who may refer to a template.
-	table *machinery.Table
+	table *machinekinds.Table
 	// problems of a policy, by its name: kinds that cannot be read, rows that are
 	// wrong.
 	problems map[string][]string
@@ -64,7 +64,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if len(policies.Items)+len(sources.Items)+len(streams.Items) == 0 {
 		return nil, nil
 	}
-	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), table: machinery.BuiltIn(),
+	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), table: machinekinds.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
 	w.stubs = stubs.New(r.Objects, FieldOwner, w.now)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })

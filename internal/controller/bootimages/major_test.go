@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/source/skew"
+	"github.com/refit-dev/refit/internal/bootimage/skew"
 )
 
 // testMajorStep: the release that runs has OS 9. One major behind may join, two may

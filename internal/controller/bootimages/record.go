@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/births"
 	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
 	"github.com/refit-dev/refit/internal/controller/ssa"
-	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // longHistory is how many writes are remembered, wayBack how many templates that are not used any more are kept for going back.
@@ -215,7 +215,7 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 	m := s.Spec.Manager
 	l := w.kinds.Lists[schema.GroupKind{Group: m.Group, Kind: m.Kind}]
 	if l == nil {
-		if row := machinery.BuiltIn().Manager(m.Group, m.Kind); row != nil {
+		if row := machinekinds.BuiltIn().Manager(m.Group, m.Kind); row != nil {
 			l = w.kinds.Of(ctx, m.Group, m.Kind, row.Versions)
 		}
 	}

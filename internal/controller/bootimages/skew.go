@@ -4,10 +4,10 @@ import (
 	"cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage"
+	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/controller/bootimages/judgement"
 	"github.com/refit-dev/refit/internal/osversion"
-	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/skew"
 )
 
 func clip(s string) string {

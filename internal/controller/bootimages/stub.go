@@ -6,8 +6,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
-	"github.com/refit-dev/refit/internal/source/bootimage"
 )
 
 func (c *candidate) userDataKey() client.ObjectKey {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/machinery"
+	"github.com/refit-dev/refit/internal/bootimage"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
 // act does what was decided. What it wrote is seen by looking again: decision and
@@ -147,13 +147,13 @@ func contains(there, want any) bool {
 
 // pointing is the edit of the manager: the name of the template, and the version
 // that was asked for, in one write.
-func (c *candidate) pointing(template string) *machinery.Edit {
-	var e *machinery.Edit
+func (c *candidate) pointing(template string) *machinekinds.Edit {
+	var e *machinekinds.Edit
 	switch {
 	case c.holder.Name == "" && c.edit != nil:
 		e = c.edit
 	default:
-		e = machinery.NewEdit(c.object.Object)
+		e = machinekinds.NewEdit(c.object.Object)
 	}
 	if template != "" {
 		_ = e.Set(c.holder.NamePath, template) // the path was read a moment ago
@@ -186,7 +186,7 @@ func (r *Reconciler) point(ctx context.Context, w *world, c *candidate, template
 }
 
 // send writes a patch that tests what was seen, and takes over the answer.
-func (r *Reconciler) send(ctx context.Context, c *candidate, o *unstructured.Unstructured, e *machinery.Edit, opts ...client.PatchOption) error {
+func (r *Reconciler) send(ctx context.Context, c *candidate, o *unstructured.Unstructured, e *machinekinds.Edit, opts ...client.PatchOption) error {
 	data, err := e.JSON(o.GetResourceVersion())
 	if err != nil {
 		return err

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/source/firstboot"
-	"github.com/refit-dev/refit/internal/source/joining/record"
-	"github.com/refit-dev/refit/internal/source/skew/limits"
-	"github.com/refit-dev/refit/internal/source/skew/read"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert/skewfacts"
+	"github.com/refit-dev/refit/internal/convert/skewlimits"
 )
 
 // checked is the configuration with a check of the machine itself, if its pool
@@ -28,21 +28,21 @@ func (s *Server) checked(ctx context.Context, r request, held *corev1.Secret, co
 		return config, err
 	}
 	ca := &corev1.Secret{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: record.Server}, ca); client.IgnoreNotFound(err) != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, ca); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read the server's own authority: %w", err)
 	}
 	if pem := string(ca.Data["ca.crt"]); pem != "" && r.host != "" {
-		f.Report = &limits.Report{URL: "https://" + r.host + record.Path + r.token, CA: pem}
+		f.Report = &skewlimits.Report{URL: "https://" + r.host + joinsecret.Path + r.token, CA: pem}
 	}
-	program, err := firstboot.ParseProgram(held.Annotations[record.AnnotationAgent])
+	program, err := ignition.ParseProgram(held.Annotations[joinsecret.AnnotationAgent])
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w", record.AnnotationAgent, held.Namespace, held.Name, err)
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w", joinsecret.AnnotationAgent, held.Namespace, held.Name, err)
 	}
 	data, err := f.JSON()
 	if err != nil {
 		return nil, err
 	}
-	out, err := firstboot.WithCheck(config, data, limits.Path, program)
+	out, err := ignition.WithCheck(config, data, skewlimits.Path, program)
 	if err != nil {
 		return nil, fmt.Errorf("configuration in Secret %s/%s: %w", held.Namespace, held.Name, err)
 	}
@@ -51,19 +51,19 @@ func (s *Server) checked(ctx context.Context, r request, held *corev1.Secret, co
 
 // limits for machines of a pool: what its Secret says, and the rules of its policy
 // and of that one's streams for what runs now.
-func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*limits.File, error) {
+func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*skewlimits.File, error) {
 	an := held.Annotations
-	f := &limits.File{Pool: strings.TrimPrefix(held.Name, "first-boot-"), Source: an[record.AnnotationSource], Fix: an[record.AnnotationFix]}
-	if least := an[record.AnnotationMinimumOS]; least != "" {
+	f := &skewlimits.File{Pool: strings.TrimPrefix(held.Name, "first-boot-"), Source: an[joinsecret.AnnotationSource], Fix: an[joinsecret.AnnotationFix]}
+	if least := an[joinsecret.AnnotationMinimumOS]; least != "" {
 		f.Rules = append(f.Rules, v1alpha1.SkewRule{Name: "minimum-os", MinimumOS: least})
 	}
-	name := an[record.AnnotationPolicy]
+	name := an[joinsecret.AnnotationPolicy]
 	if name == "" {
 		return f, nil
 	}
 	p := &v1alpha1.BootImagePolicy{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
-		return nil, fmt.Errorf("annotation %s of Secret %s/%s: BootImagePolicy %s: %w", record.AnnotationPolicy, held.Namespace, held.Name, name, err)
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: BootImagePolicy %s: %w", joinsecret.AnnotationPolicy, held.Namespace, held.Name, name, err)
 	}
 	if p.Spec.Skew.Mode == "None" { // the risk was taken
 		return f, nil
@@ -72,15 +72,15 @@ func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*limits.File,
 	if err != nil {
 		return nil, err
 	}
-	f.Rules = append(f.Rules, limits.Rules(append(rules, p.Spec.Skew.Rules...))...)
+	f.Rules = append(f.Rules, skewlimits.Rules(append(rules, p.Spec.Skew.Rules...))...)
 	f.Waivers = p.Spec.Skew.Waivers
-	t := read.Target(p.Status.Release, releases, p, &v1alpha1.MachineSource{}, false)
-	f.Target = limits.Target{Kubernetes: t.Kubernetes, Release: t.Release, OS: t.OS}
+	t := skewfacts.Target(p.Status.Release, releases, p, &v1alpha1.MachineSource{}, false)
+	f.Target = skewlimits.Target{Kubernetes: t.Kubernetes, Release: t.Release, OS: t.OS}
 	return f, nil
 }
 
 // streams of a policy: their rules, and which releases they are for.
-func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rules []v1alpha1.SkewRule, releases []read.Release, err error) {
+func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rules []v1alpha1.SkewRule, releases []skewfacts.Release, err error) {
 	for _, name := range p.Spec.Streams {
 		st := &v1alpha1.BootImageStream{}
 		err := s.Client.Get(ctx, client.ObjectKey{Name: name}, st)
@@ -91,7 +91,7 @@ func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rule
 			return nil, nil, fmt.Errorf("read BootImageStream %s: %w", name, err)
 		}
 		rules = append(rules, st.Spec.Rules...)
-		releases = append(releases, read.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS})
+		releases = append(releases, skewfacts.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS})
 	}
 	return rules, releases, nil
 }
@@ -106,7 +106,7 @@ const (
 // told takes a machine's word that its own check refused it. It is believed from
 // the address that the configuration was given to.
 func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Request, token, from string) {
-	var t limits.Told
+	var t skewlimits.Told
 	if err := json.NewDecoder(io.LimitReader(r.Body, mostTold)).Decode(&t); err != nil || t.Message == "" {
 		http.Error(w, "a report is JSON with a message", http.StatusBadRequest)
 		return
@@ -116,7 +116,7 @@ func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		s.no(w, err)
 		return
 	}
-	_, held, err := s.pool(ctx, used.Labels[record.LabelPool])
+	_, held, err := s.pool(ctx, used.Labels[joinsecret.LabelPool])
 	if err == nil {
 		err = s.refused(ctx, used, held, from, t.Message)
 	}
@@ -133,8 +133,8 @@ func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret
 	if err != nil {
 		return nil, err
 	}
-	at, err := time.Parse(time.RFC3339, r.Annotations[record.AnnotationUsedAt])
-	if err != nil || r.Annotations[record.AnnotationUsedBy] != from || s.Now().Sub(at) > toldAfter {
+	at, err := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUsedAt])
+	if err != nil || r.Annotations[joinsecret.AnnotationUsedBy] != from || s.Now().Sub(at) > toldAfter {
 		return nil, errToken
 	}
 	return r, nil
@@ -147,11 +147,11 @@ func (s *Server) refused(ctx context.Context, r, held *corev1.Secret, from, why 
 	if len(why) > mostKept {
 		why = strings.ToValidUTF8(why[:mostKept], "") + "..."
 	}
-	if r.Annotations[record.AnnotationRefused] == why && r.Annotations[record.AnnotationRefusedFrom] == from {
+	if r.Annotations[joinsecret.AnnotationRefused] == why && r.Annotations[joinsecret.AnnotationRefusedFrom] == from {
 		return nil
 	}
-	r.Annotations[record.AnnotationRefused], r.Annotations[record.AnnotationRefusedFrom] = why, from
-	r.Annotations[record.AnnotationRefusedAt] = s.Now().UTC().Format(time.RFC3339)
+	r.Annotations[joinsecret.AnnotationRefused], r.Annotations[joinsecret.AnnotationRefusedFrom] = why, from
+	r.Annotations[joinsecret.AnnotationRefusedAt] = s.Now().UTC().Format(time.RFC3339)
 	err := s.Client.Update(ctx, r)
 	switch {
 	case apierrors.IsConflict(err): // the same machine asked twice at once, and the other one says it

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
+	"github.com/refit-dev/refit/internal/bootimage/jointoken"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/certs"
-	"github.com/refit-dev/refit/internal/source/firstboot"
-	"github.com/refit-dev/refit/internal/source/joining"
-	"github.com/refit-dev/refit/internal/source/joining/record"
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
 )
 
 // Options of the server.
@@ -62,7 +62,7 @@ func New(direct client.Client, recorder events.EventRecorder, l logr.Logger, o O
 		o.Now = time.Now
 	}
 	return &Server{Client: direct, Events: recorder, Log: l, Now: o.Now, address: o.Address,
-		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: record.Server}, Names: o.Names, Now: o.Now}}
+		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, Names: o.Names, Now: o.Now}}
 }
 
 // Listen sets the address, and returns who keeps the certificate.
@@ -114,9 +114,9 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		token, ok := strings.CutPrefix(r.URL.Path, record.Path)
+		token, ok := strings.CutPrefix(r.URL.Path, joinsecret.Path)
 		if !ok || r.Method != http.MethodGet && r.Method != http.MethodPost {
-			http.Error(w, "machines ask GET "+record.Path+"TOKEN", http.StatusNotFound)
+			http.Error(w, "machines ask GET "+joinsecret.Path+"TOKEN", http.StatusNotFound)
 			return
 		}
 		from, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -129,35 +129,35 @@ func (s *Server) Handler() http.Handler {
 			s.told(ctx, w, r, token, from)
 			return
 		}
-		s.answer(ctx, w, request{token: token, from: from, host: r.Host}, joining.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
+		s.answer(ctx, w, request{token: token, from: from, host: r.Host}, jointoken.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
 	})
 }
 
 // request of a machine.
 type request struct{ token, from, host string }
 
-func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c joining.Client) {
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c jointoken.Client) {
 	used, err := s.record(ctx, r.token, r.from)
 	if err != nil {
 		s.no(w, err)
 		return
 	}
-	pool, held, err := s.pool(ctx, used.Labels[record.LabelPool])
+	pool, held, err := s.pool(ctx, used.Labels[joinsecret.LabelPool])
 	if err != nil {
 		s.no(w, err)
 		return
 	}
 	var config []byte
-	d, kind := joining.Decide(c, pool), "application/vnd.coreos.ignition+json"
+	d, kind := jointoken.Decide(c, pool), "application/vnd.coreos.ignition+json"
 	switch d.Action {
-	case joining.Refuse:
+	case jointoken.Refuse:
 		http.Error(w, d.Text, http.StatusBadRequest)
 		return
-	case joining.Message: // holds no secret, so it uses nothing up
+	case jointoken.Message: // holds no secret, so it uses nothing up
 		if err = s.refused(ctx, used, held, r.from, d.Text); err == nil {
-			config, err = firstboot.Message(d.Spec, d.Text)
+			config, err = ignition.Message(d.Spec, d.Text)
 		}
-	case joining.ServeCloudInit:
+	case jointoken.ServeCloudInit:
 		kind = "text/cloud-config"
 		fallthrough
 	default:
@@ -172,10 +172,10 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 }
 
 // serve makes what a machine is given, and uses its token up.
-func (s *Server) serve(ctx context.Context, r request, d joining.Decision, pool joining.Pool, held, used *corev1.Secret) (config []byte, err error) {
-	if d.Action == joining.ServeCloudInit {
+func (s *Server) serve(ctx context.Context, r request, d jointoken.Decision, pool jointoken.Pool, held, used *corev1.Secret) (config []byte, err error) {
+	if d.Action == jointoken.ServeCloudInit {
 		config, err = s.userData(ctx, pool.Name, held)
-	} else if config, err = s.whole(ctx, pool, held.Data[record.KeyConfig]); err == nil {
+	} else if config, err = s.whole(ctx, pool, held.Data[joinsecret.KeyConfig]); err == nil {
 		config, err = s.checked(ctx, r, held, config)
 	}
 	if err != nil {
@@ -195,22 +195,22 @@ func (s *Server) no(w http.ResponseWriter, err error) {
 }
 
 // pool reads a pool's configuration and what it asks of boot images.
-func (s *Server) pool(ctx context.Context, name string) (joining.Pool, *corev1.Secret, error) {
+func (s *Server) pool(ctx context.Context, name string) (jointoken.Pool, *corev1.Secret, error) {
 	held := &corev1.Secret{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: "first-boot-" + name}, held); err != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: "first-boot-" + name}, held); err != nil {
 		if apierrors.IsNotFound(err) {
-			err = fmt.Errorf("there is no Secret %s/first-boot-%s", record.Namespace, name)
+			err = fmt.Errorf("there is no Secret %s/first-boot-%s", joinsecret.Namespace, name)
 		}
-		return joining.Pool{}, nil, err
+		return jointoken.Pool{}, nil, err
 	}
-	p := joining.Pool{Name: name, MinimumIgnition: held.Annotations[record.AnnotationMinimum], Fix: held.Annotations[record.AnnotationFix]}
-	_, p.CloudInit = held.Data[record.KeyUserData]
-	if p.CloudInit && len(held.Data[record.KeyConfig]) == 0 {
+	p := jointoken.Pool{Name: name, MinimumIgnition: held.Annotations[joinsecret.AnnotationMinimum], Fix: held.Annotations[joinsecret.AnnotationFix]}
+	_, p.CloudInit = held.Data[joinsecret.KeyUserData]
+	if p.CloudInit && len(held.Data[joinsecret.KeyConfig]) == 0 {
 		return p, held, nil
 	}
-	version, err := firstboot.Version(held.Data[record.KeyConfig])
+	version, err := ignition.Version(held.Data[joinsecret.KeyConfig])
 	if err != nil {
-		return joining.Pool{}, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", record.Namespace, held.Name, record.KeyConfig, err)
+		return jointoken.Pool{}, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", joinsecret.Namespace, held.Name, joinsecret.KeyConfig, err)
 	}
 	if version[0] == '2' || version[0] == '3' {
 		p.Spec = int(version[0] - '0')

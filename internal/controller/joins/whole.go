@@ -9,12 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
+	"github.com/refit-dev/refit/internal/bootimage/jointoken"
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/source/day1"
-	"github.com/refit-dev/refit/internal/source/firstboot"
-	"github.com/refit-dev/refit/internal/source/joining"
-	"github.com/refit-dev/refit/internal/source/joining/record"
 )
 
 // wholeFor is how long a pool's configuration counts: a hundred machines that join at
@@ -31,7 +31,7 @@ type rendered struct {
 // whole is what a person gives machines of a pool, with what its nodes are to be: files,
 // units, the OS image by digest. What the pool wants stands above, since the agent would
 // change it to that anyway.
-func (s *Server) whole(ctx context.Context, p joining.Pool, config []byte) ([]byte, error) {
+func (s *Server) whole(ctx context.Context, p jointoken.Pool, config []byte) ([]byte, error) {
 	if p.Spec != 3 {
 		return config, nil // NodeConfigs have no words of version 2; the agent brings them later
 	}
@@ -46,7 +46,7 @@ func (s *Server) whole(ctx context.Context, p joining.Pool, config []byte) ([]by
 	if len(left) > 0 {
 		s.Log.V(1).Info("a machine that joins gets this from its agent later", "pool", p.Name, "what", left)
 	}
-	version, err := firstboot.Version(config)
+	version, err := ignition.Version(config)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (s *Server) userData(ctx context.Context, pool string, held *corev1.Secret)
 	if err != nil {
 		return nil, err
 	}
-	out, _, err := day1.CloudInit(c, string(held.Data[record.KeyUserData]))
+	out, _, err := day1.CloudInit(c, string(held.Data[joinsecret.KeyUserData]))
 	return out, err
 }
 

@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/osversion"
-	"github.com/refit-dev/refit/internal/source/skew"
 )
 
 // most birth images that are shown.

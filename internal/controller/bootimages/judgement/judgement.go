@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/convert/skewfacts"
 	"github.com/refit-dev/refit/internal/osversion"
-	"github.com/refit-dev/refit/internal/source/skew"
-	"github.com/refit-dev/refit/internal/source/skew/read"
 )
 
 const (
@@ -42,16 +42,16 @@ type Judge struct {
 // not the version that runs.
 func (j Judge) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
 	var rules []v1alpha1.SkewRule
-	var releases []read.Release
+	var releases []skewfacts.Release
 	if p != nil {
 		for _, n := range p.Spec.Streams {
 			if st := j.Streams[n]; st != nil {
 				rules = append(rules, st.Rules...)
-				releases = append(releases, read.Release{Release: st.Release, Kubernetes: st.Kubernetes, OS: st.Data.OS(), OSStreams: st.Data.OSStreams()})
+				releases = append(releases, skewfacts.Release{Release: st.Release, Kubernetes: st.Kubernetes, OS: st.Data.OS(), OSStreams: st.Data.OSStreams()})
 			}
 		}
 	}
-	return read.Judge(s, p, rules, read.Target(version, releases, p, s, next), j.Now)
+	return skewfacts.Judge(s, p, rules, skewfacts.Target(version, releases, p, s, next), j.Now)
 }
 
 // Ages are the findings about how long an image has been out, for a source that starts
@@ -80,7 +80,7 @@ func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, ve
 			continue
 		}
 		f := First(fs)
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, cut(f.Message+"; "+read.Fix(s), longMessage)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, cut(f.Message+"; "+skewfacts.Fix(s), longMessage)
 		if f.Kind == skew.Unknown || f.Kind == skew.AgeUnknown {
 			c.Reason = v1alpha1.ReasonBootImageUnknown
 		}
@@ -112,7 +112,7 @@ func Blocked(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v
 				continue
 			}
 			said[f.Target] = true
-			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: cut(s.Name+": "+f.Message+"; "+read.Fix(s), longMessage)}
+			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: cut(s.Name+": "+f.Message+"; "+skewfacts.Fix(s), longMessage)}
 			if m := s.Spec.Manager; m != nil {
 				b.Kind, b.Namespace, b.Name = m.Kind, m.Namespace, m.Name
 			}

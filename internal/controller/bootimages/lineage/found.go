@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // Found is everything about machines in one look.
@@ -22,7 +22,7 @@ type Found struct {
 }
 
 // Find out which machine came from where, became which node, and was refused.
-func Find(ctx context.Context, c client.Client, k *machines.Kinds, table *machinery.Table, groups []string, nodes []Node) (*Found, error) {
+func Find(ctx context.Context, c client.Client, k *machines.Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Found, error) {
 	f := &Found{}
 	var err error
 	if f.Machines, err = All(ctx, k, table, groups, nodes); err != nil {

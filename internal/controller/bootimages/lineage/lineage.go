@@ -18,8 +18,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // Groups whose machines are looked at.
@@ -51,7 +51,7 @@ type Machine struct {
 }
 
 // All machines, of every kind that the cluster serves and a source needs.
-func All(ctx context.Context, k *machines.Kinds, table *machinery.Table, groups []string, nodes []Node) ([]Machine, error) {
+func All(ctx context.Context, k *machines.Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
 	r := reader{kinds: k, table: table, byName: map[string]Node{}, byProvider: map[string]string{}}
 	for _, n := range nodes {
 		r.byName[n.Name] = n
@@ -76,7 +76,7 @@ func All(ctx context.Context, k *machines.Kinds, table *machinery.Table, groups 
 
 type reader struct {
 	kinds      *machines.Kinds
-	table      *machinery.Table
+	table      *machinekinds.Table
 	byName     map[string]Node
 	byProvider map[string]string
 }
@@ -148,7 +148,7 @@ func (r *reader) sources(ctx context.Context, o *unstructured.Unstructured) []st
 }
 
 // owner of an object that makes machines.
-func (r *reader) owner(o *unstructured.Unstructured) (*machinery.Manager, string) {
+func (r *reader) owner(o *unstructured.Unstructured) (*machinekinds.Manager, string) {
 	for _, ref := range o.GetOwnerReferences() {
 		group, _, _ := strings.Cut(ref.APIVersion, "/")
 		if row := r.table.Manager(group, ref.Kind); row != nil && ref.Kind != "Cluster" {

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/lineage"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // cluster that serves the kinds that are named, with these objects.
@@ -106,7 +106,7 @@ var nodes = []lineage.Node{{Name: "n1", ProviderID: "p://1"}, {Name: "n2", Provi
 func TestSources(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, strings.TrimSpace(world))
-	f, err := lineage.Find(context.Background(), c, machines.New(c), machinery.BuiltIn(), []string{"controlplane.cluster.x-k8s.io", "machine.openshift.io", "karpenter.k8s.aws"}, nodes)
+	f, err := lineage.Find(context.Background(), c, machines.New(c), machinekinds.BuiltIn(), []string{"controlplane.cluster.x-k8s.io", "machine.openshift.io", "karpenter.k8s.aws"}, nodes)
 	if err != nil || f.Unread != "" {
 		t.Fatal(err, f.Unread)
 	}
@@ -127,7 +127,7 @@ func TestSources(t *testing.T) {
 		t.Error(diff)
 	}
 	// nobody selects what machines are made by: nothing is read
-	f, err = lineage.Find(context.Background(), c, machines.New(c), machinery.BuiltIn(), nil, nodes)
+	f, err = lineage.Find(context.Background(), c, machines.New(c), machinekinds.BuiltIn(), nil, nodes)
 	if err != nil || len(f.Machines) != 0 {
 		t.Errorf("%v %v", err, f.Machines)
 	}

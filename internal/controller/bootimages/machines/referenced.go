@@ -4,14 +4,14 @@ import (
 	"context"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/source/machinery"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
 // annotationCloned is what Cluster API notes on what it makes of a template.
 const annotationCloned = "cluster.x-k8s.io/cloned-from-name"
 
 // Referenced are the templates that a manager refers to, or a machine was made of.
-func (k *Kinds) Referenced(ctx context.Context, table *machinery.Table, templates []*machinery.ImageKind) (map[string]bool, error) {
+func (k *Kinds) Referenced(ctx context.Context, table *machinekinds.Table, templates []*machinekinds.ImageKind) (map[string]bool, error) {
 	out := map[string]bool{}
 	for i := range table.Managers {
 		m := &table.Managers[i]
@@ -24,8 +24,8 @@ func (k *Kinds) Referenced(ctx context.Context, table *machinery.Table, template
 		}
 		for _, o := range l.Items {
 			for _, at := range m.Template {
-				if name := machinery.Lookup(o.Object, at+".name"); name != "" {
-					out[machinery.Lookup(o.Object, at+".kind")+"/"+o.GetNamespace()+"/"+name] = true
+				if name := machinekinds.Lookup(o.Object, at+".name"); name != "" {
+					out[machinekinds.Lookup(o.Object, at+".kind")+"/"+o.GetNamespace()+"/"+name] = true
 				}
 			}
 		}

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/firstboot"
+	"github.com/refit-dev/refit/internal/bootimage"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
 )
 
 // Verdict about the authority in one configuration.
@@ -111,7 +111,7 @@ func (k *Keeper) gather(ctx context.Context, spec *v1alpha1.BootImageAuthority, 
 		in.Unusable = "it cannot be read: " + err.Error()
 		return nil, nil
 	}
-	servers, err := firstboot.Servers(s.Data[userDataKey])
+	servers, err := ignition.Servers(s.Data[userDataKey])
 	switch {
 	case err != nil:
 		in.Left = err.Error()
@@ -120,7 +120,7 @@ func (k *Keeper) gather(ctx context.Context, spec *v1alpha1.BootImageAuthority, 
 		in.Left = fmt.Sprintf("it fetches from %s, and the policy's servers are %s", orNobody(servers), strings.Join(spec.Servers, ", "))
 		return nil, nil
 	}
-	changed, err := firstboot.ReplaceAuthority(s.Data[userDataKey], wanted)
+	changed, err := ignition.ReplaceAuthority(s.Data[userDataKey], wanted)
 	if err != nil {
 		in.Unusable = err.Error()
 		return nil, nil

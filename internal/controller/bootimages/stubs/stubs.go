@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/source/firstboot"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
 )
 
 // userDataKey of the Secret with a first-boot configuration, and the note that
@@ -63,9 +63,9 @@ func (k *Keeper) Convert(ctx context.Context, key client.ObjectKey) (*corev1.Sec
 	if err := k.Client.Get(ctx, key, s); err != nil {
 		return nil, fmt.Sprintf("its first-boot configuration cannot be read: Secret %s: %v", key, err)
 	}
-	converted, from, err := firstboot.Upgrade(s.Data[userDataKey])
+	converted, from, err := ignition.Upgrade(s.Data[userDataKey])
 	switch {
-	case errors.Is(err, firstboot.ErrNotIgnition): // cloud-init and the like are read by any image
+	case errors.Is(err, ignition.ErrNotIgnition): // cloud-init and the like are read by any image
 		return nil, ""
 	case err != nil:
 		return nil, fmt.Sprintf("Secret %s: %v", key, err)
@@ -76,7 +76,7 @@ func (k *Keeper) Convert(ctx context.Context, key client.ObjectKey) (*corev1.Sec
 	if s.Annotations == nil {
 		s.Annotations = map[string]string{}
 	}
-	s.Annotations[annotationUpgraded] = fmt.Sprintf("%s to %s at %s", from, firstboot.Target, k.Now.UTC().Format(time.RFC3339))
+	s.Annotations[annotationUpgraded] = fmt.Sprintf("%s to %s at %s", from, ignition.Target, k.Now.UTC().Format(time.RFC3339))
 	return s, ""
 }
 

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // clusterGroup is the group of Cluster API's Cluster.
@@ -18,7 +18,7 @@ const clusterGroup = "cluster.x-k8s.io"
 // Region of a machine manager whose image object does not say one: that of the
 // infrastructure of its Cluster, or the one that the nodes of this cluster are in
 // where the row says so. Empty if the row looks nowhere.
-func Region(ctx context.Context, kinds *machines.Kinds, t *machinery.Table, m *machinery.Manager, k *machinery.ImageKind, o *unstructured.Unstructured, nodes string) (string, error) {
+func Region(ctx context.Context, kinds *machines.Kinds, t *machinekinds.Table, m *machinekinds.Manager, k *machinekinds.ImageKind, o *unstructured.Unstructured, nodes string) (string, error) {
 	if k.RegionOfNodes {
 		if nodes == "" {
 			return "", fmt.Errorf("the nodes are in several regions, or do not say it (topology.kubernetes.io/region): set region in the policy")
@@ -30,7 +30,7 @@ func Region(ctx context.Context, kinds *machines.Kinds, t *machinery.Table, m *m
 	}
 	name := ""
 	for _, at := range m.Cluster {
-		name = cmp.Or(name, machinery.Lookup(o.Object, at))
+		name = cmp.Or(name, machinekinds.Lookup(o.Object, at))
 	}
 	if name == "" {
 		return "", fmt.Errorf("it does not say of which Cluster it is: set region in the policy")
@@ -44,19 +44,19 @@ func Region(ctx context.Context, kinds *machines.Kinds, t *machinery.Table, m *m
 }
 
 // regionOf a Cluster's infrastructure.
-func regionOf(ctx context.Context, kinds *machines.Kinds, k *machinery.ImageKind, cluster *unstructured.Unstructured) (string, error) {
+func regionOf(ctx context.Context, kinds *machines.Kinds, k *machinekinds.ImageKind, cluster *unstructured.Unstructured) (string, error) {
 	var known []string
 	ns, name := cluster.GetNamespace(), cluster.GetName()
 	for _, r := range k.RegionOf {
 		known = append(known, r.Kind)
-		if machinery.Lookup(cluster.Object, r.Ref+".kind") != r.Kind {
+		if machinekinds.Lookup(cluster.Object, r.Ref+".kind") != r.Kind {
 			continue
 		}
-		i, err := find(ctx, kinds, r.Group, r.Kind, r.Versions, ns, machinery.Lookup(cluster.Object, r.Ref+".name"))
+		i, err := find(ctx, kinds, r.Group, r.Kind, r.Versions, ns, machinekinds.Lookup(cluster.Object, r.Ref+".name"))
 		if err != nil {
 			return "", err
 		}
-		if region := machinery.Lookup(i.Object, r.Path); region != "" {
+		if region := machinekinds.Lookup(i.Object, r.Path); region != "" {
 			return region, nil
 		}
 		return "", fmt.Errorf("%s %s/%s has no %s", r.Kind, ns, i.GetName(), r.Path)

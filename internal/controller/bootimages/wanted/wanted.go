@@ -16,19 +16,19 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage"
+	"github.com/refit-dev/refit/internal/bootimage/bootstream"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/source/bootimage"
-	"github.com/refit-dev/refit/internal/source/bootstream"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 // Asker is a machine manager, as far as the choice of its image goes.
 type Asker struct {
 	Choice *v1alpha1.MachineSelection
-	Row    *machinery.ImageKind
+	Row    *machinekinds.ImageKind
 	// Ref is the image that it has now, Facts are what it says of itself.
-	Ref   machinery.Reference
-	Facts machinery.Facts
+	Ref   machinekinds.Reference
+	Facts machinekinds.Facts
 	// Architecture that all nodes of the cluster have, empty if they differ.
 	Architecture string
 	// Region of the object where the image is not said to be in one; RegionErr is

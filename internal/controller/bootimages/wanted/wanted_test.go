@@ -7,10 +7,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/bootstream"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/wanted"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/source/bootstream"
-	"github.com/refit-dev/refit/internal/source/machinery"
 )
 
 var sum = strings.Repeat("a", 64)
@@ -31,7 +31,7 @@ func stream(t *testing.T, uploads ...bootstream.Upload) *bootstreams.Stream {
 }
 
 func asker(platform string, attributes map[string]string) wanted.Asker {
-	return wanted.Asker{Choice: &v1alpha1.MachineSelection{Attributes: attributes, Region: "r1"}, Row: &machinery.ImageKind{Platform: platform}, Architecture: "amd64"}
+	return wanted.Asker{Choice: &v1alpha1.MachineSelection{Attributes: attributes, Region: "r1"}, Row: &machinekinds.ImageKind{Platform: platform}, Architecture: "amd64"}
 }
 
 // What is only a file is named by nobody before it was uploaded; what the stream

@@ -1,0 +1,130 @@
+// Package jointoken decides what a machine that asks for its first-boot
+// configuration is given.
+//
+// Promise: pure. A boot image that is too old gets a configuration it can read,
+// with nothing in it but the reason, so that it stands on the console; whoever is
+// no Ignition is refused. Nothing is refused without a sentence.
+//
+// The age of the boot image is what Ignition says of itself: the versions that it
+// accepts (Accept) and its own (User-Agent).
+//
+// Inputs: two headers, what the pool wants. Output: Decision. Caller:
+// internal/controller/joins.
+package jointoken
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/osversion"
+)
+
+// Client is what a request says of the machine's boot image.
+type Client struct {
+	// Ignition is true if it is Ignition that asks, CloudInit if it is cloud-init.
+	Ignition, CloudInit bool
+	// Version of Ignition itself, empty if it does not say.
+	Version string
+	// Spec is the newest major version of configurations that it reads.
+	Spec int
+}
+
+var (
+	accepted = regexp.MustCompile(`application/vnd\.coreos\.ignition\+json\s*;\s*version=(\d{1,3})\.\d{1,3}\.\d{1,3}`)
+	agent    = regexp.MustCompile(`^Ignition/v?(\d{1,4}\.\d{1,4}\.\d{1,4})`)
+)
+
+// longest header that is looked at.
+const longest = 1024
+
+// ReadClient reads the headers. One of Ignition that names no version is of the
+// time when there was only version 2.
+func ReadClient(accept, userAgent string) Client {
+	if len(accept) > longest || len(userAgent) > longest {
+		return Client{}
+	}
+	c := Client{}
+	if m := agent.FindStringSubmatch(userAgent); m != nil {
+		c.Ignition, c.Version = true, m[1]
+	}
+	for _, m := range accepted.FindAllStringSubmatch(accept, -1) {
+		c.Ignition = true
+		if n := int(m[1][0] - '0'); len(m[1]) == 1 && n > c.Spec {
+			c.Spec = n
+		}
+	}
+	c.CloudInit = !c.Ignition && strings.HasPrefix(userAgent, "Cloud-Init/")
+	c.Ignition = c.Ignition || strings.HasPrefix(userAgent, "Ignition/")
+	if c.Ignition && c.Spec == 0 {
+		c.Spec = 2
+	}
+	return c
+}
+
+// Pool is what machines of a pool must bring.
+type Pool struct {
+	Name string
+	// Spec is the major version of its configuration.
+	Spec int
+	// CloudInit: it has a configuration for machines with cloud-init.
+	CloudInit bool
+	// MinimumIgnition is the least version of Ignition; empty for none.
+	MinimumIgnition string
+	// Fix is what people read on the console.
+	Fix string
+}
+
+// Actions.
+const (
+	// Serve the pool's configuration.
+	Serve = "Serve"
+	// ServeCloudInit gives what cloud-init reads.
+	ServeCloudInit = "ServeCloudInit"
+	// Message: serve one with the reason in it.
+	Message = "Message"
+	// Refuse with the reason.
+	Refuse = "Refuse"
+)
+
+// Decision about a request.
+type Decision struct {
+	Action string
+	// Spec of the message.
+	Spec int
+	Text string
+}
+
+// Decide says what the machine is given.
+func Decide(c Client, p Pool) Decision {
+	if c.CloudInit && p.CloudInit {
+		return Decision{Action: ServeCloudInit}
+	}
+	if c.CloudInit {
+		return Decision{Action: Refuse, Text: "pool " + p.Name + " has no configuration for machines with cloud-init: put one under the key user-data of its Secret"}
+	}
+	if !c.Ignition {
+		return Decision{Action: Refuse, Text: "this address gives machines their first-boot configuration; it is asked by Ignition, which says so in its headers"}
+	}
+	old := func(why string) Decision {
+		return Decision{Action: Message, Spec: min(max(c.Spec, 2), 3), Text: fmt.Sprintf("This machine cannot join pool %s: %s. %s", p.Name, why, p.Fix)}
+	}
+	if c.Spec != p.Spec {
+		return old(fmt.Sprintf("its boot image reads configurations of version %d, and the pool's is of version %d", c.Spec, p.Spec))
+	}
+	if p.MinimumIgnition == "" {
+		return Decision{Action: Serve}
+	}
+	want, err := osversion.Parse(p.MinimumIgnition)
+	if err != nil {
+		return old("the pool's limit for boot images cannot be read")
+	}
+	have, err := osversion.Parse(c.Version)
+	if err != nil {
+		return old("it does not say of which version its boot image's Ignition is, and " + want.Text + " is the least")
+	}
+	if order, err := have.Compare(want); err != nil || order < 0 {
+		return old("its boot image is too old: Ignition " + have.Text + ", the least is " + want.Text)
+	}
+	return Decision{Action: Serve}
+}

@@ -1,0 +1,125 @@
+package machinekinds_test
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
+)
+
+func object(t testing.TB, text string) map[string]any {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, raw)
+}
+
+const (
+	capi      = "cluster.x-k8s.io"
+	openshift = "machine.openshift.io"
+)
+
+// R1.21, R1.24, R1.25, R1.28, R1.30, 3.2: what an object says of itself.
+func TestFacts(t *testing.T) {
+	t.Parallel()
+	table := machinekinds.BuiltIn()
+	for name, tc := range map[string]struct {
+		group, kind, object string
+		check               func(machinekinds.Facts) bool
+	}{
+		"a MachineDeployment replaces when it rolls": {capi, "MachineDeployment", `{spec: {rollout: {strategy: {type: RollingUpdate}}, template: {spec: {version: v1.35.4}}}}`,
+			func(f machinekinds.Facts) bool { return f.Effect == machinekinds.Replaces && f.Version == "v1.35.4" }},
+		"and by default":                         {capi, "MachineDeployment", `{spec: {}}`, func(f machinekinds.Facts) bool { return f.Effect == machinekinds.Replaces }},
+		"OnDelete is for new machines (v1beta2)": {capi, "MachineDeployment", `{spec: {rollout: {strategy: {type: OnDelete}}}}`, func(f machinekinds.Facts) bool { return f.Effect == machinekinds.NewMachines }},
+		"OnDelete is for new machines (v1beta1)": {capi, "MachineDeployment", `{spec: {strategy: {type: OnDelete}}}`, func(f machinekinds.Facts) bool { return f.Effect == machinekinds.NewMachines }},
+		"a Cluster owns for clean-up only":       {capi, "MachineDeployment", `{metadata: {ownerReferences: [{apiVersion: cluster.x-k8s.io/v1beta2, kind: Cluster, name: c1}]}}`, func(f machinekinds.Facts) bool { return f.Owner == "" && f.PartOf == "" }},
+		"a topology writes it":                   {capi, "MachineDeployment", `{metadata: {labels: {topology.cluster.x-k8s.io/owned: ""}}}`, func(f machinekinds.Facts) bool { return strings.Contains(f.Owner, "topology.cluster") }},
+		"a set of a deployment is part of it":    {capi, "MachineSet", `{metadata: {ownerReferences: [{apiVersion: cluster.x-k8s.io/v1beta2, kind: MachineDeployment, name: w}]}}`, func(f machinekinds.Facts) bool { return f.PartOf == "MachineDeployment/w" }},
+		"a set of nobody is for new machines":    {capi, "MachineSet", `{}`, func(f machinekinds.Facts) bool { return f.Effect == machinekinds.NewMachines && f.PartOf == "" }},
+		"a control plane replaces":               {"controlplane." + capi, "KubeadmControlPlane", `{spec: {version: v1.36.3}}`, func(f machinekinds.Facts) bool { return f.Effect == machinekinds.Replaces && f.Version == "v1.36.3" }},
+		"somebody's set":                         {openshift, "MachineSet", `{metadata: {ownerReferences: [{apiVersion: hive.openshift.io/v1, kind: MachinePool, name: p}]}}`, func(f machinekinds.Facts) bool { return f.Owner == "MachinePool/p" }},
+		"Windows is none of ours":                {openshift, "MachineSet", `{spec: {template: {metadata: {labels: {machine.openshift.io/os-id: Windows}}}}}`, func(f machinekinds.Facts) bool { return strings.Contains(f.Excluded, "Windows") }},
+		"another API is authoritative":           {openshift, "MachineSet", `{spec: {authoritativeAPI: ClusterAPI}}`, func(f machinekinds.Facts) bool { return strings.Contains(f.Excluded, "authoritative") }},
+		"the OS stream by its label":             {openshift, "MachineSet", `{metadata: {labels: {machineconfiguration.openshift.io/osstream: rhel-10}}}`, func(f machinekinds.Facts) bool { return f.OSStream == "rhel-10" }},
+		"a control-plane set that rolls":         {openshift, "ControlPlaneMachineSet", `{spec: {strategy: {type: RollingUpdate}}}`, func(f machinekinds.Facts) bool { return f.Effect == machinekinds.Replaces }},
+		"a control-plane set on delete":          {openshift, "ControlPlaneMachineSet", `{spec: {strategy: {type: OnDelete}}}`, func(f machinekinds.Facts) bool { return f.Effect == machinekinds.NewMachines }},
+		"an architecture":                        {openshift, "MachineSet", `{metadata: {annotations: {capacity.cluster-autoscaler.kubernetes.io/labels: "x=y, kubernetes.io/arch=arm64"}}}`, func(f machinekinds.Facts) bool { return f.Architecture == "arm64" && f.ArchitectureErr == nil }},
+		"no statement of one":                    {openshift, "MachineSet", `{}`, func(f machinekinds.Facts) bool { return f.Architecture == "" && f.ArchitectureErr == nil }},
+		"labels without one are a mistake":       {openshift, "MachineSet", `{metadata: {annotations: {capacity.cluster-autoscaler.kubernetes.io/labels: "x=y"}}}`, func(f machinekinds.Facts) bool { return f.ArchitectureErr != nil }},
+		"it goes away":                           {openshift, "MachineSet", `{metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}}`, func(f machinekinds.Facts) bool { return f.Deleting }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := table.Manager(tc.group, tc.kind)
+			if m == nil {
+				t.Fatal("no row")
+			}
+			if f := table.Facts(m, object(t, tc.object)); !tc.check(f) {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// Where the image of each manager is.
+func TestHolder(t *testing.T) {
+	t.Parallel()
+	table := machinekinds.BuiltIn()
+	for name, tc := range map[string]struct{ group, kind, object, want, err string }{
+		"a template, by group": {capi, "MachineDeployment", `{spec: {template: {spec: {infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: AWSMachineTemplate, name: w}}}}}`,
+			"AWSMachineTemplate/w at spec.template.spec.infrastructureRef.name", ""},
+		"a template, by version": {"controlplane." + capi, "KubeadmControlPlane", `{spec: {machineTemplate: {infrastructureRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: VSphereMachineTemplate, name: cp}}}}`,
+			"VSphereMachineTemplate/cp at spec.machineTemplate.infrastructureRef.name", ""},
+		"within a set": {openshift, "MachineSet", `{spec: {template: {spec: {providerSpec: {value: {kind: GCPMachineProviderSpec}}}}}}`, "GCPMachineProviderSpec in spec.template.spec.providerSpec.value", ""},
+		"within a control-plane set": {openshift, "ControlPlaneMachineSet", `{spec: {template: {machines_v1beta1_machine_openshift_io: {spec: {providerSpec: {value: {kind: AWSMachineProviderConfig}}}}}}}`,
+			"AWSMachineProviderConfig in spec.template.machines_v1beta1_machine_openshift_io.spec.providerSpec.value", ""},
+		"the object itself":          {"karpenter.k8s.aws", "EC2NodeClass", `{}`, "EC2NodeClass itself", ""},
+		"a provider without a row":   {openshift, "MachineSet", `{spec: {template: {spec: {providerSpec: {value: {kind: MyProviderSpec}}}}}}`, "", `"MyProviderSpec", for which there is no row`},
+		"a template without a row":   {capi, "MachineDeployment", `{spec: {template: {spec: {infrastructureRef: {apiGroup: g, kind: T, name: w}}}}}`, "", "T.g, for which there is no row"},
+		"no reference":               {capi, "MachineDeployment", `{}`, "", "refers to no template"},
+		"a reference without a name": {capi, "MachineDeployment", `{spec: {template: {spec: {infrastructureRef: {kind: T}}}}}`, "", "names no object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, err := table.Holder(table.Manager(tc.group, tc.kind), object(t, tc.object))
+			if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Fatalf("%v, want %q", err, tc.err)
+			}
+			if err != nil {
+				return
+			}
+			got := h.Row.Kind
+			switch {
+			case h.Name != "":
+				got += "/" + h.Name + " at " + h.NamePath
+			case h.Part != "":
+				got += " in " + h.Part
+			default:
+				got += " itself"
+			}
+			if got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// R1.34: securityType is left alone; AWSMachinePool decides itself what a change does.
+func TestImageKindsSayMore(t *testing.T) {
+	t.Parallel()
+	table := machinekinds.BuiltIn()
+	r, err := table.Image("", "AzureMachineProviderSpec").Read(object(t, `{securityProfile: {settings: {securityType: TrustedLaunch}}, location: westeurope, userDataSecret: {name: u}}`), "")
+	if err != nil || !strings.Contains(r.Excluded, "trusted launch") || r.Region != "westeurope" || r.UserData != "u" {
+		t.Errorf("%+v %v", r, err)
+	}
+	pool := table.Image("infrastructure."+capi, "AWSMachinePool")
+	for want, o := range map[string]string{machinekinds.NewMachines: `{spec: {refreshPreferences: {disable: true}}}`, machinekinds.Replaces: `{spec: {refreshPreferences: {disable: false}}}`} {
+		if r, err := pool.Read(object(t, o), ""); err != nil || r.Effect != want {
+			t.Errorf("%+v %v, want %s", r, err, want)
+		}
+	}
+}
