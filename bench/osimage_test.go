@@ -15,8 +15,8 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/source/placement"
+	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 )
 
 // baseBytes is the size of the base, in bytes.

@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/noderights"
-	"github.com/refit-dev/refit/internal/source/osimage/buildjob"
+	"github.com/refit-dev/refit/internal/osimage/buildjob"
 )
 
 var update = flag.Bool("update", false, "write docs/reference/identities.md")

@@ -21,11 +21,11 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
-	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/source/placement"
 )
 
 // memory is a store of blobs by digest.

@@ -31,7 +31,7 @@ func layer(path string) int {
 		return 2
 	case under(p, "internal/host"), under(p, "internal/oci"), under(p, "internal/registry"):
 		return 3
-	case under(p, "internal/pipeline"), under(p, "internal/source"), under(p, "internal/convert"), p == "internal/rollout/read":
+	case under(p, "internal/pipeline"), slices.Contains(makers, p), under(p, "internal/convert"), p == "internal/rollout/read":
 		return 4
 	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
 		under(p, "internal/web"), under(p, "internal/cli"), under(p, "internal/lab"), under(p, "internal/release"), p == "config":
@@ -45,9 +45,15 @@ func layer(path string) int {
 func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // pureTrees hold packages that decide: the tree's root, and one level below it.
-var pureTrees = []string{"pipeline", "source", "imagetag", "bootimage", "osimage"}
+var pureTrees = []string{"pipeline", "imagetag", "bootimage", "osimage"}
+
+// makers write what the pure part of their tree decided.
+var makers = []string{"internal/osimage/appendlayer", "internal/osimage/buildjob", "internal/osimage/contents"}
 
 func isStage(p string) bool {
+	if slices.Contains(makers, p) {
+		return false
+	}
 	parts := strings.Split(p, "/")
 	return len(parts) >= 2 && len(parts) <= 3 && parts[0] == "internal" && slices.Contains(pureTrees, parts[1])
 }

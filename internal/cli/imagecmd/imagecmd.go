@@ -29,13 +29,13 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/osimage"
+	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
 	"github.com/refit-dev/refit/internal/pipeline/configure/read"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/source/osimage"
-	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/source/placement"
 )
 
 // New makes the command.

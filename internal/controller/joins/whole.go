@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodeconfig"
 	"github.com/refit-dev/refit/internal/convert/joinsecret"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/day1"
+	"github.com/refit-dev/refit/internal/osimage/firstboot"
 )
 
 // wholeFor is how long a pool's configuration counts: a hundred machines that join at
@@ -39,7 +39,7 @@ func (s *Server) whole(ctx context.Context, p jointoken.Pool, config []byte) ([]
 	if err != nil || !ok {
 		return config, err
 	}
-	own, left, err := day1.Ignition(c)
+	own, left, err := firstboot.Ignition(c)
 	if err != nil {
 		return nil, fmt.Errorf("configuration of pool %s: %w", p.Name, err)
 	}
@@ -50,7 +50,7 @@ func (s *Server) whole(ctx context.Context, p jointoken.Pool, config []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	return day1.Merge(version, config, own)
+	return firstboot.Merge(version, config, own)
 }
 
 // userData is the same for cloud-init.
@@ -59,7 +59,7 @@ func (s *Server) userData(ctx context.Context, pool string, held *corev1.Secret)
 	if err != nil {
 		return nil, err
 	}
-	out, _, err := day1.CloudInit(c, string(held.Data[joinsecret.KeyUserData]))
+	out, _, err := firstboot.CloudInit(c, string(held.Data[joinsecret.KeyUserData]))
 	return out, err
 }
 

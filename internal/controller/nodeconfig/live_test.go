@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/osimage/contents"
+	"github.com/refit-dev/refit/internal/osimage/contents"
 )
 
 // What a newer image has otherwise, and nodes are not booted for, is among their files; what

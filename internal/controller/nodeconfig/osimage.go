@@ -11,10 +11,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage/contents"
+	"github.com/refit-dev/refit/internal/osimage/disruption"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
-	"github.com/refit-dev/refit/internal/source/disruption"
-	"github.com/refit-dev/refit/internal/source/osimage/contents"
-	"github.com/refit-dev/refit/internal/source/placement"
 )
 
 // poolImage is the image that a pool's nodes are to boot.

@@ -25,10 +25,10 @@ import (
 	hostos "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage/firstboot"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
-	"github.com/refit-dev/refit/internal/source/day1"
 )
 
 // machine is one that did what it was given at its first boot: its disk, and its units.
@@ -177,7 +177,7 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 	if len(verdicts) > 0 || c.OS == nil || c.OS.Image != built.Image || hash != v1alpha1.ContentName(v1alpha1.ContentConfig, string(c.JSON())) {
 		t.Fatal(hash, verdicts, c.OS)
 	}
-	served, left, err := day1.Ignition(c)
+	served, left, err := firstboot.Ignition(c)
 	w.must(err)
 	if len(left) > 0 {
 		t.Error("left to the agent:", left)

@@ -8,7 +8,7 @@
 // that was cut off is made again and gives the same digest. Images are deleted only
 // when no node has, wants or would go back to them.
 //
-// Shape: look.go gathers and decides for all OSImages at once (internal/source/osimage),
+// Shape: look.go gathers and decides for all OSImages at once (internal/osimage),
 // write.go writes; building makes one build, given reads what an OSImage names.
 // Inputs: OSImages, UpdatePools, NodeConfigs, OSBuilds, what nodes report,
 // registries. Outputs: OSBuilds, Contents of type osconfig, Jobs in refit-builds,

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/osimage/buildjob"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
-	"github.com/refit-dev/refit/internal/source/osimage/buildjob"
 )
 
 const builderImage = "r.example/buildah@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

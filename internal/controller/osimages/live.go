@@ -15,9 +15,9 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/osimages/holding"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/osimage"
-	"github.com/refit-dev/refit/internal/source/osimage/contents"
-	"github.com/refit-dev/refit/internal/source/placement"
+	"github.com/refit-dev/refit/internal/osimage"
+	"github.com/refit-dev/refit/internal/osimage/contents"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 )
 
 // mostWritten paths of a pool are written over those of an image at the same time.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage/contents"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
-	"github.com/refit-dev/refit/internal/source/osimage/contents"
 )
 
 // livePool has a rule for one file.

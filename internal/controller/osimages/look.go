@@ -18,11 +18,11 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/holding"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci/mirrors"
+	"github.com/refit-dev/refit/internal/osimage"
+	"github.com/refit-dev/refit/internal/osimage/disruption"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/pipeline/configure"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/disruption"
-	"github.com/refit-dev/refit/internal/source/osimage"
-	"github.com/refit-dev/refit/internal/source/placement"
 )
 
 // world is everything that is looked at.

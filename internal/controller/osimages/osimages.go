@@ -21,8 +21,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/osimages/holding"
 	"github.com/refit-dev/refit/internal/controller/osimages/telling"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/osimage"
 )
 
 const (

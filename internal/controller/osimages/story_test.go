@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/source/osimage/buildjob"
+	"github.com/refit-dev/refit/internal/osimage/buildjob"
 )
 
 // A pool's configuration becomes an image; what needs no reboot does not; going

@@ -21,8 +21,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/osimage"
 )
 
 // act makes and interrupts builds. What is named is written before what names it.

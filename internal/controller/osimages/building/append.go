@@ -13,9 +13,9 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/source/placement"
 )
 
 // materials of a build.

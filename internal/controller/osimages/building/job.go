@@ -16,8 +16,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
-	"github.com/refit-dev/refit/internal/source/osimage"
-	"github.com/refit-dev/refit/internal/source/osimage/buildjob"
+	"github.com/refit-dev/refit/internal/osimage"
+	"github.com/refit-dev/refit/internal/osimage/buildjob"
 )
 
 // containerfile makes the Jobs of a build, one for every platform, or looks how far

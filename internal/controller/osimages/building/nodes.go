@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/appendlayer"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage/appendlayer"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/osimage/appendlayer"
 )
 
 // What a Content cannot carry is refused before it is written, with what to do.

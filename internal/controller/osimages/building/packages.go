@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/source/osimage"
+	"github.com/refit-dev/refit/internal/osimage"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/source/osimage/contents"
+	"github.com/refit-dev/refit/internal/osimage/contents"
 )
 
 // errOdd is an image that cannot be compared.

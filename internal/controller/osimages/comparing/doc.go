@@ -2,7 +2,7 @@
 // them, platform by platform.
 //
 // Promise: manifests and configurations are compared with their digests, layers that both
-// have are not read, and no more than internal/source/osimage/contents permits. Images
+// have are not read, and no more than internal/osimage/contents permits. Images
 // with other platforms, or with other differences on another platform, need a boot. An
 // error means that a registry did not answer: nothing is known then.
 //

@@ -18,7 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/oci/mirrors"
-	"github.com/refit-dev/refit/internal/source/osimage"
+	"github.com/refit-dev/refit/internal/osimage"
 )
 
 // Given are what an OSImage says beside its texts.

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/source/osimage"
+	"github.com/refit-dev/refit/internal/osimage"
 )
 
 // Texts are the Containerfiles of an OSImage: the one for all architectures, those of

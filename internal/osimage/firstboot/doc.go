@@ -1,4 +1,4 @@
-// Package day1 writes a node's configuration as what configures a machine at its first
+// Package firstboot writes a node's configuration as what configures a machine at its first
 // boot: Ignition of version 3, or cloud-init.
 //
 // Promise: pure. What the agent will verify after the machine has joined is what is
@@ -15,4 +15,4 @@
 // Example:
 //
 //	text, left, err := day1.Ignition(config)
-package day1
+package firstboot

@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/disruption"
+	"github.com/refit-dev/refit/internal/osimage/disruption"
 )
 
 // entry of a layer in words: "etc/", "etc/a=text", "etc/l->target", "etc/h=>etc/a",

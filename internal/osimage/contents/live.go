@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/source/disruption"
-	"github.com/refit-dev/refit/internal/source/placement"
+	"github.com/refit-dev/refit/internal/osimage/disruption"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 )
 
 // Rules say which differences reach a node without a boot.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/refit-dev/refit/internal/source/placement"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 )
 
 // layerOf is the tar of entries, and the same as gzip.

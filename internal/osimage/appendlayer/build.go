@@ -12,8 +12,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/source/placement"
 )
 
 // Media types of Docker's family.

@@ -1,4 +1,4 @@
-package day1
+package firstboot
 
 import (
 	"encoding/base64"

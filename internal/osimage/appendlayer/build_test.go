@@ -24,9 +24,9 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
-	"github.com/refit-dev/refit/internal/source/placement"
 )
 
 // entries of a small configuration.
