@@ -268,7 +268,8 @@ func (s *simulation) agent(ctx context.Context, h *host) error {
 	if st.Agent != nil && st.Agent.Heartbeat != nil && now.Sub(st.Agent.Heartbeat.Time) < 20*time.Second {
 		now = *st.Agent.Heartbeat
 	}
-	st.Agent = &v1alpha1.AgentInfo{Version: "simulated", Address: s.server.Listener.Addr().String(), PublicKey: s.key, Heartbeat: &now}
+	st.Agent = &v1alpha1.AgentInfo{Version: "simulated", Address: s.server.Listener.Addr().String(), PublicKey: s.key, Heartbeat: &now,
+		Updaters: []string{"kubeadm", "kubelet", "settle"}, Formats: model.ContentFormats()}
 	st.Phase = "Idle"
 	st.FileSystems = []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 1 << 40, TotalBytes: 1 << 41}}
 	s.media(st, &nu)
