@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/lab/hosts"
+	"github.com/refit-dev/refit/internal/lab/netns"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
 	"github.com/refit-dev/refit/internal/pipeline/distribute"
 )
@@ -225,9 +225,9 @@ func spread(t *testing.T, dir, bundle string, size int64, c spreadCase) spreadRu
 
 // startAll starts the hosts and tells them of each other. The caller ends them, in the
 // same goroutine.
-func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *hosts.Net, all map[int]*host, end func()) {
+func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *netns.Net, all map[int]*host, end func()) {
 	t.Helper()
-	n, err := hosts.New()
+	n, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *hosts.Net, all
 	return n, all, end
 }
 
-func startHost(t *testing.T, n *hosts.Net, dir, bundle string, k int, c spreadCase) *host {
+func startHost(t *testing.T, n *netns.Net, dir, bundle string, k int, c spreadCase) *host {
 	t.Helper()
 	role := hostRole{Number: k, Dir: filepath.Join(dir, hostName(k)), Bundle: bundle, Origin: k == 1, Lies: k == c.liar, Bandwidth: c.bandwidth}
 	text, err := json.Marshal(role)

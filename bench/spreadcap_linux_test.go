@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/lab/hosts"
+	"github.com/refit-dev/refit/internal/lab/netns"
 	"github.com/refit-dev/refit/internal/pipeline/distribute"
 )
 
@@ -141,7 +141,7 @@ type wires struct {
 	sent, taken [spreadHosts + 1]uint64
 }
 
-func readWires(t *testing.T, n *hosts.Net) (w wires) {
+func readWires(t *testing.T, n *netns.Net) (w wires) {
 	t.Helper()
 	w.at = time.Now()
 	var err error

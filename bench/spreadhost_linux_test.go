@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/host/statefile"
-	"github.com/refit-dev/refit/internal/lab/hosts"
+	"github.com/refit-dev/refit/internal/lab/netns"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -79,7 +79,7 @@ type took struct {
 func hostName(k int) string { return fmt.Sprint("host-", k) }
 
 func hostAddress(k int) string {
-	return net.JoinHostPort(hosts.Address(k), strconv.Itoa(model.PortPeers))
+	return net.JoinHostPort(netns.Address(k), strconv.Itoa(model.PortPeers))
 }
 
 // liar is a library that sends every chunk with a wrong byte.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/lab/cgroups"
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // CutPower ends the node as a power cut does, with its disk as it is at that
@@ -33,15 +33,15 @@ func (l *Lab) CutPower(ctx context.Context, node string) error {
 	}
 	// Thawed once its pid 1 is marked to die, or in any case.
 	defer func() { _ = thaw() }()
-	copied := mains.CutDisk(m.Disk) + ".part"
+	copied := supervisor.CutDisk(m.Disk) + ".part"
 	if err := copySparse(ctx, m.Disk, copied); err != nil {
 		return errors.Join(fmt.Errorf("copying the disk of %s: %w", node, err), os.Remove(copied))
 	}
-	if err := os.Rename(copied, mains.CutDisk(m.Disk)); err != nil {
+	if err := os.Rename(copied, supervisor.CutDisk(m.Disk)); err != nil {
 		return err
 	}
 	return l.again(ctx, node, func() error {
-		if _, err := mains.Call(ctx, l.Dir, mains.Request{Op: mains.OpCrash, Node: node}); err != nil {
+		if _, err := supervisor.Call(ctx, l.Dir, supervisor.Request{Op: supervisor.OpCrash, Node: node}); err != nil {
 			return err
 		}
 		return thaw()

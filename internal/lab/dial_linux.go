@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Dial connects from inside a node's network: service addresses, pods and other
@@ -38,7 +38,7 @@ func inNetwork[S any](l *Lab, node string, open func() (S, error)) (S, error) {
 	if err := l.has(node); err != nil {
 		return none, err
 	}
-	p, err := mains.LoadProcess(l.nodeDir(node))
+	p, err := supervisor.LoadProcess(l.nodeDir(node))
 	if err != nil || !p.Alive() {
 		return none, fmt.Errorf("node %s is off", node)
 	}

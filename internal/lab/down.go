@@ -11,19 +11,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/lab/cgrouplimits"
 	"github.com/refit-dev/refit/internal/lab/cgroups"
 	"github.com/refit-dev/refit/internal/lab/filelock"
-	"github.com/refit-dev/refit/internal/lab/limits"
-	"github.com/refit-dev/refit/internal/lab/loop"
+	"github.com/refit-dev/refit/internal/lab/loopdevice"
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // groupOf names the control group of the lab in dir. Labs of one name in
 // different places are different labs.
 func groupOf(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
-	return limits.GroupPrefix + filepath.Base(dir) + "-" + hex.EncodeToString(sum[:3])
+	return cgrouplimits.GroupPrefix + filepath.Base(dir) + "-" + hex.EncodeToString(sum[:3])
 }
 
 // patience is how long the kernel may take to let go of something that ended.
@@ -65,7 +65,7 @@ func DownIn(ctx context.Context, name, stateDirectory string) error {
 // takeDown removes what is there, in the order in which one holds the other.
 func takeDown(ctx context.Context, dir string) error {
 	group := groupOf(dir)
-	if c, err := mains.LoadConfig(dir); err == nil && strings.HasPrefix(c.Group, limits.GroupPrefix) {
+	if c, err := supervisor.LoadConfig(dir); err == nil && strings.HasPrefix(c.Group, cgrouplimits.GroupPrefix) {
 		group = c.Group // as it was called by the version that made the lab
 	}
 	if err := endAll(ctx, dir, group); err != nil {
@@ -74,7 +74,7 @@ func takeDown(ctx context.Context, dir string) error {
 	if err := detachAll(ctx, dir); err != nil {
 		return err
 	}
-	if err := limits.Restore(ctx); err != nil {
+	if err := cgrouplimits.Restore(ctx); err != nil {
 		return fmt.Errorf("setting a limit of the machine back: %w", err)
 	}
 	return os.RemoveAll(dir)
@@ -98,8 +98,8 @@ func endAll(ctx context.Context, dir, group string) error {
 func endProcesses(ctx context.Context, dir, group string) error {
 	quit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if supervisor, err := mains.LoadProcess(dir); err == nil && supervisor.Alive() {
-		_, _ = mains.Call(quit, dir, mains.Request{Op: mains.OpQuit}) // if it does not answer, it is killed
+	if process, err := supervisor.LoadProcess(dir); err == nil && process.Alive() {
+		_, _ = supervisor.Call(quit, dir, supervisor.Request{Op: supervisor.OpQuit}) // if it does not answer, it is killed
 	}
 	if err := cgroups.Kill(filepath.Join(group, "switch"), patience); err != nil {
 		return err
@@ -110,11 +110,11 @@ func endProcesses(ctx context.Context, dir, group string) error {
 // detachAll detaches disks and sticks.
 func detachAll(ctx context.Context, dir string) error {
 	sticks := recordedSticks(dir)
-	for number, file := range loop.AttachedBelow(dir) {
+	for number, file := range loopdevice.AttachedBelow(dir) {
 		sticks = append(sticks, machine.Stick{Loop: number, File: file})
 	}
 	for _, s := range sticks {
-		if err := loop.Detach(s.Loop, s.File); err != nil {
+		if err := loopdevice.Detach(s.Loop, s.File); err != nil {
 			return err
 		}
 	}
@@ -137,7 +137,7 @@ func recordedSticks(dir string) []machine.Stick {
 func waitDetached(ctx context.Context, sticks []machine.Stick) error {
 	deadline := time.Now().Add(patience)
 	for _, s := range sticks {
-		for len(loop.Attached(s.File)) > 0 {
+		for len(loopdevice.Attached(s.File)) > 0 {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("%s stays attached to /dev/loop%d: something still uses it", s.File, s.Loop)
 			}

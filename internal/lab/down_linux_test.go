@@ -17,7 +17,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/cgroups"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // machineState is what a lab could change on the machine.
@@ -58,11 +58,11 @@ func namespaces(ctx context.Context, l *lab.Lab) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	supervisor, err := mains.LoadProcess(l.Dir)
+	process, err := supervisor.LoadProcess(l.Dir)
 	if err != nil {
 		return nil, err
 	}
-	pids := []int{supervisor.PID}
+	pids := []int{process.PID}
 	for _, n := range status.Nodes {
 		pids = append(pids, n.PID)
 	}
@@ -233,7 +233,7 @@ func controlGroups() []string {
 
 func killSupervisor(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	p, err := mains.LoadProcess(l.Dir)
+	p, err := supervisor.LoadProcess(l.Dir)
 	if err != nil || !p.Alive() {
 		t.Fatalf("no supervisor: %v", err)
 	}

@@ -7,9 +7,9 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/lab/inside"
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/nodeexec"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Names, as argument zero, under which this program is started again.
@@ -27,13 +27,13 @@ func init() {
 	}
 	switch os.Args[0] {
 	case supervisorProcess:
-		leave(mains.Run(os.Args[1]))
-	case mains.NodeProcess:
+		leave(supervisor.Run(os.Args[1]))
+	case supervisor.NodeProcess:
 		err := machine.Become(os.Args[1])
 		fmt.Fprintln(os.NewFile(machine.Fault, "fault"), err)
 		leave(err)
 	case execProcess:
-		leave(inside.Run(os.Args[1], os.Args[2:]))
+		leave(nodeexec.Run(os.Args[1], os.Args[2:]))
 	}
 }
 
@@ -43,7 +43,7 @@ func leave(err error) {
 		os.Exit(0)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(inside.ExitStatus(exit))
+		os.Exit(nodeexec.ExitStatus(exit))
 	}
 	fmt.Fprintln(os.Stderr, "refit lab:", err)
 	if errors.Is(err, exec.ErrNotFound) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Exec runs a command in a node, in all its namespaces and control groups, with
@@ -65,7 +65,7 @@ func (l *Lab) Path(node, path string) (string, error) {
 	if err := l.has(node); err != nil {
 		return "", err
 	}
-	p, err := mains.LoadProcess(l.nodeDir(node))
+	p, err := supervisor.LoadProcess(l.nodeDir(node))
 	if err != nil || !p.Alive() {
 		return "", fmt.Errorf("node %s is off", node)
 	}

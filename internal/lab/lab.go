@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/refit-dev/refit/internal/lab/components"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Lab is one that is up.
 type Lab struct {
 	Name   string
 	Dir    string // its own directory
-	Config *mains.Config
+	Config *supervisor.Config
 }
 
 // Status is how a lab is.
@@ -29,7 +29,7 @@ type Status struct {
 	Name       string
 	Version    string // of Kubernetes, when it was made
 	Kubeconfig string // path of the administrator's, for use on this machine
-	Nodes      []mains.NodeStatus
+	Nodes      []supervisor.NodeStatus
 }
 
 // Preflight says why this machine cannot run a lab, nil if it can.
@@ -53,7 +53,7 @@ func Open(name, stateDirectory string) (*Lab, error) {
 		return nil, err
 	}
 	dir := filepath.Join(base, name)
-	config, err := mains.LoadConfig(dir)
+	config, err := supervisor.LoadConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no lab %q in %s: make it with `refit lab up --name %s`", name, base, name)
 	}
@@ -108,22 +108,22 @@ func RESTConfig(name string) (*rest.Config, error) {
 
 // Status asks the supervisor.
 func (l *Lab) Status(ctx context.Context) (*Status, error) {
-	r, err := mains.Call(ctx, l.Dir, mains.Request{Op: mains.OpStatus})
+	r, err := supervisor.Call(ctx, l.Dir, supervisor.Request{Op: supervisor.OpStatus})
 	if err != nil {
 		return nil, err
 	}
 	return &Status{Name: l.Name, Version: l.Config.Version, Kubeconfig: l.Kubeconfig(), Nodes: r.Nodes}, nil
 }
 
-func (l *Lab) node(ctx context.Context, name string) (mains.NodeStatus, error) {
+func (l *Lab) node(ctx context.Context, name string) (supervisor.NodeStatus, error) {
 	if err := l.has(name); err != nil {
-		return mains.NodeStatus{}, err
+		return supervisor.NodeStatus{}, err
 	}
 	s, err := l.Status(ctx)
 	if err != nil {
-		return mains.NodeStatus{}, err
+		return supervisor.NodeStatus{}, err
 	}
-	return s.Nodes[slices.IndexFunc(s.Nodes, func(n mains.NodeStatus) bool { return n.Name == name })], nil
+	return s.Nodes[slices.IndexFunc(s.Nodes, func(n supervisor.NodeStatus) bool { return n.Name == name })], nil
 }
 
 func (l *Lab) has(node string) error {
@@ -133,14 +133,14 @@ func (l *Lab) has(node string) error {
 	return nil
 }
 
-func (l *Lab) nodeDir(node string) string { return mains.NodeDir(l.Dir, node) }
+func (l *Lab) nodeDir(node string) string { return supervisor.NodeDir(l.Dir, node) }
 
 // RegistryRequests counts what tried to reach a registry, or anything else
 // outside the lab, since it is up: 0 packets and 0 questions prove that nothing did.
-func (l *Lab) RegistryRequests(ctx context.Context) (mains.Outside, error) {
-	r, err := mains.Call(ctx, l.Dir, mains.Request{Op: mains.OpOutside})
+func (l *Lab) RegistryRequests(ctx context.Context) (supervisor.Outside, error) {
+	r, err := supervisor.Call(ctx, l.Dir, supervisor.Request{Op: supervisor.OpOutside})
 	if err != nil {
-		return mains.Outside{}, err
+		return supervisor.Outside{}, err
 	}
 	return r.Outside, nil
 }

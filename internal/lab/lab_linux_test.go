@@ -27,7 +27,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // shared is the one cluster that all tests of this package use.
@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 // endShared takes the cluster down the hard way: its supervisor is killed first.
 func endShared() error {
 	dir := filepath.Join(shared.stateDir, sharedName)
-	if p, err := mains.LoadProcess(dir); err == nil && p.Alive() {
+	if p, err := supervisor.LoadProcess(dir); err == nil && p.Alive() {
 		if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func TestUpMakesAClusterWhereNothingLeaves(t *testing.T) {
 func TestADeliberatePullIsCounted(t *testing.T) {
 	l := cluster(t)
 	ctx := timeLimit(t, patience)
-	count := func() mains.Outside {
+	count := func() supervisor.Outside {
 		o, err := l.RegistryRequests(ctx)
 		if err != nil {
 			t.Fatal(err)

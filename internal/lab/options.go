@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/lab/components"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 	"github.com/refit-dev/refit/internal/lab/sysroot"
 )
 
@@ -27,7 +27,7 @@ type Options struct {
 	StateDir      string // directory of all labs: DefaultStateDir
 	// DiskSize in bytes by node name; "" is for all others. 10 GiB. The file is sparse.
 	DiskSize map[string]int64
-	// ImageHosts are the hosts a name question for is counted: mains.DefaultImageHosts.
+	// ImageHosts are the hosts a name question for is counted: supervisor.DefaultImageHosts.
 	ImageHosts []string
 	// AppVersions are the tags of the test application to put on all nodes: v1.
 	AppVersions []string
@@ -142,7 +142,7 @@ func (o *Options) fill() {
 		o.Version = components.Versions()[len(components.Versions())-1]
 	}
 	if o.ImageHosts == nil {
-		o.ImageHosts = mains.DefaultImageHosts
+		o.ImageHosts = supervisor.DefaultImageHosts
 	}
 	if o.AppVersions == nil {
 		o.AppVersions = []string{"v1"}

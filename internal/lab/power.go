@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/lab/inside"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/nodeexec"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Reboot asks the node's systemd to reboot, and returns when it has started again.
@@ -17,7 +17,7 @@ func (l *Lab) Reboot(ctx context.Context, node string) error {
 	return l.again(ctx, node, func() error {
 		err := l.Exec(ctx, node, nil, nil, nil, "systemctl", "reboot")
 		// The command may be killed by the reboot it asked for.
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && inside.ExitStatus(exit) >= 128 {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && nodeexec.ExitStatus(exit) >= 128 {
 			return nil
 		}
 		return err
@@ -28,14 +28,14 @@ func (l *Lab) Reboot(ctx context.Context, node string) error {
 // Crash returns when the node has started again.
 func (l *Lab) Crash(ctx context.Context, node string) error {
 	return l.again(ctx, node, func() error {
-		_, err := mains.Call(ctx, l.Dir, mains.Request{Op: mains.OpCrash, Node: node})
+		_, err := supervisor.Call(ctx, l.Dir, supervisor.Request{Op: supervisor.OpCrash, Node: node})
 		return err
 	})
 }
 
 // PowerOn switches a node on that was shut down, and waits until it has started.
 func (l *Lab) PowerOn(ctx context.Context, node string) error {
-	if _, err := mains.Call(ctx, l.Dir, mains.Request{Op: mains.OpOn, Node: node}); err != nil {
+	if _, err := supervisor.Call(ctx, l.Dir, supervisor.Request{Op: supervisor.OpOn, Node: node}); err != nil {
 		return err
 	}
 	return l.WaitRunning(ctx, node)

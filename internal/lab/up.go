@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/refit-dev/refit/internal/lab/cgrouplimits"
 	"github.com/refit-dev/refit/internal/lab/cgroups"
 	"github.com/refit-dev/refit/internal/lab/components"
-	"github.com/refit-dev/refit/internal/lab/limits"
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // completeName is the file that says a lab was made to the end.
@@ -79,7 +79,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := limits.Raise(ctx); err != nil {
+	if err := cgrouplimits.Raise(ctx); err != nil {
 		return nil, fmt.Errorf("raising a limit of the machine: %w", err)
 	}
 	say("disks of %d nodes made", o.Nodes)
@@ -93,7 +93,7 @@ func isUp(dir string) bool {
 	if _, err := os.Stat(filepath.Join(dir, completeName)); err != nil {
 		return false
 	}
-	p, err := mains.LoadProcess(dir)
+	p, err := supervisor.LoadProcess(dir)
 	return err == nil && p.Alive()
 }
 
@@ -123,7 +123,7 @@ func gatherParts(ctx context.Context, o Options) (parts, error) {
 
 // prepare writes everything a supervisor needs: settings, disks, programs, control groups.
 func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) {
-	config := &mains.Config{Name: o.Name, Version: o.Version, Group: groupOf(dir), Gateway: gateway + "/24",
+	config := &supervisor.Config{Name: o.Name, Version: o.Version, Group: groupOf(dir), Gateway: gateway + "/24",
 		Endpoint: nodeAddress(1) + ":6443", Inside: []string{nodeNetwork, podNetwork, ServiceNetwork}, ImageHosts: o.ImageHosts}
 	for number := 1; number <= o.Nodes; number++ {
 		config.Nodes = append(config.Nodes, nodeName(number))
@@ -300,7 +300,7 @@ func (l *Lab) startSupervisor() error {
 		return err
 	}
 	defer handed.Close()
-	log, err := os.Create(filepath.Join(l.Dir, mains.LogName))
+	log, err := os.Create(filepath.Join(l.Dir, supervisor.LogName))
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
-	"github.com/refit-dev/refit/internal/lab/inside"
+	"github.com/refit-dev/refit/internal/lab/nodeexec"
 	"github.com/refit-dev/refit/internal/render/clean"
 )
 
@@ -223,7 +223,7 @@ func newExec(s *settings) *cobra.Command {
 func run(cmd *cobra.Command, l *lab.Lab, node string, argv ...string) error {
 	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), clean.Raw(cmd.OutOrStdout()), clean.Raw(cmd.ErrOrStderr()), argv...)
 	if status, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.Silent(inside.ExitStatus(status))
+		return exit.Silent(nodeexec.ExitStatus(status))
 	}
 	return err
 }

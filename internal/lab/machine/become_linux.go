@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/lab/cgroups"
-	"github.com/refit-dev/refit/internal/lab/loop"
+	"github.com/refit-dev/refit/internal/lab/loopdevice"
 )
 
 const systemd = "/lib/systemd/systemd"
@@ -120,10 +120,10 @@ func (m *Machine) mountDisk(at string) error {
 		return err
 	}
 	var device string
-	if numbers := loop.Attached(m.Disk); len(numbers) > 0 {
+	if numbers := loopdevice.Attached(m.Disk); len(numbers) > 0 {
 		device = fmt.Sprintf("/dev/loop%d", numbers[0])
 	} else {
-		d, err := loop.Attach(m.Disk, loop.AutoDetach)
+		d, err := loopdevice.Attach(m.Disk, loopdevice.AutoDetach)
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func makeDevices(root, terminal string, sticks []Stick) error {
 		}
 	}
 	for _, s := range sticks {
-		for _, n := range loop.Nodes(s.Loop) {
+		for _, n := range loopdevice.Nodes(s.Loop) {
 			if err := makeNode(filepath.Join(dev, n.Name), unix.S_IFBLK|0o660, n.Device); err != nil {
 				return err
 			}

@@ -16,6 +16,6 @@
 // kernel, and programs that the image has not are the machine's; all else is libostree's.
 //
 // Inputs: a [Machine], written as JSON where the supervisor can read it.
-// Called by internal/lab (makes the values) and internal/lab/mains (starts
+// Called by internal/lab (makes the values) and internal/lab/supervisor (starts
 // [Become] in new namespaces).
 package machine

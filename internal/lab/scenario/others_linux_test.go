@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/lab"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Who finds a lab of that name up leaves it as it is, also when all is over: a demo beside
@@ -30,9 +30,9 @@ func TestAnotherLabIsLeft(t *testing.T) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", theirs.Process.Pid))
 	must(t, err)
 	started := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[19] // field 22 of proc_pid_stat(5)
-	text, err := json.Marshal(mains.Process{PID: theirs.Process.Pid, Start: started})
+	text, err := json.Marshal(supervisor.Process{PID: theirs.Process.Pid, Start: started})
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, mains.PIDName), text, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, supervisor.PIDName), text, 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "complete"), nil, 0o600))
 
 	s := &Scenario{Options: Options{Name: "theirs", Nodes: 2, From: "v1.35.4", Out: t.Output()}, work: t.TempDir(), phases: map[string]float64{}}
@@ -43,7 +43,7 @@ func TestAnotherLabIsLeft(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "complete")); err != nil {
 		t.Errorf("the lab of somebody else is gone: %v", err)
 	}
-	if p, err := mains.LoadProcess(dir); err != nil || !p.Alive() {
+	if p, err := supervisor.LoadProcess(dir); err != nil || !p.Alive() {
 		t.Errorf("its process has ended: %v", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/refit-dev/refit/internal/lab"
-	"github.com/refit-dev/refit/internal/lab/lookups"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/dnsaudit"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Outside is what tried to leave the lab since it is up.
@@ -15,8 +15,8 @@ type Outside struct {
 	// looked at, and questions for the name of an image host; Details are kinds of
 	// them.
 	Requests int64
-	Details  []mains.Attempt
-	// LookUps counts questions that are no request: see package lookups.
+	Details  []supervisor.Attempt
+	// LookUps counts questions that are no request: see package dnsaudit.
 	LookUps int64
 }
 
@@ -28,7 +28,7 @@ func (s *Scenario) Outside(ctx context.Context) (Outside, error) {
 		return Outside{}, err
 	}
 	out := Outside{Requests: int64(seen.Packets + seen.Lost + seen.Questions)}
-	logs := map[string]lookups.Pulls{}
+	logs := map[string]dnsaudit.Pulls{}
 	for _, n := range s.Lab.Nodes() {
 		if s.Lab.Runtime(n) != lab.RuntimeCRIO {
 			continue
@@ -37,7 +37,7 @@ func (s *Scenario) Outside(ctx context.Context) (Outside, error) {
 		if err != nil {
 			return out, fmt.Errorf("node %s: CRI-O's log: %w", n, err)
 		}
-		logs[s.Lab.Address(n)] = lookups.Read(text)
+		logs[s.Lab.Address(n)] = dnsaudit.Read(text)
 	}
 	for _, a := range seen.Details {
 		of := int64(logs[a.From].Of(a))

@@ -1,4 +1,4 @@
-// Package loop attaches files as block devices.
+// Package loopdevice attaches files as block devices.
 //
 // Promise: a file is attached to at most one device at a time; a device is only
 // detached when the file behind it is the one the caller names, so another
@@ -9,4 +9,4 @@
 //
 //	device, err := loop.Attach("/srv/stick.img", loop.Partitions)
 //	err = loop.Detach(device.Number, "/srv/stick.img")
-package loop
+package loopdevice

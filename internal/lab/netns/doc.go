@@ -1,4 +1,4 @@
-// Package hosts is a network of a few hosts on one machine: processes in network
+// Package netns is a network of a few hosts on one machine: processes in network
 // namespaces of their own on one switch, each with its own rate up and down.
 //
 // Promise: nothing of it is seen outside or outlives it: the switch is in a
@@ -12,4 +12,4 @@
 //	n, err := hosts.New()
 //	defer n.Close()
 //	err = n.Start(cmd, 1, 200) // host 1, 10.231.7.1, 200 Mbit/s each way
-package hosts
+package netns

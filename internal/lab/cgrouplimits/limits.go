@@ -1,4 +1,4 @@
-// Package limits lets many nodes share one machine.
+// Package cgrouplimits lets many nodes share one machine.
 //
 // All nodes of all labs draw on limits that Linux keeps per user for the whole
 // machine. Debian's limit of 128 inotify instances is enough for six nodes: the
@@ -8,7 +8,7 @@
 // one is taken down, if nobody else changed it meanwhile.
 //
 // Called by internal/lab.
-package limits
+package cgrouplimits
 
 import (
 	"context"

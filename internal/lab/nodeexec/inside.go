@@ -1,4 +1,4 @@
-// Package inside runs a command in a node of a lab.
+// Package nodeexec runs a command in a node of a lab.
 //
 // Promise: the command is in all namespaces and control groups of the node, and
 // sees the node's files only. A command is never run in the machine's own pid
@@ -6,7 +6,7 @@
 //
 // Inputs: the directory of a node that is on. Called, in a process of its own,
 // by internal/lab.
-package inside
+package nodeexec
 
 import (
 	"os/exec"

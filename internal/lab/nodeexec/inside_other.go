@@ -1,6 +1,6 @@
 //go:build !linux
 
-package inside
+package nodeexec
 
 import "errors"
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package mains
+package supervisor
 
 import "errors"
 

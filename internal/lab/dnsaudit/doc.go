@@ -1,4 +1,4 @@
-// Package lookups knows which questions for a name CRI-O asks by itself.
+// Package dnsaudit knows which questions for a name CRI-O asks by itself.
 //
 // CRI-O has the addresses of the registry in an image's name looked up before it
 // reads where its configuration sends the pull, to compare them with the networks of
@@ -13,4 +13,4 @@
 //
 // Inputs: CRI-O's log, kinds of questions. Outputs: how many it asks by itself.
 // Caller: the lab's scenarios.
-package lookups
+package dnsaudit

@@ -1,9 +1,9 @@
-package lookups
+package dnsaudit
 
 import (
 	"strings"
 
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Pulls is what CRI-O's log says of them. Without a log there were none.
@@ -30,7 +30,7 @@ func Read(log string) Pulls {
 }
 
 // Of is how many of these questions CRI-O asks by itself.
-func (p Pulls) Of(a mains.Attempt) int {
+func (p Pulls) Of(a supervisor.Attempt) int {
 	if a.Kind != "dns" || p.elsewhere || a.Count > 2*p.by[a.To] {
 		return 0
 	}

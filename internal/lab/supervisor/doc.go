@@ -1,4 +1,4 @@
-// Package mains is the process that keeps a lab alive: its mains switch, its
+// Package supervisor is the process that keeps a lab alive: its mains switch, its
 // network switch, and the eye on what leaves it.
 //
 // Promise: one supervisor per lab, in a network namespace of its own that holds
@@ -16,4 +16,4 @@
 //
 // Started by internal/lab. When it is killed, its namespace goes with it; the
 // nodes are found by their control groups.
-package mains
+package supervisor

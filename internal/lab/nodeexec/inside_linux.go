@@ -1,4 +1,4 @@
-package inside
+package nodeexec
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/lab/cgroups"
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // Run enters the node of the directory, with this process, and runs the command
@@ -24,7 +24,7 @@ func Run(dir string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := mains.LoadProcess(dir)
+	p, err := supervisor.LoadProcess(dir)
 	if err != nil || !p.Alive() {
 		return fmt.Errorf("node %s is off", m.Name)
 	}

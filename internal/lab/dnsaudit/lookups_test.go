@@ -1,9 +1,9 @@
-package lookups
+package dnsaudit
 
 import (
 	"testing"
 
-	"github.com/refit-dev/refit/internal/lab/mains"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 // What CRI-O 1.34 wrote while refit loaded two images, two pulls each.
@@ -20,16 +20,16 @@ func TestLookUpsOfPulls(t *testing.T) {
 	const abroad = `time="x" level=info msg="Trying to access \"registry.k8s.io/pause:3.10.2\""` + "\n"
 	for name, c := range map[string]struct {
 		log  string
-		of   mains.Attempt
+		of   supervisor.Attempt
 		want int
 	}{
-		"two questions for each pull":                      {crioLog, mains.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 4}, 4},
-		"fewer, as when the first answer is kept":          {crioLog, mains.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 2}, 2},
-		"one question more, and none of them is explained": {crioLog, mains.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 5}, 0},
-		"another host":              {crioLog, mains.Attempt{To: "quay.io", Kind: "dns", Count: 2}, 0},
-		"a packet":                  {crioLog, mains.Attempt{To: "registry.k8s.io", Kind: "udp", Count: 2}, 0},
-		"a pull went to a registry": {crioLog + abroad, mains.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 4}, 0},
-		"a node without CRI-O":      {"", mains.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 2}, 0},
+		"two questions for each pull":                      {crioLog, supervisor.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 4}, 4},
+		"fewer, as when the first answer is kept":          {crioLog, supervisor.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 2}, 2},
+		"one question more, and none of them is explained": {crioLog, supervisor.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 5}, 0},
+		"another host":              {crioLog, supervisor.Attempt{To: "quay.io", Kind: "dns", Count: 2}, 0},
+		"a packet":                  {crioLog, supervisor.Attempt{To: "registry.k8s.io", Kind: "udp", Count: 2}, 0},
+		"a pull went to a registry": {crioLog + abroad, supervisor.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 4}, 0},
+		"a node without CRI-O":      {"", supervisor.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 2}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Read(c.log).Of(c.of); got != c.want {

@@ -1,4 +1,4 @@
-package mains
+package supervisor
 
 import (
 	"fmt"
