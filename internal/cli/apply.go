@@ -14,9 +14,9 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/confirm"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/planview"
-	"github.com/refit-dev/refit/internal/cli/question"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -135,7 +135,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if yes {
 		return nil
 	}
-	if err := question.Terminal(os.Stdin, "refit apply asks before it moves nodes"); err != nil {
+	if err := confirm.Terminal(os.Stdin, "refit apply asks before it moves nodes"); err != nil {
 		return err
 	}
 	v, err := planview.Of(ctx, c, u)
@@ -145,7 +145,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err := render.Plan(o.Err, render.Table, v); err != nil {
 		return err
 	}
-	return question.Yes(ctx, os.Stdin, o.Err, "Start this update?")
+	return confirm.Yes(ctx, os.Stdin, o.Err, "Start this update?")
 }
 
 func newApprove(o *options) *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/steer"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/render"
@@ -58,7 +58,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	d := drain.DecideWith(pods, rules.Options())
 	v := drainView(&n, d, drain.Foresee(name, d, now), before)
 	if opts != nil {
-		v.Options = "ClusterUpdate " + u.Name + " " + steer.DrainWords(opts)
+		v.Options = "ClusterUpdate " + u.Name + " " + updatecmd.DrainWords(opts)
 	}
 	return render.Drain(o.Out, o.output, v)
 }

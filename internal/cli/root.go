@@ -23,9 +23,9 @@ import (
 	"github.com/refit-dev/refit/internal/cli/imagecmd"
 	"github.com/refit-dev/refit/internal/cli/installcmd"
 	"github.com/refit-dev/refit/internal/cli/labcmd"
-	"github.com/refit-dev/refit/internal/cli/steer"
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
 	"github.com/refit-dev/refit/internal/cli/trackscmd"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/render/clean"
 )
@@ -73,7 +73,7 @@ progress, 5 halted, 6 a byte is not what it must be, 130 interrupted.`,
 	group(root, "site", "At a site, in this order (install, approve, plan, apply, status):",
 		installcmd.New(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o))
 	group(root, "update", "While an update waits or runs:",
-		append(steer.New(&o.Access), newGate(o), newExplain(o), newRollback(o))...)
+		append(updatecmd.New(&o.Access), newGate(o), newExplain(o), newRollback(o))...)
 	group(root, "make", "What updates are made of:",
 		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tags, imagecmd.New(&o.Access), configcmd.New(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
 	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o), labs)

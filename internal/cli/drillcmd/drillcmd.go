@@ -12,8 +12,8 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/confirm"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/question"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -98,13 +98,13 @@ func (d *drill) confirm(ctx context.Context, v render.DrillView) error {
 	if d.yes {
 		return nil
 	}
-	if err := question.Terminal(os.Stdin, "refit drill --run asks before it restarts a node"); err != nil {
+	if err := confirm.Terminal(os.Stdin, "refit drill --run asks before it restarts a node"); err != nil {
 		return err
 	}
 	if err := render.Drill(d.Err, render.Table, v); err != nil {
 		return err
 	}
-	return question.Yes(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and take its %d images out of its runtime?", v.Node, len(v.Images)))
+	return confirm.Yes(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and take its %d images out of its runtime?", v.Node, len(v.Images)))
 }
 
 // prove asks the node's agent for the drill, and waits until the node is back.

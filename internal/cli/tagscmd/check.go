@@ -8,7 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/imagefacts"
+	"github.com/refit-dev/refit/internal/cli/imagecollect"
 	"github.com/refit-dev/refit/internal/cli/manifests"
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
@@ -104,16 +104,16 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 	if err != nil {
 		return err
 	}
-	objects, err := imagefacts.Gather(cmd.Context(), a, f.dump, f.kubelets)
+	objects, err := imagecollect.Gather(cmd.Context(), a, f.dump, f.kubelets)
 	if err != nil {
 		return err
 	}
-	declared, err := imagefacts.AddPublished(f.published, &objects)
+	declared, err := imagecollect.AddPublished(f.published, &objects)
 	if err != nil {
 		return err
 	}
 	if f.ask {
-		if err := imagefacts.AskRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
+		if err := imagecollect.AskRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
 			return err
 		}
 	}

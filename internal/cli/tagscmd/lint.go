@@ -8,7 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/imagefacts"
+	"github.com/refit-dev/refit/internal/cli/imagecollect"
 	"github.com/refit-dev/refit/internal/cli/manifests"
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
@@ -100,7 +100,7 @@ func (f *lintFlags) run(cmd *cobra.Command, a *cluster.Access, paths []string) e
 // itself are the objects if no others are given.
 func (f *lintFlags) site(cmd *cobra.Command, a *cluster.Access, conf *lint.Config, objects *[]lint.Object, own bool) (site lint.Site, err error) {
 	if f.cluster || f.dump != "" {
-		known, err := imagefacts.Gather(cmd.Context(), a, f.dump, f.cluster)
+		known, err := imagecollect.Gather(cmd.Context(), a, f.dump, f.cluster)
 		if err != nil {
 			return site, err
 		}

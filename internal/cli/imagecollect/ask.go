@@ -1,4 +1,4 @@
-package imagefacts
+package imagecollect
 
 import (
 	"context"

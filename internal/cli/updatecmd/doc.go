@@ -1,4 +1,4 @@
-// Package steer is what a person does to an update that is there: pause, resume,
+// Package updatecmd is what a person does to an update that is there: pause, resume,
 // retry, hold a node, release it, accept a risk, say how nodes are emptied.
 //
 // Promise: each verb is one small change of one object, safe to say twice; what
@@ -6,4 +6,4 @@
 // here waits.
 //
 // Inputs: names. Output: one sentence. Caller: the command line.
-package steer
+package updatecmd

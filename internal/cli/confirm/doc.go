@@ -1,4 +1,4 @@
-// Package question asks the person at the terminal before something is done that
+// Package confirm asks the person at the terminal before something is done that
 // cannot be taken back by ending the command.
 //
 // Promise: only "y" or "yes" is a yes; whatever else is typed, a closed input and
@@ -7,4 +7,4 @@
 //
 // Inputs: the context that Ctrl-C ends, a question. Output: nil for yes, an error with
 // its exit code for no. Callers: refit apply, refit drill.
-package question
+package confirm
