@@ -76,6 +76,8 @@ type Store struct {
 	Config func(name string) (data string, ok bool)
 	// Held is a file of any bundle that this node holds, by name and digest.
 	Held func(name, digest string) (updaters.Payload, error)
+	// Note takes a problem for the node's status.
+	Note statefile.Note
 }
 
 // Facts are what the agent sees of its node.
@@ -205,8 +207,7 @@ type Agent struct {
 
 // New opens the agent's state. Run does the work.
 func New(conf config.Config, p Parts) (*Agent, error) {
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace},
-		sources: remember.OpenSources(conf.Path("sources.json"))}
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace}}
 	a.peers.Limit = &a.limit
 	a.media.Label = p.Label
 	a.drills = make(chan string, 1)
@@ -230,8 +231,9 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	if a.want = told.Read(conf.Path("want.json"), a.note); a.want != nil {
 		a.limit.Set(a.want.Spec.Bandwidth)
 	}
-	a.authority = authority.Open(conf.Path(authority.File), p.API, p.Log, a.authorityChanged)
-	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config, Held: a.held})
+	a.sources = remember.OpenSources(conf.Path("sources.json"), a.note)
+	a.authority = authority.Open(conf.Path(authority.File), p.API, p.Log, a.note, a.authorityChanged)
+	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config, Held: a.held, Note: a.note})
 	return a, nil
 }
 

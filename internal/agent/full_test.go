@@ -77,16 +77,16 @@ func writers(t *testing.T, dir string) map[string]writer {
 		"drill.json": {func(v int) error { _, err := preflight.Arm(conf, id(v), "b"); return err }, text("drill.json", id)},
 		"clean-end":  {func(v int) error { return preflight.NoteEnd(conf, id(v)) }, text("clean-end", id)},
 		"sources.json": {func(v int) error {
-			s := remember.OpenSources(conf.Path("sources.json"))
+			s := remember.OpenSources(conf.Path("sources.json"), statefile.Ignore)
 			s.Add(id(v), remember.Bytes{Media: int64(v)})
 			s.Save()
-			if remember.OpenSources(conf.Path("sources.json")).Of([]string{id(v)}).Media == 0 {
+			if remember.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media == 0 {
 				return os.ErrInvalid // a statistic: it says nothing itself
 			}
 			return nil
 		}, func() int {
 			return newest(func(v int) bool {
-				return remember.OpenSources(conf.Path("sources.json")).Of([]string{id(v)}).Media > 0
+				return remember.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media > 0
 			})
 		}},
 		"bundle headers": {func(v int) error {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"slices"
 	"strconv"
@@ -33,6 +34,8 @@ type tornCase struct {
 	early bool
 	// reason and object that the node's status must name; object is a part of it.
 	reason, object string
+	// run is the reason that the status of a run must name.
+	run string
 	// or is the reason of a condition that says as much: a full disk may have just enough
 	// room for the agent's files.
 	or string
@@ -49,6 +52,8 @@ type tornResult struct {
 	// Problem as the status had it, and whether an event said it.
 	Problem v1alpha1.NodeProblem `json:"problem,omitzero"`
 	Event   bool                 `json:"event"`
+	// Run is what the status said of a run, if the case is about one.
+	Run *v1alpha1.NodeRunStatus `json:"run,omitempty"`
 	// Released says why the kubelet started without a finished check, if it did.
 	Released string `json:"released,omitempty"`
 }
@@ -66,10 +71,7 @@ func halved(path string) string {
 func tornCases() (all []tornCase) {
 	const damaged = v1alpha1.ReasonStateFileDamaged
 	const drill = `echo '{"id":"d1","bootID":"an older boot","done":true}' > ` + state + `drill.json; `
-	// A run of a file that this node's spec does not name: it must harm nobody.
-	const journal = `mkdir -p ` + state + `journal; cd ` + state + `journal; for i in 1 2 3 4 5 6; do echo '{"line":'$i',"event":"start","at":"2026-01-01T00:00:00Z","step":"kubelet"} 00000000'; done > 00000001.0c0a3c52-0000-4000-8000-000000000001.1.jsonl; `
-	const journalFile = state + "journal/00000001.0c0a3c52-0000-4000-8000-000000000001.1.jsonl"
-	for _, f := range []string{"pins.json", "want.json", "key.pem", "drill.json"} {
+	for _, f := range []string{"pins.json", "want.json", "key.pem", "drill.json", "authority.json", "sources.json"} {
 		before := ""
 		if f == "drill.json" {
 			before = drill
@@ -84,8 +86,12 @@ func tornCases() (all []tornCase) {
 			after: "cp /etc/refit/agent.yaml.last /etc/refit/agent.yaml; systemctl restart refit-agent"},
 		tornCase{name: "bundles folder zero-filled", script: zeroed(state + "bundles"), reason: damaged, object: "bundles"},
 		tornCase{name: "bundle headers truncated", script: `for f in ` + state + `bundles/*/header; do ` + halved("$f") + `; done`, reason: damaged, object: "bundles/"},
-		tornCase{name: "journal zero-filled in the middle", script: journal + "dd if=/dev/zero of=" + journalFile + " bs=1 seek=200 count=64 conv=notrunc"},
-		tornCase{name: "journal zero-filled at the end", script: journal + "truncate -s -20 " + journalFile + "; head -c 64 /dev/zero >> " + journalFile},
+		tornCase{name: "agent.yaml with text after its end", script: "printf '{}\\nquotas: {egress: 7}\\n' > /etc/refit/agent.yaml", reason: v1alpha1.ReasonAgentConfigInvalid, object: "agent.yaml",
+			after: "cp /etc/refit/agent.yaml.last /etc/refit/agent.yaml; systemctl restart refit-agent"},
+		tornCase{name: "journal zero-filled in the middle", script: journal("1") + "dd if=/dev/zero of=" + journalFile("1") + " bs=1 seek=$(( $(stat -c %s " + journalFile("1") + ") - 200 )) count=64 conv=notrunc",
+			run: v1alpha1.ReasonJournalCorrupt},
+		tornCase{name: "journal zero-filled at the end", script: journal("2") + "head -c 64 /dev/zero >> " + journalFile("2"), reason: damaged, object: journalFile("2"), run: v1alpha1.ReasonUpdated},
+		tornCase{name: "journal truncated", script: journal("3") + "truncate -s -20 " + journalFile("3"), reason: damaged, object: journalFile("3"), run: v1alpha1.ReasonUpdated},
 		tornCase{name: "all at once", script: strings.Join([]string{zeroed(state + "pins.json"), zeroed(state + "want.json"), zeroed(state + "drill.json"), zeroed(state + "key.pem"), zeroed(state + "bundles")}, "; "), reason: damaged, object: "pins.json"},
 		tornCase{name: "disk read-only", script: "mount --bind /var/lib/refit /var/lib/refit && mount -o remount,bind,ro /var/lib/refit", reason: v1alpha1.ReasonStateNotWritable, object: state,
 			after: "umount /var/lib/refit; systemctl restart refit-agent"},
@@ -95,6 +101,27 @@ func tornCases() (all []tornCase) {
 		tornCase{name: "the agent's program is torn", script: "cp -a /usr/local/bin/refit-agent /root/refit-agent; head -c 4096 /dev/zero > /usr/local/bin/refit-agent",
 			after: "cp -a /root/refit-agent /usr/local/bin/refit-agent; systemctl restart refit-agent", early: true, reason: v1alpha1.ReasonColdStartCheckFailed, object: "refit-preflight"},
 	)
+}
+
+// journalFile is a journal of a run that this node's spec does not name: what becomes of it
+// must harm nobody.
+func journalFile(run string) string {
+	return state + "journal/0000000" + run + ".0c0a3c52-0000-4000-8000-00000000000" + run + ".1.jsonl"
+}
+
+// journal writes one as an agent does, of a run without steps that has not ended.
+func journal(run string) string {
+	all := []string{fmt.Sprintf(`"event":"run","at":"2026-01-01T00:00:00Z","run":{"name":"torn","uid":"0c0a3c52-0000-4000-8000-00000000000%s","bundle":"","planDigest":"","attempt":1,"steps":[]}`, run)}
+	for range 5 {
+		all = append(all, `"event":"spent","at":"2026-01-01T00:00:00Z","step":"none","spent":1`)
+	}
+	script := "mkdir -p " + state + "journal; rm -f " + journalFile(run) + "; "
+	for i, line := range all {
+		object := fmt.Sprintf(`{"line":%d,%s}`, i+1, line)
+		sum := crc32.Checksum([]byte(object), crc32.MakeTable(crc32.Castagnoli))
+		script += fmt.Sprintf(`echo '%s,"crc32c":"%08x"}' >> %s; `, strings.TrimSuffix(object, "}"), sum, journalFile(run))
+	}
+	return script
 }
 
 // fillDisk takes all blocks without writing them, then those that are left by files.
@@ -167,6 +194,12 @@ func tear(t *testing.T, s *scenario.Scenario, node string, c tornCase) tornResul
 	if c.early {
 		must(t, s.Exec(ctx, node, "sh", "-c", c.after))
 	}
+	if c.reason == "" && c.run == "" {
+		t.Errorf("%s: nothing says which reason the status must name", c.name)
+	}
+	if c.run != "" {
+		r.Run = runOf(t, s, node, c.run)
+	}
 	if c.reason != "" {
 		r.Problem = problemOf(t, s, node, c)
 		if r.Problem.Reason == c.reason {
@@ -190,6 +223,19 @@ func tear(t *testing.T, s *scenario.Scenario, node string, c tornCase) tornResul
 	})
 	r.HeldSeconds = time.Since(cut).Seconds()
 	return r
+}
+
+func runOf(t *testing.T, s *scenario.Scenario, node, reason string) (found *v1alpha1.NodeRunStatus) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "the status of the run on "+node+" names "+reason, func() (bool, string) {
+		nu, err := nodeUpdate(t, s, node)
+		if err != nil {
+			return false, err.Error()
+		}
+		found = nu.Status.Run
+		return found != nil && found.Reason == reason && found.Message != "" && strings.HasPrefix(found.UID, "0c0a3c52-"), fmt.Sprintf("%+v", found)
+	})
+	return found
 }
 
 func problemOf(t *testing.T, s *scenario.Scenario, node string, c tornCase) (found v1alpha1.NodeProblem) {

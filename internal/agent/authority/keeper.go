@@ -12,6 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
@@ -58,10 +59,10 @@ const File = "authority.json"
 // Stored is the policy for a start without an API server: a bundle is in the node's
 // store only because it was allowed when it came, so all but the revoked ones count. A
 // snapshot that is missing or damaged takes nothing away.
-func Stored(path string, store []string, toldTrust model.Trust) load.Policy {
+func Stored(path string, store []string, toldTrust model.Trust, note statefile.Note) load.Policy {
 	p := load.Policy{Approved: store}
 	p.Trust.RevokedDigests = slices.Clone(toldTrust.RevokedDigests)
-	if kept, err := readRecord(path); err == nil && kept.Snapshot != nil {
+	if kept := readRecord(path, note); kept.Snapshot != nil {
 		p.Trust.RevokedDigests = append(p.Trust.RevokedDigests, kept.Snapshot.Trust.RevokedDigests...)
 	}
 	return p
@@ -75,13 +76,9 @@ type record struct {
 
 // Open reads what was kept. changed is called when a read brought something new, or
 // the first answer that was waited for.
-func Open(path string, r Reader, log *slog.Logger, changed func()) *Keeper {
+func Open(path string, r Reader, log *slog.Logger, note statefile.Note, changed func()) *Keeper {
 	k := &Keeper{reader: r, path: path, log: log, changed: changed, ask: make(chan time.Duration, 1)}
-	kept, err := readRecord(path)
-	if err != nil { // it comes from the API server again
-		log.Warn("cached approvals are unreadable; waiting for the API server", "error", err)
-		return k
-	}
+	kept := readRecord(path, note)
 	k.snap, k.accepted = kept.Snapshot, kept.Accepted
 	return k
 }

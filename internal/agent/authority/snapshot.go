@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load/trustlist"
 )
@@ -61,18 +61,21 @@ func (s *Snapshot) same(o *Snapshot) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// readRecord reads what an earlier start kept; empty if there is nothing.
-func readRecord(path string) (record, error) {
-	var r record
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
+var errEmpty = errors.New("it has neither approvals nor bundles")
+
+// readRecord reads what an earlier start kept; empty if there is nothing, or if the file is
+// damaged.
+func readRecord(path string, note statefile.Note) (r record) {
+	if !statefile.Read(path, "approvals are read from the API server again", func(b []byte) error {
+		if err := json.Unmarshal(b, &r); err != nil {
+			return err
+		}
+		if reflect.DeepEqual(r, record{}) {
+			return errEmpty
+		}
+		return nil
+	}, note) {
+		return record{}
 	}
-	if err != nil {
-		return r, fmt.Errorf("cached approvals: %w", err)
-	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return record{}, fmt.Errorf("cached approvals, %s: %w", path, err)
-	}
-	return r, nil
+	return r
 }

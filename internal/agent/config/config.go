@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"reflect"
 	"strconv"
 
+	goyaml "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/internal/host/disk"
@@ -72,10 +74,32 @@ func Read(path string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("configuration: %w", err)
 	}
-	if err := yaml.UnmarshalStrict(b, &c); err != nil {
-		return c, fmt.Errorf("configuration %s: %w", path, err)
+	err = oneDocument(b)
+	if err == nil {
+		err = yaml.UnmarshalStrict(b, &c)
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	return c, nil
+}
+
+// oneDocument refuses what follows the first YAML document: the decoder passes over it,
+// and a file with a damaged beginning would count as an empty one.
+func oneDocument(b []byte) error {
+	d := goyaml.NewDecoder(bytes.NewReader(b))
+	var first, second any
+	if err := d.Decode(&first); errors.Is(err, io.EOF) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := d.Decode(&second); err == nil {
+		return errors.New("it has more than one YAML document")
+	} else if !errors.Is(err, io.EOF) {
+		return fmt.Errorf("text after the end of its YAML document: %w", err)
+	}
+	return nil
 }
 
 // ReasonInvalid is the reason word of a configuration file that is not used as it is; it is
@@ -112,7 +136,7 @@ func understood(path string) (c Config) {
 		return c
 	}
 	var fields map[string]any
-	if yaml.Unmarshal(b, &fields) != nil {
+	if oneDocument(b) != nil || yaml.Unmarshal(b, &fields) != nil {
 		return c
 	}
 	for name, value := range fields {

@@ -29,6 +29,9 @@ func TestUnderstand(t *testing.T) {
 		"zero bytes, and in the last version": {text: strings.Repeat("\x00", 64), last: strings.Repeat("\x00", 64), said: "defaults are used"},
 		"cut off in the middle":               {text: "node: n1\nmedia: [", last: "node: n1", want: Config{Node: "n1"}, said: "last whole version"},
 		"a file of another program":           {text: "<?xml version=\"1.0\"?>", said: "defaults are used"},
+		"text after a whole object":           {text: "{}\nnode: n1\n", last: "node: n2", want: Config{Node: "n2"}, said: "last whole version"},
+		"a second document":                   {text: "node: n1\n---\nnode: n2\n", said: "defaults are used"},
+		"comments and ends of documents":      {text: "---\n# a comment\nnode: n1\n...\n# the end\n", want: Config{Node: "n1"}},
 		"a list":                              {text: "- a\n- b\n", said: "defaults are used"},
 	} {
 		t.Run(name, func(t *testing.T) {

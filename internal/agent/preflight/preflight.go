@@ -228,7 +228,7 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 	for name, err := range w.Shelve(c.lib) {
 		c.Log.Error("image that was made on the site cannot be assembled", "image", name, "error", err)
 	}
-	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust)}, layers.Shelf(c.Config.Path(indexDir))
+	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust, c.note)}, layers.Shelf(c.Config.Path(indexDir))
 	err = c.look(ctx, w.Hold.Images, last)
 	return c.report, err
 }

@@ -4,16 +4,18 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/refit-dev/refit/internal/host/statefile"
 )
 
 func TestSourcesOutliveARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sources.json")
-	s := OpenSources(path)
+	s := OpenSources(path, statefile.Ignore)
 	s.Add("a", Bytes{Media: 1, Peers: 2})
 	s.Add("b", Bytes{Peers: 10})
 	s.Add("other", Bytes{Peers: 100})
 	s.Save()
-	if got := OpenSources(path).Of([]string{"a", "b", "none"}); got != (Bytes{Media: 1, Peers: 12}) {
+	if got := OpenSources(path, statefile.Ignore).Of([]string{"a", "b", "none"}); got != (Bytes{Media: 1, Peers: 12}) {
 		t.Fatalf("%+v", got)
 	}
 }

@@ -2,11 +2,11 @@ package remember
 
 import (
 	"encoding/json"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/host/statefile"
 )
 
 // Bytes says where the bytes of a bundle came from.
@@ -27,11 +27,12 @@ type Sources struct {
 // saveEvery is how often the file is written while bytes come in.
 const saveEvery = time.Second
 
-// OpenSources reads the file; an unreadable one means counted anew.
-func OpenSources(path string) *Sources {
+// OpenSources reads the file; a damaged one is noted, and means counted from zero.
+func OpenSources(path string, note statefile.Note) *Sources {
 	s := &Sources{path: path, all: map[string]Bytes{}}
-	if b, err := os.ReadFile(path); err == nil {
-		_ = json.Unmarshal(b, &s.all) // only a statistic
+	var all map[string]Bytes
+	if statefile.Read(path, "bytes are counted from zero", func(b []byte) error { return json.Unmarshal(b, &all) }, note) && all != nil {
+		s.all = all
 	}
 	return s
 }

@@ -73,7 +73,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.held = store.Config, store.Held
-			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log}
+			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log, Note: store.Note}
 		},
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -25,6 +26,8 @@ type Engine struct {
 	// Payload finds a file of a bundle on this node.
 	Payload func(bundle, name string) (updaters.Payload, error)
 	Log     *slog.Logger
+	// Note takes a journal that lost its end, for the node's status; nil: nobody does.
+	Note statefile.Note
 	// Now and Sleep are for tests; nil means the real ones.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration)
@@ -34,6 +37,8 @@ type Engine struct {
 
 	// hung are the calls that have not returned in their time, by updater.
 	hung map[string]<-chan answer
+	// noted are journals whose torn end was noted in this life.
+	noted map[string]bool
 }
 
 // pause between two calls of an updater that asks for no other.
@@ -54,6 +59,7 @@ func (e *Engine) Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, re
 		}
 		return
 	}
+	e.noteTorn(js)
 	j := open(js)
 	if j == nil {
 		if j = e.begin(ctx, js, permitted, report); j == nil {

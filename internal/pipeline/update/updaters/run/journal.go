@@ -51,6 +51,7 @@ type journal struct {
 	size    int64  // of the whole lines
 	lines   int
 	open    bool // the last line has no line break yet
+	torn    int  // bytes at the end that are no whole line
 	run     v1alpha1.NodeRun
 	began   time.Time
 	started map[string]time.Time
@@ -197,6 +198,7 @@ func (j *journal) read(line []byte) {
 	if err != nil && !whole { // torn, or a line whose line break alone is bad
 		text = line[:len(line)-1]
 		if e, err = decode(text); err != nil {
+			j.torn = len(line)
 			return
 		}
 	}

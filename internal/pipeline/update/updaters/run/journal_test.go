@@ -13,6 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -389,5 +390,41 @@ func TestTheNewestRunsAreKeptWhateverTheClockSays(t *testing.T) {
 	n.run(nil)
 	if n.last == nil || n.last.UID != "uid12" {
 		t.Errorf("the last run is %+v", n.last)
+	}
+}
+
+// A write that the power cut off is in the node's status, once, and the run goes on.
+func TestATornEndIsNoted(t *testing.T) {
+	n := newNode(t.TempDir())
+	n.stopAfter(t, "kubeadm")
+	path := onlyJournal(t, n.dir)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string][]byte{"half a line": whole[:30], "zeros": make([]byte, 64)} {
+		if err := os.WriteFile(path, append(bytes.Clone(whole), end...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var noted []statefile.Problem
+		e := n.engine()
+		e.Note = func(p statefile.Problem) { noted = append(noted, p) }
+		js, err := readJournals(e.journals())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			e.noteTorn(js)
+		}
+		if len(noted) != 1 || noted[0].Reason != statefile.ReasonDamaged || noted[0].Object != path || !noted[0].Repaired || noted[0].Fix == "" {
+			t.Errorf("%s: %+v", name, noted)
+		}
+		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, whole) {
+			t.Errorf("%s: the file is %q, %v", name, b, err)
+		}
+	}
+	n.run(permit(1))
+	if n.last.State != v1alpha1.RunSucceeded {
+		t.Errorf("%+v", n.last)
 	}
 }

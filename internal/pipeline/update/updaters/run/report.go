@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/statefile"
 )
 
 // writeAgain is how often a journal is tried that cannot be written.
@@ -50,6 +52,27 @@ func waiting(err error, dir string) string {
 		fix = "check that file system (dmesg says why the kernel made it read-only) and remount it writable"
 	}
 	return fmt.Sprintf("the run waits: %v. Fix: %s; the run goes on by itself", err, fix)
+}
+
+// noteTorn notes journals whose last write was cut off, and cuts off what is left of it.
+func (e *Engine) noteTorn(js []*journal) {
+	for _, j := range js {
+		if j.torn == 0 || j.damage != nil {
+			continue
+		}
+		if err := os.Truncate(j.path, j.size); err != nil {
+			e.Log.Error("failed to cut off the torn end of a journal", "path", j.path, "error", err)
+		}
+		if e.Note != nil && !e.noted[j.path] {
+			e.Note(statefile.Problem{Reason: statefile.ReasonDamaged, Object: j.path, Repaired: true,
+				Message: fmt.Sprintf("%s ended with %d bytes that are not a whole line: the write was cut off, nothing followed from it, and they were removed", j.path, j.torn),
+				Fix:     "nothing: the run goes on after the last whole line. If it happens again, check the disk of this node"})
+		}
+		if e.noted == nil {
+			e.noted = map[string]bool{}
+		}
+		e.noted[j.path] = true
+	}
 }
 
 // says is what a damaged journal means for its run.
