@@ -17,7 +17,7 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build refit, refit-controller and refit-agent, static, into bin/
+build: ## Build refit, refit-controller, refit-agent and refit-lab, static, into bin/
 	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 	@ln -sf refit bin/kubectl-refit
 
@@ -31,7 +31,7 @@ image: build ## Make refit's own container image as an OCI layout in bin/image
 
 .PHONY: demo
 demo: deps build ## A real cluster moves one minor version from one stick (root; first run builds Kubernetes)
-	bin/refit lab demo --result bin/demo.json
+	bin/refit-lab demo --result bin/demo.json
 
 .PHONY: test
 test: deps build ## Unit, golden, property, API server and lab tests, all with -race, the longest first (root for the lab)
@@ -69,7 +69,7 @@ bench-site: deps build ## Eight hosts share a stick, with and without limits of 
 .PHONY: simulate
 simulate: build ## Thirty thousand simulated nodes through a real API server, some 25 minutes; result in bench/results
 	mkdir -p bench/results
-	bin/refit lab simulate --nodes 30000 --budget 1500 --result bench/results/simulate-30000.json
+	bin/refit-lab simulate --nodes 30000 --budget 1500 --result bench/results/simulate-30000.json
 
 .PHONY: generate
 generate: ## Generate deepcopy code and CRDs from api/, access rules from internal/controller

@@ -279,7 +279,7 @@ func containerdBin(t *testing.T) string {
 			return p
 		}
 	}
-	t.Skip("no containerd 2.x with its ctr: set REFIT_LAB_BIN, or run `refit lab up` once")
+	t.Skip("no containerd 2.x with its ctr: set REFIT_LAB_BIN, or run `refit-lab up` once")
 	return ""
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -113,12 +112,5 @@ func TestPlanned(t *testing.T) {
 	u.Status.Phase = v1alpha1.PhasePreparing
 	if planned(u, true) || !planned(u, false) {
 		t.Error("a plan whose nodes still prepare answers only who does not wait for them")
-	}
-}
-
-func TestCobraErrorsAreUsageErrors(t *testing.T) {
-	t.Parallel()
-	if !isUsage(errors.New(`unknown command "x" for "refit"`)) || isUsage(errors.New("disk full")) {
-		t.Error("usage errors and others are mixed up")
 	}
 }

@@ -6,7 +6,7 @@
 // waits only watches: state is in the cluster, Ctrl-C stops nothing.
 //
 // Size: plan, apply and rollback are one story over the same options; commands that
-// stand alone have packages of their own (bundlecmd, labcmd, steer, ...).
+// stand alone have packages of their own (bundlecmd, updatecmd, ...).
 //
 // Inputs: arguments, a kubeconfig, files. Callers: cmd/refit.
 package cli

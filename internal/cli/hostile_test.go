@@ -23,6 +23,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -185,7 +186,7 @@ func TestEveryCommandPrintsCleanWords(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			o := &options{Access: cluster.Access{Kubeconfig: kubeconfig, Out: &out, Err: &out}}
-			execute(ctx, rootOf("refit", o), args)
+			usage.Execute(ctx, rootOf("refit", o), args, interrupted)
 			if got := unclean(out.String()); got != "" {
 				t.Errorf("printed %q in %q", got, out.String())
 			}

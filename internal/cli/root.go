@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -22,10 +21,10 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/imagecmd"
 	"github.com/refit-dev/refit/internal/cli/installcmd"
-	"github.com/refit-dev/refit/internal/cli/labcmd"
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
 	"github.com/refit-dev/refit/internal/cli/trackscmd"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/render/clean"
 )
@@ -68,15 +67,13 @@ progress, 5 halted, 6 a byte is not what it must be, 130 interrupted.`,
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
 	tags := tagscmd.New(&o.Access)
 	tags.AddCommand(trackscmd.New(&o.Access)...)
-	labs := labcmd.New()
-	labs.AddCommand(newDemo(o))
 	group(root, "site", "At a site, in this order (install, approve, plan, apply, status):",
 		installcmd.New(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o))
 	group(root, "update", "While an update waits or runs:",
 		append(updatecmd.New(&o.Access), newGate(o), newExplain(o), newRollback(o))...)
 	group(root, "make", "What updates are made of:",
 		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tags, imagecmd.New(&o.Access), configcmd.New(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
-	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o), labs)
+	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
 	fitHelp(root)
@@ -92,6 +89,9 @@ func group(root *cobra.Command, id, title string, all ...*cobra.Command) {
 	root.AddCommand(all...)
 }
 
+// interrupted is what a person is told whose command was ended before its work was.
+const interrupted = "interrupted; what was started in the cluster goes on. `refit status` shows it."
+
 // Main runs the command line and returns the exit code.
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -102,43 +102,7 @@ func Main(args []string) int {
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {
 		name = "kubectl refit"
 	}
-	return execute(ctx, New(name), args[1:])
-}
-
-// execute runs a command and says its error on the root's standard error.
-func execute(ctx context.Context, root *cobra.Command, args []string) int {
-	root.SetArgs(args)
-	called, err := root.ExecuteContextC(ctx)
-	words := root.ErrOrStderr()
-	if err == nil {
-		return exit.OK
-	}
-	if ctx.Err() != nil && exit.Code(err) != exit.Interrupted { // that one says itself what became of it
-		fmt.Fprintln(words, "interrupted; what was started in the cluster goes on. `refit status` shows it.")
-		return exit.Interrupted
-	}
-	if msg := err.Error(); msg != "" {
-		fmt.Fprintln(words, "error: "+strings.ReplaceAll(msg, "\n", "\n  ")) // a quoted text begins no line
-	}
-	if isUsage(err) {
-		fmt.Fprintln(words, "see: "+called.CommandPath()+" --help")
-		return exit.UsageCode
-	}
-	return exit.Code(err)
-}
-
-// isUsage reports whether cobra itself refused the arguments.
-func isUsage(err error) bool {
-	var coded *exit.Error
-	if errors.As(err, &coded) {
-		return coded.Code == exit.UsageCode
-	}
-	for _, p := range []string{"unknown command", "unknown flag", "accepts ", "requires ", "required flag", "invalid argument"} {
-		if strings.HasPrefix(err.Error(), p) {
-			return true
-		}
-	}
-	return false
+	return usage.Execute(ctx, New(name), args[1:], interrupted)
 }
 
 // outputFlag adds -o to a command.

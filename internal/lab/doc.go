@@ -17,7 +17,7 @@
 // been taken out (machine, components, cgroups, loop, mains, scenario).
 //
 // Inputs: [Options], root, the Debian packages of internal/lab/components, Go.
-// Called by internal/cli/labcmd, the demo, and tests.
+// Called by internal/lab/labcmd, the demo, and tests.
 //
 //	l, err := lab.Up(ctx, lab.Options{Name: "demo", Version: "v1.35.4", Progress: log.Println})
 //	defer lab.Down(context.Background(), "demo")

@@ -45,7 +45,7 @@ func leave(err error) {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		os.Exit(nodeexec.ExitStatus(exit))
 	}
-	fmt.Fprintln(os.Stderr, "refit lab:", err)
+	fmt.Fprintln(os.Stderr, "refit-lab:", err)
 	if errors.Is(err, exec.ErrNotFound) {
 		os.Exit(127) // as a shell would
 	}

@@ -55,7 +55,7 @@ func Open(name, stateDirectory string) (*Lab, error) {
 	dir := filepath.Join(base, name)
 	config, err := supervisor.LoadConfig(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no lab %q in %s: make it with `refit lab up --name %s`", name, base, name)
+		return nil, fmt.Errorf("there is no lab %q in %s: make it with `refit-lab up --name %s`", name, base, name)
 	}
 	if err != nil {
 		return nil, err

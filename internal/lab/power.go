@@ -76,7 +76,7 @@ func (l *Lab) WaitRunning(ctx context.Context, node string) error {
 			return nil
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return fmt.Errorf("node %s is not running (systemd says %q): %w; see `refit lab logs --console %s`", node, strings.TrimSpace(state.String()), err, node)
+			return fmt.Errorf("node %s is not running (systemd says %q): %w; see `refit-lab logs --console %s`", node, strings.TrimSpace(state.String()), err, node)
 		}
 	}
 }

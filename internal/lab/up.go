@@ -33,7 +33,7 @@ const bringUpLimit = 20 * time.Minute
 type ErrUp struct{ Name string }
 
 func (e ErrUp) Error() string {
-	return fmt.Sprintf("lab %s is up already: use it, or take it down first with `refit lab down --name %s`", e.Name, e.Name)
+	return fmt.Sprintf("lab %s is up already: use it, or take it down first with `refit-lab down --name %s`", e.Name, e.Name)
 }
 
 // parts is what the lab is built of.
@@ -84,7 +84,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	}
 	say("disks of %d nodes made", o.Nodes)
 	if err := l.bringUp(ctx, o, p, say); err != nil {
-		return nil, fmt.Errorf("%w\n(what there is of the lab stays for a look at its logs; `refit lab down --name %s` removes it)", err, o.Name)
+		return nil, fmt.Errorf("%w\n(what there is of the lab stays for a look at its logs; `refit-lab down --name %s` removes it)", err, o.Name)
 	}
 	return l, os.WriteFile(filepath.Join(dir, completeName), nil, 0o644)
 }

@@ -24,11 +24,11 @@ func TestFirstSteps(t *testing.T) {
 	must(t, err)
 	dir := t.TempDir()
 	must(t, os.Symlink(filepath.Join(root, "bin"), filepath.Join(dir, "bin")))
-	if out, err := exec.Command(filepath.Join(root, "bin/refit"), "lab", "status").CombinedOutput(); err == nil {
+	if out, err := exec.Command(filepath.Join(root, "bin/refit-lab"), "status").CombinedOutput(); err == nil {
 		t.Fatalf("a lab of the default name runs already, and these steps would take it down:\n%s", out)
 	}
 	down := func() {
-		if out, err := exec.Command(filepath.Join(root, "bin/refit"), "lab", "down").CombinedOutput(); err != nil {
+		if out, err := exec.Command(filepath.Join(root, "bin/refit-lab"), "down").CombinedOutput(); err != nil {
 			t.Errorf("lab down: %v: %s", err, out)
 		}
 	}

@@ -2,12 +2,15 @@ package story
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/refit-dev/refit/internal/cli"
+	"github.com/refit-dev/refit/internal/lab/labcmd"
 )
 
 // TestDocsCommandsExist: every refit command in a code block of the docs is one
@@ -24,7 +27,7 @@ func TestDocsCommandsExist(t *testing.T) {
 	for _, page := range pages {
 		for _, line := range commands(t, page) {
 			found++
-			if err := check(line); err != nil {
+			if err := check(line[0], line[1:]); err != nil {
 				t.Errorf("%s: %q: %v", filepath.Base(page), strings.Join(line, " "), err)
 			}
 		}
@@ -34,8 +37,11 @@ func TestDocsCommandsExist(t *testing.T) {
 	}
 }
 
-func check(args []string) error {
+func check(program string, args []string) error {
 	root := cli.New("refit")
+	if program == "refit-lab" {
+		root = labcmd.New()
+	}
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return err
@@ -52,7 +58,7 @@ func check(args []string) error {
 // word is one word of a shell line, or a quoted phrase.
 var word = regexp.MustCompile(`"[^"]*"|\S+`)
 
-// commands are the refit calls of a page's code blocks, without the program.
+// commands are the calls of refit and refit-lab in a page's code blocks, program first.
 func commands(t *testing.T, page string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -72,10 +78,11 @@ func commands(t *testing.T, page string) [][]string {
 		for i := range words {
 			words[i] = strings.Trim(words[i], `"`)
 		}
-		if !inside || len(words) == 0 || (words[0] != "refit" && words[0] != "bin/refit") {
+		if !inside || len(words) == 0 || !slices.Contains([]string{"refit", "refit-lab"}, path.Base(words[0])) {
 			continue
 		}
-		out = append(out, words[1:])
+		words[0] = path.Base(words[0])
+		out = append(out, words)
 	}
 	return out
 }

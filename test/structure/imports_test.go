@@ -103,8 +103,8 @@ var wiringEdges = map[string][]string{
 	"internal/web":        {"internal/render"},
 	"internal/controller": {"internal/web", "config"},
 	"internal/agent":      {"internal/web"},
-	"internal/cli":        {"internal/render", "internal/lab", "internal/release", "config"},
-	"internal/lab":        {"internal/controller", "internal/agent", "config"},
+	"internal/cli":        {"internal/render", "internal/release", "config"},
+	"internal/lab":        {"internal/controller", "internal/agent", "internal/render/clean", "internal/cli/usage", "config"},
 }
 
 func wiring(f, t string) string {

@@ -1,10 +1,15 @@
-// Package usage is what all groups of commands say alike: arguments and output.
+// Package usage is what all groups of commands say alike: arguments, output and errors.
 //
 // Promise: a wrong argument or format ends with the exit code of usage errors, and
 // says which there are. Callers: the groups of internal/cli.
 package usage
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
@@ -33,3 +38,40 @@ func CheckOutput(format string) error {
 
 // IsTable reports whether a format is for people.
 func IsTable(format string) bool { return format == render.Table || format == render.Wide }
+
+// Execute runs a command, prints its error on the root's standard error and returns the
+// exit code. interrupted is printed if ctx ended it.
+func Execute(ctx context.Context, root *cobra.Command, args []string, interrupted string) int {
+	root.SetArgs(args)
+	called, err := root.ExecuteContextC(ctx)
+	words := root.ErrOrStderr()
+	if err == nil {
+		return exit.OK
+	}
+	if ctx.Err() != nil && exit.Code(err) != exit.Interrupted { // that one says itself what became of it
+		fmt.Fprintln(words, interrupted)
+		return exit.Interrupted
+	}
+	if msg := err.Error(); msg != "" {
+		fmt.Fprintln(words, "error: "+strings.ReplaceAll(msg, "\n", "\n  ")) // a quoted text begins no line
+	}
+	if isUsage(err) {
+		fmt.Fprintln(words, "see: "+called.CommandPath()+" --help")
+		return exit.UsageCode
+	}
+	return exit.Code(err)
+}
+
+// isUsage reports whether cobra itself refused the arguments.
+func isUsage(err error) bool {
+	var coded *exit.Error
+	if errors.As(err, &coded) {
+		return coded.Code == exit.UsageCode
+	}
+	for _, p := range []string{"unknown command", "unknown flag", "accepts ", "requires ", "required flag", "invalid argument"} {
+		if strings.HasPrefix(err.Error(), p) {
+			return true
+		}
+	}
+	return false
+}

@@ -43,7 +43,7 @@ func Start(t testing.TB) *rest.Config {
 	t.Helper()
 	bin := Binaries()
 	if bin == "" {
-		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit lab up` once")
+		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit-lab up` once")
 	}
 	return start(t, bin, nil)
 }
@@ -59,7 +59,7 @@ func StartVersion(t testing.TB, version string, flags map[string]string) *rest.C
 			return start(t, dir, flags)
 		}
 	}
-	t.Skipf("no kube-apiserver %s: run `refit lab components --version %sN` once", version, version)
+	t.Skipf("no kube-apiserver %s: run `refit-lab components --version %sN` once", version, version)
 	return nil
 }
 

@@ -48,7 +48,7 @@ func binary(t *testing.T) string {
 			return p
 		}
 	}
-	t.Skip("no containerd 2.x: set REFIT_LAB_BIN to a directory that has it, or run `refit lab up` once")
+	t.Skip("no containerd 2.x: set REFIT_LAB_BIN to a directory that has it, or run `refit-lab up` once")
 	return ""
 }
 

@@ -45,7 +45,7 @@ func programs(t *testing.T) string {
 			}
 		}
 	}
-	t.Skip("no CRI-O: set REFIT_LAB_BIN to a directory that has crio and pinns, or run `refit lab up --runtime crio` once; conmon is needed too")
+	t.Skip("no CRI-O: set REFIT_LAB_BIN to a directory that has crio and pinns, or run `refit-lab up --runtime crio` once; conmon is needed too")
 	return ""
 }
 

@@ -46,7 +46,7 @@ func freePort(t *testing.T) int {
 func cluster(t *testing.T, n int, args ...string) []*server {
 	bin := apitest.Binaries()
 	if bin == "" {
-		t.Skip("no etcd: run `refit lab up` once, or set KUBEBUILDER_ASSETS")
+		t.Skip("no etcd: run `refit-lab up` once, or set KUBEBUILDER_ASSETS")
 	}
 	scheme := "http"
 	if len(args) > 0 {

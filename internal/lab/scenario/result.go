@@ -1,6 +1,6 @@
 package scenario
 
-// Result is what `refit lab demo --result FILE` writes. Every field is
+// Result is what `refit-lab demo --result FILE` writes. Every field is
 // measured.
 type Result struct {
 	// From and To are the cluster's Kubernetes versions before and after.

@@ -41,7 +41,8 @@ type Options struct {
 	OSImage string
 	// Stick is the node that has the stick.
 	Stick string
-	// Refit is the program to run; refit-agent and refit-controller are beside it.
+	// Refit is the program to run; refit-agent, refit-controller and refit-lab are beside it.
+	// The default is beside this program.
 	Refit string
 	// Out is where progress and the output of commands go.
 	Out io.Writer
@@ -71,9 +72,9 @@ func New(o Options) (*Scenario, error) {
 		if err != nil {
 			return nil, err
 		}
-		o.Refit = self
+		o.Refit = filepath.Join(filepath.Dir(self), "refit")
 	}
-	for _, b := range []string{"refit-agent", "refit-controller"} {
+	for _, b := range []string{"refit", "refit-agent", "refit-controller", "refit-lab"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(o.Refit), b)); err != nil {
 			return nil, fmt.Errorf("%s is not beside %s: run make build first", b, o.Refit)
 		}
@@ -333,7 +334,9 @@ func (s *Scenario) Inspect(ctx context.Context, file string) (Bundle, error) {
 }
 
 // Rsh is the remote shell that refit install uses in the lab.
-func (s *Scenario) Rsh() string { return s.Refit + " lab --name " + s.Name + " rsh" }
+func (s *Scenario) Rsh() string {
+	return filepath.Join(filepath.Dir(s.Refit), "refit-lab") + " --name " + s.Name + " rsh"
+}
 
 // Close removes the work directory, and the lab unless somebody else made it.
 func (s *Scenario) Close(ctx context.Context) error {

@@ -9,5 +9,5 @@
 // only take time.
 //
 // Input: Options. Output: Result, whose Problems name the limits that were
-// missed. Callers: `refit lab simulate`, the tests and bench/.
+// missed. Callers: `refit-lab simulate`, the tests and bench/.
 package simulate

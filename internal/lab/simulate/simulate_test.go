@@ -50,7 +50,7 @@ func TestFiftyNodes(t *testing.T) {
 	t.Parallel()
 	bin := apitest.Binaries()
 	if bin == "" {
-		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit lab up` once")
+		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit-lab up` once")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

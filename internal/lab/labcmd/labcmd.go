@@ -8,16 +8,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/nodeexec"
@@ -32,21 +37,35 @@ func (s *settings) open() (*lab.Lab, error) {
 	return l, exit.With(exit.Blocked, err)
 }
 
-// New is the command `refit lab`.
+// Main runs the command line and returns the exit code.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)   // a second signal ends what does not end by itself
+	klog.SetLogger(logr.Discard()) // the client library's own log is no answer and no progress
+	return usage.Execute(ctx, New(), args[1:], "interrupted; refit-lab status shows what there is, refit-lab down removes it")
+}
+
+// New is the root command.
 func New() *cobra.Command {
 	s := &settings{}
 	c := &cobra.Command{
-		Use:   "lab",
-		Short: "Real clusters on this machine, for trying and testing",
+		Use:   "refit-lab",
+		Short: "Create real Kubernetes clusters on this machine, to try and test refit",
 		Long: `A lab is a Kubernetes cluster made by real kubeadm on this machine. Its nodes are
 namespaces with the real systemd as pid 1, their own containerd, kubelet and disk.
 No node has a way out. Needs root and Linux; the first time, everything is built
 from source and kept in the user's cache directory.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
+	c.SetOut(clean.Writer(os.Stdout))
+	c.SetErr(clean.Writer(os.Stderr))
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	c.PersistentFlags().StringVar(&s.name, "name", defaultName(), "name of the lab ($REFIT_LAB)")
 	c.PersistentFlags().StringVar(&s.stateDir, "state-dir", "", "directory of all labs (default "+lab.DefaultStateDir()+")")
 	c.AddCommand(newUp(s), newDown(s), newStatus(s), newKubeconfig(s), newExec(s), newRsh(s), newLogs(s),
-		newReboot(s), newCrash(s), newOn(s), newInsert(s), newEject(s), newOutside(s), newComponents(), newSimulate())
+		newReboot(s), newCrash(s), newOn(s), newInsert(s), newEject(s), newOutside(s), newComponents(), newDemo(), newSimulate())
 	return c
 }
 
@@ -200,7 +219,7 @@ func newExec(s *settings) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "exec NODE COMMAND [ARGUMENT...]",
 		Short:   "Run a command in a node",
-		Example: "  refit lab exec n2 systemctl status kubelet --no-pager",
+		Example: "  refit-lab exec n2 systemctl status kubelet --no-pager",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := s.open()

@@ -1,10 +1,11 @@
-package cli
+package labcmd
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -21,8 +22,8 @@ type demoFlags struct {
 	keep                   bool
 }
 
-// newDemo is `refit lab demo`.
-func newDemo(o *options) *cobra.Command {
+// newDemo is `refit-lab demo`.
+func newDemo() *cobra.Command {
 	var f demoFlags
 	c := &cobra.Command{
 		Use:   "demo",
@@ -34,7 +35,7 @@ was measured. Needs root.
 
 Exit codes: 0 everything was as promised, 5 something was not (the result says what).`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.demo(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return demo(cmd, f) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.name, "name", "demo", "name of the lab")
@@ -47,11 +48,12 @@ Exit codes: 0 everything was as promised, 5 something was not (the result says w
 	return c
 }
 
-func (o *options) demo(ctx context.Context, f demoFlags) (err error) {
+func demo(cmd *cobra.Command, f demoFlags) error {
+	ctx := cmd.Context()
 	if err := lab.Preflight(); err != nil {
 		return exit.With(exit.Blocked, err)
 	}
-	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: o.Err})
+	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: cmd.ErrOrStderr()})
 	if err != nil {
 		return exit.With(exit.Blocked, err)
 	}
@@ -68,10 +70,10 @@ func (o *options) demo(ctx context.Context, f demoFlags) (err error) {
 		r.OK = false
 		r.Problems = append(r.Problems, err.Error())
 	}
-	return o.demoResult(f.result, r, err)
+	return demoResult(cmd.OutOrStdout(), f.result, r, err)
 }
 
-func (o *options) demoResult(file string, r scenario.Result, err error) error {
+func demoResult(out io.Writer, file string, r scenario.Result, err error) error {
 	text, jerr := json.MarshalIndent(r, "", "  ")
 	if jerr != nil {
 		return jerr
@@ -82,7 +84,7 @@ func (o *options) demoResult(file string, r scenario.Result, err error) error {
 			return werr
 		}
 	}
-	if _, werr := o.Out.Write(text); werr != nil {
+	if _, werr := out.Write(text); werr != nil {
 		return werr
 	}
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/simulate"
 )
 
-// newSimulate is `refit lab simulate`.
+// newSimulate is `refit-lab simulate`.
 func newSimulate() *cobra.Command {
 	var o simulate.Options
 	var result, controller string

@@ -16,7 +16,7 @@ func newRsh(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rsh HOST COMMAND...",
 		Short: "Run a command in a node, called the way ssh is",
-		Long: `Takes ssh's place where a program wants one, as in --rsh "refit lab rsh": options of
+		Long: `Takes ssh's place where a program wants one, as in --rsh "refit-lab rsh": options of
 ssh are passed over, HOST is the name or address of a node (USER@ is passed over too),
 and the rest is a command line for the node's shell. The lab is that of --name, given
 before HOST, or of $REFIT_LAB.`,
@@ -67,7 +67,7 @@ func parseRsh(args []string) (rshCall, error) {
 		args = call.option(option, args)
 	}
 	if len(args) == 0 {
-		return call, errors.New("no host: use `refit lab rsh HOST COMMAND...`")
+		return call, errors.New("no host: use `refit-lab rsh HOST COMMAND...`")
 	}
 	call.host, args = args[0], args[1:]
 	if i := strings.LastIndex(call.host, "@"); i >= 0 {
@@ -77,7 +77,7 @@ func parseRsh(args []string) (rshCall, error) {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		return call, errors.New("no command: use `refit lab rsh HOST COMMAND...`; for a shell, `refit lab exec NODE -- bash`")
+		return call, errors.New("no command: use `refit-lab rsh HOST COMMAND...`; for a shell, `refit-lab exec NODE -- bash`")
 	}
 	call.line = strings.Join(args, " ")
 	return call, nil

@@ -64,7 +64,7 @@ func TestCommandsOnALabThatIsNotThereSayHowToMakeIt(t *testing.T) {
 		c.SetOut(&out)
 		c.SetErr(&bytes.Buffer{})
 		err := c.Execute()
-		if err == nil || !strings.Contains(err.Error(), "refit lab up --name absent") {
+		if err == nil || !strings.Contains(err.Error(), "refit-lab up --name absent") {
 			t.Errorf("%v: %v", args, err)
 		}
 		if args[0] != "rsh" && strings.Contains(out.String(), "absent") {
