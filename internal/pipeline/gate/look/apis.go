@@ -59,12 +59,16 @@ func MetricsOf(cfg *rest.Config) (Metrics, error) {
 	}, nil
 }
 
+// serverName is in the certificate of every API server of kubeadm, and of no kubelet.
+const serverName = "kubernetes.default.svc"
+
 // MetricsAt opens the metrics of the API server at an address, with the credentials of
-// a configuration.
+// a configuration. The address is a pod's annotation, which a node can write: the
+// credentials go to the holder of an API server's certificate only.
 func MetricsAt(cfg *rest.Config) func(address string) Metrics {
 	return func(address string) Metrics {
 		one := rest.CopyConfig(cfg)
-		one.Host, one.APIPath = "https://"+address, ""
+		one.Host, one.APIPath, one.ServerName = "https://"+address, "", serverName
 		return func(ctx context.Context) (io.ReadCloser, error) {
 			open, err := MetricsOf(one)
 			if err != nil {
