@@ -19,10 +19,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apitypes "k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
@@ -79,6 +82,15 @@ func (w *registrySite) listen(t *testing.T, node string) {
 			go passOn(c, w.registry.Addr)
 		}
 	}()
+}
+
+// localRegistry has the controller ask the registry on its node's loopback address, which
+// it refuses by default. Nodes' runtimes pull by their own configuration.
+func (w *registrySite) localRegistry(t *testing.T) {
+	t.Helper()
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}
+	must(t, w.s.Client.Patch(t.Context(), d, client.RawPatch(apitypes.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/spec/template/spec/containers/0/args","value":["-local-registry=`+registryAddress+`"]}]`))))
 }
 
 // passOn connects both ends until one has ended.

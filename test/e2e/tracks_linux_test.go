@@ -13,7 +13,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -169,14 +168,6 @@ func (w *tracked) says(t *testing.T, kind, reason string) metav1.Condition {
 		return c.Reason == reason, c.Reason + ": " + c.Message
 	})
 	return out
-}
-
-// localRegistry has the controller ask the registry on its node's loopback address.
-func (w *tracked) localRegistry(t *testing.T) {
-	t.Helper()
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}
-	must(t, w.s.Client.Patch(t.Context(), d, client.RawPatch(types.JSONPatchType,
-		[]byte(`[{"op":"add","path":"/spec/template/spec/containers/0/args","value":["-local-registry=`+registryAddress+`"]}]`))))
 }
 
 func (w *tracked) template(t *testing.T) string {
