@@ -49,6 +49,8 @@ func run() error {
 	})
 	flag.Func("local-registry", "HOST or HOST:PORT of an image registry on this machine or link, may be repeated; no other loopback, link-local or metadata address is asked",
 		func(v string) error { o.LocalRegistries = append(o.LocalRegistries, v); return nil })
+	flag.Func("local-server", "HOST or HOST:PORT of a boot stream, an external updater or a workload cluster's API server on this machine or link, may be repeated; no other such address is connected to",
+		func(v string) error { o.LocalServers = append(o.LocalServers, v); return nil })
 	flag.Int64Var(&o.Bandwidth.Node, "node-bandwidth", 0, "bytes a second that a node may send to other nodes, and as many it may take of them; 0 for no limit")
 	flag.Int64Var(&o.Bandwidth.Site, "site-bandwidth", 0, "bytes a second that all nodes together may send to each other, divided evenly; 0 for no limit")
 	verbose := flag.Bool("verbose", false, "log decisions too")

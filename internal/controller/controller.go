@@ -44,6 +44,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/distribute"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
@@ -97,6 +98,9 @@ type Options struct {
 	// to nothing local but LocalRegistries, as HOST or HOST:PORT.
 	Registries      http.RoundTripper
 	LocalRegistries []string
+	// LocalServers are those of boot streams, external updaters and workload clusters
+	// that may be local, as HOST or HOST:PORT.
+	LocalServers []string
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 }
@@ -177,10 +181,15 @@ func access(of *rest.Config) *rest.Config {
 	return cfg
 }
 
+// servers guards connections to what objects name, except registries.
+func (o *Options) servers() *outbound.Guard {
+	return outbound.New(outbound.ServerFlag, o.LocalServers...)
+}
+
 // serve adds the servers that were asked for. Every replica has them.
 func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 	if o.ClusterAPI.Address != "" {
-		o.ClusterAPI.Registry, o.ClusterAPI.Now = o.Registry, o.Now
+		o.ClusterAPI.Registry, o.ClusterAPI.Now, o.ClusterAPI.Servers = o.Registry, o.Now, o.servers()
 		if err := clusterapi.Setup(mgr, direct, o.ClusterAPI); err != nil {
 			return err
 		}
@@ -228,7 +237,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, time
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics, APIAt: look.MetricsAt(mgr.GetConfig())},
-		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry), Away: away}
+		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry), Servers: o.servers(), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
 		return err
 	}
@@ -246,7 +255,7 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 		return fmt.Errorf("reach the API server: %w", err)
 	}
 	if o.Registries == nil {
-		o.Registries = registry.Transport(o.LocalRegistries...)
+		o.Registries = outbound.New(outbound.RegistryFlag, o.LocalRegistries...).Transport()
 	}
 	poller := registry.NewPoller(o.Registries, o.Now)
 	files := &brought.Reader{Client: mgr.GetClient(), Headers: hs, Identity: id}
@@ -270,7 +279,7 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, 
 // past the cache, files those of bundles.
 func keepBootImages(mgr ctrl.Manager, objects client.Client, files *brought.Reader, poller *registry.Poller, o Options) error {
 	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
-		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller}}
+		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller, Servers: o.servers()}}
 	return b.Setup(mgr)
 }
 

@@ -165,7 +165,7 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	}
 	go func() {
 		defer wg.Done()
-		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(), LocalRegistries: []string{"127.0.0.1"},
+		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(), LocalRegistries: []string{"127.0.0.1"}, LocalServers: []string{"127.0.0.1"},
 			Now: s.now})
 		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)

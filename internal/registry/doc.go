@@ -9,8 +9,8 @@
 // its platforms. Credentials are those of a pull secret, are sent to the registry
 // they are for, and appear in no error.
 //
-// A listing has a total, and over Transport nothing on this machine, its link or its
-// cloud's metadata service is asked, whatever a registry says.
+// A listing has a total. Where registries come from objects, pass a transport of
+// internal/host/outbound.
 //
 // Inputs: repositories, tags, a clock. Outputs: digests, lists of tags, what an
 // image says of itself. Callers: internal/controller/tracks, internal/cli/tagscmd.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/refit-dev/refit/internal/host/outbound"
 )
 
 // Kind of a failed question, so that they are told apart.
@@ -63,8 +65,9 @@ func (at Place) failed(err error) *Failure {
 			return f
 		}
 	}
-	if errors.Is(err, ErrLocal) {
-		return at.failure(Odd, ErrLocal)
+	var refused *outbound.RefusedError
+	if errors.As(err, &refused) {
+		return at.failure(Odd, refused)
 	}
 	return at.failure(Away, plain(err))
 }

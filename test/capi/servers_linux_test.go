@@ -108,7 +108,7 @@ func start(t *testing.T) *management {
 	for i := range 2 {
 		m.refit = append(m.refit, m.process(fmt.Sprintf("refit-%d", i), nil, binary, "-kubeconfig", who, "-identity", fmt.Sprintf("replica-%d", i),
 			"-health-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+100+i), "-metrics-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+200+i),
-			"-cluster-api-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+i), "-cluster-api-name", "127.0.0.1",
+			"-cluster-api-address", fmt.Sprintf("127.0.0.1:%d", replicaPort+i), "-cluster-api-name", "127.0.0.1", "-local-server", "127.0.0.1",
 			"-cluster-api-client-ca", filepath.Join(caller, "tls.crt")))
 	}
 	m.front = newFront(t)

@@ -59,6 +59,9 @@ type Config struct {
 	Devices []string `json:"devices,omitempty"`
 	// NoDevices switches off looking at plugged-in devices.
 	NoDevices bool `json:"noDevices,omitempty"`
+	// LocalRegistries are image registries at loopback, link-local or metadata addresses
+	// that the agent may ask, as HOST or HOST:PORT; it asks no others there.
+	LocalRegistries []string `json:"localRegistries,omitempty"`
 
 	// Problems are those of the file itself.
 	Problems []statefile.Problem `json:"-"`

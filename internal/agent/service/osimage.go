@@ -20,9 +20,11 @@ import (
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/host/osimage/detect"
 	"github.com/refit-dev/refit/internal/host/osimage/flatten"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/oci/logins"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
@@ -46,6 +48,8 @@ type osHost struct {
 	dir string
 	// copies of what bundles brought, for a runtime that gives no image back.
 	copies copies.Dir
+	// registries guards the connections to registries: names come from objects.
+	registries *outbound.Guard
 }
 
 // Driver finds out how this node's OS is moved.
@@ -133,11 +137,11 @@ func (h osHost) elsewhere(ctx context.Context, image, digest string, fetch bool)
 		return s, nil, err
 	}
 	s = osimage.Source{Transport: osimage.Layout, Location: dir}
-	if root, err := open(ctx, s); err == nil { // it is there wholly, or not at all
+	if root, err := h.open(ctx, s); err == nil { // it is there wholly, or not at all
 		return s, []string{root.Desc.Digest.String()}, nil
 	}
 	from := osimage.Source{Transport: osimage.Registry, Location: image}
-	root, err := open(ctx, from)
+	root, err := h.open(ctx, from)
 	if err != nil {
 		return from, nil, fmt.Errorf("the image is not on this node, and its registry does not give it: %w", err)
 	}
@@ -169,11 +173,11 @@ func (h osHost) room(digest string) (string, error) {
 
 func platform() string { return "linux/" + runtime.GOARCH }
 
-func open(ctx context.Context, s osimage.Source) (oci.Root, error) {
+func (h osHost) open(ctx context.Context, s osimage.Source) (oci.Root, error) {
 	if s.Transport == osimage.Layout {
 		return oci.OpenOnly(s.Location)
 	}
-	r, err := oci.NewRegistries()
+	r, err := oci.NewRegistriesWith(logins.Default, h.registries.Transport())
 	if err != nil {
 		return oci.Root{}, err
 	}
@@ -181,7 +185,7 @@ func open(ctx context.Context, s osimage.Source) (oci.Root, error) {
 }
 
 func (h osHost) tree(ctx context.Context, s osimage.Source, form flatten.Form) (io.ReadCloser, error) {
-	root, err := open(ctx, s)
+	root, err := h.open(ctx, s)
 	if err != nil {
 		return nil, err
 	}

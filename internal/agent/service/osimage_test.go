@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/kubeapi"
 	"github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
@@ -40,7 +41,7 @@ func TestWhereAnImageIs(t *testing.T) {
 	two := r.Push("os/edge", registrytest.Image{Version: "2"})
 	ref := func(digest string) string { return r.Ref("os/edge@" + digest) }
 	dir := filepath.Join(t.TempDir(), "os-images")
-	h := osHost{nodeHost: &nodeHost{}, dir: dir}
+	h := osHost{nodeHost: &nodeHost{}, dir: dir, registries: outbound.New(outbound.AgentRegistry, r.Addr)}
 	is := func(what string, s osimage.Source, err error, transport string) {
 		t.Helper()
 		if err != nil || s.Transport != transport {

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/etcd"
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -58,7 +59,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
-	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), copies.Dir(conf.Path("blobs", "sha256"))}, conf.Path)
+	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), copies.Dir(conf.Path("blobs", "sha256")), outbound.New(outbound.AgentRegistry, conf.LocalRegistries...)}, conf.Path)
 	machine := sync.OnceValue(func() map[string]string { return firstcheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sort"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/osversion"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -41,8 +41,8 @@ type Loader struct {
 	// Live reads ConfigMaps and Contents past the cache.
 	Live client.Reader
 	Now  func() time.Time
-	// Transport for tests; nil is the usual one.
-	Transport http.RoundTripper
+	// Servers guards the connections to web servers.
+	Servers *outbound.Guard
 	// Brought reads a file of a bundle: see brought.Reader.
 	Brought func(ctx context.Context, digest, name string, most int64) (*brought.File, error)
 	// Registry reads artifacts.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/host/outbound"
 )
 
 func list(release string) string {
@@ -58,7 +59,7 @@ func newSite(t *testing.T) *site {
 	}))
 	t.Cleanup(s.server.Close)
 	s.c = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.BootImageStream{}).Build()
-	s.l = &bootstreams.Loader{Client: s.c, Live: s.c, Now: func() time.Time { return s.now }}
+	s.l = &bootstreams.Loader{Client: s.c, Live: s.c, Now: func() time.Time { return s.now }, Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}
 	return s
 }
 

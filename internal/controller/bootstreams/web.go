@@ -14,30 +14,27 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// transport trusts what the stream says.
-func (l *Loader) transport(u *v1alpha1.StreamURL) (rt http.RoundTripper, done func(), err error) {
-	if l.Transport != nil {
-		return l.Transport, func() {}, nil
-	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
+// transport trusts the CA of the stream.
+func (l *Loader) transport(u *v1alpha1.StreamURL) (*http.Transport, error) {
+	t := l.Servers.Transport()
 	if u.CABundle != "" {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM([]byte(u.CABundle)) {
-			return nil, nil, errors.New("caBundle holds no certificate")
+			return nil, errors.New("caBundle holds no certificate")
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return t, t.CloseIdleConnections, nil
+	return t, nil
 }
 
 func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	transport, done, err := l.transport(u)
+	transport, err := l.transport(u)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL, nil)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/certs"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/site"
+	"github.com/refit-dev/refit/internal/host/outbound"
 )
 
 // SecretName of the Secret with the server's certificates, in refit's namespace.
@@ -42,6 +43,8 @@ type Options struct {
 	// commands the external updaters. It is read at each connection, so a rotation
 	// needs no restart.
 	ClientCA string
+	// Servers guards the connections to external updaters and workload clusters.
+	Servers *outbound.Guard
 	// Registry for metrics.
 	Registry prometheus.Registerer
 	Now      func() time.Time
@@ -83,7 +86,7 @@ func New(direct client.Client, scheme *runtime.Scheme, recorder events.EventReco
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{Client: direct, Live: direct, Events: recorder, Log: l, Now: o.Now, options: o, metrics: newMetrics(o.Registry), site: (&site.Clients{Scheme: scheme}).Client,
+	return &Server{Client: direct, Live: direct, Events: recorder, Log: l, Now: o.Now, options: o, metrics: newMetrics(o.Registry), site: (&site.Clients{Scheme: scheme, Servers: o.Servers}).Client, registry: hooks.Registry{Servers: o.Servers},
 		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: SecretName}, Names: o.Names, Now: o.Now}}
 }
 

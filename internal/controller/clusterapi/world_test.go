@@ -26,6 +26,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/inplace"
 )
 
@@ -135,7 +136,7 @@ func newWorld(t testing.TB) *world {
 
 // server is another replica: it remembers nothing.
 func (w *world) server() *Server {
-	s := New(w.mgmt, w.mgmt.Scheme(), w.recorder, logr.Discard(), Options{Names: []string{"x"}, Now: func() time.Time { return w.now }})
+	s := New(w.mgmt, w.mgmt.Scheme(), w.recorder, logr.Discard(), Options{Names: []string{"x"}, Servers: outbound.New(outbound.ServerFlag, "127.0.0.1"), Now: func() time.Time { return w.now }})
 	s.site = func(*corev1.Secret) (client.Client, error) { return w.site, nil }
 	return s
 }

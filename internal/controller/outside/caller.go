@@ -37,10 +37,12 @@ type Caller struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	registry hooks.Registry
-	mu       sync.Mutex
-	kept     map[key]*kept
-	slots    chan struct{}
+	// Registry keeps the connections; the zero value is ready.
+	Registry hooks.Registry
+
+	mu    sync.Mutex
+	kept  map[key]*kept
+	slots chan struct{}
 }
 
 // key of a question: who is asked, about which node, and what.
@@ -57,7 +59,7 @@ type kept struct {
 
 // updaters that are asked about plain nodes, in their order.
 func (c *Caller) updaters(ctx context.Context) ([]*hooks.Registered, error) {
-	all, err := c.registry.List(ctx, c.Client)
+	all, err := c.Registry.List(ctx, c.Client)
 	var out []*hooks.Registered
 	for _, r := range all {
 		if r.Spec.Nodes {

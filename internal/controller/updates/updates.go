@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/controller/cordon"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/evict"
@@ -30,6 +31,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/controller/steady"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/rollout"
 )
@@ -65,6 +67,8 @@ type Reconciler struct {
 	Metrics  *Metrics
 	// Outside speaks with external updaters; made by Setup.
 	Outside *outside.Caller
+	// Servers guards the connections to external updaters.
+	Servers *outbound.Guard
 	// Away measures how long the API server does not answer; nil measures nothing.
 	Away awayMeter
 	Now  func() time.Time
@@ -112,7 +116,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 	r.Cordoner = &cordon.Cordoner{Client: r.Client, Live: r.Live, Roster: r.Roster, Now: r.Now}
 	answered := make(chan event.GenericEvent, 1)
 	r.offered = map[string]*update.Node{}
-	r.Outside = &outside.Caller{Client: r.Client, Now: r.Now, Called: func() {
+	r.Outside = &outside.Caller{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
 		select {
 		case answered <- event.GenericEvent{}:
 		default: // one is waiting already

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/refit-dev/refit/internal/host/outbound"
 )
 
 // maxAnswer bounds what another extension may say.
@@ -31,8 +33,9 @@ type Extension struct {
 }
 
 // NewExtension prepares to ask the extension at an https address whose
-// certificate is signed by one of the given CAs (PEM). timeout is that of a call.
-func NewExtension(address string, ca []byte, timeout time.Duration) (*Extension, error) {
+// certificate is signed by one of the given CAs (PEM). timeout is that of a call,
+// servers guards the connection.
+func NewExtension(address string, ca []byte, timeout time.Duration, servers *outbound.Guard) (*Extension, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is no https address", address)
@@ -41,7 +44,7 @@ func NewExtension(address string, ca []byte, timeout time.Duration) (*Extension,
 	if !pool.AppendCertsFromPEM(ca) {
 		return nil, errors.New("there is no CA certificate in PEM: the extension's certificate cannot be checked")
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
+	transport := &http.Transport{DialContext: servers.DialContext, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
 	return &Extension{url: strings.TrimSuffix(address, "/"), client: &http.Client{Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
@@ -155,7 +158,10 @@ func plain(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var name x509.HostnameError
+	var refused *outbound.RefusedError
 	switch {
+	case errors.As(err, &refused):
+		return refused
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &name):
 		return errors.New("its certificate is not one that its CA bundle trusts for this name")
 	case errors.Is(err, context.DeadlineExceeded):

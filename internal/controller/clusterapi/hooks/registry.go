@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/outbound"
 )
 
 // Registered is an external updater as an Updater object registers it.
@@ -33,6 +34,9 @@ type registration struct {
 
 // Registry keeps the connections to registered updaters.
 type Registry struct {
+	// Servers guards the connections.
+	Servers *outbound.Guard
+
 	mu   sync.Mutex
 	kept map[string]*Registered
 }
@@ -59,7 +63,7 @@ func (g *Registry) List(ctx context.Context, c client.Reader) ([]*Registered, er
 		u := &l.Items[i]
 		r := g.kept[u.Name]
 		if key := (registration{string(u.UID), u.Generation}); r == nil || r.key != key {
-			r = register(u, key)
+			r = register(u, key, g.Servers)
 		}
 		now[u.Name] = r
 		out = append(out, r)
@@ -89,14 +93,14 @@ func Below(path string, list []string) bool {
 // defaultTimeout of a call, where the API server's default is missing.
 const defaultTimeout = 3 * time.Second
 
-func register(u *v1alpha1.Updater, key registration) *Registered {
+func register(u *v1alpha1.Updater, key registration, servers *outbound.Guard) *Registered {
 	timeout := time.Duration(u.Spec.TimeoutSeconds) * time.Second
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
 	r := &Registered{Name: u.Name, Spec: u.Spec, key: key}
 	var err error
-	if r.ext, err = NewExtension(u.Spec.URL, []byte(u.Spec.CABundle), timeout); err != nil {
+	if r.ext, err = NewExtension(u.Spec.URL, []byte(u.Spec.CABundle), timeout, servers); err != nil {
 		r.broken = err.Error()
 	}
 	return r

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -21,6 +22,8 @@ const askWithin = 2 * time.Second
 type Clients struct {
 	// Scheme knows refit's kinds.
 	Scheme *runtime.Scheme
+	// Servers guards the connections.
+	Servers *outbound.Guard
 
 	mu      sync.Mutex
 	clients map[string]kept
@@ -49,6 +52,7 @@ func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
 	}
 	cfg.Timeout, cfg.UserAgent = askWithin, "refit-controller/"+version.Version()
 	cfg.QPS, cfg.Burst = 50, 100
+	cfg.Dial, cfg.Proxy = s.Servers.DialContext, s.Servers.Proxy
 	cfg.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(cfg, client.Options{Scheme: s.Scheme})
 	if err != nil {

@@ -3,6 +3,7 @@ package site
 import (
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/internal/host/outbound"
 )
 
 const controllersToken = "THE-CONTROLLERS-OWN-TOKEN"
@@ -91,7 +94,7 @@ func TestKubeconfigWithReferencesIsRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c, err := (&Clients{Scheme: scheme(t)}).Client(secretWith(kubeconfig(tc.cluster, tc.user)))
+			c, err := (&Clients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}).Client(secretWith(kubeconfig(tc.cluster, tc.user)))
 			if err == nil {
 				o := &corev1.ConfigMap{}
 				_ = c.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "x"}, o)
@@ -116,15 +119,33 @@ func TestKubeconfigWithReferencesElsewhereIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t)
 	text := kubeconfig("server: "+a.URL+"\ncertificate-authority-data: "+a.ca(), "token: own") + "- name: other\n  user: {tokenFile: /etc/hostname}\n"
-	if _, err := (&Clients{Scheme: scheme(t)}).Client(secretWith(text)); err == nil || !strings.Contains(err.Error(), "field tokenFile ") {
+	if _, err := (&Clients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}).Client(secretWith(text)); err == nil || !strings.Contains(err.Error(), "field tokenFile ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A kubeconfig's server is one that a tenant wrote: it is no service of the controller's
+// own machine, unless that was allowed.
+func TestKubeconfigOfThisMachineIsNotUsed(t *testing.T) {
+	t.Parallel()
+	a := newAttacker(t)
+	c, err := (&Clients{Scheme: scheme(t)}).Client(secretWith(kubeconfig("server: "+a.URL+"\ncertificate-authority-data: "+a.ca(), "token: own")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "x"}, &corev1.ConfigMap{})
+	if !errors.Is(err, outbound.ErrLocal) || !strings.Contains(err.Error(), "-local-server=127.0.0.1") {
+		t.Errorf("got %v", err)
+	}
+	if seen := a.requests(); len(seen) > 0 {
+		t.Errorf("the server received %q", seen)
 	}
 }
 
 func TestKubeconfigIsBuiltFromInlineData(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t)
-	s := &Clients{Scheme: scheme(t)}
+	s := &Clients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}
 	secret := secretWith(kubeconfig("server: "+a.URL+"\ncertificate-authority-data: "+a.ca(), "token: inline-token"))
 	c, err := s.Client(secret)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/oci/mirrors"
 	"github.com/refit-dev/refit/internal/osimage"
 )
@@ -195,7 +196,7 @@ func (x Given) Over(usual http.RoundTripper) http.RoundTripper {
 	}
 	t, ok := usual.(*http.Transport)
 	if !ok {
-		t = http.DefaultTransport.(*http.Transport)
+		t = outbound.New(outbound.RegistryFlag).Transport()
 	}
 	t = t.Clone() // with its dialer: nothing local is asked this way either
 	if x.CA != "" {
@@ -208,7 +209,15 @@ func (x Given) Over(usual http.RoundTripper) http.RoundTripper {
 	}
 	if x.proxy != (v1alpha1.OSBuildProxy{}) {
 		find := (&httpproxy.Config{HTTPProxy: x.proxy.HTTP, HTTPSProxy: x.proxy.HTTPS, NoProxy: x.proxy.NoProxy}).ProxyFunc()
-		t.Proxy = func(r *http.Request) (*url.URL, error) { return find(r.URL) }
+		refuse := t.Proxy
+		t.Proxy = func(r *http.Request) (*url.URL, error) {
+			if refuse != nil {
+				if _, err := refuse(r); err != nil {
+					return nil, err
+				}
+			}
+			return find(r.URL)
+		}
 	}
 	return t
 }
