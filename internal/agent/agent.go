@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -318,7 +319,8 @@ func (a *Agent) watchAPI(ctx context.Context) {
 }
 
 // told takes over what the node is told; Contents that cannot be read are asked
-// for again until something newer comes.
+// for again until something newer comes. A Content never changes, so one that this agent
+// is too old for is not read again.
 func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v1alpha1.NodeUpdate) {
 	if nu == nil {
 		a.update(func(s *state) { s.present = false })
@@ -334,8 +336,9 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 			a.take(w, before, nu)
 			return
 		}
-		a.log.Warn("what the node is told cannot be read yet", "because", err)
-		a.update(func(s *state) { s.present, s.toldErr = true, err.Error() })
+		a.log.Warn("desired state not followed", "error", err)
+		unread, retry := whyUnread(err)
+		a.update(func(s *state) { s.present, s.unread = true, unread })
 		select {
 		case <-ctx.Done():
 			return
@@ -344,9 +347,18 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 				a.update(func(s *state) { s.present = false })
 				return
 			}
-		case <-time.After(3 * time.Second):
+		case <-retry:
 		}
 	}
+}
+
+// whyUnread returns the verdict about a desired state that cannot be followed, and when to
+// try it again; a nil channel is never.
+func whyUnread(err error) (*model.Verdict, <-chan time.Time) {
+	if errors.As(err, new(*model.UnknownMembersError)) {
+		return &model.Verdict{Reason: v1alpha1.ReasonAgentOutdated, Message: err.Error() + "; update refit on this node"}, nil
+	}
+	return &model.Verdict{Reason: v1alpha1.ReasonLoading, Message: err.Error(), Waiting: true}, time.After(3 * time.Second)
 }
 
 func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
@@ -363,7 +375,7 @@ func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
 	a.mu.Unlock()
 	a.limit.Set(w.Spec.Bandwidth)
 	a.update(func(s *state) {
-		s.present, s.toldErr = true, ""
+		s.present, s.unread = true, nil
 		if nu.Status.Agent == nil { // made anew: it does not know us
 			s.sent = nil
 		}

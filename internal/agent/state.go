@@ -13,9 +13,10 @@ import (
 
 // state is what the loops know; guarded by Agent.mu. The status is made of it.
 type state struct {
-	// present: there is a NodeUpdate to report in. toldErr: it cannot be read.
+	// present: there is a NodeUpdate to report in.
 	present bool
-	toldErr string
+	// unread says why the NodeUpdate, or a Content that it names, is not followed.
+	unread *model.Verdict
 	// replaced: another store than this one was known of the node, and not all that
 	// it had is here again.
 	replaced bool

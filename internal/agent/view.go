@@ -42,10 +42,7 @@ func (a *Agent) view() view {
 	}
 	s := &a.state
 	s.sayReplaced(&v)
-	if s.toldErr != "" {
-		v.phase, v.reason, v.message, v.busy = phaseWaiting, v1alpha1.ReasonLoading, s.toldErr, true
-	}
-	for _, x := range []*model.Verdict{s.doorVerdict, s.runVerdict} {
+	for _, x := range []*model.Verdict{s.unread, s.doorVerdict, s.runVerdict} {
 		v.waits(x)
 	}
 	if r := s.run; r != nil && a.want != nil && a.want.Spec.Run != nil && r.UID == a.want.Spec.Run.UID {

@@ -1,6 +1,7 @@
 package model
 
-// HoldVersion is the format of a HoldList: a member that is added is another version.
+// HoldVersion is the format of a HoldList. A member that older agents must not ignore is
+// another version.
 const HoldVersion = "refit.dev/hold/v1"
 
 // ContentFormats are the formats of Contents that an agent of this version reads.
@@ -13,6 +14,8 @@ func ContentFormats() []string {
 type HoldList struct {
 	Images   []HeldImage   `json:"images"`
 	Payloads []HeldPayload `json:"payloads,omitempty"`
+	// Optional are paths of members that agents which do not know them ignore.
+	Optional []string `json:"optional,omitempty"`
 }
 
 // Counts are how many images the list wants of bundles, and how many a node may
@@ -68,6 +71,8 @@ type Trust struct {
 	RequireSignatures bool `json:"requireSignatures,omitempty"`
 	// RevokedDigests may not be loaded, whatever else says so.
 	RevokedDigests []string `json:"revokedDigests,omitempty"`
+	// Optional are paths of members that agents which do not know them ignore.
+	Optional []string `json:"optional,omitempty"`
 }
 
 // TrustRule is one TrustPolicy.

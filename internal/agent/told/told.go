@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -16,10 +15,13 @@ import (
 	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/version"
 )
 
 // Want is what this node was told, with the Contents it names. It is immutable.
 type Want struct {
+	// ReadBy is the version of the agent that read the Contents.
+	ReadBy     string                  `json:"readBy,omitempty"`
 	Generation int64                   `json:"generation"`
 	Spec       v1alpha1.NodeUpdateSpec `json:"spec"`
 	Hold       model.HoldList          `json:"hold"`
@@ -130,15 +132,17 @@ type Contents interface {
 }
 
 // Resolve reads the Contents that a NodeUpdate names, taking over from before
-// what has the same name.
+// what has the same name. A hold list or trust list of a newer controller with members that
+// this agent may not ignore is a model.UnknownMembersError.
 func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before *Want) (*Want, error) {
-	w := &Want{Generation: nu.Generation, Spec: nu.Spec}
-	if before != nil && before.Spec.Hold == w.Spec.Hold {
+	w := &Want{ReadBy: version.Version(), Generation: nu.Generation, Spec: nu.Spec}
+	same := before != nil && before.ReadBy == w.ReadBy // another version ignored, or knew, other members
+	if same && before.Spec.Hold == w.Spec.Hold {
 		w.Hold = before.Hold
 	} else if err := readContent(ctx, api, v1alpha1.ContentHold, w.Spec.Hold, &w.Hold); err != nil {
 		return nil, err
 	}
-	if before != nil && before.Spec.Trust == w.Spec.Trust {
+	if same && before.Spec.Trust == w.Spec.Trust {
 		w.Trust = before.Trust
 	} else if err := readContent(ctx, api, v1alpha1.ContentTrust, w.Spec.Trust, &w.Trust); err != nil {
 		return nil, err
@@ -205,10 +209,11 @@ func readContent(ctx context.Context, api Contents, kind, name string, into any)
 	if err != nil {
 		return err
 	}
-	dec := json.NewDecoder(strings.NewReader(text))
-	dec.DisallowUnknownFields() // what this agent does not know it must not pass over
-	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("content %s: %w: the controller may be newer than this agent; update refit on this node", name, err)
+	var unknown *model.UnknownMembersError
+	if err := model.ReadContent(text, into); errors.As(err, &unknown) {
+		return fmt.Errorf("content %.12s has %w: the controller is newer than this agent (refit %s), which keeps its state", name, err, version.Version())
+	} else if err != nil {
+		return fmt.Errorf("content %s: %w", name, err)
 	}
 	return nil
 }
