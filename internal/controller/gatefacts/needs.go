@@ -7,13 +7,14 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/version"
 )
 
 // needsOf are what a plan asks of each node's agent; nodes with the same steps share one.
 func needsOf(p model.Plan) map[string]*gate.Needs {
 	out, known := make(map[string]*gate.Needs, len(p.Nodes)), map[string]*gate.Needs{}
 	for i := range p.Nodes {
-		n := gate.Needs{Formats: []string{model.HoldVersion, model.PlanVersion}}
+		n := gate.Needs{Refit: version.Version(), Formats: []string{model.HoldVersion, model.PlanVersion}}
 		for _, s := range p.Nodes[i].Steps {
 			if s.By == model.ByAgent && !slices.Contains(n.Updaters, s.Updater) {
 				n.Updaters = append(n.Updaters, s.Updater)

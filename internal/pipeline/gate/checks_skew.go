@@ -14,6 +14,8 @@ const reasonAgentOutdated = "AgentOutdated"
 // formats of the Contents it reads.
 type Needs struct {
 	Updaters, Formats []string
+	// Refit is a version whose agents have all of it: the controller's own.
+	Refit string
 }
 
 // agentVersions compares an agent with the plan before its node is drained: an updater
@@ -36,10 +38,11 @@ func agentVersions(_ *moment, n *Node) *model.Verdict {
 	if len(lacks) == 0 {
 		return nil
 	}
-	message := fmt.Sprintf("the agent of node %s (refit %s) does not have what the plan needs: %s", n.Name, n.Agent.Version, strings.Join(lacks, ", "))
+	v := &model.Verdict{Reason: reasonAgentOutdated,
+		Message: fmt.Sprintf("node %s runs agent %s, and the plan needs what agents of refit %s have: %s", n.Name, n.Agent.Version, n.Needs.Refit, strings.Join(lacks, ", ")),
+		Fix:     fmt.Sprintf("refit install --from BUNDLE --ssh %s, with a bundle that has refit %s; or on the node: refit-agent install --from FILE|DEVICE", n.Name, n.Needs.Refit)}
 	if len(n.Agent.Updaters) == 0 {
-		message = fmt.Sprintf("the agent of node %s (refit %s) is older than this controller and does not report which updaters it has", n.Name, n.Agent.Version)
+		v.Message = fmt.Sprintf("node %s runs agent %s, which does not report its updaters and formats; the plan needs an agent of refit %s", n.Name, n.Agent.Version, n.Needs.Refit)
 	}
-	return &model.Verdict{Reason: reasonAgentOutdated, Message: message,
-		Fix: "update refit on the node: refit install --ssh, or there refit-agent install --from FILE|DEVICE"}
+	return v
 }

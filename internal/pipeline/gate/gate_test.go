@@ -31,6 +31,7 @@ func TestChecks(t *testing.T) {
 		change  func(*Input)
 		closed  string
 		message string
+		fix     string
 		waiting bool
 		warning bool
 	}{
@@ -63,14 +64,20 @@ func TestChecks(t *testing.T) {
 			in.Nodes[1].Heartbeat, in.Nodes[1].HeartbeatSeconds = now.Add(-SilentAfter(960)), 960
 		}},
 		"an agent without the plan's updater": {change: func(in *Input) {
-			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet", "files"}}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}}
-		}, closed: "agent-versions", message: "the agent of node n2 (refit 0.1.0) does not have what the plan needs: updater files"},
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet", "files"}, Refit: "0.2.0"}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}}
+		}, closed: "agent-versions", message: "node n2 runs agent 0.1.0, and the plan needs what agents of refit 0.2.0 have: updater files", fix: "refit install --from BUNDLE --ssh n2, with a bundle that has refit 0.2.0"},
 		"an agent that cannot read a format": {change: func(in *Input) {
-			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Formats: []string{"refit.dev/config/v2"}}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}, Formats: []string{"refit.dev/config/v1"}}
-		}, closed: "agent-versions", message: "format refit.dev/config/v2"},
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Formats: []string{"refit.dev/config/v2"}, Refit: "0.2.0"}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}, Formats: []string{"refit.dev/config/v1"}}
+		}, closed: "agent-versions", message: "node n2 runs agent 0.1.0, and the plan needs what agents of refit 0.2.0 have: format refit.dev/config/v2", fix: "refit-agent install --from FILE|DEVICE"},
+		"an agent that lacks several": {change: func(in *Input) {
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"files"}, Formats: []string{"f", "g"}, Refit: "0.2.0"}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}, Formats: []string{"f"}}
+		}, closed: "agent-versions", message: "agents of refit 0.2.0 have: updater files, format g", fix: "0.2.0"},
 		"an agent from before updaters were reported": {change: func(in *Input) {
-			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet"}}, AgentInfo{Version: "0.1.0"}
-		}, closed: "agent-versions", message: "does not report which updaters it has"},
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet"}, Refit: "0.2.0"}, AgentInfo{Version: "0.1.0"}
+		}, closed: "agent-versions", message: "node n2 runs agent 0.1.0, which does not report its updaters and formats; the plan needs an agent of refit 0.2.0", fix: "refit install --from BUNDLE --ssh n2"},
+		"a newer agent than the controller that has all of it": {change: func(in *Input) {
+			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet"}, Formats: []string{"f"}, Refit: "0.2.0"}, AgentInfo{Version: "0.3.0", Updaters: []string{"files", "kubelet", "new"}, Formats: []string{"f", "g"}}
+		}},
 		"an agent that has all of it": {change: func(in *Input) {
 			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet"}, Formats: []string{"f"}}, AgentInfo{Updaters: []string{"files", "kubelet"}, Formats: []string{"f"}}
 		}},
@@ -132,6 +139,9 @@ func TestChecks(t *testing.T) {
 			}
 			if !has(said, tc.message) {
 				t.Errorf("want %q in %+v", tc.message, said)
+			}
+			if tc.fix != "" && !strings.Contains(said[0].Fix, tc.fix) {
+				t.Errorf("want the fix %q in %+v", tc.fix, said)
 			}
 			if r.Open() != (tc.closed == "") || len(r.Verdicts) > 0 && model.Blocked(r.Verdicts) == tc.waiting {
 				t.Errorf("open %v, blocked %v: %+v", r.Open(), model.Blocked(r.Verdicts), r.Verdicts)

@@ -1,0 +1,31 @@
+package gatefacts
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/version"
+)
+
+func TestWhatAPlanNeedsOfAgents(t *testing.T) {
+	step := func(by, updater string, params map[string]string) model.Step {
+		return model.Step{By: by, Updater: updater, Params: params}
+	}
+	config := map[string]string{updaters.ParamConfig: "config-1"}
+	got := needsOf(model.Plan{Nodes: []model.NodePlan{
+		{Node: "n1", Steps: []model.Step{step(model.ByAgent, "kubeadm", nil), step(model.ByController, "drain", nil), step(model.ByAgent, "kubelet", nil), step(model.ByAgent, "kubelet", nil)}},
+		{Node: "n2", Steps: []model.Step{step(model.ByAgent, "files", config), step(model.ByAgent, "restart", config)}},
+		{Node: "n3", Steps: []model.Step{step(model.ByController, "drain", nil)}},
+	}})
+	want := map[string]*gate.Needs{
+		"n1": {Updaters: []string{"kubeadm", "kubelet"}, Formats: []string{"refit.dev/hold/v1", "refit.dev/plan/v1"}, Refit: version.Version()},
+		"n2": {Updaters: []string{"files", "restart"}, Formats: []string{"refit.dev/hold/v1", "refit.dev/plan/v1", "refit.dev/config/v1", "refit.dev/config/v2"}, Refit: version.Version()},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
