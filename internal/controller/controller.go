@@ -35,7 +35,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/controller/joins"
 	"github.com/refit-dev/refit/internal/controller/neighbours"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/noderights"
 	"github.com/refit-dev/refit/internal/controller/osimages"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
@@ -219,7 +219,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, time
 	if err := f.Setup(ctx, mgr, times, fleet.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}
-	c := &nodeconfig.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
+	c := &nodeconfigs.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
 	if err := c.Setup(ctx, mgr, times); err != nil {
 		return err
 	}

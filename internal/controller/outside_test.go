@@ -25,7 +25,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 // firmware is an external updater over TLS that moves the fields below a prefix.
@@ -111,8 +111,8 @@ func (f *firmware) mine(o map[string]any) map[string]string {
 }
 
 func (f *firmware) offer(r hooks.Request) hooks.Answer {
-	data, _ := json.Marshal(map[string]any{"spec": map[string]any{"fields": f.mine(r.Desired[inplace.Machine])}})
-	return hooks.Answer{Harmless: true, Patches: map[string]hooks.Patch{inplace.Machine: {PatchType: hooks.JSONMergePatch, Patch: data}}}
+	data, _ := json.Marshal(map[string]any{"spec": map[string]any{"fields": f.mine(r.Desired[capidiff.Machine])}})
+	return hooks.Answer{Harmless: true, Patches: map[string]hooks.Patch{capidiff.Machine: {PatchType: hooks.JSONMergePatch, Patch: data}}}
 }
 
 func (f *firmware) work(r hooks.Request, body string) hooks.Answer {
@@ -124,7 +124,7 @@ func (f *firmware) work(r hooks.Request, body string) hooks.Answer {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	node, _ := r.Desired[inplace.Machine]["metadata"].(map[string]any)["name"].(string)
+	node, _ := r.Desired[capidiff.Machine]["metadata"].(map[string]any)["name"].(string)
 	f.asked[node] = append(f.asked[node], body)
 	switch {
 	case f.refuses:
@@ -134,7 +134,7 @@ func (f *firmware) work(r hooks.Request, body string) hooks.Answer {
 	case len(f.asked[node]) <= f.steps:
 		return hooks.Answer{Message: "flashing", RetryAfter: 1}
 	}
-	want := f.mine(r.Desired[inplace.Machine])
+	want := f.mine(r.Desired[capidiff.Machine])
 	f.s.agents[node].set(func(a *simAgent) {
 		if a.firmware == nil {
 			a.firmware = map[string]string{}

@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/pipeline/drain"
 )
 
 // GateCheck is one check and its answer.

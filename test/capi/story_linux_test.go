@@ -28,7 +28,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 const (
@@ -370,9 +370,9 @@ func (s *second) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		files, _, _ := unstructured.NestedSlice(req.Desired[inplace.Bootstrap], "spec", "template", "spec", "files")
+		files, _, _ := unstructured.NestedSlice(req.Desired[capidiff.Bootstrap], "spec", "template", "spec", "files")
 		value, _ := json.Marshal(files)
-		data, _ := hooks.CanUpdateMachineSet.EncodeAnswer(hooks.Answer{Patches: map[string]hooks.Patch{inplace.Bootstrap: {PatchType: hooks.JSONMergePatch,
+		data, _ := hooks.CanUpdateMachineSet.EncodeAnswer(hooks.Answer{Patches: map[string]hooks.Patch{capidiff.Bootstrap: {PatchType: hooks.JSONMergePatch,
 			Patch: []byte(`{"spec":{"template":{"spec":{"files":` + string(value) + `}}}}`)}}})
 		_, _ = w.Write(data)
 	case "updatemachine":
@@ -388,7 +388,7 @@ func (s *second) update(w io.Writer, body io.Reader) {
 	if err != nil {
 		return
 	}
-	o := &unstructured.Unstructured{Object: req.Desired[inplace.Machine]}
+	o := &unstructured.Unstructured{Object: req.Desired[capidiff.Machine]}
 	s.updates[o.GetName()]++
 	s.shares = append(s.shares, req.Settings["refit.dev/paths"])
 	var n corev1.Node

@@ -4,7 +4,7 @@
 //
 //	go run ./test/mutate                         # a random sample of the twelve packages
 //	go run ./test/mutate -predicates             # every mutant of the safety predicates
-//	go run ./test/mutate -packages internal/drain -sample 0
+//	go run ./test/mutate -packages internal/pipeline/drain -sample 0
 //
 // All mutants of a package are compiled into one test binary with `go test
 // -overlay`, so that no file of the tree changes; the environment variable

@@ -11,8 +11,8 @@ import (
 
 // pure are the packages that decide and have no client, disk or clock.
 var pure = []string{
-	"internal/drain", "internal/pipeline/bundle", "internal/pipeline/gate", "internal/pipeline/load", "internal/pipeline/pin",
-	"internal/pipeline/update", "internal/rollout", "internal/bootimage", "internal/imagetag/restartforecast", "internal/bootimage/skew",
+	"internal/pipeline/drain", "internal/pipeline/bundle", "internal/pipeline/gate", "internal/pipeline/load", "internal/pipeline/pin",
+	"internal/pipeline/update", "internal/pipeline/rollout", "internal/bootimage", "internal/imagetag/restartforecast", "internal/bootimage/skew",
 	"internal/imagetag/track", "internal/imagetag",
 }
 

@@ -25,13 +25,13 @@ func layer(path string) int {
 	switch {
 	case p == "api/v1alpha1":
 		return 0
-	case p == "internal/model", p == "internal/version", under(p, "internal/failpoint"), p == "internal/cli/exit", p == "internal/rollout/window", p == "internal/imagetag", p == "internal/osversion", p == "internal/kubeversion":
+	case p == "internal/model", p == "internal/version", under(p, "internal/failpoint"), p == "internal/cli/exit", p == "internal/pipeline/rollout/window", p == "internal/imagetag", p == "internal/osversion", p == "internal/kubeversion":
 		return 1
-	case p == "internal/rollout", p == "internal/rollout/forecast", p == "internal/drain", p == "internal/explain", isStage(p):
+	case p == "internal/pipeline/rollout/forecast", p == "internal/explain", isStage(p):
 		return 2
 	case under(p, "internal/host"), under(p, "internal/oci"), under(p, "internal/registry"):
 		return 3
-	case under(p, "internal/pipeline"), slices.Contains(makers, p), under(p, "internal/convert"), p == "internal/rollout/read":
+	case under(p, "internal/pipeline"), slices.Contains(makers, p), under(p, "internal/convert"):
 		return 4
 	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
 		under(p, "internal/web"), under(p, "internal/cli"), under(p, "internal/lab"), under(p, "internal/release"), p == "config":

@@ -28,12 +28,12 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
 	"github.com/refit-dev/refit/internal/osimage/placement"
-	"github.com/refit-dev/refit/internal/pipeline/configure"
-	"github.com/refit-dev/refit/internal/pipeline/configure/read"
+	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -210,15 +210,15 @@ func configured(ctx context.Context, files []string) (placement.Placed, error) {
 			return placement.Placed{}, err
 		}
 	}
-	var sources []configure.Source
+	var sources []nodeconfig.Source
 	for _, c := range configs {
-		s, err := read.Source(ctx, func(_ context.Context, name string) (*corev1.ConfigMap, error) { return maps[name], nil }, c)
+		s, err := nodeconfigspec.Source(ctx, func(_ context.Context, name string) (*corev1.ConfigMap, error) { return maps[name], nil }, c)
 		if err != nil {
 			return placement.Placed{}, err
 		}
 		sources = append(sources, s)
 	}
-	merged, vs := configure.Merge(sources)
+	merged, vs := nodeconfig.Merge(sources)
 	placed, more := placement.Place(merged)
 	if vs = append(vs, more...); len(vs) > 0 {
 		var says []string

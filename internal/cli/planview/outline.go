@@ -12,11 +12,11 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/rollout/forecast"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/forecast"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // defaultPool is what the planner calls the pool of a cluster without UpdatePools.
@@ -46,13 +46,13 @@ func input(p model.Plan, u *v1alpha1.ClusterUpdate, nodes []corev1.Node, pools [
 	in := rollout.Input{Plan: p, Nodes: map[string]rollout.Node{}, Now: now, Retry: u.Spec.Retry}
 	for i := range nodes {
 		refs[i] = &nodes[i]
-		n := read.Node(refs[i], string(u.UID))
+		n := rolloutfacts.Node(refs[i], string(u.UID))
 		n.AtTarget = !n.FinishedAt.IsZero() && !n.Started // what this update has done already
 		in.Nodes[n.Name] = n
 	}
-	in.Pools = read.Pools(pools, refs, func(n *corev1.Node) []string { return poolsOf(pools, n) }, defaultPool)
-	in.Learned = read.Learned(refs)
-	in.ControlPlane = rollout.ControlPlane{Unhealthy: read.Unhealthy(refs), Etcd: read.Etcd(etcd, refs)}
+	in.Pools = rolloutfacts.Pools(pools, refs, func(n *corev1.Node) []string { return poolsOf(pools, n) }, defaultPool)
+	in.Learned = rolloutfacts.Learned(refs)
+	in.ControlPlane = rollout.ControlPlane{Unhealthy: rolloutfacts.Unhealthy(refs), Etcd: rolloutfacts.Etcd(etcd, refs)}
 	return in
 }
 

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/rollout/forecast"
-	"github.com/refit-dev/refit/internal/rollout/read"
+	"github.com/refit-dev/refit/internal/pipeline/rollout/forecast"
 )
 
 // What refit plan says of the rollout is made of the pools, the nodes' labels and
@@ -28,7 +28,7 @@ func TestOutline(t *testing.T) {
 	plan := model.Plan{}
 	for _, name := range []string{"w1", "w2", "w3"} {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"role": "edge"},
-			Annotations: map[string]string{v1alpha1.AnnotationUpdated: read.Record{UID: "earlier", Start: now.Add(-time.Hour), End: now.Add(-50 * time.Minute)}.String()}}}
+			Annotations: map[string]string{v1alpha1.AnnotationUpdated: rolloutfacts.Record{UID: "earlier", Start: now.Add(-time.Hour), End: now.Add(-50 * time.Minute)}.String()}}}
 		nodes = append(nodes, n)
 		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: name, Pool: "edge", Role: model.RoleWorker})
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
 	"github.com/refit-dev/refit/internal/controller/bootimages/wanted"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/rollout/read"
-	"github.com/refit-dev/refit/internal/rollout/window"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // candidate is one machine manager that a policy selects.
@@ -163,7 +163,7 @@ func (c *candidate) windowOpen(now time.Time) bool {
 	if len(c.choice.Windows) == 0 {
 		return true
 	}
-	ws, why := read.Windows(c.choice.Windows)
+	ws, why := rolloutfacts.Windows(c.choice.Windows)
 	return why == "" && window.FitIn(ws, now, 0, 0).Open
 }
 

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 // A question carries whole objects, and its answer is written down as the claims
@@ -39,10 +39,10 @@ type asked struct {
 // MachineSet, after the comparison.
 func (s *Server) poolAsked(ctx context.Context, h hooks.Hook, r hooks.Request) (pool, error) {
 	kind := kindMachine
-	if h.Keys[inplace.Machine] == "machineSet" {
+	if h.Keys[capidiff.Machine] == "machineSet" {
 		kind = kindSet
 	}
-	o := unstructured.Unstructured{Object: r.Current[inplace.Machine]}
+	o := unstructured.Unstructured{Object: r.Current[capidiff.Machine]}
 	stored, err := s.readExisting(ctx, gvk(kind), o.GetNamespace(), o.GetName())
 	if err != nil {
 		return pool{}, err
@@ -72,10 +72,10 @@ func (s *Server) compareSet(ctx context.Context, q asked) error {
 		stored  *unstructured.Unstructured
 		objects hooks.Objects
 	}{{"current", q.stored, q.request.Current}, {"desired", q.desires, q.request.Desired}} {
-		if !equalSpec(q.hook, inplace.Machine, side.stored.Object, side.objects[inplace.Machine]) || !equalReferences(q.hook, side.stored.Object, side.objects[inplace.Machine]) {
-			return q.differs(side.name, inplace.Machine)
+		if !equalSpec(q.hook, capidiff.Machine, side.stored.Object, side.objects[capidiff.Machine]) || !equalReferences(q.hook, side.stored.Object, side.objects[capidiff.Machine]) {
+			return q.differs(side.name, capidiff.Machine)
 		}
-		for _, role := range []string{inplace.Infrastructure, inplace.Bootstrap} {
+		for _, role := range []string{capidiff.Infrastructure, capidiff.Bootstrap} {
 			o, err := s.referred(ctx, q.hook, side.stored, role, side.objects[role])
 			switch {
 			case err != nil:
@@ -96,10 +96,10 @@ func (s *Server) compareMachine(ctx context.Context, q asked) error {
 	current, desired := q.request.Current, q.request.Desired
 	version, _, _ := unstructured.NestedString(q.desires.Object, "spec", "version")
 	switch {
-	case !equalSpec(q.hook, inplace.Machine, q.stored.Object, current[inplace.Machine]):
-		return q.differs("current", inplace.Machine)
-	case machine{&unstructured.Unstructured{Object: desired[inplace.Machine]}}.version() != version:
-		return q.differs("desired", inplace.Machine)
+	case !equalSpec(q.hook, capidiff.Machine, q.stored.Object, current[capidiff.Machine]):
+		return q.differs("current", capidiff.Machine)
+	case machine{&unstructured.Unstructured{Object: desired[capidiff.Machine]}}.version() != version:
+		return q.differs("desired", capidiff.Machine)
 	}
 	if err := s.compareInfrastructure(ctx, q); err != nil {
 		return err
@@ -108,8 +108,8 @@ func (s *Server) compareMachine(ctx context.Context, q asked) error {
 }
 
 func (s *Server) compareInfrastructure(ctx context.Context, q asked) error {
-	current, desired := q.request.Current[inplace.Infrastructure], q.request.Desired[inplace.Infrastructure]
-	infra, err := s.referred(ctx, q.hook, q.stored, inplace.Infrastructure, current)
+	current, desired := q.request.Current[capidiff.Infrastructure], q.request.Desired[capidiff.Infrastructure]
+	infra, err := s.referred(ctx, q.hook, q.stored, capidiff.Infrastructure, current)
 	if err != nil || infra == nil {
 		return err
 	}
@@ -118,25 +118,25 @@ func (s *Server) compareInfrastructure(ctx context.Context, q asked) error {
 	case err != nil:
 		return err
 	case !contains(current["spec"], infra.Object["spec"]):
-		return q.differs("current", inplace.Infrastructure)
+		return q.differs("current", capidiff.Infrastructure)
 	case !contains(desired["spec"], template):
-		return q.differs("desired", inplace.Infrastructure)
+		return q.differs("desired", capidiff.Infrastructure)
 	}
 	return nil
 }
 
 func (s *Server) compareConfig(ctx context.Context, q asked) error {
-	current, desired := q.request.Current[inplace.Bootstrap], q.request.Desired[inplace.Bootstrap]
-	config, err := s.referred(ctx, q.hook, q.stored, inplace.Bootstrap, current)
+	current, desired := q.request.Current[capidiff.Bootstrap], q.request.Desired[capidiff.Bootstrap]
+	config, err := s.referred(ctx, q.hook, q.stored, capidiff.Bootstrap, current)
 	if err != nil || config == nil {
 		return err
 	}
 	wanted, _, _ := unstructured.NestedMap(q.desires.Object, "spec", "kubeadmConfigSpec")
 	switch {
 	case !equalConfig(current["spec"], config.Object["spec"]):
-		return q.differs("current", inplace.Bootstrap)
+		return q.differs("current", capidiff.Bootstrap)
 	case !equalConfig(desired["spec"], wanted):
-		return q.differs("desired", inplace.Bootstrap)
+		return q.differs("desired", capidiff.Bootstrap)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (s *Server) templateOf(ctx context.Context, q asked, infra *unstructured.Un
 	if err != nil {
 		return nil, err
 	}
-	spec, _, err := unstructured.NestedFieldNoCopy(o.Object, inplace.SpecOfTemplate...)
+	spec, _, err := unstructured.NestedFieldNoCopy(o.Object, capidiff.SpecOfTemplate...)
 	return spec, err
 }
 
@@ -171,7 +171,7 @@ func reference(o map[string]any, at ...string) ref {
 // referenceTo is where a machine, or the template of a set, refers to an object.
 func referenceTo(h hooks.Hook, o map[string]any, role string) ref {
 	at := []string{"infrastructureRef"}
-	if role == inplace.Bootstrap {
+	if role == capidiff.Bootstrap {
 		at = []string{"bootstrap", "configRef"}
 	}
 	return reference(o, append(slices.Clone(h.Spec), at...)...)
@@ -213,12 +213,12 @@ func (s *Server) readExisting(ctx context.Context, g schema.GroupVersionKind, na
 }
 
 func equalReferences(h hooks.Hook, a, b map[string]any) bool {
-	return referenceTo(h, a, inplace.Infrastructure) == referenceTo(h, b, inplace.Infrastructure) && referenceTo(h, a, inplace.Bootstrap) == referenceTo(h, b, inplace.Bootstrap)
+	return referenceTo(h, a, capidiff.Infrastructure) == referenceTo(h, b, capidiff.Infrastructure) && referenceTo(h, a, capidiff.Bootstrap) == referenceTo(h, b, capidiff.Bootstrap)
 }
 
 // equalSpec compares the part of two objects that Cluster API compares.
 func equalSpec(h hooks.Hook, role string, a, b map[string]any) bool {
-	return len(inplace.Differences(inplace.Object{Role: role, Spec: h.Spec, Current: sameNumbers(a), Desired: sameNumbers(b)})) == 0
+	return len(capidiff.Differences(capidiff.Object{Role: role, Spec: h.Spec, Current: sameNumbers(a), Desired: sameNumbers(b)})) == 0
 }
 
 // sameNumbers decodes an object again, so that 4 is the same whether a client of
@@ -296,8 +296,8 @@ func without(o map[string]any, fields []string) map[string]any {
 // storedObjects are the objects of a machine as the API server holds them, for
 // the updaters: without status and without what only the API server needs.
 func (s *Server) storedObjects(ctx context.Context, m machine, r hooks.Request) (hooks.Objects, error) {
-	out := hooks.Objects{inplace.Machine: forUpdaters(m.Unstructured)}
-	for _, role := range []string{inplace.Infrastructure, inplace.Bootstrap} {
+	out := hooks.Objects{capidiff.Machine: forUpdaters(m.Unstructured)}
+	for _, role := range []string{capidiff.Infrastructure, capidiff.Bootstrap} {
 		o, err := s.referred(ctx, hooks.UpdateMachine, m.Unstructured, role, r.Desired[role])
 		if err != nil {
 			return nil, err

@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 const workers = "machinedeployment.pool" // the plan of the worker pool
@@ -201,7 +201,7 @@ func TestUpdaterIsSentWhatTheAPIServerHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), "evil") || !strings.Contains(string(text), "as stored") || inplaceValue(seen[0].Desired[inplace.Machine], inplace.SpecOfMachine, "version") != oldVersion {
+	if strings.Contains(string(text), "evil") || !strings.Contains(string(text), "as stored") || inplaceValue(seen[0].Desired[capidiff.Machine], capidiff.SpecOfMachine, "version") != oldVersion {
 		t.Errorf("the updater was sent %s", text)
 	}
 	for name, bad := range map[string]string{

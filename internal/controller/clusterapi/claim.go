@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
@@ -18,7 +18,7 @@ import (
 type question struct {
 	hook     hooks.Hook
 	settings map[string]string
-	objects  []inplace.Object
+	objects  []capidiff.Object
 	// alone are the roles of objects that are there on one side only.
 	alone []string
 	// changes of all objects by path.
@@ -51,7 +51,7 @@ func newQuestion(h hooks.Hook, r hooks.Request) *question {
 	q := &question{hook: h, settings: r.Settings, changes: map[string]model.Change{}, why: map[string][]string{}}
 	q.objects, q.alone = h.Pairs(r)
 	for _, o := range q.objects {
-		for _, c := range inplace.Differences(o) {
+		for _, c := range capidiff.Differences(o) {
 			q.changes[c.Path] = c
 		}
 	}
@@ -62,7 +62,7 @@ func newQuestion(h hooks.Hook, r hooks.Request) *question {
 func (q *question) moved(paths map[string]bool) hooks.Objects {
 	out := hooks.Objects{}
 	for _, o := range q.objects {
-		out[o.Role] = inplace.Move(o, paths)
+		out[o.Role] = capidiff.Move(o, paths)
 	}
 	return out
 }
@@ -72,7 +72,7 @@ func (q *question) patches(claimed map[string]bool) map[string]hooks.Patch {
 	out := map[string]hooks.Patch{}
 	moved := q.moved(claimed)
 	for _, o := range q.objects {
-		if p, changed := inplace.Patch(o.Current, moved[o.Role]); changed {
+		if p, changed := capidiff.Patch(o.Current, moved[o.Role]); changed {
 			out[o.Role] = hooks.Patch{PatchType: hooks.JSONPatch, Patch: p}
 		}
 	}
@@ -126,7 +126,7 @@ type decision struct {
 
 func decide(q *question, c update.Covered, fallback v1alpha1.Fallback) decision {
 	d := decision{fallback: fallback, claimed: map[string]bool{}, silent: q.silent, refused: q.refused}
-	if v, ok := q.changes[inplace.PathVersion]; ok {
+	if v, ok := q.changes[capidiff.PathVersion]; ok {
 		d.from, d.to = v.From, v.To
 	}
 	for _, step := range c.Steps {

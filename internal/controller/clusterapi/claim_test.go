@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 // claim builds a CanUpdateMachineSet request of the worker pool, by hand: the
@@ -51,18 +51,18 @@ func TestClaims(t *testing.T) {
 		uncovered                  []string
 	}{
 		"a minor version is covered": {"", same, version136, nil,
-			map[string]string{inplace.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonAsExpected, nil},
+			map[string]string{capidiff.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonAsExpected, nil},
 		"nothing that is compared differs": {"", same, same, nil, nil, "", v1alpha1.ReasonNothingToDo, nil},
 		"a version that skips one is refused, not replaced": {"", same, strings.Replace(version136, "1.36", "1.37", 1), nil, nil,
-			"refit: no updater covers machine/spec/version: the machines of MachineDeployment/pool are left as they are", v1alpha1.ReasonNoUpdater, []string{inplace.PathVersion}},
+			"refit: no updater covers machine/spec/version: the machines of MachineDeployment/pool are left as they are", v1alpha1.ReasonNoUpdater, []string{capidiff.PathVersion}},
 		"what is not covered is named, field by field, and nothing moves": {"", same, bothChanged, nil, nil,
 			"no updater covers bootstrap/spec/files[~1etc~1motd], infrastructure/spec/image, infrastructure/spec/vm/memory: the machines", v1alpha1.ReasonNoUpdater,
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
 		"with fallback the covered part is claimed and Cluster API replaces": {"", same, bothChanged, map[string]string{v1alpha1.AnnotationFallback: "Replace"},
-			map[string]string{inplace.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonFallsBack,
+			map[string]string{capidiff.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonFallsBack,
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
 		"the fallback of the ExtensionConfig is for pools that say nothing": {`{"fallback":"replace"}`, same, bothChanged, nil,
-			map[string]string{inplace.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonFallsBack,
+			map[string]string{capidiff.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonFallsBack,
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
 		"a pool that says Preserve is preserved": {`{"fallback":"Replace"}`, same, bothChanged, map[string]string{v1alpha1.AnnotationFallback: "Preserve"}, nil, "no updater covers", v1alpha1.ReasonNoUpdater,
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
@@ -70,13 +70,13 @@ func TestClaims(t *testing.T) {
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
 		"what concerns new machines only is no reason to replace those that run (trap 4)": {`{"newMachinesOnly":"infrastructure/spec/image, bootstrap/spec/files, infrastructure/spec/vm"}`, same, bothChanged, nil,
 			map[string]string{
-				inplace.Machine:        `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`,
-				inplace.Infrastructure: `[{"op":"add","path":"/spec/template/spec/image","value":"i"},{"op":"replace","path":"/spec/template/spec/vm/memory","value":8}]`,
-				inplace.Bootstrap:      `[{"op":"replace","path":"/spec/template/spec/files","value":[{"content":"hunter2","path":"/etc/motd"}]}]`,
+				capidiff.Machine:        `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`,
+				capidiff.Infrastructure: `[{"op":"add","path":"/spec/template/spec/image","value":"i"},{"op":"replace","path":"/spec/template/spec/vm/memory","value":8}]`,
+				capidiff.Bootstrap:      `[{"op":"replace","path":"/spec/template/spec/files","value":[{"content":"hunter2","path":"/etc/motd"}]}]`,
 			}, "", v1alpha1.ReasonAsExpected, nil},
 		"a part of a name is not the name": {"", same, bothChanged, map[string]string{v1alpha1.AnnotationNewMachinesOnly: "infrastructure/spec/im,infrastructure/spec/vm,bootstrap"}, nil,
 			"no updater covers infrastructure/spec/image:", v1alpha1.ReasonNoUpdater, []string{"infrastructure/spec/image"}},
-		"the version itself is never for new machines only": {`{"newMachinesOnly":"machine"}`, same, strings.Replace(version136, "1.36", "1.38", 1), nil, nil, "machine/spec/version", v1alpha1.ReasonNoUpdater, []string{inplace.PathVersion}},
+		"the version itself is never for new machines only": {`{"newMachinesOnly":"machine"}`, same, strings.Replace(version136, "1.36", "1.38", 1), nil, nil, "machine/spec/version", v1alpha1.ReasonNoUpdater, []string{capidiff.PathVersion}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 		return `{` + apiVersion + `,"kind":"CanUpdateMachineRequest","current":` + from + `,"desired":` + to + `}`
 	}
 	a := w.ask(hooks.CanUpdateMachine, body(m(oldVersion, "a"), m(newVersion, "a")))
-	if a.Failed || string(a.Patches[inplace.Machine].Patch) != `[{"op":"replace","path":"/spec/version","value":"v1.36.3"}]` || a.Harmless {
+	if a.Failed || string(a.Patches[capidiff.Machine].Patch) != `[{"op":"replace","path":"/spec/version","value":"v1.36.3"}]` || a.Harmless {
 		t.Errorf("%+v", a)
 	}
 	if p := w.plan("kubeadmcontrolplane.cp"); p.Status.From != oldVersion || p.Status.To != newVersion || p.Spec.Cluster != "c1" {
@@ -172,7 +172,7 @@ func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 	}
 	localMode := `"clusterConfiguration":{"featureGates":{"ControlPlaneKubeletLocalMode":true}}`
 	a = w.ask(hooks.CanUpdateMachine, body(gate(m(oldVersion, "a"), localMode), gate(m(newVersion, "a"), ``)))
-	if got := string(a.Patches[inplace.Bootstrap].Patch); a.Failed || got != `[{"op":"remove","path":"/spec/clusterConfiguration"}]` {
+	if got := string(a.Patches[capidiff.Bootstrap].Patch); a.Failed || got != `[{"op":"remove","path":"/spec/clusterConfiguration"}]` {
 		t.Errorf("what Cluster API drops with the version goes with it (seen with v1.13.4 from 1.35 to 1.36): %s %+v", got, a)
 	}
 	if a := w.ask(hooks.CanUpdateMachine, body(gate(m(newVersion, "a"), localMode), gate(m(newVersion, "a"), ``))); !a.Failed {

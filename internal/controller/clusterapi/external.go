@@ -5,7 +5,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
@@ -83,7 +83,7 @@ func (e external) left(q *question, a hooks.Answer, current hooks.Objects) (map[
 			}
 			o.Current = after
 		}
-		for _, d := range inplace.Differences(o) {
+		for _, d := range capidiff.Differences(o) {
 			out[d.Path] = true
 		}
 	}

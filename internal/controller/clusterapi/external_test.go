@@ -15,7 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 // extension is another extension, with handler names of its own.
@@ -101,7 +101,7 @@ func (e *extension) count(part string) int {
 
 // memory answers with a merge patch for the memory of the machine.
 func memory(h hooks.Hook, r hooks.Request) hooks.Answer {
-	vm, _ := inplaceValue(r.Desired[inplace.Infrastructure], h.Spec, "vm").(map[string]any)
+	vm, _ := inplaceValue(r.Desired[capidiff.Infrastructure], h.Spec, "vm").(map[string]any)
 	if vm == nil {
 		return hooks.Answer{}
 	}
@@ -113,7 +113,7 @@ func memory(h hooks.Hook, r hooks.Request) hooks.Answer {
 	if err != nil {
 		panic(err)
 	}
-	return hooks.Answer{Patches: map[string]hooks.Patch{inplace.Infrastructure: {PatchType: hooks.JSONMergePatch, Patch: data}}}
+	return hooks.Answer{Patches: map[string]hooks.Patch{capidiff.Infrastructure: {PatchType: hooks.JSONMergePatch, Patch: data}}}
 }
 
 func inplaceValue(o map[string]any, at []string, key string) any {
@@ -125,9 +125,9 @@ func inplaceValue(o map[string]any, at []string, key string) any {
 
 // files answers with a JSON patch that puts the desired files in.
 func files(h hooks.Hook, r hooks.Request) hooks.Answer {
-	value, _ := json.Marshal(inplaceValue(r.Desired[inplace.Bootstrap], h.Spec, "files"))
+	value, _ := json.Marshal(inplaceValue(r.Desired[capidiff.Bootstrap], h.Spec, "files"))
 	op := `[{"op":"add","path":"/` + strings.Join(h.Spec, "/") + `/files","value":` + string(value) + `}]`
-	return hooks.Answer{Harmless: true, Patches: map[string]hooks.Patch{inplace.Bootstrap: {PatchType: hooks.JSONPatch, Patch: []byte(op)}}}
+	return hooks.Answer{Harmless: true, Patches: map[string]hooks.Patch{capidiff.Bootstrap: {PatchType: hooks.JSONPatch, Patch: []byte(op)}}}
 }
 
 const memoryAndFiles = `{"version":"v1.36.3"}|{"vm":{"memory":8}}|{"files":[{"path":"/etc/motd","content":"hunter2"}]}`
@@ -147,11 +147,11 @@ func TestManyUpdatersBehindOne(t *testing.T) {
 	if a.Failed || len(a.Patches) != 3 || a.Harmless {
 		t.Fatalf("all of it is covered by three updaters: %+v", a)
 	}
-	if got := string(a.Patches[inplace.Infrastructure].Patch); got != `[{"op":"replace","path":"/spec/template/spec/vm/memory","value":8}]` {
+	if got := string(a.Patches[capidiff.Infrastructure].Patch); got != `[{"op":"replace","path":"/spec/template/spec/vm/memory","value":8}]` {
 		t.Errorf("whatever patch an updater answers with, Cluster API gets what it changes: %s", got)
 	}
-	if inplaceValue(seen.Current[inplace.Machine], inplace.SpecOfTemplate, "version") != newVersion || seen.Settings["own"] != "motd" || seen.Settings["common"] != "x" {
-		t.Errorf("a later updater sees the objects as the earlier ones leave them (R4.11): %+v %v", seen.Current[inplace.Machine], seen.Settings)
+	if inplaceValue(seen.Current[capidiff.Machine], capidiff.SpecOfTemplate, "version") != newVersion || seen.Settings["own"] != "motd" || seen.Settings["common"] != "x" {
+		t.Errorf("a later updater sees the objects as the earlier ones leave them (R4.11): %+v %v", seen.Current[capidiff.Machine], seen.Settings)
 	}
 	plan := w.plan("machinedeployment.pool")
 	want := []v1alpha1.InPlaceClaim{
@@ -242,17 +242,17 @@ func TestAnUpdaterThatAnswersWrongly(t *testing.T) {
 		paths []string
 		want  string
 	}{
-		"a value that nobody wants":  {patch(inplace.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":7}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus, infrastructure/spec/vm/memory"},
-		"a part":                     {patch(inplace.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":8}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus:"},
+		"a value that nobody wants":  {patch(capidiff.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":7}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus, infrastructure/spec/vm/memory"},
+		"a part":                     {patch(capidiff.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":8}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus:"},
 		"what it is not asked about": {memory, []string{"infrastructure/spec/vm/cpus"}, "infrastructure/spec/vm/memory"},
-		"a patch that does not fit":  {patch(inplace.Infrastructure, hooks.JSONPatch, `[{"op":"remove","path":"/spec/nothing"}]`), nil, "its answer has an RFC 6902 patch that does not fit the object"},
-		"a patch that is none":       {patch(inplace.Infrastructure, hooks.JSONPatch, `{}`), nil, "its answer has not an RFC 6902 patch"},
-		"a patch of an unknown type": {patch(inplace.Infrastructure, "Best", `[]`), nil, `its answer has a patch of the unknown type "Best"`},
+		"a patch that does not fit":  {patch(capidiff.Infrastructure, hooks.JSONPatch, `[{"op":"remove","path":"/spec/nothing"}]`), nil, "its answer has an RFC 6902 patch that does not fit the object"},
+		"a patch that is none":       {patch(capidiff.Infrastructure, hooks.JSONPatch, `{}`), nil, "its answer has not an RFC 6902 patch"},
+		"a patch of an unknown type": {patch(capidiff.Infrastructure, "Best", `[]`), nil, `its answer has a patch of the unknown type "Best"`},
 		"a refusal": {func(hooks.Hook, hooks.Request) hooks.Answer {
 			return hooks.Answer{Failed: true, Message: "not in winter"}
 		}, nil, "Updater vm refuses: not in winter"},
-		"an object that it breaks":    {patch(inplace.Infrastructure, hooks.JSONPatch, `[{"op":"replace","path":"","value":[]}]`), nil, "its answer has not a JSON object"},
-		"changes outside of the spec": {patch(inplace.Infrastructure, hooks.JSONMergePatch, `{"metadata":{"name":"x"}}`), nil, "no updater covers"},
+		"an object that it breaks":    {patch(capidiff.Infrastructure, hooks.JSONPatch, `[{"op":"replace","path":"","value":[]}]`), nil, "its answer has not a JSON object"},
+		"changes outside of the spec": {patch(capidiff.Infrastructure, hooks.JSONMergePatch, `{"metadata":{"name":"x"}}`), nil, "no updater covers"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

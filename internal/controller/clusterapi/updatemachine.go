@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/site"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
@@ -43,7 +43,7 @@ func wait(reason, message string, retry int32) progress {
 // objects say it stands. The body only says which machine is meant: what is
 // wanted of it is read from the API server.
 func (s *Server) updateMachine(ctx context.Context, r hooks.Request) hooks.Answer {
-	asked := &unstructured.Unstructured{Object: r.Desired[inplace.Machine]}
+	asked := &unstructured.Unstructured{Object: r.Desired[capidiff.Machine]}
 	m, err := s.readMachine(ctx, asked.GetNamespace(), asked.GetName())
 	switch {
 	case apierrors.IsNotFound(err):

@@ -5,7 +5,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
@@ -20,21 +20,21 @@ const (
 
 // kubeadmsOwn are fields that Cluster API itself sets or drops with the version, for
 // kubeadm and not for the machine: a feature gate that has become the default.
-var kubeadmsOwn = []string{inplace.Bootstrap + "/spec/clusterConfiguration/featureGates/ControlPlaneKubeletLocalMode"}
+var kubeadmsOwn = []string{capidiff.Bootstrap + "/spec/clusterConfiguration/featureGates/ControlPlaneKubeletLocalMode"}
 
 // kubernetesUpdater claims a version by where it comes from and where it goes.
 func kubernetesUpdater(q *question) update.Updater {
 	return update.Updater{Name: updaterKubernetes, Claim: func(a update.Question) update.Claim {
 		var mine []model.Change
-		version, moves := q.changes[inplace.PathVersion]
-		why := inplace.VersionMove(version.From, version.To)
+		version, moves := q.changes[capidiff.PathVersion]
+		why := capidiff.VersionMove(version.From, version.To)
 		for _, d := range a.Left {
 			switch {
-			case d.Path == inplace.Machine+"/spec/failureDomain":
+			case d.Path == capidiff.Machine+"/spec/failureDomain":
 				q.refuse(d.Path, updaterKubernetes, "a machine that runs stays where it is")
-			case d.Path == inplace.PathVersion && why != "":
+			case d.Path == capidiff.PathVersion && why != "":
 				q.refuse(d.Path, updaterKubernetes, why)
-			case d.Path == inplace.PathVersion, moves && why == "" && slices.Contains(kubeadmsOwn, d.Path):
+			case d.Path == capidiff.PathVersion, moves && why == "" && slices.Contains(kubeadmsOwn, d.Path):
 				mine = append(mine, d)
 			}
 		}
@@ -51,7 +51,7 @@ func newMachinesUpdater(paths []string) update.Updater {
 	return update.Updater{Name: updaterNewMachines, Claim: func(a update.Question) update.Claim {
 		var mine []model.Change
 		for _, d := range a.Left {
-			if below(d.Path, paths) && d.Path != inplace.PathVersion {
+			if below(d.Path, paths) && d.Path != capidiff.PathVersion {
 				mine = append(mine, d)
 			}
 		}

@@ -27,7 +27,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/host/outbound"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 const (
@@ -302,8 +302,8 @@ func (w *world) store(h hooks.Hook, body string) {
 	}
 	var current, desired *unstructured.Unstructured
 	for side, objects := range map[string]hooks.Objects{"current": r.Current, "desired": r.Desired} {
-		m := plain(w.t, objects[inplace.Machine])
-		for role, at := range map[string][]string{inplace.Infrastructure: {"infrastructureRef"}, inplace.Bootstrap: {"bootstrap", "configRef"}} {
+		m := plain(w.t, objects[capidiff.Machine])
+		for role, at := range map[string][]string{capidiff.Infrastructure: {"infrastructureRef"}, capidiff.Bootstrap: {"bootstrap", "configRef"}} {
 			if objects[role] == nil {
 				continue
 			}
@@ -322,7 +322,7 @@ func (w *world) store(h hooks.Hook, body string) {
 			desired = m
 		}
 	}
-	if h.Keys[inplace.Machine] == "machineSet" {
+	if h.Keys[capidiff.Machine] == "machineSet" {
 		current.SetGroupVersionKind(gvk(kindSet))
 		w.put(current)
 		template, _, _ := unstructured.NestedMap(desired.Object, "spec", "template", "spec")
@@ -335,7 +335,7 @@ func (w *world) store(h hooks.Hook, body string) {
 	w.put(current)
 	version, _, _ := unstructured.NestedString(desired.Object, "spec", "version")
 	w.ofPool(kindControlPlane, "cp", func(o map[string]any) error {
-		config, _, _ := unstructured.NestedMap(plain(w.t, r.Desired[inplace.Bootstrap]).Object, "spec")
+		config, _, _ := unstructured.NestedMap(plain(w.t, r.Desired[capidiff.Bootstrap]).Object, "spec")
 		if config != nil {
 			if err := unstructured.SetNestedMap(o, config, "spec", "kubeadmConfigSpec"); err != nil {
 				return err

@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/neighbours"
 	"github.com/refit-dev/refit/internal/controller/roster"
-	"github.com/refit-dev/refit/internal/rollout/read"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 )
 
 // Cordoner writes Nodes.
@@ -25,9 +25,9 @@ type Cordoner struct {
 
 // Mark marks a node for an update and cordons it if cordon is true. A node that a
 // person cordoned keeps that cordon. first is true if it had no mark.
-func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m read.Mark, update string, cordon bool) (first bool, err error) {
+func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m rolloutfacts.Mark, update string, cordon bool) (first bool, err error) {
 	err = c.change(ctx, known, func(n *corev1.Node) {
-		first = read.MarkOf(n) == nil
+		first = rolloutfacts.MarkOf(n) == nil
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
@@ -43,7 +43,7 @@ func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m read.Mark, up
 
 // GiveBack takes our mark away, and our cordon with it, and leaves the record, if
 // there is one, of how the node was updated.
-func (c *Cordoner) GiveBack(ctx context.Context, known *corev1.Node, record *read.Record) error {
+func (c *Cordoner) GiveBack(ctx context.Context, known *corev1.Node, record *rolloutfacts.Record) error {
 	return c.change(ctx, known, func(n *corev1.Node) {
 		if _, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]; ours {
 			n.Spec.Unschedulable = false

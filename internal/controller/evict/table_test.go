@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/drain"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/drain"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

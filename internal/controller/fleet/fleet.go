@@ -25,9 +25,9 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/decision"
 	"github.com/refit-dev/refit/internal/controller/headers"
-	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/controller/startuptaints"
 	"github.com/refit-dev/refit/internal/pipeline/distribute"
 )
 
@@ -123,7 +123,7 @@ func Paced(name string, later func() time.Duration) handler.EventHandler {
 // whether it was let in matter here.
 func nodeChanged(a, b *corev1.Node) bool {
 	return !maps.Equal(a.Labels, b.Labels) || platform(a) != platform(b) || a.Status.NodeInfo.BootID != b.Status.NodeInfo.BootID ||
-		(newcomers.Taint(a) == nil) != (newcomers.Taint(b) == nil) || a.Annotations[v1alpha1.AnnotationAdmitted] != b.Annotations[v1alpha1.AnnotationAdmitted]
+		(startuptaints.Taint(a) == nil) != (startuptaints.Taint(b) == nil) || a.Annotations[v1alpha1.AnnotationAdmitted] != b.Annotations[v1alpha1.AnnotationAdmitted]
 }
 
 // NodeUpdateChanged drops the agents' heartbeats.

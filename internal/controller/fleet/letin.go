@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/parallel"
-	"github.com/refit-dev/refit/internal/pipeline/admit"
+	"github.com/refit-dev/refit/internal/controller/startuptaints"
+	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
 )
 
 // doorkeeper is a pool that wants nodes to hold first.
@@ -54,22 +54,22 @@ func askedOf(n *corev1.Node, doors []doorkeeper) (a asked) {
 }
 
 // newcomers are the nodes whose taint, or note, is to be changed.
-func (r *Reconciler) newcomers(w *world, want *wanted) []newcomers.Change {
+func (r *Reconciler) newcomers(w *world, want *wanted) []startuptaints.Change {
 	var stamp strings.Builder
 	for _, d := range w.doors {
 		stamp.WriteString(d.uid + ",")
 	}
 	r.asked.Under(stamp.String(), w.edition, w.nodes)
-	var out []newcomers.Change
+	var out []startuptaints.Change
 	for i, n := range w.nodes {
-		if len(w.doors) == 0 && newcomers.Taint(n) == nil {
+		if len(w.doors) == 0 && startuptaints.Taint(n) == nil {
 			continue
 		}
 		a, same := r.asked.At(i, n, w.reports[i])
 		if !same {
 			*a = askedOf(n, w.doors)
 		}
-		if c := want.newcomer(i, *a); c.Action != admit.Leave {
+		if c := want.newcomer(i, *a); c.Action != startuptaint.Leave {
 			out = append(out, c)
 		}
 	}
@@ -77,19 +77,19 @@ func (r *Reconciler) newcomers(w *world, want *wanted) []newcomers.Change {
 }
 
 // newcomer decides what becomes of the i-th node.
-func (want *wanted) newcomer(i int, a asked) newcomers.Change {
+func (want *wanted) newcomer(i int, a asked) startuptaints.Change {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	f := admit.Facts{Asks: a.asks, Key: keyOf(n, nu), Admitted: n.Annotations[v1alpha1.AnnotationAdmitted]}
-	if taint := newcomers.Taint(n); taint != nil {
+	f := startuptaint.Facts{Asks: a.asks, Key: keyOf(n, nu), Admitted: n.Annotations[v1alpha1.AnnotationAdmitted]}
+	if taint := startuptaints.Taint(n); taint != nil {
 		f.Tainted, f.ByPool = true, taint.Value == v1alpha1.TaintByPool
 	}
 	if !f.Tainted && (!f.Asks || f.Key != "" && f.Key == f.Admitted) {
-		return newcomers.Change{} // nobody asks, or it was let in
+		return startuptaints.Change{} // nobody asks, or it was let in
 	}
 	f.First = a.later && firstSight(n, nu)
 	held, says := want.holdsAll(i)
 	f.Held = held
-	return newcomers.Change{Node: n, Action: admit.Decide(f), Noted: f.Noted(), Says: says}
+	return startuptaints.Change{Node: n, Action: startuptaint.Decide(f), Noted: f.Noted(), Says: says}
 }
 
 // firstSight: nobody has told this node anything; what a node of the same name was
@@ -181,15 +181,15 @@ func (r *Reconciler) letIn(ctx context.Context, w *world, want *wanted) (waiting
 	waiting = map[string]bool{}
 	changes := r.newcomers(w, want)
 	var mu sync.Mutex
-	err = parallel.Each(ctx, changes, func(c newcomers.Change) error {
-		n, err := newcomers.Writer{Client: r.Client, Events: r.Events}.Write(ctx, c)
+	err = parallel.Each(ctx, changes, func(c startuptaints.Change) error {
+		n, err := startuptaints.Writer{Client: r.Client, Events: r.Events}.Write(ctx, c)
 		if err == nil {
 			r.roster.Node(n, w.now)
 			return nil
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if c.Action == admit.KeepOut {
+		if c.Action == startuptaint.KeepOut {
 			waiting[c.Node.Name] = true
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

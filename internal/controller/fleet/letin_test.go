@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/roster"
-	"github.com/refit-dev/refit/internal/pipeline/admit"
+	"github.com/refit-dev/refit/internal/controller/startuptaints"
+	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
 )
 
 // holder is a node whose agent has proven that it holds a bundle of one image.
@@ -135,7 +135,7 @@ func TestANodeThatCannotBeKeptOutIsNotForgotten(t *testing.T) {
 				t.Errorf("told: %v", left)
 			}
 			var n2 corev1.Node
-			if err := api.Get(context.Background(), client.ObjectKey{Name: "n2"}, &n2); err != nil || newcomers.Taint(&n2) == nil {
+			if err := api.Get(context.Background(), client.ObjectKey{Name: "n2"}, &n2); err != nil || startuptaints.Taint(&n2) == nil {
 				t.Errorf("n2 is not kept out: %v %v", err, n2.Spec.Taints)
 			}
 		})
@@ -146,21 +146,21 @@ func TestANodeThatCannotBeKeptOutIsNotForgotten(t *testing.T) {
 func TestOnlyOurTaintIsTouched(t *testing.T) {
 	t.Parallel()
 	others := []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}, {Key: "refit.dev/other", Effect: corev1.TaintEffectNoSchedule}}
-	for _, action := range []admit.Action{admit.KeepOut, admit.KeepOutAgain, admit.Drop, admit.LetIn, admit.Note} {
+	for _, action := range []startuptaint.Action{startuptaint.KeepOut, startuptaint.KeepOutAgain, startuptaint.Drop, startuptaint.LetIn, startuptaint.Note} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"x": "y"}}, Spec: corev1.NodeSpec{Taints: append([]corev1.Taint(nil), others...)}}
-		if action == admit.Drop || action == admit.LetIn {
+		if action == startuptaint.Drop || action == startuptaint.LetIn {
 			n.Spec.Taints = append([]corev1.Taint{{Key: v1alpha1.TaintNotHeld, Effect: corev1.TaintEffectNoSchedule}}, n.Spec.Taints...)
 		}
 		c := apiWith(t, holdScheme(t), []*corev1.Node{n}, nil)
 		if err := c.Get(context.Background(), client.ObjectKey{Name: "n1"}, n); err != nil {
 			t.Fatal(err)
 		}
-		got, err := newcomers.Writer{Client: c}.Write(context.Background(), newcomers.Change{Node: n, Action: action, Noted: "k"})
+		got, err := startuptaints.Writer{Client: c}.Write(context.Background(), startuptaints.Change{Node: n, Action: action, Noted: "k"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept := action == admit.KeepOut || action == admit.KeepOutAgain
-		if (newcomers.Taint(got) != nil) != kept || got.Annotations["x"] != "y" {
+		kept := action == startuptaint.KeepOut || action == startuptaint.KeepOutAgain
+		if (startuptaints.Taint(got) != nil) != kept || got.Annotations["x"] != "y" {
 			t.Errorf("%s: %v %v", action, got.Spec.Taints, got.Annotations)
 		}
 		if len(got.Spec.Taints) < 2 || got.Spec.Taints[0] != others[0] || got.Spec.Taints[1] != others[1] {

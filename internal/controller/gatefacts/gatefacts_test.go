@@ -25,7 +25,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
-	"github.com/refit-dev/refit/internal/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
 func newClient(t *testing.T, cfg *rest.Config) client.Client {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
 	"github.com/refit-dev/refit/internal/bootimage/jointoken"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/convert/joinsecret"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/firstboot"
@@ -73,7 +73,7 @@ func (s *Server) rendered(ctx context.Context, pool string) (c model.NodeConfig,
 	if x, ok := s.known[pool]; ok && now.Sub(x.at) < wholeFor && !now.Before(x.at) {
 		return x.config, x.there, nil
 	}
-	_, c, verdicts, err := nodeconfig.ForNewNode(ctx, s.Client, pool)
+	_, c, verdicts, err := nodeconfigs.ForNewNode(ctx, s.Client, pool)
 	if err != nil {
 		return c, false, err
 	}

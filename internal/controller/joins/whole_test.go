@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/convert/joinsecret"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -145,7 +145,7 @@ func TestServesTheWholePool(t *testing.T) {
 		}
 		validate(t, body)
 		person, own := parts(t, body)
-		name, want, verdicts, err := nodeconfig.ForNewNode(context.Background(), s.admin, pool)
+		name, want, verdicts, err := nodeconfigs.ForNewNode(context.Background(), s.admin, pool)
 		if err != nil || len(verdicts) > 0 || name == "" || person != secretConfig {
 			t.Fatal(pool, name, verdicts, err, person)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	hostos "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
@@ -172,7 +172,7 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 		s.SSHAuthorizedKeys = []v1alpha1.UserKeys{{User: "root", Keys: []string{"ssh-ed25519 AAAA me"}}}
 	}))
 	built := w.pool(w.work())
-	hash, c, verdicts, err := nodeconfig.ForNewNode(t.Context(), w.admin, "edge")
+	hash, c, verdicts, err := nodeconfigs.ForNewNode(t.Context(), w.admin, "edge")
 	w.must(err)
 	if len(verdicts) > 0 || c.OS == nil || c.OS.Image != built.Image || hash != v1alpha1.ContentName(v1alpha1.ContentConfig, string(c.JSON())) {
 		t.Fatal(hash, verdicts, c.OS)
@@ -196,7 +196,7 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 	if p := w.pool(w.work()); p.State != "Use" || p.Image != built.Image || len(w.all()) != 1 {
 		t.Errorf("%+v, %d builds", p, len(w.all()))
 	}
-	if again, _, _, err := nodeconfig.ForNewNode(t.Context(), w.admin, "edge"); err != nil || again != hash {
+	if again, _, _, err := nodeconfigs.ForNewNode(t.Context(), w.admin, "edge"); err != nil || again != hash {
 		t.Error("the configuration of a node that has joined is another:", again, hash, err)
 	}
 	// A machine that differs in anything is not taken for one that does not.

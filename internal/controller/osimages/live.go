@@ -9,7 +9,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/controller/osimages/comparing"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
@@ -145,7 +145,7 @@ func (w *world) known(x *wish, was string, wanted *v1alpha1.OSBuild) (live conte
 }
 
 func (w *world) rules(x *wish) contents.Rules {
-	return contents.Rules{Pool: nodeconfig.Rules(x.pool)}
+	return contents.Rules{Pool: nodeconfigs.Rules(x.pool)}
 }
 
 // compare reads what differs. A registry that does not answer makes the pool wait.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
 	"github.com/refit-dev/refit/internal/controller/osimages/holding"
 	"github.com/refit-dev/refit/internal/model"
@@ -21,7 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/disruption"
 	"github.com/refit-dev/refit/internal/osimage/placement"
-	"github.com/refit-dev/refit/internal/pipeline/configure"
+	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 	"github.com/refit-dev/refit/internal/registry"
 )
 
@@ -32,7 +32,7 @@ type world struct {
 	builds   []v1alpha1.OSBuild
 	pools    []v1alpha1.UpdatePool
 	configs  []v1alpha1.NodeConfig
-	sources  map[string]configure.Source
+	sources  map[string]nodeconfig.Source
 	contents map[string]*v1alpha1.Content // of types osconfig, osimage, packages and oslive
 	// named are Contents that this look named in a new build.
 	named map[string]bool
@@ -77,7 +77,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		return w, nil
 	}
 	var err error
-	w.sources, err = nodeconfig.Sources(ctx, r.Live, w.configs)
+	w.sources, err = nodeconfigs.Sources(ctx, r.Live, w.configs)
 	return w, err
 }
 
@@ -125,15 +125,15 @@ func (w *world) wishes(o *v1alpha1.OSImage, about base, text given.Texts) []*wis
 
 // fill makes the inputs of a pool's build, or says why there can be none.
 func (w *world) fill(x *wish, about base, text given.Texts) {
-	var sources []configure.Source
+	var sources []nodeconfig.Source
 	for i := range w.configs {
-		if c := &w.configs[i]; nodeconfig.ForPool(c, x.pool.Name) {
+		if c := &w.configs[i]; nodeconfigs.ForPool(c, x.pool.Name) {
 			sources = append(sources, w.sources[c.Name])
 		}
 	}
-	vs := disruption.Check("UpdatePool/"+x.pool.Name, nodeconfig.Rules(x.pool))
+	vs := disruption.Check("UpdatePool/"+x.pool.Name, nodeconfigs.Rules(x.pool))
 	if len(vs) == 0 {
-		x.config, vs = configure.Merge(nodeconfig.Assign(x.pool, sources))
+		x.config, vs = nodeconfig.Merge(nodeconfigs.Assign(x.pool, sources))
 	}
 	if len(vs) == 0 {
 		x.placed, vs = placement.Place(x.config)
@@ -252,7 +252,7 @@ func (w *world) live(x *wish, builds []osimage.Build) (is bool, why string) {
 
 // changes of the configuration since an image was made with an older one.
 func changes(x *wish, old model.NodeConfig) disruption.Answer {
-	return disruption.Decide(nodeconfig.Rules(x.pool), disruption.Changes(old, x.config))
+	return disruption.Decide(nodeconfigs.Rules(x.pool), disruption.Changes(old, x.config))
 }
 
 // base of an OSImage as it is now.

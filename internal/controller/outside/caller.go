@@ -9,7 +9,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 const (
@@ -128,4 +128,4 @@ func (c *Caller) sweep(now time.Time) {
 	}
 }
 
-func machine(o map[string]any) hooks.Objects { return hooks.Objects{inplace.Machine: o} }
+func machine(o map[string]any) hooks.Objects { return hooks.Objects{capidiff.Machine: o} }

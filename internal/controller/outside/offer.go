@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
@@ -93,7 +93,7 @@ func (c *Caller) offer(ctx context.Context, r *hooks.Registered, node string, as
 // moves are the fields that an answer's patch brings to what is wanted. A patch that
 // touches anything else is no answer.
 func moves(a hooks.Answer, node string, now, then map[string]string) (paths []string, wrong string) {
-	p, ok := a.Patches[inplace.Machine]
+	p, ok := a.Patches[capidiff.Machine]
 	if !ok {
 		return nil, ""
 	}

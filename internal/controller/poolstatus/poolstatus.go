@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/ssa"
-	"github.com/refit-dev/refit/internal/rollout/read"
-	"github.com/refit-dev/refit/internal/rollout/window"
+	"github.com/refit-dev/refit/internal/controller/startuptaints"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // Look is what is counted.
@@ -53,7 +53,7 @@ func (l *Look) of(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
 	if len(twice) > 0 {
 		cond.Status, cond.Reason, cond.Message = metav1.ConditionFalse, v1alpha1.ReasonNodeInTwoPools, "also in another pool: "+names(twice)
 	}
-	if pace := read.Pool(p, 0); pace.Invalid != "" {
+	if pace := rolloutfacts.Pool(p, 0); pace.Invalid != "" {
 		cond.Status, cond.Reason, cond.Message = metav1.ConditionFalse, v1alpha1.ReasonWindowInvalid, "no node starts: "+pace.Invalid
 	} else {
 		st.Window = window.Openness(pace.Windows, l.Now)
@@ -76,14 +76,14 @@ func (l *Look) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice []string
 		if len(in) > 1 {
 			twice = append(twice, n.Name)
 		}
-		if read.Unavailable(n) {
+		if rolloutfacts.Unavailable(n) {
 			st.Unavailable++
 		}
-		if newcomers.Taint(n) != nil {
+		if startuptaints.Taint(n) != nil {
 			st.Joining++
 		}
 		switch {
-		case read.MarkOf(n) != nil:
+		case rolloutfacts.MarkOf(n) != nil:
 			st.Updating++
 		case l.Target != "" && n.Status.NodeInfo.KubeletVersion == l.Target:
 			st.Updated++

@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // components are the static pods that kubeadm makes and versions.
@@ -43,7 +43,7 @@ func NotYet(ctx context.Context, live client.Reader, node, version string) (stri
 			if image := p.Spec.Containers[0].Image; !update.Same(versionOf(tag(image)), version) {
 				return component + " runs " + image + ", not " + version, nil
 			}
-			if !read.PodReady(p) {
+			if !rolloutfacts.PodReady(p) {
 				return component + " is not Ready yet", nil
 			}
 		}
@@ -67,7 +67,7 @@ func Unsettled(ctx context.Context, live client.Reader, node string) (string, er
 	sort.Slice(l.Items, func(i, j int) bool { return l.Items[i].Name < l.Items[j].Name })
 	for i := range l.Items {
 		p := &l.Items[i]
-		if !read.PodReady(p) {
+		if !rolloutfacts.PodReady(p) {
 			return p.Name + " is not Ready", nil
 		}
 		for j := range p.Status.ContainerStatuses {
@@ -88,7 +88,7 @@ func Health(ctx context.Context, live client.Reader, nodes []*corev1.Node) (roll
 	if err := live.List(ctx, &l, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"tier": "control-plane"}); err != nil {
 		return rollout.ControlPlane{}, fmt.Errorf("list the static pods of the control plane: %w", err)
 	}
-	return read.Health(l.Items, nodes), nil
+	return rolloutfacts.Health(l.Items, nodes), nil
 }
 
 // tag of an image reference.

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // tiers of the API as package imagetag has them.
@@ -24,7 +24,7 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 		return t, fmt.Errorf("spec.repository: %w", err)
 	}
 	t.Repository = ref.Repository
-	if _, bad := read.Windows(spec.Windows); bad != "" {
+	if _, bad := rolloutfacts.Windows(spec.Windows); bad != "" {
 		return t, fmt.Errorf("spec.windows: %s", bad)
 	}
 	if t.Scheme, err = imagetag.ByName(spec.Scheme); err != nil {

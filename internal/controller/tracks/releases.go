@@ -8,15 +8,15 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/imagetag/track"
-	"github.com/refit-dev/refit/internal/rollout/read"
-	"github.com/refit-dev/refit/internal/rollout/window"
+	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // keepWindows says of every target why nothing of it may begin now: a window is kept by
 // not beginning what would not be over in it, by how long it took the last time.
 func (l *turn) keepWindows() {
-	ws, bad := read.Windows(l.o.Spec.Windows)
+	ws, bad := rolloutfacts.Windows(l.o.Spec.Windows)
 	if len(ws) == 0 || bad != "" { // a track with bad windows was refused before
 		return
 	}

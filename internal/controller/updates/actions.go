@@ -16,11 +16,11 @@ import (
 	"github.com/refit-dev/refit/internal/controller/parallel"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/ssa"
-	"github.com/refit-dev/refit/internal/drain"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/drain"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // act carries out what the rollout decided; each action may be repeated.
@@ -47,7 +47,7 @@ func (r *Reconciler) actOn(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 	case rollout.Stage:
 		err = r.stage(ctx, a.Node, update.Boots(&np))
 	case rollout.Cordon:
-		err = r.cordon(ctx, n, read.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
+		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
 	case rollout.DrainIt:
 		r.tellLoss(u, a.Node, drains[a.Node])
 		verdicts, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
@@ -73,7 +73,7 @@ func (r *Reconciler) tellLoss(u *v1alpha1.ClusterUpdate, node string, d drain.De
 }
 
 // cordon marks a node and, if its plan says so, cordons it.
-func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m read.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan) error {
+func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m rolloutfacts.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan) error {
 	first, err := r.Cordoner.Mark(ctx, n, m, u.Name, has(np, rollout.Cordoned))
 	if err == nil && first && !r.large { // in a large cluster the node's mark says so, and the end is the event
 		r.event(u, n, corev1.EventTypeNormal, v1alpha1.ReasonUpdating, "Cordon", "node "+n.Name+" is to be updated"+framing(np))
@@ -96,11 +96,11 @@ func framing(np model.NodePlan) string {
 // long it took, or one that was undone.
 func (r *Reconciler) giveBack(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, n *corev1.Node, a rollout.Action) error {
 	reason, note := v1alpha1.ReasonUpdated, "node "+n.Name+" was observed at its target and takes pods again"
-	var record *read.Record
+	var record *rolloutfacts.Record
 	if a.Verb == rollout.GiveBack {
 		reason, note = v1alpha1.ReasonUndone, "node "+n.Name+" was taken back to what it was before and takes pods again"
-	} else if m := read.MarkOf(n); m != nil && m.UID == string(u.UID) && !m.At.IsZero() {
-		record = &read.Record{UID: m.UID, Start: m.At, End: w.now}
+	} else if m := rolloutfacts.MarkOf(n); m != nil && m.UID == string(u.UID) && !m.At.IsZero() {
+		record = &rolloutfacts.Record{UID: m.UID, Start: m.At, End: w.now}
 	}
 	if err := r.Cordoner.GiveBack(ctx, n, record); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
 }
 
 func (r *Reconciler) releaseOrphan(ctx context.Context, w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate, alive map[string]bool) error {
-	m := read.MarkOf(n)
+	m := rolloutfacts.MarkOf(n)
 	orphan, err := r.orphan(ctx, nu, alive)
 	switch {
 	case err != nil:

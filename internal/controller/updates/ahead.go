@@ -7,8 +7,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/parallel"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
 )
 
 // aheadOf says how far a node is with what its plan has it boot. An agent that does

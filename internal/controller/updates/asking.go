@@ -17,10 +17,10 @@ import (
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // asking keeps the gate's facts of all nodes for an update that is being prepared.
@@ -147,7 +147,7 @@ func atWorkFor(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 			return run.Name
 		}
 		return over
-	case read.MarkOf(n) != nil:
+	case rolloutfacts.MarkOf(n) != nil:
 		return over
 	}
 	return ""

@@ -4,9 +4,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // census keeps who is in which pool, who is unavailable, who is of the control
@@ -53,11 +53,11 @@ func (c *census) take(w *world) {
 }
 
 func (w *world) resident(n *corev1.Node, nu *v1alpha1.NodeUpdate) resident {
-	x := resident{node: n, report: nu, pools: defaultPool, out: read.Unavailable(n), cp: controlPlane(n)}
+	x := resident{node: n, report: nu, pools: defaultPool, out: rolloutfacts.Unavailable(n), cp: controlPlane(n)}
 	if len(w.pools) > 0 {
 		x.pools = w.poolsOf(n)
 	}
-	if m := read.MarkOf(n); m != nil {
+	if m := rolloutfacts.MarkOf(n); m != nil {
 		x.mark = m.UID
 	}
 	if nu != nil && nu.Spec.Run != nil {
@@ -92,7 +92,7 @@ func (c *census) of(w *world) func(i int) []string {
 	return func(i int) []string { return c.rows[i].pools }
 }
 
-// pools are the pools with their nodes counted, as read.Pools counts them.
+// pools are the pools with their nodes counted, as rolloutfacts.Pools counts them.
 func (c *census) pools(w *world) map[string]rollout.Pool {
 	away, cps, cordoned := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for i := range c.rows {
@@ -105,7 +105,7 @@ func (c *census) pools(w *world) map[string]rollout.Pool {
 			if x.cp {
 				cps[name] = append(cps[name], x.node.Name)
 			}
-			if read.Cordoned(x.node) {
+			if rolloutfacts.Cordoned(x.node) {
 				cordoned[name] = append(cordoned[name], x.node.Name)
 			}
 		}
@@ -115,7 +115,7 @@ func (c *census) pools(w *world) map[string]rollout.Pool {
 		out[update.DefaultPool] = rollout.Pool{Name: update.DefaultPool, Budget: 1, Unavailable: away[update.DefaultPool], ControlPlane: cps[update.DefaultPool], Cordoned: cordoned[update.DefaultPool]}
 	}
 	for i := range w.pools {
-		p := read.Pool(&w.pools[i], c.size[w.pools[i].Name])
+		p := rolloutfacts.Pool(&w.pools[i], c.size[w.pools[i].Name])
 		p.Unavailable, p.ControlPlane, p.Cordoned = away[p.Name], cps[p.Name], cordoned[p.Name]
 		out[p.Name] = p
 	}

@@ -18,14 +18,14 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // world is everything that is looked at.
@@ -113,11 +113,11 @@ func poolsSeen(pools []v1alpha1.UpdatePool) string {
 }
 
 func ready(n *corev1.Node) bool {
-	ok, _ := read.Ready(n)
+	ok, _ := rolloutfacts.Ready(n)
 	return ok
 }
 
-func controlPlane(n *corev1.Node) bool { return read.ControlPlane(n) }
+func controlPlane(n *corev1.Node) bool { return rolloutfacts.ControlPlane(n) }
 
 func platform(n *corev1.Node) string {
 	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
@@ -172,7 +172,7 @@ func (w *world) held() []update.Payload {
 // one that did not change is the same pointer as before.
 func (r *Reconciler) planNodes(ctx context.Context, w *world, in *update.Input) ([]*update.Node, error) {
 	r.planNode.Under(poolsSeen(w.pools), w.edition, w.nodes)
-	configs := nodeconfig.Reader{Client: r.Client, Live: r.Live}
+	configs := nodeconfigs.Reader{Client: r.Client, Live: r.Live}
 	out := make([]*update.Node, 0, len(w.nodes))
 	for i, n := range w.nodes {
 		nu := w.reports[i]

@@ -17,11 +17,11 @@ import (
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/staticpods"
-	"github.com/refit-dev/refit/internal/drain"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/drain"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // move takes an update that has started a step further.
@@ -247,11 +247,11 @@ func looksOld(n *rollout.Node) bool {
 // outlook is what a rollout of a plan looks at beside the plan's nodes.
 func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
 	if r.learnedAt.IsZero() || r.slow.Due("learned", len(w.nodes), w.now) {
-		r.learned, r.learnedAt = read.Learned(w.nodes), w.now
+		r.learned, r.learnedAt = rolloutfacts.Learned(w.nodes), w.now
 	}
 	r.census.take(w)
 	return rollout.Input{Plan: plan, Pools: r.census.pools(w), Learned: r.learned, Now: w.now, Wall: w.wall,
-		ControlPlane: rollout.ControlPlane{Unhealthy: read.Unhealthy(r.census.controlPlanes())}}
+		ControlPlane: rollout.ControlPlane{Unhealthy: rolloutfacts.Unhealthy(r.census.controlPlanes())}}
 }
 
 // lookAtControlPlane asks after the static pods and counts etcd's members, while a
@@ -270,12 +270,12 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollo
 
 // readNode gathers what is seen of a node without asking the API server.
 func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node, nu *v1alpha1.NodeUpdate) rollout.Node {
-	rn := read.Node(n, string(u.UID))
+	rn := rolloutfacts.Node(n, string(u.UID))
 	rn.NotYet = notYet(*np, w.planNode(n, nu))
 	rn.AtTarget = rn.NotYet == ""
 	rn.Ahead = aheadOf(np, nu)
 	if nu != nil {
-		rn.Run = read.Run(nu, string(u.UID), u.Status.PlanDigest)
+		rn.Run = rolloutfacts.Run(nu, string(u.UID), u.Status.PlanDigest)
 	}
 	// The Node object and the agent's own look may lag behind the run for a moment.
 	rn.SaysOld = rn.Run != nil && rn.Run.State == rollout.RunSucceeded && !rn.AtTarget && rn.Ready && rn.Run.Ended > settled

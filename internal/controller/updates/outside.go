@@ -12,8 +12,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/outside"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
 )
 
 // lookOutside has an external updater do its step on a node that has run its own, and

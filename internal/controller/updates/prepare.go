@@ -13,14 +13,14 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
-	"github.com/refit-dev/refit/internal/controller/nodeconfig"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/forecast"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/rollout/forecast"
 )
 
 // prepare plans an update that has not started, asks the gate, and starts it if
@@ -80,7 +80,7 @@ func (r *Reconciler) beside(ctx context.Context, st *status, h *bundle.Header, m
 		st.verdicts = append(st.verdicts, *v)
 	}
 	alone := st.u.Spec.Bundle == ""
-	waits, refused, err := nodeconfig.Missing(ctx, r.Client, alone && made.NothingToDo() && len(made.Warnings) == 0 && len(st.u.Spec.Nodes) == 0)
+	waits, refused, err := nodeconfigs.Missing(ctx, r.Client, alone && made.NothingToDo() && len(made.Warnings) == 0 && len(st.u.Spec.Nodes) == 0)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // largeWorld is a large update in its middle: half of the nodes are done, as
@@ -41,14 +41,14 @@ func largeWorld(nodes, budget int) (*world, *v1alpha1.ClusterUpdate, model.Plan)
 		if i < nodes/2+budget {
 			nu.Spec.Run = &v1alpha1.NodeRun{UID: string(u.UID), PlanDigest: u.Status.PlanDigest, Attempt: 1, Try: 1}
 			nu.Status.Run = &v1alpha1.NodeRunStatus{UID: string(u.UID), PlanDigest: u.Status.PlanDigest, Attempt: 1, State: v1alpha1.RunRunning, Step: "kubeadm"}
-			n.Annotations[v1alpha1.AnnotationUpdating] = read.Mark{UID: string(u.UID), Attempt: rollout.Attempt{Number: 1, Try: 1}, At: now}.String()
+			n.Annotations[v1alpha1.AnnotationUpdating] = rolloutfacts.Mark{UID: string(u.UID), Attempt: rollout.Attempt{Number: 1, Try: 1}, At: now}.String()
 			n.Spec.Unschedulable = true
 		}
 		if i < nodes/2 {
 			n.Status.NodeInfo.KubeletVersion, nu.Status.Observed.KubeletVersion = "v1.36.3", "v1.36.3"
 			nu.Status.Run.State = v1alpha1.RunSucceeded
 			delete(n.Annotations, v1alpha1.AnnotationUpdating)
-			n.Annotations[v1alpha1.AnnotationUpdated] = read.Record{UID: string(u.UID), Start: now.Add(-time.Minute), End: now}.String()
+			n.Annotations[v1alpha1.AnnotationUpdated] = rolloutfacts.Record{UID: string(u.UID), Start: now.Add(-time.Minute), End: now}.String()
 			n.Spec.Unschedulable = false
 		}
 		w.nodes = append(w.nodes, n)
@@ -139,10 +139,10 @@ func TestCensusCountsAsReadDoes(t *testing.T) {
 			w.nodes[3].Status.Conditions = nil
 		}
 		r.census.take(w)
-		if d := cmp.Diff(read.Pools(w.pools, w.nodes, w.poolsOf, update.DefaultPool), r.census.pools(w)); d != "" {
+		if d := cmp.Diff(rolloutfacts.Pools(w.pools, w.nodes, w.poolsOf, update.DefaultPool), r.census.pools(w)); d != "" {
 			t.Errorf("round %d: %s", round, d)
 		}
-		if d := cmp.Diff(read.Unhealthy(w.nodes), read.Unhealthy(r.census.controlPlanes())); d != "" {
+		if d := cmp.Diff(rolloutfacts.Unhealthy(w.nodes), rolloutfacts.Unhealthy(r.census.controlPlanes())); d != "" {
 			t.Errorf("round %d: %s", round, d)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/rollout"
-	"github.com/refit-dev/refit/internal/rollout/forecast"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/rollout/forecast"
 )
 
 const (

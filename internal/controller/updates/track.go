@@ -7,7 +7,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
 // track keeps the facts of a running update's nodes in the order of its plan,

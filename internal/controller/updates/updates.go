@@ -24,16 +24,16 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/headers"
-	"github.com/refit-dev/refit/internal/controller/newcomers"
 	"github.com/refit-dev/refit/internal/controller/outside"
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/controller/startuptaints"
 	"github.com/refit-dev/refit/internal/controller/steady"
 	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/rollout"
 )
 
 // FieldOwnerRun is the server-side apply owner of NodeUpdate.spec.run.
@@ -137,7 +137,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 // nodeChanged drops the kubelets' heartbeats.
 func nodeChanged(a, b *corev1.Node) bool {
 	return a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
-		(newcomers.Taint(a) == nil) != (newcomers.Taint(b) == nil) ||
+		(startuptaints.Taint(a) == nil) != (startuptaints.Taint(b) == nil) ||
 		a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
 }
 

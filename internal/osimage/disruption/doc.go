@@ -7,7 +7,7 @@
 // alone, since it does all the rest. Each answer says which rule gave it.
 //
 // Inputs: rules, and what changed between two configurations. Outputs: actions,
-// whether the image must change. Callers: internal/controller/nodeconfig,
+// whether the image must change. Callers: internal/controller/nodeconfigs,
 // internal/controller/osimages. Example:
 //
 //	a := disruption.Decide(rules, disruption.Changes(old, wanted))

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 const v = `"apiVersion":"hooks.runtime.cluster.x-k8s.io/v1alpha1"`
@@ -94,11 +94,11 @@ func TestAnswers(t *testing.T) {
 		want   string
 	}{
 		// The base64 is that of the description, which was checked against the real library.
-		"a claim": {hooks.CanUpdateMachine, hooks.Answer{Patches: map[string]hooks.Patch{inplace.Machine: {PatchType: hooks.JSONPatch, Patch: patch}}},
+		"a claim": {hooks.CanUpdateMachine, hooks.Answer{Patches: map[string]hooks.Patch{capidiff.Machine: {PatchType: hooks.JSONPatch, Patch: patch}}},
 			`{"affectsAvailability":true,` + v + `,"kind":"CanUpdateMachineResponse","machinePatch":{"patchType":"JSONPatch","patch":"W3sib3AiOiJyZXBsYWNlIiwicGF0aCI6Ii9zcGVjL3ZlcnNpb24iLCJ2YWx1ZSI6InYxLjM2LjEifV0="},"status":"Success"}`},
-		"an empty patch is left out": {hooks.CanUpdateMachineSet, hooks.Answer{Harmless: true, Patches: map[string]hooks.Patch{inplace.Bootstrap: {PatchType: hooks.JSONPatch}}},
+		"an empty patch is left out": {hooks.CanUpdateMachineSet, hooks.Answer{Harmless: true, Patches: map[string]hooks.Patch{capidiff.Bootstrap: {PatchType: hooks.JSONPatch}}},
 			`{"affectsAvailability":false,` + v + `,"kind":"CanUpdateMachineSetResponse","status":"Success"}`},
-		"a refusal carries no patch": {hooks.CanUpdateMachineSet, hooks.Answer{Failed: true, Message: "no", Patches: map[string]hooks.Patch{inplace.Bootstrap: {PatchType: hooks.JSONPatch, Patch: patch}}},
+		"a refusal carries no patch": {hooks.CanUpdateMachineSet, hooks.Answer{Failed: true, Message: "no", Patches: map[string]hooks.Patch{capidiff.Bootstrap: {PatchType: hooks.JSONPatch, Patch: patch}}},
 			`{` + v + `,"kind":"CanUpdateMachineSetResponse","status":"Failure","message":"no","affectsAvailability":true}`},
 		"in progress": {hooks.UpdateMachine, hooks.Answer{Message: "moves", RetryAfter: 10},
 			`{` + v + `,"kind":"UpdateMachineResponse","status":"Success","message":"moves","retryAfterSeconds":10}`},
@@ -148,7 +148,7 @@ func TestAnswersOfOthers(t *testing.T) {
 				t.Fatalf("want %q, got %v", tc.want, err)
 			}
 			if err == nil {
-				after, err := a.Patches[inplace.Bootstrap].Apply(map[string]any{"spec": map[string]any{"files": []any{"x"}, "n": json.Number("1")}})
+				after, err := a.Patches[capidiff.Bootstrap].Apply(map[string]any{"spec": map[string]any{"files": []any{"x"}, "n": json.Number("1")}})
 				if diff := cmp.Diff(map[string]any{"spec": map[string]any{"n": json.Number("1")}}, after); diff != "" || err != nil {
 					t.Error(diff, err)
 				}
@@ -186,16 +186,16 @@ func FuzzDecode(f *testing.F) {
 			claimed := map[string]bool{}
 			pairs, _ := h.Pairs(r)
 			for _, o := range pairs {
-				for _, c := range inplace.Differences(o) {
+				for _, c := range capidiff.Differences(o) {
 					claimed[c.Path] = true
 				}
-				after := inplace.Move(o, claimed)
+				after := capidiff.Move(o, claimed)
 				moved := o
 				moved.Current = after
-				if left := inplace.Differences(moved); len(left) > 0 {
+				if left := capidiff.Differences(moved); len(left) > 0 {
 					t.Fatalf("all is claimed, and %v is left", left)
 				}
-				if p, changed := inplace.Patch(o.Current, after); changed {
+				if p, changed := capidiff.Patch(o.Current, after); changed {
 					if _, err := (hooks.Patch{PatchType: hooks.JSONPatch, Patch: p}).Apply(o.Current); err != nil {
 						t.Fatalf("%s does not fit: %v", p, err)
 					}

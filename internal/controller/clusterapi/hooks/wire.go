@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/pipeline/inplace"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
 // APIVersion of all requests and answers.
@@ -33,22 +33,22 @@ type Hook struct {
 // The hooks that are answered. Workers are asked about as a set, control planes
 // machine by machine.
 var (
-	CanUpdateMachine = Hook{Name: "CanUpdateMachine", Handler: "can-update-machine", Keys: machineKeys, Spec: inplace.SpecOfMachine, Claims: true}
+	CanUpdateMachine = Hook{Name: "CanUpdateMachine", Handler: "can-update-machine", Keys: machineKeys, Spec: capidiff.SpecOfMachine, Claims: true}
 
-	CanUpdateMachineSet = Hook{Name: "CanUpdateMachineSet", Handler: "can-update-machineset", Spec: inplace.SpecOfTemplate, Claims: true, Keys: map[string]string{
-		inplace.Machine: "machineSet", inplace.Infrastructure: "infrastructureMachineTemplate", inplace.Bootstrap: "bootstrapConfigTemplate"}}
+	CanUpdateMachineSet = Hook{Name: "CanUpdateMachineSet", Handler: "can-update-machineset", Spec: capidiff.SpecOfTemplate, Claims: true, Keys: map[string]string{
+		capidiff.Machine: "machineSet", capidiff.Infrastructure: "infrastructureMachineTemplate", capidiff.Bootstrap: "bootstrapConfigTemplate"}}
 
-	UpdateMachine = Hook{Name: "UpdateMachine", Handler: "update-machine", Keys: machineKeys, Spec: inplace.SpecOfMachine}
+	UpdateMachine = Hook{Name: "UpdateMachine", Handler: "update-machine", Keys: machineKeys, Spec: capidiff.SpecOfMachine}
 )
 
 var machineKeys = map[string]string{
-	inplace.Machine: "machine", inplace.Infrastructure: "infrastructureMachine", inplace.Bootstrap: "bootstrapConfig"}
+	capidiff.Machine: "machine", capidiff.Infrastructure: "infrastructureMachine", capidiff.Bootstrap: "bootstrapConfig"}
 
 // All of them, in the order in which discovery names them.
 func All() []Hook { return []Hook{CanUpdateMachine, CanUpdateMachineSet, UpdateMachine} }
 
 // Roles in the order in which patches are made.
-func Roles() []string { return []string{inplace.Machine, inplace.Infrastructure, inplace.Bootstrap} }
+func Roles() []string { return []string{capidiff.Machine, capidiff.Infrastructure, capidiff.Bootstrap} }
 
 // DiscoveryPath is asked when the extension is registered.
 const DiscoveryPath = "/" + APIVersion + "/discovery"
@@ -69,11 +69,11 @@ type Request struct {
 
 // Pairs are the objects for the planner. alone names the roles of objects that
 // are there on one side only: no patch makes or removes an object.
-func (h Hook) Pairs(r Request) (pairs []inplace.Object, alone []string) {
+func (h Hook) Pairs(r Request) (pairs []capidiff.Object, alone []string) {
 	for _, role := range Roles() {
 		switch c, d := r.Current[role], r.Desired[role]; {
 		case c != nil && d != nil:
-			pairs = append(pairs, inplace.Object{Role: role, Spec: h.Spec, Current: c, Desired: d})
+			pairs = append(pairs, capidiff.Object{Role: role, Spec: h.Spec, Current: c, Desired: d})
 		case c != nil || d != nil:
 			alone = append(alone, role)
 		}
@@ -111,8 +111,8 @@ func (h Hook) Decode(r io.Reader) (Request, error) {
 	if req.Current, err = h.objects(body.Current); err != nil {
 		return req, fmt.Errorf("current: %w", err)
 	}
-	if req.Desired[inplace.Machine] == nil || (h.Claims && req.Current[inplace.Machine] == nil) {
-		return req, fmt.Errorf("the body lacks the %s", h.Keys[inplace.Machine])
+	if req.Desired[capidiff.Machine] == nil || (h.Claims && req.Current[capidiff.Machine] == nil) {
+		return req, fmt.Errorf("the body lacks the %s", h.Keys[capidiff.Machine])
 	}
 	return req, nil
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/refit-dev/refit/internal/controller/pulse"
 	"github.com/refit-dev/refit/internal/controller/staticpods"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/rollout/read"
 )
 
 // Nodes reads and permits nodes.
@@ -96,7 +96,7 @@ func (r Roll) pods(w *targets.Workload) (pods []corev1.Pod, all bool) {
 
 // look at a node; did is true if its agent has written what is approved.
 func (n *Nodes) look(ctx context.Context, r Roll, w *targets.Workload, p *corev1.Pod) (np track.NodePod, did bool, err error) {
-	np = track.NodePod{Node: p.Spec.NodeName, Ready: read.PodReady(p), Containers: meant(r, p)}
+	np = track.NodePod{Node: p.Spec.NodeName, Ready: rolloutfacts.PodReady(p), Containers: meant(r, p)}
 	nu, err := n.report(ctx, r, w, np.Node)
 	if err != nil {
 		return np, false, err
@@ -149,7 +149,7 @@ func (n *Nodes) again(ctx context.Context, r Roll, p *corev1.Pod, np *track.Node
 		return fmt.Errorf("read pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	if err == nil {
-		np.Ready, np.Containers = read.PodReady(&now), meant(r, &now)
+		np.Ready, np.Containers = rolloutfacts.PodReady(&now), meant(r, &now)
 	}
 	return nil
 }
@@ -182,8 +182,8 @@ func (n *Nodes) health(ctx context.Context, np *track.NodePod) error {
 	if err != nil {
 		return fmt.Errorf("read node %s: %w", np.Node, err)
 	}
-	np.ControlPlane = read.ControlPlane(&node)
-	if ready, _ := read.Ready(&node); !ready {
+	np.ControlPlane = rolloutfacts.ControlPlane(&node)
+	if ready, _ := rolloutfacts.Ready(&node); !ready {
 		np.Sick = "it is not Ready"
 	}
 	if why, held := node.Annotations[v1alpha1.AnnotationHold]; held {
@@ -299,7 +299,7 @@ func (n *Nodes) controlPlane(ctx context.Context) (string, error) {
 	}
 	var nodes []*corev1.Node
 	for i := range l.Items {
-		if read.ControlPlane(&l.Items[i]) {
+		if rolloutfacts.ControlPlane(&l.Items[i]) {
 			nodes = append(nodes, &l.Items[i])
 		}
 	}

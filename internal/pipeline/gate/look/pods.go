@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/drain"
+	"github.com/refit-dev/refit/internal/pipeline/drain"
 )
 
 // pageSize is how many pods are asked for at once.

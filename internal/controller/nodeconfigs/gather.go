@@ -1,0 +1,284 @@
+package nodeconfigs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
+)
+
+// world is everything that is looked at, by name.
+type world struct {
+	now      time.Time
+	nodes    []*corev1.Node // shared with the cache, as are the reports
+	reports  []*v1alpha1.NodeUpdate
+	updates  map[string]*v1alpha1.NodeUpdate // also of nodes that have left
+	edition  int
+	configs  []v1alpha1.NodeConfig
+	pools    []v1alpha1.UpdatePool
+	contents map[string]*v1alpha1.Content // of type config
+	// moving: an update has started and not ended.
+	moving bool
+	// sources of the NodeConfigs, with the contents of their files.
+	sources map[string]nodeconfig.Source
+	// images of pools that have an OSImage, by the pool's name.
+	images    map[string]*poolImage
+	selectors roster.Selectors
+}
+
+func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+	var configs v1alpha1.NodeConfigList
+	var pools v1alpha1.UpdatePoolList
+	var contents v1alpha1.ContentList
+	var moves v1alpha1.ClusterUpdateList
+	for _, l := range []client.ObjectList{&configs, &pools, &contents, &moves} {
+		if err := r.Client.List(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	now := r.Now()
+	v := r.roster.Look(now)
+	w := &world{now: now, nodes: v.Nodes, reports: v.Reports, updates: v.Updates, edition: v.Edition, configs: configs.Items, pools: pools.Items,
+		contents: map[string]*v1alpha1.Content{}, sources: map[string]nodeconfig.Source{}}
+	sortConfigs(w.configs)
+	for i := range contents.Items {
+		if c := &contents.Items[i]; c.Type == v1alpha1.ContentConfig {
+			w.contents[c.Name] = c
+		}
+	}
+	for i := range moves.Items {
+		m := &moves.Items[i]
+		w.moving = w.moving || m.Status.StartedAt != nil && m.Status.Phase != v1alpha1.PhaseDone
+	}
+	var err error
+	if w.sources, err = Sources(ctx, r.Live, w.configs); err != nil {
+		return nil, err
+	}
+	return w, r.gatherImages(ctx, w)
+}
+
+func sortConfigs(list []v1alpha1.NodeConfig) {
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+}
+
+// Sources are the plain values of NodeConfigs by name, with the contents of their
+// files; live reads ConfigMaps past the cache.
+func Sources(ctx context.Context, live client.Reader, configs []v1alpha1.NodeConfig) (map[string]nodeconfig.Source, error) {
+	maps := &configMaps{live: live, read: map[string]*corev1.ConfigMap{}}
+	out := map[string]nodeconfig.Source{}
+	for i := range configs {
+		if c := &configs[i]; c.DeletionTimestamp.IsZero() {
+			s, err := nodeconfigspec.Source(ctx, maps.get, c)
+			if err != nil {
+				return nil, err
+			}
+			out[c.Name] = s
+		}
+	}
+	return out, nil
+}
+
+// configMaps are read once per look.
+type configMaps struct {
+	live client.Reader
+	read map[string]*corev1.ConfigMap
+}
+
+func (m *configMaps) get(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+	if cm, ok := m.read[name]; ok {
+		return cm, nil
+	}
+	cm := &corev1.ConfigMap{}
+	err := m.live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, cm)
+	if apierrors.IsNotFound(err) {
+		cm, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", v1alpha1.NodesNamespace, name, err)
+	}
+	m.read[name] = cm
+	return cm, nil
+}
+
+// matches reports whether a NodeConfig is for a node.
+func (w *world) matches(c *v1alpha1.NodeConfig, n *corev1.Node) bool {
+	if len(c.Spec.Pools) == 0 {
+		return w.selectors.Match(c.Spec.NodeSelector, n.Labels)
+	}
+	for i := range w.pools {
+		if slices.Contains(c.Spec.Pools, w.pools[i].Name) && w.selectors.Match(&w.pools[i].Spec.NodeSelector, n.Labels) {
+			return true
+		}
+	}
+	return false
+}
+
+// rendered is what one set of NodeConfigs comes to.
+type rendered struct {
+	name     string // of the Content, empty for nothing wanted
+	data     string
+	config   model.NodeConfig
+	fields   map[string]string // that config wants
+	verdicts []model.Verdict
+}
+
+// outcome of a look: what every node is to be told.
+type outcome struct {
+	// byNode is in the order of the nodes.
+	byNode []*rendered
+	// of every NodeConfig: how many nodes it matches, how many are as it wants,
+	// the first problem.
+	matched, current map[string]int32
+	problem          map[string]*model.Verdict
+}
+
+// share is what is remembered of a node until it changes.
+type share struct {
+	// set of the NodeConfigs that match it.
+	set *set
+	// same reports whether it is as the rendered configuration of this name wants.
+	same bool
+	name string
+	// known is false before that was looked at.
+	known bool
+}
+
+// set of NodeConfigs for nodes of one pool, with what they come to in this look.
+type set struct {
+	names []string
+	pool  string
+	nodes int32
+	same  int32
+	*rendered
+}
+
+func (w *world) decide(memory *memory) *outcome {
+	sets := memory.under(w)
+	d := &outcome{byNode: make([]*rendered, len(w.nodes)), matched: map[string]int32{}, current: map[string]int32{}, problem: map[string]*model.Verdict{}}
+	for _, s := range sets {
+		s.nodes, s.same, s.rendered = 0, 0, nil
+	}
+	for i, n := range w.nodes {
+		x, unchanged := memory.row.At(i, n, w.reports[i])
+		if !unchanged {
+			*x = share{set: memory.of(w, n)}
+		}
+		if x.set.rendered == nil {
+			x.set.rendered = w.render(x.set.names, x.set.pool)
+		}
+		r := x.set.rendered
+		if !x.known || x.name != r.name {
+			x.name, x.same, x.known = r.name, r.wants(fieldsOf(w.reports[i])), true
+		}
+		d.byNode[i] = r
+		x.set.nodes++
+		if x.same && len(r.verdicts) == 0 {
+			x.set.same++
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(sets)) {
+		if s := sets[key]; s.nodes > 0 {
+			d.count(s)
+		}
+	}
+	return d
+}
+
+// memory has what nodes come to, from one look to the next.
+type memory struct {
+	row  roster.Row[share]
+	seen string
+	sets map[string]*set
+}
+
+// under takes in the NodeConfigs and pools as they select now.
+func (m *memory) under(w *world) map[string]*set {
+	var b strings.Builder
+	for i := range w.configs {
+		c := &w.configs[i]
+		fmt.Fprintf(&b, "%s %d %t,", c.UID, c.Generation, c.DeletionTimestamp.IsZero())
+	}
+	for i := range w.pools {
+		fmt.Fprintf(&b, "%s %d,", w.pools[i].UID, w.pools[i].Generation)
+	}
+	if seen := b.String(); m.sets == nil || m.seen != seen {
+		m.seen, m.sets = seen, map[string]*set{}
+	}
+	m.row.Under(m.seen, w.edition, w.nodes)
+	return m.sets
+}
+
+// of is the set of the NodeConfigs that match a node, and of its pool.
+func (m *memory) of(w *world, n *corev1.Node) *set {
+	var names []string
+	for j := range w.configs {
+		if c := &w.configs[j]; c.DeletionTimestamp.IsZero() && w.matches(c, n) {
+			names = append(names, c.Name)
+		}
+	}
+	pool := w.poolOf(n)
+	key := pool + "/" + strings.Join(names, " ")
+	if m.sets[key] == nil {
+		m.sets[key] = &set{names: names, pool: pool}
+	}
+	return m.sets[key]
+}
+
+func (w *world) render(names []string, pool string) *rendered {
+	var sources []nodeconfig.Source
+	for _, name := range names {
+		sources = append(sources, w.sources[name])
+	}
+	p := w.pool(pool)
+	c, verdicts := nodeconfig.Merge(Assign(p, sources))
+	if len(verdicts) == 0 {
+		c, verdicts = w.withImage(p, names, c)
+	}
+	c.Drift = driftOf(p, c)
+	r := &rendered{config: c, fields: c.Fields(), verdicts: verdicts}
+	if len(verdicts) == 0 && !c.Empty() {
+		r.data = string(c.JSON())
+		r.name = v1alpha1.ContentName(v1alpha1.ContentConfig, r.data)
+	}
+	return r
+}
+
+// wants reports whether a node with these fields is as the configuration wants.
+func (r *rendered) wants(have map[string]string) bool {
+	for field, want := range r.fields {
+		if have[field] != want {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *outcome) count(s *set) {
+	for _, name := range s.names {
+		d.matched[name] += s.nodes
+		d.current[name] += s.same
+		for i := range s.verdicts {
+			if v := &s.verdicts[i]; d.problem[name] == nil && concerns(v, name) {
+				d.problem[name] = v
+			}
+		}
+	}
+}
+
+// concerns: a conflict is said of both NodeConfigs.
+func concerns(v *model.Verdict, name string) bool {
+	return v.Object == "" || v.Object == "NodeConfig/"+name || v.Reason == v1alpha1.ReasonConfigConflict && slices.Contains(strings.Fields(v.Message), name)
+}

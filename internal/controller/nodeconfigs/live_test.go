@@ -1,0 +1,77 @@
+package nodeconfigs
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage/contents"
+)
+
+// What a newer image has otherwise, and nodes are not booted for, is among their files; what
+// was written over an image's and is wanted no more is given back to it; a NodeConfig that
+// speaks of a path comes before both.
+func TestWrittenOverAnImage(t *testing.T) {
+	const was, is = "r.example/os@sha256:was", "r.example/os@sha256:is"
+	data := string(contents.Seal("sha256:was", "sha256:is", []model.ConfigFile{
+		{Path: "/etc/chrony.conf", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("two")}, {Path: "/etc/mine", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("image's")}, {Path: "/etc/old.conf", Absent: true}}))
+	live := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ContentName(v1alpha1.ContentOSLive, data)}, Type: v1alpha1.ContentOSLive, Data: data}
+	pool := v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{OSImage: "edge", Disruption: []v1alpha1.DisruptionRule{
+		{Files: []string{"/etc/chrony.conf", "/etc/old.conf"}, Actions: []v1alpha1.DisruptionAction{{Type: "Reload", Unit: "chronyd.service"}}}}}}
+	image := func(st v1alpha1.OSImagePool) *v1alpha1.OSImage {
+		st.Name, st.Image = "edge", was
+		return &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{st}}}
+	}
+	mine := model.ConfigFile{Path: "/etc/mine", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("a person's"), Disruption: model.DisruptionNone}
+	newer := &v1alpha1.OSImageLive{Build: "b2", Image: is, Content: live.Name, Message: "image " + is + " differs"}
+	reload := func(f model.ConfigFile) model.ConfigFile {
+		f.Disruption, f.Units = model.DisruptionReload, []string{"chronyd.service"}
+		return f
+	}
+	for name, c := range map[string]struct {
+		st      v1alpha1.OSImagePool
+		want    []model.ConfigFile
+		version string
+		note    string
+	}{
+		"nothing is live": {v1alpha1.OSImagePool{}, []model.ConfigFile{mine}, model.ConfigVersion, ""},
+		"a newer image is": {v1alpha1.OSImagePool{Live: newer, Written: []string{"/etc/chrony.conf", "/etc/mine", "/etc/old.conf"}},
+			[]model.ConfigFile{reload(model.ConfigFile{Path: "/etc/chrony.conf", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("two")}), mine, reload(model.ConfigFile{Path: "/etc/old.conf", Absent: true})}, model.ConfigVersion, "image " + is + " differs"},
+		"it was, and is given back": {v1alpha1.OSImagePool{Written: []string{"/etc/chrony.conf", "/etc/mine", "/etc/uncovered"}},
+			[]model.ConfigFile{reload(model.ConfigFile{Path: "/etc/chrony.conf", AsImage: true}), mine, {Path: "/etc/uncovered", AsImage: true, Disruption: model.DisruptionReboot}}, model.ConfigVersionAsImage, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{pools: []v1alpha1.UpdatePool{pool}, images: map[string]*poolImage{}}
+			if err := w.imagesOf(image(c.st), map[string]*v1alpha1.Content{live.Name: live}); err != nil {
+				t.Fatal(err)
+			}
+			got, vs := w.withImage(&pool, nil, model.NodeConfig{Version: model.ConfigVersion, Files: []model.ConfigFile{mine}})
+			if diff := cmp.Diff(c.want, got.Files); diff != "" || len(vs) > 0 || got.Version != c.version || got.OS.Image != was || got.OS.Note != c.note {
+				t.Errorf("%s %v %q %+v", diff, vs, got.Version, got.OS)
+			}
+			if f := got.Fields(); f[model.FieldOSImage] != "sha256:was" {
+				t.Error("another image is wanted than the one that is booted:", f)
+			}
+			var read model.NodeConfig
+			if err := json.Unmarshal(got.JSON(), &read); err != nil || cmp.Diff(got.Fields(), read.Fields()) != "" {
+				t.Error("an agent reads it otherwise", err)
+			}
+		})
+	}
+	// A cache that has not seen the files yet leaves everything as it is.
+	w := &world{pools: []v1alpha1.UpdatePool{pool}, images: map[string]*poolImage{}}
+	if err := w.imagesOf(image(v1alpha1.OSImagePool{Live: newer}), nil); err == nil || !strings.Contains(err.Error(), "not seen yet") {
+		t.Error(err)
+	}
+	// Files of other images are not written.
+	other := *newer
+	other.Image = "r.example/os@sha256:other"
+	if err := w.imagesOf(image(v1alpha1.OSImagePool{Live: &other}), map[string]*v1alpha1.Content{live.Name: live}); err == nil {
+		t.Error("files of another image are taken")
+	}
+}

@@ -1,0 +1,91 @@
+package nodeconfigs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/decision"
+	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/pace"
+	"github.com/refit-dev/refit/internal/controller/roster"
+)
+
+// FieldOwner is the server-side apply owner of NodeUpdate.spec.config.
+const FieldOwner = v1alpha1.FieldOwnerController + "-config"
+
+const (
+	// settle is how long events are collected before everything is looked at.
+	settle = 300 * time.Millisecond
+	// recheck is how often it is looked at without an event: ConfigMaps are not
+	// watched.
+	recheck = 30 * time.Second
+)
+
+// Reconciler looks at all nodes at once: most of them share one configuration.
+type Reconciler struct {
+	Client client.Client
+	// Live reads ConfigMaps past the cache.
+	Live client.Reader
+	// Now is the clock.
+	Now func() time.Time
+
+	roster *roster.Roster
+	memory memory
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times) error {
+	r.roster = roster.New()
+	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
+		return err
+	}
+	all := fleet.Paced("nodeconfig", func() time.Duration { return max(settle, pace.Settle(r.roster.Size())) })
+	return ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
+		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.UpdatePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.OSImage{}, all).
+		WatchesRawSource(source.Channel(r.roster.Called(), all)).
+		Complete(times.Of("nodeconfig", r))
+}
+
+func nodeChanged(a, b *corev1.Node) bool { return !maps.Equal(a.Labels, b.Labels) }
+
+// updateChanged: only what is wanted and what is seen of it matters here.
+func updateChanged(a, b *v1alpha1.NodeUpdate) bool {
+	return a.Spec.Config != b.Spec.Config || !maps.Equal(fieldsOf(a), fieldsOf(b))
+}
+
+func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
+	if nu == nil || nu.Status.Observed == nil {
+		return nil
+	}
+	return nu.Status.Observed.Fields
+}
+
+// Reconcile looks at everything and writes what differs.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if !r.roster.Synced() {
+		return ctrl.Result{RequeueAfter: settle}, nil
+	}
+	w, err := r.gather(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	v := w.decide(&r.memory)
+	err = errors.Join(r.writeNodes(ctx, w, v), r.writeStatus(ctx, w, v), r.sweep(ctx, w, v))
+	if err != nil || len(w.configs) == 0 {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}

@@ -1,0 +1,122 @@
+// Package nodeconfigspec makes the values that configure merges of NodeConfigs.
+//
+// Promise: what a file's contents come from and is not there is one of the
+// source's Problems, with its name; an error says that it is not known.
+//
+// Inputs: a NodeConfig, a way to ConfigMaps. Output: nodeconfig.Source. Callers:
+// internal/controller/nodeconfigs, internal/cli/imagecmd. Example:
+//
+//	s, err := read.Source(ctx, maps, nodeConfig)
+package nodeconfigspec
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
+)
+
+// ConfigMaps gives a ConfigMap of the namespace refit-nodes, nil if there is none.
+type ConfigMaps func(ctx context.Context, name string) (*corev1.ConfigMap, error)
+
+// Source makes plain values of a NodeConfig, with the contents of its files. What
+// is missing is one of its Problems.
+func Source(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (nodeconfig.Source, error) {
+	s := nodeconfig.Source{Name: c.Name, SandboxImage: c.Spec.SandboxImage}
+	for i := range c.Spec.Files {
+		f := &c.Spec.Files[i]
+		cf := fileOf(f)
+		problem, err := contents(ctx, maps, f.Contents, &cf.Data)
+		if err != nil {
+			return s, err
+		}
+		if problem != "" {
+			s.Problems = append(s.Problems, "file "+f.Path+": "+problem)
+		}
+		s.Files = append(s.Files, cf)
+	}
+	for _, u := range c.Spec.Units {
+		cu := nodeconfig.Unit{Name: u.Name, State: u.State, Contents: u.Contents, Disruption: model.Disruption(u.Disruption)}
+		for _, d := range u.Dropins {
+			cu.Dropins = append(cu.Dropins, nodeconfig.Dropin{Name: d.Name, Contents: d.Contents})
+		}
+		s.Units = append(s.Units, cu)
+	}
+	lists(c, &s)
+	if c.Spec.Kubelet != nil && len(c.Spec.Kubelet.Raw) > 0 {
+		if err := json.Unmarshal(c.Spec.Kubelet.Raw, &s.Kubelet); err != nil {
+			s.Problems = append(s.Problems, "spec.kubelet is no object: "+err.Error())
+		}
+	}
+	return s, nil
+}
+
+// lists are what has no files.
+func lists(c *v1alpha1.NodeConfig, s *nodeconfig.Source) {
+	for _, f := range c.Spec.Fields {
+		s.Fields = append(s.Fields, model.ConfigField(f))
+	}
+	for _, k := range c.Spec.Certificates {
+		s.Certificates = append(s.Certificates, model.ConfigCertificate{Name: k.Name, NotBefore: k.NotBefore, DaysLeft: int(k.DaysLeft)})
+	}
+	for _, a := range c.Spec.KernelArguments {
+		s.KernelArguments = append(s.KernelArguments, string(a))
+	}
+	for _, k := range c.Spec.SSHAuthorizedKeys {
+		s.SSHKeys = append(s.SSHKeys, nodeconfig.SSHKeys(k))
+	}
+	for _, p := range c.Spec.Packages {
+		s.Packages = append(s.Packages, string(p))
+	}
+}
+
+// fileOf is a file without the bytes that come from here.
+func fileOf(f *v1alpha1.NodeFile) model.ConfigFile {
+	cf := model.ConfigFile{Path: f.Path, Mode: 0o644, Owner: or(f.Owner, "root"), Group: or(f.Group, "root"), Absent: f.Absent,
+		Disruption: model.Disruption(f.Disruption), Units: slices.Clone(f.Units)}
+	if f.Mode != nil {
+		cf.Mode = uint32(*f.Mode)
+	}
+	if f.Contents != nil && f.Contents.Payload != nil {
+		cf.Payload, cf.Digest = f.Contents.Payload.Name, f.Contents.Payload.Digest
+	}
+	return cf
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func contents(ctx context.Context, maps ConfigMaps, from *v1alpha1.FileContents, into *[]byte) (problem string, err error) {
+	switch {
+	case from == nil:
+	case from.Inline != nil:
+		*into = []byte(*from.Inline)
+	case from.Base64 != nil:
+		*into = from.Base64
+	case from.ConfigMap != nil:
+		cm, err := maps(ctx, from.ConfigMap.Name)
+		if err != nil {
+			return "", err
+		}
+		if cm == nil {
+			return "there is no ConfigMap " + from.ConfigMap.Name + " in namespace " + v1alpha1.NodesNamespace, nil
+		}
+		text, ok := cm.Data[from.ConfigMap.Key]
+		*into = []byte(text)
+		if !ok {
+			if *into, ok = cm.BinaryData[from.ConfigMap.Key]; !ok {
+				return "ConfigMap " + from.ConfigMap.Name + " has no key " + from.ConfigMap.Key, nil
+			}
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,34 @@
+package rolloutfacts
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
+)
+
+// Whatever a node writes into its status: it counts only for the permission that
+// it was given, and never as an attempt before it.
+func FuzzStatus(f *testing.F) {
+	f.Add([]byte(`{"run":{"uid":"u","planDigest":"p","attempt":1,"state":"Succeeded","finishedAt":"2026-11-20T11:00:00Z"},"agent":{"heartbeat":"2026-11-20T10:00:00Z"}}`), int32(1))
+	f.Add([]byte(`{"run":{"uid":"u","planDigest":"p","attempt":-5,"state":"Failed"}}`), int32(2))
+	f.Add([]byte(`{"run":{"uid":"u","planDigest":"other","attempt":2147483647,"state":"Undone"}}`), int32(1))
+	f.Fuzz(func(t *testing.T, status []byte, attempt int32) {
+		nu := &v1alpha1.NodeUpdate{}
+		nu.Spec.Run = &v1alpha1.NodeRun{UID: "u", PlanDigest: "p", Attempt: attempt}
+		if json.Unmarshal(status, &nu.Status) != nil {
+			return
+		}
+		run := Run(nu, "u", "p")
+		if run == nil || run.Attempt.Number < attempt || run.Ended < 0 {
+			t.Fatalf("%+v", run)
+		}
+		if s := nu.Status.Run; run.State == rollout.RunSucceeded && (s.UID != "u" || s.PlanDigest != "p" || s.Attempt < attempt) {
+			t.Fatalf("a report of another run counts: %+v", s)
+		}
+		if Run(nu, "v", "p") != nil || Run(nu, "u", "q") != nil {
+			t.Fatal("a permission of another update counts")
+		}
+	})
+}
