@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,8 @@ type Client struct {
 	rest  *rest.RESTClient
 	stamp string
 	clock skew
+	// left are the members that the last written status went without.
+	left []string
 }
 
 // New makes a client; nothing is read or dialled yet.
@@ -177,28 +180,60 @@ func (c *Client) Content(ctx context.Context, name string) (*v1alpha1.Content, e
 	return out, nil
 }
 
-// ApplyStatus writes the node's status, all of it, as its only owner.
+// ApplyStatus writes the node's status, all of it, as its only owner. Members that the
+// cluster's kinds do not declare are left out: this agent may be newer than they are.
 func (c *Client) ApplyStatus(ctx context.Context, status *v1alpha1.NodeUpdateStatus) error {
 	r, err := c.client()
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NodeUpdate",
-		"metadata": map[string]any{"name": c.node, "namespace": v1alpha1.NodesNamespace},
-		"status":   status,
-	})
+	raw, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return fmt.Errorf("status of the NodeUpdate: %w", err)
 	}
+	object := map[string]any{}
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return fmt.Errorf("status of the NodeUpdate: %w", err)
+	}
+	object["apiVersion"], object["kind"] = v1alpha1.GroupVersion.String(), "NodeUpdate"
+	object["metadata"] = map[string]any{"name": c.node, "namespace": v1alpha1.NodesNamespace}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	force := true
-	opts := metav1.PatchOptions{FieldManager: v1alpha1.FieldOwnerAgent, Force: &force}
-	err = r.Patch(types.ApplyPatchType).Namespace(v1alpha1.NodesNamespace).Resource("nodeupdates").Name(c.node).
-		SubResource("status").VersionedParams(&opts, c.params).Body(body).Do(ctx).Error()
+	var left []string
+	for range maxUndeclared {
+		err = c.apply(ctx, r, object)
+		dropped := dropUndeclared(object, err)
+		if len(dropped) == 0 {
+			break
+		}
+		left = append(left, dropped...)
+	}
 	if err != nil {
 		return fmt.Errorf("status of the NodeUpdate: %w", err)
 	}
+	c.leaves(left)
 	return nil
+}
+
+// apply writes an object of the node's status.
+func (c *Client) apply(ctx context.Context, r *rest.RESTClient, object map[string]any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	force := true
+	opts := metav1.PatchOptions{FieldManager: v1alpha1.FieldOwnerAgent, Force: &force}
+	return r.Patch(types.ApplyPatchType).Namespace(v1alpha1.NodesNamespace).Resource("nodeupdates").Name(c.node).
+		SubResource("status").VersionedParams(&opts, c.params).Body(body).Do(ctx).Error()
+}
+
+// leaves logs which members the last write left out, when they are others than before.
+func (c *Client) leaves(members []string) {
+	c.mu.Lock()
+	same := slices.Equal(c.left, members)
+	c.left = members
+	c.mu.Unlock()
+	if !same && len(members) > 0 {
+		c.log.Warn("status written without members that the cluster's kinds do not declare: this agent is newer, run refit install", "members", members)
+	}
 }
