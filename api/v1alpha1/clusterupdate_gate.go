@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // AcceptedRisk lets an update start although one check of the gate says no.
 //
-// +kubebuilder:validation:XValidation:rule="!(self.check in ['bundle-approved','plan','plan-unchanged','no-other-update','space','agents','agent-versions','control-plane','quorum','images-held','payloads-held'])",message="this check can never be accepted: what it guards (the approval, the quorum, the images, one update at a time) cannot be mended afterwards; cure the cause that the update's status names"
+// +kubebuilder:validation:XValidation:rule="!(self.check in ['bundle-approved','plan','plan-unchanged','no-other-update','space','agents','agent-versions','control-plane','quorum','images-held','payloads-held'])",message="this check can never be accepted: what it guards (the approval, the quorum, the images, one update at a time) cannot be fixed afterwards; fix the cause that the update's status names"
 type AcceptedRisk struct {
 	// Check is the name of the gate's check, as `refit gate` lists them.
 	// +kubebuilder:validation:MaxLength=64
