@@ -267,7 +267,7 @@ func nodeAttempts() []attempt {
 		}},
 		{"read a Secret of refit-system", byRBAC, func(s *site) error { return s.get(&corev1.Secret{}, v1alpha1.SystemNamespace, "other") }},
 		{"read a Secret of refit-builds", byRBAC, func(s *site) error { return s.get(&corev1.Secret{}, builds, "registry") }},
-		{"read a ConfigMap of refit-nodes", byRBAC, func(s *site) error { return s.get(&corev1.ConfigMap{}, v1alpha1.NodesNamespace, "files") }},
+		{"read a ConfigMap of refit-nodes, of which files of NodeConfigs come", "", func(s *site) error { return s.get(&corev1.ConfigMap{}, v1alpha1.NodesNamespace, "files") }},
 		{"give itself the rights of another node", byRBAC, func(s *site) error {
 			return s.create(&rbacv1.RoleBinding{ObjectMeta: nodeMeta("mine"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "refit:node:n2"},
 				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:node:n1"}}})

@@ -39,6 +39,7 @@ const (
 	ReasonApprovalNotFound      = "ApprovalNotFound"
 	ReasonApprovalUnreadable    = "ApprovalUnreadable"
 	ReasonRunNotApproved        = "RunNotApproved"
+	ReasonConfigNotApproved     = "ConfigNotApproved"
 	ReasonBundleRevoked         = "BundleRevoked"
 	ReasonBundleTooNew          = "BundleTooNew"
 	ReasonConfigConflict        = "ConfigConflict"

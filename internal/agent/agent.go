@@ -37,7 +37,7 @@ type API interface {
 	ApplyStatus(ctx context.Context, status *v1alpha1.NodeUpdateStatus) error
 	// What administrators decided is read from their own objects.
 	authority.Reader
-	authority.RunReader
+	authority.ConfigReader
 }
 
 // Runtime is what the agent needs of the container runtime.
@@ -189,6 +189,8 @@ type Agent struct {
 	liars    map[string]time.Time
 	// approvedRun is the key of the run that administrators stand behind.
 	approvedRun string
+	// configChecks are by what a configuration is followed for.
+	configChecks map[string]configCheck
 
 	served    []string        // bundles loop only
 	rechecked map[string]bool // hold loop only
@@ -208,7 +210,7 @@ type Agent struct {
 
 // New opens the agent's state. Run does the work.
 func New(conf config.Config, p Parts) (*Agent, error) {
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, unwanted: remember.Unwanted{Grace: remember.Grace}}
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, configChecks: map[string]configCheck{}, unwanted: remember.Unwanted{Grace: remember.Grace}}
 	a.peers.Limit = &a.limit
 	a.media.Label = p.Label
 	a.drills = make(chan string, 1)

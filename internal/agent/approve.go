@@ -48,6 +48,9 @@ func (a *Agent) approveRun(ctx context.Context) bool {
 	if v != nil && v.Reason == v1alpha1.ReasonApprovalUnreadable {
 		time.AfterFunc(checkRunAgain, func() { kick(a.kickRun) })
 	}
+	if run != nil && !over && v == nil {
+		a.acceptConfigs(run)
+	}
 	a.update(func(s *state) {
 		s.runVerdict = v
 		if run != nil && v == nil {

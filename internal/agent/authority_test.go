@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +27,8 @@ type people struct {
 	bundles  []v1alpha1.Bundle
 	policies []v1alpha1.TrustPolicy
 	update   *v1alpha1.ClusterUpdate
+	configs  []v1alpha1.NodeConfig
+	pools    []v1alpha1.UpdatePool
 	// strict: only what is written here counts. Otherwise administrators approved
 	// whatever the controller says.
 	strict bool
@@ -75,6 +78,44 @@ func (f *fakeAPI) ClusterUpdate(_ context.Context, name string) (*v1alpha1.Clust
 
 func (f *fakeAPI) ImageTrack(_ context.Context, name string) (*v1alpha1.ImageTrack, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "imagetracks"}, name)
+}
+
+func (f *fakeAPI) ClusterUpdates(context.Context) ([]v1alpha1.ClusterUpdate, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.away:
+		return nil, errAway
+	case f.people.update == nil:
+		return nil, nil
+	}
+	return []v1alpha1.ClusterUpdate{*f.people.update.DeepCopy()}, nil
+}
+
+func (f *fakeAPI) NodeConfigs(context.Context) ([]v1alpha1.NodeConfig, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.people.configs), nil
+}
+
+func (f *fakeAPI) UpdatePools(context.Context) ([]v1alpha1.UpdatePool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.people.pools), nil
+}
+
+func (f *fakeAPI) OSImages(context.Context) ([]v1alpha1.OSImage, error) { return nil, nil }
+func (f *fakeAPI) ConfigMap(context.Context, string) (*corev1.ConfigMap, error) {
+	return nil, nil
+}
+
+func (f *fakeAPI) NodeLabels(context.Context) (map[string]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away {
+		return nil, errAway
+	}
+	return map[string]string{"kubernetes.io/hostname": "n1"}, nil
 }
 
 // ordered is a run that an administrator started, with its plan.
@@ -269,3 +310,10 @@ func (f files) ClusterUpdate(context.Context, string) (*v1alpha1.ClusterUpdate, 
 }
 
 func (f files) ImageTrack(context.Context, string) (*v1alpha1.ImageTrack, error) { return nil, errAway }
+
+func (files) ClusterUpdates(context.Context) ([]v1alpha1.ClusterUpdate, error) { return nil, nil }
+func (files) NodeConfigs(context.Context) ([]v1alpha1.NodeConfig, error)       { return nil, nil }
+func (files) UpdatePools(context.Context) ([]v1alpha1.UpdatePool, error)       { return nil, nil }
+func (files) OSImages(context.Context) ([]v1alpha1.OSImage, error)             { return nil, nil }
+func (files) NodeLabels(context.Context) (map[string]string, error)            { return nil, nil }
+func (files) ConfigMap(context.Context, string) (*corev1.ConfigMap, error)     { return nil, nil }

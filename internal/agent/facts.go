@@ -19,8 +19,8 @@ func (a *Agent) factsLoop(ctx context.Context) {
 	each(ctx, a.kickFacts, factsEvery, func(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, factsEvery)
 		defer cancel()
-		asked, config, hold := a.asked()
-		a.putBack(call, asked)
+		asked, config, hold := a.asked(call)
+		a.repairDrift(call)
 		o := a.facts.Observe(call, asked)
 		o.Config = config
 		if name, version, err := a.runtime.Version(call); err == nil {
@@ -41,12 +41,16 @@ func (a *Agent) factsLoop(ctx context.Context) {
 
 // asked says what somebody wants to know of this node: for which configuration and
 // which hold list.
-func (a *Agent) asked() (asked Asked, config, hold string) {
+func (a *Agent) asked(ctx context.Context) (asked Asked, config, hold string) {
 	w := a.wanted()
 	if w == nil {
 		return Asked{}, "", ""
 	}
-	return Asked{Configs: w.Rendered(), Payloads: w.Hold.Payloads, Find: a.payload}, w.Spec.Config, w.Spec.Hold
+	configs, whole := a.visible(ctx, w.Spec.Config, w.Rendered())
+	if config = w.Spec.Config; !whole {
+		config = "" // then it is not known what it would change
+	}
+	return Asked{Configs: configs, Payloads: w.Hold.Payloads, Find: a.payload}, config, w.Spec.Hold
 }
 
 // config is a rendered configuration that this node was told.

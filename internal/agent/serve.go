@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -27,6 +28,9 @@ func (a *Agent) listenAddress() (string, error) {
 	port := int32(0)
 	if w := a.wanted(); w != nil {
 		port = w.Spec.PeerPort
+	}
+	if by := model.PortUsedBy(port); by != "" {
+		return "", fmt.Errorf("the controller names port %d for peers, which is of %s: it is not opened; set another spec.peerPort in the UpdatePool", port, by)
 	}
 	address, err := a.conf.PeerAddress(port)
 	if err != nil {

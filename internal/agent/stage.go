@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
@@ -75,16 +76,30 @@ func (a *Agent) stage(ctx context.Context, name, text string) error {
 	if !updaters.KnownConfig(c.Version) {
 		return fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
 	}
+	if c.OS.Digest() != "" && !a.follows(ctx, forStage, name, func(ctx context.Context) *model.Verdict {
+		return authority.CheckStage(ctx, a.api, a.conf.Node, name, c)
+	}) {
+		return fmt.Errorf("configuration %s: no administrator stands behind its OS image; status.problems says why", name)
+	}
 	return a.stager.Prepare(ctx, name, c)
 }
 
-// putBack has what somebody changed on the node put back, if the configuration that is
-// wanted now asks for it, and says so.
-func (a *Agent) putBack(ctx context.Context, asked Asked) {
-	if a.repair == nil || len(asked.Configs) == 0 || asked.Configs[0].Drift != model.DriftRepair {
+// repairDrift undoes what somebody changed on the node since a run, if the configuration
+// that is wanted now asks for it and administrators stand behind that, and reports it.
+func (a *Agent) repairDrift(ctx context.Context) {
+	w := a.wanted()
+	if a.repair == nil || w == nil || w.Spec.Config == "" {
 		return
 	}
-	did, err := a.repair(ctx, asked.Configs[0], a.runner.Busy)
+	for _, r := range w.Rendered() {
+		if r.Name == w.Spec.Config && r.Config.Drift == model.DriftRepair && a.followsConfig(ctx, forDrift, r) {
+			a.repairAs(ctx, r.Config)
+		}
+	}
+}
+
+func (a *Agent) repairAs(ctx context.Context, c *model.NodeConfig) {
+	did, err := a.repair(ctx, c, a.runner.Busy)
 	if err != nil {
 		a.log.Warn("what somebody changed on this node cannot be put back", "what", did, "because", err)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/told"
@@ -99,6 +101,7 @@ func TestStage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, s := idle(t, &fakeRuntime{dir: t.TempDir()}), &fakeStager{}
 			a.stager = s
+			a.authority.Follow([]string{"one"})
 			w := wantsStaged(t, c.stage)
 			err := a.stage(t.Context(), c.stage, w.Configs[c.stage])
 			if d := cmp.Diff(c.says, s.took()); d != "" || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
@@ -113,6 +116,7 @@ func TestStage(t *testing.T) {
 func TestStageLoop(t *testing.T) {
 	a, s, r := idle(t, &fakeRuntime{dir: t.TempDir()}), &fakeStager{away: true}, &busyRun{busy: true}
 	a.stager, a.runner = s, r
+	a.authority.Follow([]string{"one", "two"})
 	synctest.Test(t, func(t *testing.T) {
 		a.kickStage, a.kickFacts = make(chan struct{}, 1), make(chan struct{}, 1)
 		tell := func(name string) {
@@ -167,39 +171,118 @@ func TestStageLoop(t *testing.T) {
 // What somebody changed is put back where the configuration that is wanted now asks for
 // it, and told (R2.183).
 func TestPutBack(t *testing.T) {
-	repair := &model.NodeConfig{Version: model.ConfigVersion, Drift: model.DriftRepair}
+	repair := `{"version":"refit.dev/config/v1","drift":"repair"}`
+	report := `{"version":"refit.dev/config/v1"}`
 	long := strings.Repeat("/etc/some/file ", 40)
 	for name, c := range map[string]struct {
-		configs []*model.NodeConfig
+		configs []string
 		did     []string
 		fails   error
 		asked   int
 		told    string
 	}{
-		"a file is put back":                     {[]*model.NodeConfig{repair}, []string{"/etc/motd"}, nil, 1, "DriftRepaired: put back as refit had made it: /etc/motd"},
-		"nothing was changed":                    {[]*model.NodeConfig{repair}, nil, nil, 1, ""},
-		"it cannot be put back":                  {[]*model.NodeConfig{repair}, []string{"/etc/motd"}, errors.New("read-only file system"), 1, ""},
-		"so many that a message would not end":   {[]*model.NodeConfig{repair}, []string{long}, nil, 1, "DriftRepaired: put back as refit had made it: /etc/some"},
-		"only reported":                          {[]*model.NodeConfig{{Version: model.ConfigVersion}}, nil, nil, 0, ""},
-		"ignored":                                {[]*model.NodeConfig{{Version: model.ConfigVersion, Drift: model.DriftIgnore}}, nil, nil, 0, ""},
-		"asked for by a configuration of before": {[]*model.NodeConfig{{Version: model.ConfigVersion}, repair}, nil, nil, 0, ""},
+		"a file is put back":                     {[]string{repair}, []string{"/etc/motd"}, nil, 1, "DriftRepaired: put back as refit had made it: /etc/motd"},
+		"nothing was changed":                    {[]string{repair}, nil, nil, 1, ""},
+		"it cannot be put back":                  {[]string{repair}, []string{"/etc/motd"}, errors.New("read-only file system"), 1, ""},
+		"so many that a message would not end":   {[]string{repair}, []string{long}, nil, 1, "DriftRepaired: put back as refit had made it: /etc/some"},
+		"only reported":                          {[]string{report}, nil, nil, 0, ""},
+		"ignored":                                {[]string{`{"version":"refit.dev/config/v1","drift":"ignore"}`}, nil, nil, 0, ""},
+		"asked for by a configuration of before": {[]string{report, repair}, nil, nil, 0, ""},
 		"no configuration is wanted":             {nil, nil, nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, api, asked := idle(t, &fakeRuntime{dir: t.TempDir()}), newFakeAPI(), 0
 			a.api = api
 			a.repair = func(_ context.Context, got *model.NodeConfig, busy func() bool) ([]string, error) {
-				if asked++; got != repair || busy() {
+				if asked++; got.Drift != model.DriftRepair || busy() {
 					t.Errorf("asked about %+v, busy %v", got, busy())
 				}
 				return c.did, c.fails
 			}
-			a.putBack(t.Context(), Asked{Configs: c.configs})
+			w := &told.Want{Configs: map[string]string{}}
+			for i, text := range c.configs {
+				name := []string{"current", "staged"}[i]
+				w.Configs[name] = text
+				*[]*string{&w.Spec.Config, &w.Spec.Stage}[i] = name
+			}
+			a.want = w
+			a.authority.Follow([]string{"current", "staged"})
+			a.repairDrift(t.Context())
 			said := strings.Join(api.events, "\n")
 			if asked != c.asked || (c.told == "") != (said == "") || !strings.HasPrefix(said, c.told) || len(said) > messageBytes+len("DriftRepaired: ") {
 				t.Fatalf("asked %d times, said %q", asked, said)
 			}
 		})
 	}
-	idle(t, &fakeRuntime{dir: t.TempDir()}).putBack(t.Context(), Asked{Configs: []*model.NodeConfig{repair}}) // nobody mends here
+	idle(t, &fakeRuntime{dir: t.TempDir()}).repairDrift(t.Context()) // nobody repairs here
+}
+
+// The controller alone has no drift repaired, no field of the node read and no OS image
+// fetched: administrators' objects must say the same.
+func TestTheControllerAloneConfiguresNothing(t *testing.T) {
+	mine := model.NodeConfig{Version: model.ConfigVersion, Drift: model.DriftRepair, External: []model.ConfigField{{Path: "firmware/bios", Value: "2", File: "/sys/class/dmi/id/bios_version"}},
+		Files: []model.ConfigFile{{Path: "/etc/motd", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("hello\n")}}}
+	hello := "hello\n"
+	people := func(p *people) {
+		p.configs = []v1alpha1.NodeConfig{{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.NodeConfigSpec{Fields: []v1alpha1.NodeField{{Path: "firmware/bios", Value: "2", File: "/sys/class/dmi/id/bios_version"}},
+			Files: []v1alpha1.NodeFile{{Path: "/etc/motd", Contents: &v1alpha1.FileContents{Inline: &hello}}}}}}
+		p.pools = []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.UpdatePoolSpec{Drift: v1alpha1.DriftRepair}}}
+	}
+	forge := func(change func(*model.NodeConfig)) model.NodeConfig {
+		c := mine
+		c.Files, c.External = slices.Clone(c.Files), slices.Clone(c.External)
+		change(&c)
+		return c
+	}
+	for name, c := range map[string]struct {
+		config  model.NodeConfig
+		refused string
+	}{
+		"as administrators want it": {mine, ""},
+		"less than they want":       {forge(func(c *model.NodeConfig) { c.Files = nil }), ""},
+		"a file of nobody":          {forge(func(c *model.NodeConfig) { c.Files[0].Path = "/etc/cron.d/evil" }), "no NodeConfig has the file /etc/cron.d/evil"},
+		"other bytes":               {forge(func(c *model.NodeConfig) { c.Files[0].Data = []byte("evil") }), "/etc/motd"},
+		"another mode":              {forge(func(c *model.NodeConfig) { c.Files[0].Mode = 0o4755 }), "/etc/motd"},
+		"bytes of a bundle": {forge(func(c *model.NodeConfig) {
+			c.Files[0].Payload, c.Files[0].Digest = "file.x", model.DigestOf([]byte(hello))
+		}), "/etc/motd"},
+		"removed":               {forge(func(c *model.NodeConfig) { c.Files[0].Absent = true }), "/etc/motd"},
+		"a unit of nobody":      {forge(func(c *model.NodeConfig) { c.Units = []model.ConfigUnit{{Name: "evil.service", State: "enabled"}} }), "evil.service"},
+		"fields of the kubelet": {forge(func(c *model.NodeConfig) { c.Kubelet = `{"maxPods":1}` }), "kubelet"},
+		"a certificate": {forge(func(c *model.NodeConfig) {
+			c.Certificates = []model.ConfigCertificate{{Name: "apiserver", DaysLeft: 300}}
+		}), "apiserver"},
+		"a sandbox image":             {forge(func(c *model.NodeConfig) { c.SandboxImage = "evil.example/pause:1" }), "evil.example"},
+		"a file that a field is read": {forge(func(c *model.NodeConfig) { c.External[0].File = "/etc/secret-token" }), "/etc/secret-token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, api, repaired := idle(t, &fakeRuntime{dir: t.TempDir()}), newFakeAPI(), 0
+			api.says(people)
+			a.api = api
+			a.repair = func(context.Context, *model.NodeConfig, func() bool) ([]string, error) { repaired++; return nil, nil }
+			a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Config: "c"}, Configs: map[string]string{"c": string(c.config.JSON())}}
+			asked, config, _ := a.asked(t.Context())
+			a.repairDrift(t.Context())
+			read := len(asked.Configs[0].External) > 0
+			if ok := c.refused == ""; repaired > 0 != ok || read != ok || (config == "c") != ok {
+				t.Errorf("repaired %d times, fields are read: %v, looked at %q", repaired, read, config)
+			}
+			all := a.problems.List(time.Now())
+			if (c.refused == "") != (len(all) == 0) || len(all) > 0 && (all[0].Reason != v1alpha1.ReasonConfigNotApproved || !strings.Contains(all[0].Message, c.refused) || all[0].Fix == "") {
+				t.Errorf("%+v", all)
+			}
+		})
+	}
+}
+
+// The controller cannot have an agent take a port without which its node does not run.
+func TestAPortThatTheNodeNeedsIsNotTaken(t *testing.T) {
+	a := idle(t, &fakeRuntime{dir: t.TempDir()})
+	a.conf.Address = "127.0.0.1"
+	for port, refused := range map[int32]bool{0: false, 18740: false, 7000: false, 22: true, 2379: true, 6443: true, 10250: true, 10257: true} {
+		a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{PeerPort: port}}
+		if address, err := a.listenAddress(); (err != nil) != refused {
+			t.Errorf("port %d: %s %v", port, address, err)
+		}
+	}
 }

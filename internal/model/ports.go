@@ -13,3 +13,23 @@ const (
 	// PortJoins is where examples put first-boot configurations.
 	PortJoins = 18744
 )
+
+// usedByNodes are ports without which a node does not run: a program of refit that bound
+// one of them first would keep its owner down. docs/reference/ports.md has more.
+var usedByNodes = []struct {
+	from, to int32
+	by       string
+}{
+	{1, 1023, "the system"}, {2379, 2381, "etcd"}, {6443, 6443, "the API server"}, {10248, 10250, "the kubelet and kube-proxy"},
+	{10255, 10260, "the kubelet and the control plane"},
+}
+
+// PortUsedBy names who needs a port on nodes, "" if refit may use it.
+func PortUsedBy(port int32) string {
+	for _, u := range usedByNodes {
+		if port >= u.from && port <= u.to {
+			return u.by
+		}
+	}
+	return ""
+}

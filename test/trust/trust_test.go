@@ -119,12 +119,15 @@ type site struct {
 	header       *bundle.Header
 	runner       *runner
 	drilled      chan string
+	disk         *disk
+	stager       *stager
 }
 
 func newSite(t *testing.T) *site {
 	cfg := apitest.Start(t)
-	s := &site{t: t, admin: newClient(t, cfg), thief: newClient(t, apitest.As(cfg, apitest.ControllerUser)), runner: &runner{}, drilled: make(chan string, 1)}
+	s := &site{t: t, admin: newClient(t, cfg), thief: newClient(t, apitest.As(cfg, apitest.ControllerUser)), runner: &runner{}, drilled: make(chan string, 1), stager: &stager{make(chan string, 16)}}
 	dir := t.TempDir()
+	s.disk = newDisk(t, dir, motd, sudoers)
 	raw := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 	stick := filepath.Join(dir, "stick")
 	if err := os.WriteFile(stick, raw, 0o600); err != nil {
@@ -146,7 +149,11 @@ func newSite(t *testing.T) *site {
 	a, err := agent.New(config.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Kubeconfig: "x",
 		Address: "127.0.0.1:17981", NoDevices: true, Media: []string{stick}},
 		agent.Parts{API: api, Runtime: rt, Facts: rt, Runner: func(agent.Store) agent.Runner { return s.runner }, Log: log,
-			Drill: func(_ context.Context, id string) error { s.drilled <- id; return nil }, Settled: func(context.Context, []model.HeldImage, *load.Library) {}})
+			Drill: func(_ context.Context, id string) error { s.drilled <- id; return nil }, Stager: s.stager,
+			Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
+				return s.disk.updater.Repair(ctx, filepath.Join(dir, "repair"), c, busy)
+			},
+			Settled: func(context.Context, []model.HeldImage, *load.Library) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,6 +274,9 @@ func TestAStolenControllerToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.grantOwn("n1")
+	// As kube-apiserver's Node authorizer does.
+	s.mustCreate(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "nodes"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node"},
+		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:nodes"}}})
 	// With every right that RBAC can give, so that admission alone decides.
 	s.mustCreate(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: apitest.ControllerUser}}})
@@ -312,6 +322,8 @@ func TestAStolenControllerToken(t *testing.T) {
 		}
 	})
 	t.Run("runs", func(t *testing.T) { s.testRuns(t, digest) })
+	t.Run("configurations", s.testConfigs)
+	t.Run("plans that nobody named", func(t *testing.T) { s.testUnnamedPlan(t, digest) })
 	t.Run("drills", s.testDrills)
 }
 

@@ -46,6 +46,9 @@ type Keeper struct {
 	// accepted are bundles that were allowed here once and that the node is still to
 	// hold: what runs is kept when its approval is withdrawn, not when it is revoked.
 	accepted []string
+	// followed are configurations of runs that administrators stood behind, the newest
+	// last.
+	followed []string
 	// unbacked: the controller named a bundle that nothing stands behind.
 	unbacked bool
 	// pending: a read was asked for and has not ended.
@@ -72,6 +75,7 @@ func Stored(path string, store []string, toldTrust model.Trust, note statefile.N
 type record struct {
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	Accepted []string  `json:"accepted,omitempty"`
+	Followed []string  `json:"followed,omitempty"`
 }
 
 // Open reads what was kept. changed is called when a read brought something new, or
@@ -79,7 +83,7 @@ type record struct {
 func Open(path string, r Reader, log *slog.Logger, note statefile.Note, changed func()) *Keeper {
 	k := &Keeper{reader: r, path: path, log: log, changed: changed, ask: make(chan time.Duration, 1)}
 	kept := readRecord(path, note)
-	k.snap, k.accepted = kept.Snapshot, kept.Accepted
+	k.snap, k.accepted, k.followed = kept.Snapshot, kept.Accepted, kept.Followed
 	return k
 }
 
@@ -199,6 +203,29 @@ func (k *Keeper) Accept(allowed, held []string) {
 	}
 }
 
+// mostFollowed is how many configurations are remembered.
+const mostFollowed = 8
+
+// Follow notes the configurations of a run that administrators stand behind.
+func (k *Keeper) Follow(names []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := slices.DeleteFunc(slices.Clone(k.followed), func(n string) bool { return slices.Contains(names, n) })
+	now = append(now, names...)
+	now = now[max(0, len(now)-mostFollowed):]
+	if !slices.Equal(now, k.followed) {
+		k.followed = now
+		k.save()
+	}
+}
+
+// Follows reports whether a configuration was of such a run.
+func (k *Keeper) Follows(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Contains(k.followed, name)
+}
+
 // Unbacked notes whether the controller names a bundle that nothing stands behind.
 func (k *Keeper) Unbacked(is bool) {
 	k.mu.Lock()
@@ -255,7 +282,7 @@ func (k *Keeper) Stale(now time.Time) string {
 
 // save is called with the mutex held.
 func (k *Keeper) save() {
-	b, err := json.Marshal(record{k.snap, k.accepted})
+	b, err := json.Marshal(record{k.snap, k.accepted, k.followed})
 	if err == nil {
 		err = disk.WriteFile(k.path, b, 0o600)
 	}

@@ -25,7 +25,7 @@ type RunReader interface {
 
 // CheckRun reports why a node may not start a run that the controller permits, nil if it
 // may. It costs one small read, and the plan's Contents if the run is of a ClusterUpdate.
-func CheckRun(ctx context.Context, api RunReader, node string, run *v1alpha1.NodeRun) *model.Verdict {
+func CheckRun(ctx context.Context, api ConfigReader, node string, run *v1alpha1.NodeRun) *model.Verdict {
 	var why, fix string
 	var err error
 	object := "ClusterUpdate/" + run.Name
@@ -54,7 +54,7 @@ const (
 	asked  = "if no administrator asked for this, the controller's token may be stolen: revoke the token"
 )
 
-func checkUpdate(ctx context.Context, api RunReader, node string, run *v1alpha1.NodeRun) (why, fix string, err error) {
+func checkUpdate(ctx context.Context, api ConfigReader, node string, run *v1alpha1.NodeRun) (why, fix string, err error) {
 	u, err := api.ClusterUpdate(ctx, run.Name)
 	if err != nil {
 		return "", "", err
@@ -66,7 +66,11 @@ func checkUpdate(ctx context.Context, api RunReader, node string, run *v1alpha1.
 	if err != nil {
 		return "", "", err
 	}
-	return refusesSteps(node, run, plan), asked, nil
+	why = refusesSteps(node, run, plan)
+	if why == "" && u.Spec.PlanDigest == "" && !run.Undo {
+		why, err = refusesUnnamed(ctx, api, run)
+	}
+	return why, asked, err
 }
 
 // refusesUpdate compares a run with what administrators wrote in the update's spec.
@@ -165,12 +169,25 @@ func refusesTrack(run *v1alpha1.NodeRun, t *v1alpha1.ImageTrack) string {
 	if err := p.Read(run.Steps[0].Params); err != nil {
 		return err.Error()
 	}
-	for _, image := range p.To {
+	for c, image := range p.To {
 		if why := refusesImage(image, &t.Spec); why != "" {
+			return why
+		}
+		if why := refusesWas(p.Was[c], &t.Spec); why != "" {
 			return why
 		}
 	}
 	return ""
+}
+
+// refusesWas keeps a track from putting its image in place of another repository's. The
+// updater compares with the pod what the container has.
+func refusesWas(image string, s *v1alpha1.ImageTrackSpec) string {
+	ref, err := imagetag.ParseRef(image)
+	if err == nil && (ref.Repository == s.Repository || slices.Contains(s.Mirrors, ref.Repository)) {
+		return ""
+	}
+	return fmt.Sprintf("the container has %.200q, which is not of the track's repository", image)
 }
 
 func refusesImage(image string, s *v1alpha1.ImageTrackSpec) string {

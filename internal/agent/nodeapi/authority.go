@@ -2,8 +2,12 @@ package nodeapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -33,6 +37,69 @@ func (c *Client) ClusterUpdate(ctx context.Context, name string) (*v1alpha1.Clus
 func (c *Client) ImageTrack(ctx context.Context, name string) (*v1alpha1.ImageTrack, error) {
 	out := &v1alpha1.ImageTrack{}
 	return out, c.read(ctx, "imagetracks", name, out)
+}
+
+// ClusterUpdates reads all of them: which plans administrators started.
+func (c *Client) ClusterUpdates(ctx context.Context) ([]v1alpha1.ClusterUpdate, error) {
+	var l v1alpha1.ClusterUpdateList
+	err := c.read(ctx, "clusterupdates", "", &l)
+	return l.Items, err
+}
+
+// NodeConfigs reads all of them.
+func (c *Client) NodeConfigs(ctx context.Context) ([]v1alpha1.NodeConfig, error) {
+	var l v1alpha1.NodeConfigList
+	err := c.read(ctx, "nodeconfigs", "", &l)
+	return l.Items, err
+}
+
+// UpdatePools reads all of them.
+func (c *Client) UpdatePools(ctx context.Context) ([]v1alpha1.UpdatePool, error) {
+	var l v1alpha1.UpdatePoolList
+	err := c.read(ctx, "updatepools", "", &l)
+	return l.Items, err
+}
+
+// OSImages reads all of them.
+func (c *Client) OSImages(ctx context.Context) ([]v1alpha1.OSImage, error) {
+	var l v1alpha1.OSImageList
+	err := c.read(ctx, "osimages", "", &l)
+	return l.Items, err
+}
+
+// ConfigMap reads one of refit-nodes, nil if there is none.
+func (c *Client) ConfigMap(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+	out := &corev1.ConfigMap{}
+	err := c.core(ctx, "/api/v1/namespaces/"+v1alpha1.NodesNamespace+"/configmaps/"+name, out)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return out, err
+}
+
+// NodeLabels reads the labels of this node.
+func (c *Client) NodeLabels(ctx context.Context) (map[string]string, error) {
+	var n metav1.PartialObjectMetadata
+	err := c.core(ctx, "/api/v1/nodes/"+c.node, &n)
+	return n.Labels, err
+}
+
+// core reads a core object, of which this client's decoder knows nothing.
+func (c *Client) core(ctx context.Context, path string, into any) error {
+	r, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	b, err := r.Get().AbsPath(path).DoRaw(ctx)
+	if err == nil {
+		err = json.Unmarshal(b, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // read reads cluster scoped objects: one by name, or all.

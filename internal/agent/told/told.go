@@ -34,13 +34,19 @@ type Want struct {
 	Configs map[string]string `json:"configs,omitempty"`
 }
 
+// Rendered is a configuration with the name of its Content.
+type Rendered struct {
+	Name   string
+	Config *model.NodeConfig
+}
+
 // Rendered are the configurations, the one that is wanted now first.
-func (w *Want) Rendered() []*model.NodeConfig {
-	var out []*model.NodeConfig
+func (w *Want) Rendered() []Rendered {
+	var out []Rendered
 	for _, name := range configNames(&w.Spec) {
 		c := &model.NodeConfig{}
 		if json.Unmarshal([]byte(w.Configs[name]), c) == nil && updaters.KnownConfig(c.Version) { // else who applies it says so
-			out = append(out, c)
+			out = append(out, Rendered{name, c})
 		}
 	}
 	return out

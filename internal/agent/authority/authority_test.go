@@ -1,0 +1,172 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+)
+
+// people are the objects of administrators, and the Contents of the controller.
+type people struct {
+	away     bool
+	updates  []v1alpha1.ClusterUpdate
+	pools    []v1alpha1.UpdatePool
+	images   []v1alpha1.OSImage
+	configs  []v1alpha1.NodeConfig
+	maps     map[string]*corev1.ConfigMap
+	contents map[string]*v1alpha1.Content
+}
+
+func (p *people) ClusterUpdate(context.Context, string) (*v1alpha1.ClusterUpdate, error) {
+	return nil, errors.New("not asked")
+}
+
+func (p *people) ImageTrack(context.Context, string) (*v1alpha1.ImageTrack, error) {
+	return nil, errors.New("not asked")
+}
+
+func (p *people) Content(_ context.Context, name string) (*v1alpha1.Content, error) {
+	if c := p.contents[name]; c != nil {
+		return c, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "contents"}, name)
+}
+
+func (p *people) ClusterUpdates(context.Context) ([]v1alpha1.ClusterUpdate, error) {
+	if p.away {
+		return nil, errors.New("connection refused")
+	}
+	return p.updates, nil
+}
+func (p *people) NodeConfigs(context.Context) ([]v1alpha1.NodeConfig, error) { return p.configs, nil }
+func (p *people) UpdatePools(context.Context) ([]v1alpha1.UpdatePool, error) { return p.pools, nil }
+func (p *people) OSImages(context.Context) ([]v1alpha1.OSImage, error)       { return p.images, nil }
+func (p *people) ConfigMap(_ context.Context, name string) (*corev1.ConfigMap, error) {
+	return p.maps[name], nil
+}
+
+func (p *people) NodeLabels(context.Context) (map[string]string, error) {
+	if p.away {
+		return nil, errors.New("connection refused")
+	}
+	return map[string]string{"pool": "edge"}, nil
+}
+
+func image(name string) string { return "r.example/" + name + "@" + model.DigestOf([]byte(name)) }
+
+// An OS image is fetched ahead of a run if an update that was started has it: in the plan
+// that was approved by its digest, or where an OSImage names it.
+func TestCheckStage(t *testing.T) {
+	t.Parallel()
+	boots := func(img string) (c model.NodeConfig, name string) {
+		c = model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: img}}
+		return c, v1alpha1.ContentName(v1alpha1.ContentConfig, string(c.JSON()))
+	}
+	c, name := boots(image("os"))
+	planOf := func(node, config string) model.Plan {
+		return model.Plan{Version: model.PlanVersion, Nodes: []model.NodePlan{{Node: node, Steps: []model.Step{{ID: "os", Updater: "os-image", By: model.ByAgent, Params: map[string]string{updaters.ParamConfig: config}}}}}}
+	}
+	good := planOf("n1", name)
+	finished := func(p *people) {
+		p.pools = []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{OSImage: "edge-os", NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "edge"}}}}}
+		p.images = []v1alpha1.OSImage{{ObjectMeta: metav1.ObjectMeta{Name: "edge-os"}, Spec: v1alpha1.OSImageSpec{Image: image("os")}}}
+	}
+	for what, x := range map[string]struct {
+		plan    model.Plan
+		spec    v1alpha1.ClusterUpdateSpec
+		people  func(*people)
+		refused string
+	}{
+		"in the plan that was approved":         {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, PlanDigest: good.Digest()}},
+		"nobody started it":                     {plan: good, spec: v1alpha1.ClusterUpdateSpec{PlanDigest: good.Digest()}, refused: "no update that an administrator started"},
+		"another plan was approved":             {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, PlanDigest: model.DigestOf(nil)}, refused: "another plan"},
+		"another node's":                        {plan: planOf("n2", name), spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, refused: "no update"},
+		"the update is not for this node":       {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, Nodes: []string{"n2"}}, refused: "no update"},
+		"no digest, and no OSImage has it":      {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, refused: "no OSImage"},
+		"no digest, and the pool's OSImage":     {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, people: finished},
+		"the API server does not answer":        {plan: good, people: func(p *people) { p.away = true }, refused: "connection refused"},
+		"no digest, an OSImage of another pool": {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, people: func(p *people) { finished(p); p.pools[0].Spec.NodeSelector.MatchLabels["pool"] = "core" }, refused: "no OSImage"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			text := string(x.plan.JSON())
+			plan := v1alpha1.ContentName(v1alpha1.ContentPlan, text)
+			p := &people{contents: map[string]*v1alpha1.Content{plan: {Type: v1alpha1.ContentPlan, Data: text}},
+				updates: []v1alpha1.ClusterUpdate{{ObjectMeta: metav1.ObjectMeta{Name: "u"}, Spec: x.spec, Status: v1alpha1.ClusterUpdateStatus{Plan: plan}}}}
+			if x.people != nil {
+				x.people(p)
+			}
+			v := CheckStage(t.Context(), p, "n1", name, &c)
+			if (v == nil) != (x.refused == "") || v != nil && (!strings.Contains(v.Message, x.refused) || v.Fix == "" || v.Waiting != p.away) {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+}
+
+// The objects are merged as the controller merges them: of several NodeConfigs, for pools or
+// by labels, with files of ConfigMaps.
+func TestCheckConfigMerges(t *testing.T) {
+	t.Parallel()
+	inline := "a\n"
+	p := &people{
+		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "edge"}}}}},
+		maps:  map[string]*corev1.ConfigMap{"files": {Data: map[string]string{"b": "b\n"}}},
+		configs: []v1alpha1.NodeConfig{
+			{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"edge"}, Files: []v1alpha1.NodeFile{{Path: "/etc/a", Contents: &v1alpha1.FileContents{Inline: &inline}}}}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "labels"}, Spec: v1alpha1.NodeConfigSpec{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "edge"}},
+				Files: []v1alpha1.NodeFile{{Path: "/etc/b", Contents: &v1alpha1.FileContents{ConfigMap: &v1alpha1.ConfigMapKey{Name: "files", Key: "b"}}}}}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "others"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"core"}, Files: []v1alpha1.NodeFile{{Path: "/etc/c", Contents: &v1alpha1.FileContents{Inline: &inline}}}}},
+		}}
+	file := func(path, text string) model.ConfigFile {
+		return model.ConfigFile{Path: path, Mode: 0o644, Owner: "root", Group: "root", Data: []byte(text)}
+	}
+	check := func(f ...model.ConfigFile) *model.Verdict {
+		return CheckConfig(t.Context(), p, "c", &model.NodeConfig{Version: model.ConfigVersion, Files: f})
+	}
+	if v := check(file("/etc/a", "a\n"), file("/etc/b", "b\n")); v != nil {
+		t.Errorf("%+v", v)
+	}
+	for _, f := range []model.ConfigFile{file("/etc/b", "a\n"), file("/etc/c", "a\n")} {
+		if v := check(f); v == nil || v.Reason != v1alpha1.ReasonConfigNotApproved || !strings.Contains(v.Message, f.Path) {
+			t.Errorf("%s: %+v", f.Path, v)
+		}
+	}
+	p.configs[2].Spec.Pools, p.configs[2].Spec.Files[0].Path = nil, "/etc/a"
+	if v := check(file("/etc/b", "b\n")); v == nil || !strings.Contains(v.Message, "come to no configuration") {
+		t.Errorf("NodeConfigs in conflict: %+v", v)
+	}
+	p.away = true
+	if v := check(); v == nil || v.Reason != v1alpha1.ReasonApprovalUnreadable || !v.Waiting {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A track gives a container another build of its own image, and of no other.
+func TestATrackReplacesItsOwnImageOnly(t *testing.T) {
+	t.Parallel()
+	to := image("proxy")
+	track := &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/proxy", Mode: "Write", Approvals: []v1alpha1.TrackApproval{{Digest: model.DigestOf([]byte("proxy"))}}}}
+	run := func(was string) *v1alpha1.NodeRun {
+		p := model.StaticPodImages{Namespace: "kube-system", Pod: "x", To: map[string]string{"c": to}, Was: map[string]string{"c": was}}
+		return &v1alpha1.NodeRun{UID: "u-1", Steps: []v1alpha1.UpdateStep{{Updater: model.UpdaterStaticPod, Params: p.Params()}}}
+	}
+	if why := refusesTrack(run("r.example/proxy:1.0"), track); why != "" {
+		t.Error(why)
+	}
+	for _, was := range []string{"r.example/vpn:1.0", "", "r.example/proxy-admin:1.0"} {
+		if why := refusesTrack(run(was), track); !strings.Contains(why, "not of the track's repository") {
+			t.Errorf("%q: %q", was, why)
+		}
+	}
+}
