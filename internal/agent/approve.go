@@ -48,16 +48,19 @@ func (a *Agent) approveRun(ctx context.Context) bool {
 	if v != nil && v.Reason == v1alpha1.ReasonApprovalUnreadable {
 		time.AfterFunc(checkRunAgain, func() { kick(a.kickRun) })
 	}
-	if run != nil && !over && v == nil {
-		a.acceptConfigs(run)
-	}
 	a.update(func(s *state) {
 		s.runVerdict = v
 		if run != nil && v == nil {
 			a.approvedRun = authority.RunKey(run)
 		}
 	})
-	return run != nil && v == nil
+	if run == nil || v != nil {
+		return false
+	}
+	if !over {
+		a.acceptConfigs(run)
+	}
+	return true
 }
 
 // uncheckedRun is the permitted run if it was not checked yet; over is true for one

@@ -163,23 +163,8 @@ func readWanted(ctx context.Context, api ConfigReader) (w wanted, err error) {
 	if err != nil {
 		return w, err
 	}
-	all, err := api.UpdatePools(ctx)
+	pools, err := w.readPools(ctx, api, of)
 	if err != nil {
-		return w, err
-	}
-	var pools []string
-	for i := range all {
-		p := &all[i]
-		if !selects(&p.Spec.NodeSelector, of) {
-			continue
-		}
-		pools = append(pools, p.Name)
-		w.repairs = w.repairs || p.Spec.Drift == v1alpha1.DriftRepair
-		if p.Spec.OSImage != "" {
-			w.images = append(w.images, p.Spec.OSImage)
-		}
-	}
-	if err := w.readImages(ctx, api); err != nil {
 		return w, err
 	}
 	configs, err := api.NodeConfigs(ctx)
@@ -202,6 +187,26 @@ func readWanted(ctx context.Context, api ConfigReader) (w wanted, err error) {
 		w.problem = verdicts[0].Message
 	}
 	return w, nil
+}
+
+// readPools takes in the UpdatePools that select the node, and names them.
+func (w *wanted) readPools(ctx context.Context, api ConfigReader, of map[string]string) (pools []string, err error) {
+	all, err := api.UpdatePools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		p := &all[i]
+		if !selects(&p.Spec.NodeSelector, of) {
+			continue
+		}
+		pools = append(pools, p.Name)
+		w.repairs = w.repairs || p.Spec.Drift == v1alpha1.DriftRepair
+		if p.Spec.OSImage != "" {
+			w.images = append(w.images, p.Spec.OSImage)
+		}
+	}
+	return pools, w.readImages(ctx, api)
 }
 
 // readImages replaces the names of OSImages by the images that they name.
@@ -246,25 +251,8 @@ func refusesConfig(c *model.NodeConfig, want *wanted) string {
 	if want.problem != "" {
 		return "the NodeConfigs of this node come to no configuration: " + want.problem
 	}
-	for _, f := range c.Files {
-		if !f.InImage && !f.Stale && !f.AsImage && !slices.ContainsFunc(want.Files, func(w model.ConfigFile) bool { return sameFile(f, w) }) {
-			return "no NodeConfig has the file " + f.Path + " with these contents, owner and mode"
-		}
-	}
-	for _, u := range c.Units {
-		if !slices.ContainsFunc(want.Units, func(w model.ConfigUnit) bool { return u.Name == w.Name && u.State == w.State }) {
-			return "no NodeConfig has the unit " + u.Name + " " + u.State
-		}
-	}
-	for _, x := range c.Certificates {
-		if !slices.Contains(want.Certificates, x) {
-			return "no NodeConfig wants the certificate " + x.Name + " so"
-		}
-	}
-	for _, x := range c.External {
-		if !slices.Contains(want.External, x) {
-			return "no NodeConfig has the field " + x.Path + " in " + x.File
-		}
+	if why := refusesParts(c, want); why != "" {
+		return why
 	}
 	switch {
 	case c.Drift == model.DriftRepair && !want.repairs:
@@ -275,6 +263,38 @@ func refusesConfig(c *model.NodeConfig, want *wanted) string {
 		return "no NodeConfig has the sandbox image " + c.SandboxImage
 	}
 	return ""
+}
+
+// refusesParts compares what a configuration may have several of.
+func refusesParts(c *model.NodeConfig, want *wanted) string {
+	for _, f := range c.Files {
+		fromImage := f.InImage || f.Stale || f.AsImage
+		if !fromImage && !slices.ContainsFunc(want.Files, func(w model.ConfigFile) bool { return sameFile(f, w) }) {
+			return "no NodeConfig has the file " + f.Path + " with these contents, owner and mode"
+		}
+	}
+	for _, u := range c.Units {
+		if !slices.ContainsFunc(want.Units, func(w model.ConfigUnit) bool { return u.Name == w.Name && u.State == w.State }) {
+			return "no NodeConfig has the unit " + u.Name + " " + u.State
+		}
+	}
+	if x := without(c.Certificates, want.Certificates); x != nil {
+		return "no NodeConfig wants the certificate " + x.Name + " so"
+	}
+	if x := without(c.External, want.External); x != nil {
+		return "no NodeConfig has the field " + x.Path + " in " + x.File
+	}
+	return ""
+}
+
+// without is the first of a list that is not in another one, nil if all are.
+func without[T comparable](list, other []T) *T {
+	for i := range list {
+		if !slices.Contains(other, list[i]) {
+			return &list[i]
+		}
+	}
+	return nil
 }
 
 func sameFile(a, b model.ConfigFile) bool {

@@ -4,10 +4,12 @@
 // controller cannot write stands behind it. A bundle is loaded if a Bundle object
 // approves its digest, or if enough trusted keys signed it; a run starts only for
 // a ClusterUpdate, or an ImageTrack, whose spec asks for it, and only with the
-// steps of the plan whose digest was approved. Admission policies and RBAC keep
-// the controller from writing these objects (config/admission, config/rbac).
+// steps of the plan whose digest was approved; files, units and settings come from
+// such a plan, or from NodeConfigs. Admission policies and RBAC keep the controller
+// from writing these objects (config/admission, config/rbac).
 //
-// Inputs: Bundles, TrustPolicies, ClusterUpdates, ImageTracks and plans, read from
-// the API server with the node's identity. Outputs: a Snapshot, kept on disk for
-// starts without an API server; verdicts over runs. Caller: the agent's wiring.
+// Inputs: Bundles, TrustPolicies, ClusterUpdates, ImageTracks, NodeConfigs with their
+// ConfigMaps, UpdatePools, OSImages and plans, read from the API server with the
+// node's identity. Outputs: a Snapshot, kept on disk for starts without an API server;
+// verdicts over runs and configurations. Caller: the agent's wiring.
 package authority
