@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/configure"
-	"github.com/refit-dev/refit/internal/pipeline/configure/read"
+	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -171,17 +171,17 @@ func readWanted(ctx context.Context, api ConfigReader) (w wanted, err error) {
 	if err != nil {
 		return w, err
 	}
-	var sources []configure.Source
+	var sources []nodeconfig.Source
 	for i := range configs {
 		if c := &configs[i]; isFor(c, pools, of) {
-			s, err := read.Source(ctx, api.ConfigMap, c)
+			s, err := nodeconfigspec.Source(ctx, api.ConfigMap, c)
 			if err != nil {
 				return w, err
 			}
 			sources = append(sources, s)
 		}
 	}
-	merged, verdicts := configure.Merge(sources)
+	merged, verdicts := nodeconfig.Merge(sources)
 	w.NodeConfig = merged
 	if len(verdicts) > 0 {
 		w.problem = verdicts[0].Message
