@@ -85,12 +85,32 @@ func (w *registrySite) listen(t *testing.T, node string) {
 }
 
 // localRegistry has the controller ask the registry on its node's loopback address, which
-// it refuses by default. Nodes' runtimes pull by their own configuration.
+// it refuses by default. Nodes' runtimes pull by their own configuration. All replicas
+// end before new ones start: only the node with the stick has their image yet, and a
+// rolling update would keep the old leader there.
 func (w *registrySite) localRegistry(t *testing.T) {
 	t.Helper()
+	const flag = "-local-registry=" + registryAddress
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}
 	must(t, w.s.Client.Patch(t.Context(), d, client.RawPatch(apitypes.JSONPatchType,
-		[]byte(`[{"op":"add","path":"/spec/template/spec/containers/0/args","value":["-local-registry=`+registryAddress+`"]}]`))))
+		[]byte(`[{"op":"replace","path":"/spec/strategy","value":{"type":"Recreate"}},{"op":"add","path":"/spec/template/spec/containers/0/args","value":["`+flag+`"]}]`))))
+	eventually(t, 2*time.Minute, "a controller that may ask the registry runs", func() (bool, string) {
+		var pods corev1.PodList
+		if err := w.s.Client.List(t.Context(), &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": "refit-controller"}); err != nil {
+			return false, err.Error()
+		}
+		ready := false
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			if !slices.Contains(p.Spec.Containers[0].Args, flag) {
+				return false, "pod " + p.Name + " is an old one"
+			}
+			for _, c := range p.Status.Conditions {
+				ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			}
+		}
+		return ready, "no pod is ready"
+	})
 }
 
 // passOn connects both ends until one has ended.
