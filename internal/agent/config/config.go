@@ -134,20 +134,39 @@ func Understand(path string) Config {
 
 // understood are the fields that can be read.
 func understood(path string) (c Config) {
+	eachField(path, func(one []byte, _ string, _ any) {
+		_ = yaml.UnmarshalStrict(one, &c) // what is not understood changes nothing
+	})
+	return c
+}
+
+// Unknown returns the fields of the file that this version cannot read, so that whoever
+// writes the file keeps them for the version that can.
+func Unknown(path string) map[string]any {
+	out := map[string]any{}
+	eachField(path, func(one []byte, name string, value any) {
+		if yaml.UnmarshalStrict(one, &Config{}) != nil {
+			out[name] = value
+		}
+	})
+	return out
+}
+
+// eachField calls f with each field of a file, alone as YAML; a damaged file has none.
+func eachField(path string, f func(one []byte, name string, value any)) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return c
+		return
 	}
 	var fields map[string]any
 	if oneDocument(b) != nil || yaml.Unmarshal(b, &fields) != nil {
-		return c
+		return
 	}
 	for name, value := range fields {
 		if one, err := yaml.Marshal(map[string]any{name: value}); err == nil {
-			_ = yaml.UnmarshalStrict(one, &c) // what is not understood changes nothing
+			f(one, name, value)
 		}
 	}
-	return c
 }
 
 // Remember keeps the file's content for Understand. It is best effort.

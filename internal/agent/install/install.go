@@ -255,12 +255,10 @@ func putBinary(o Options, r *Report) error {
 }
 
 // mergeConfig keeps what an administrator wrote; what is given now wins, media
-// are added. A medium that is gone is forgotten.
+// are added. A medium that is gone is forgotten. Fields that a newer version wrote stay as
+// they are: an older agent is installed all the same, and reports them.
 func mergeConfig(path string, add config.Config) ([]byte, error) {
-	have, err := config.Read(path)
-	if err != nil {
-		return nil, err
-	}
+	have := config.Understand(path)
 	for _, f := range []struct{ to, from *string }{
 		{&have.Node, &add.Node}, {&have.Kubeconfig, &add.Kubeconfig}, {&have.StateDir, &add.StateDir},
 		{&have.Runtime, &add.Runtime}, {&have.Address, &add.Address},
@@ -276,7 +274,20 @@ func mergeConfig(path string, add config.Config) ([]byte, error) {
 		}
 	}
 	have.Media = media
-	out, err := yaml.Marshal(have)
+	text, err := yaml.Marshal(have)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	all := map[string]any{}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	for name, value := range config.Unknown(path) {
+		if _, known := all[name]; !known {
+			all[name] = value
+		}
+	}
+	out, err := yaml.Marshal(all)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

@@ -164,3 +164,40 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// An older agent is installed over the configuration of a newer one, and one that repairs a
+// node over a damaged file.
+func TestInstallOverAConfigurationThatIsNotUnderstoodWhole(t *testing.T) {
+	for name, x := range map[string]struct {
+		text string
+		want string
+	}{
+		"of a newer version":      {"quota: {a: 7}\naddress: 10.1.1.1\nnode: old\n", "address: 10.1.1.1\nnode: n1\nquota:\n  a: 7\n"},
+		"a field of another type": {"address: 10.1.1.1\nmedia: 7\n", "address: 10.1.1.1\nmedia: 7\nnode: n1\n"},
+		"zero-filled":             {strings.Repeat("\x00", 64), "node: n1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := root(t)
+			if err := os.MkdirAll(filepath.Dir(p.config()), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(p.config(), []byte(x.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			o := Options{Places: p, NoStart: true, Say: say(t), Config: config.Config{Node: "n1"}}
+			if _, err := Install(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(p.config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, fields, _ := strings.Cut(string(got), "\n"); fields != x.want {
+				t.Errorf("the file is\n%swant\n%s", fields, x.want)
+			}
+			if r, err := Install(t.Context(), o); err != nil || len(r.Changed) != 0 {
+				t.Errorf("the second time %v was changed, %v", r.Changed, err)
+			}
+		})
+	}
+}
