@@ -22,7 +22,11 @@ func TestDocsCommandsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md")
+	guides, err := filepath.Glob("../../docs/how-to/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(append(pages, guides...), "../../README.md", "../../CONTRIBUTING.md")
 	found := 0
 	for _, page := range pages {
 		for _, line := range commands(t, page) {

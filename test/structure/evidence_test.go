@@ -1,0 +1,120 @@
+package structure
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// shown says what each result file shows, and which numbers of it a reader wants first.
+var shown = []struct {
+	file, what string
+	numbers    func(value) string
+}{
+	{"test/e2e/results/story.json", "a cluster moves one minor version from one stick", steps},
+	{"test/e2e/results/runtimes.json", "containerd and CRI-O in one cluster: hold, pin, repair, update", steps},
+	{"test/e2e/results/kills.json", "agent, controller, kubelet, containerd and power killed at named moments", count("points", "moments")},
+	{"test/e2e/results/journal.json", "agents killed at every line of the journal", func(v value) string { return fmt.Sprintf("controller killed %v times", v.get("controllerKills")) }},
+	{"test/e2e/results/faults.json", "kubelets that fail, steps that hang, full disks", steps},
+	{"test/e2e/results/powercuts.json", "power cuts while nodes copy, load and pin", func(v value) string {
+		return fmt.Sprintf("%v kills, %v power cuts, %v images compared, %v damaged", v.get("kills"), v.get("powerCuts"), v.get("imagesJudged"), v.get("imagesNotWhole"))
+	}},
+	{"test/e2e/results/tornstate.json", "damaged state files, full and read-only disks, each with a power cut", count("cases", "cases")},
+	{"test/e2e/results/clock.json", "clocks set by hours and decades during each step", count("steps", "steps")},
+	{"test/e2e/results/drill.json", "a whole cluster without power and network, stores wiped", func(v value) string { return fmt.Sprintf("all nodes Ready after %.0f s", v.get("readySeconds")) }},
+	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
+	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
+	{"test/e2e/results/updaters.json", "every built-in updater on real nodes", count("seen", "observations")},
+	{"test/e2e/results/variants.json", "one node, three control planes, other shapes of a cluster", count("variants", "variants")},
+	{"test/e2e/results/oracle.json", "predicted restarts, reproduced on real kubelets", count("situations", "situations")},
+	{"test/e2e/results/tracks.json", "image tracks on real nodes", none},
+	{"test/e2e/results/osimage.json", "OS images built, booted through libostree, rolled back", count("Moves", "moves")},
+	{"test/e2e/results/osbuild.json", "a Containerfile built by an unprivileged Job", none},
+	{"test/e2e/results/oshosts.json", "OS images staged before the drain, drift", count("Drift", "drift policies")},
+	{"test/e2e/results/oswell.json", "an OS image whose kubelet does not start", count("Failures", "failures undone")},
+	{"test/e2e/results/osimage-noregistry.json", "OS images without any registry", count("Builds", "builds")},
+	{"bench/results/simulate-30000.json", "simulated nodes through a real API server", func(v value) string {
+		return fmt.Sprintf("%v nodes, wall %.3f of the bound, %.1f writes a node, %.0f MB in the controller", v.get("nodes"), v.get("wallOfBound"), v.get("writesPerNode"), v.get("controllerRSSBytes").(float64)/1e6)
+	}},
+	{"bench/results/spread.json", "one stick to eight hosts, against the time of one copy", none},
+	{"bench/results/spread-capped.json", "limits of bandwidth, measured in packets", none},
+	{"bench/results/load.json", "loading into containerd, against ctr image import", none},
+}
+
+type value map[string]any
+
+// get finds a member whatever the case of its first letter.
+func (v value) get(name string) any {
+	if x, ok := v[name]; ok {
+		return x
+	}
+	return v[strings.ToUpper(name[:1])+name[1:]]
+}
+
+func none(value) string    { return "" }
+func steps(v value) string { return count("steps", "steps")(v) }
+
+func count(member, noun string) func(value) string {
+	return func(v value) string {
+		n := 0
+		switch x := v.get(member).(type) {
+		case []any:
+			n = len(x)
+		case map[string]any:
+			n = len(x)
+		}
+		return fmt.Sprintf("%d %s", n, noun)
+	}
+}
+
+func text(x any) string {
+	s, _ := x.(string)
+	return s
+}
+
+// The page of evidence has a line for every result file, made from the file itself.
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	b.WriteString("# Evidence\n\nEach file was written by the test that measured, and names the commit that it measured, where there is one. Older ones were not run again since.\n" +
+		"This page is made from them: `go test ./test/structure -run Evidence -update`.\n\n| what was shown | numbers | date | commit | file |\n| --- | --- | --- | --- | --- |\n")
+	listed := map[string]bool{}
+	for _, s := range shown {
+		listed[s.file] = true
+		data, err := os.ReadFile(filepath.Join("../..", s.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v value
+		if err := json.Unmarshal(data, &v); err != nil {
+			t.Fatalf("%s: %v", s.file, err)
+		}
+		date, _, _ := strings.Cut(text(v.get("date")), "T")
+		commit := text(v.get("commit"))
+		if commit == "" && strings.HasPrefix(s.file, "test/") {
+			t.Errorf("%s does not name the commit that was measured", s.file)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %.9s | [%s](../%s) |\n", s.what, s.numbers(v), date, commit, filepath.Base(s.file), s.file)
+	}
+	for _, pattern := range []string{"../../test/*/results/*.json", "../../bench/results/*.json"} {
+		files, _ := filepath.Glob(pattern)
+		for _, f := range files {
+			if name := strings.TrimPrefix(f, "../../"); !listed[name] {
+				t.Errorf("%s is not in the page of evidence: add it to shown", name)
+			}
+		}
+	}
+	const page = "../../docs/evidence.md"
+	if *update {
+		if err := os.WriteFile(page, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, _ := os.ReadFile(page); !bytes.Equal(have, b.Bytes()) {
+		t.Errorf("%s differs from the result files: go test ./test/structure -run Evidence -update", page)
+	}
+}
