@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
@@ -193,7 +193,7 @@ func loadOnce(t *testing.T, bin string, set *imageSet, tarFile, way string) load
 	case waySync:
 		cmd = exec.Command(filepath.Join(bin, "ctr"), "-a", socket, "-n", containerd.Namespace, "images", "import", "--sync-fs", tarFile)
 	}
-	if err := disk.SyncFS(dir); err != nil {
+	if err := fsutil.SyncFS(dir); err != nil {
 		t.Fatal(err)
 	}
 	forget(t, tarFile)
@@ -207,7 +207,7 @@ func loadOnce(t *testing.T, bin string, set *imageSet, tarFile, way string) load
 		t.Fatalf("%s: %v\n%s", way, err, text)
 	}
 	run.Seconds = time.Since(began).Seconds()
-	if err := disk.SyncFS(dir); err != nil {
+	if err := fsutil.SyncFS(dir); err != nil {
 		t.Fatal(err)
 	}
 	run.OnDisk = time.Since(began).Seconds()

@@ -17,10 +17,10 @@ import (
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	nodefiles "github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/host/kube"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
 	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
@@ -164,7 +164,7 @@ type Agent struct {
 	// the disk that they happen to run on.
 	eviction func() kube.Eviction
 	// roomAt is the room of the file system of a path in tests; nil: the machine's.
-	roomAt func(path string) (disk.Room, error)
+	roomAt func(path string) (fsutil.Room, error)
 
 	// problems of this node's agent, on this boot.
 	problems statefile.Problems

@@ -19,8 +19,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -255,7 +255,7 @@ type testNode struct {
 	facts   noFacts
 	place   func(context.Context, string) string
 	// room of every file system; nil is the machine's.
-	room  func(string) (disk.Room, error)
+	room  func(string) (fsutil.Room, error)
 	agent *Agent
 	stop  func()
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/told"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -27,7 +27,7 @@ func TestRoomForWhatIsFetched(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		a := &Agent{conf: config.Config{Node: "n1", StateDir: dir}, runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
-			log: slog.New(slog.DiscardHandler), roomAt: disk.RoomAt, eviction: func() kube.Eviction { return kube.Eviction{} }}
+			log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return kube.Eviction{} }}
 		c.img.Name, c.img.Digest = "r.example/app:1", "sha256:a"
 		src := source{}
 		vs := a.asks(t.Context(), &told.Want{Hold: model.HoldList{Images: []model.HeldImage{c.img}}}, &src)

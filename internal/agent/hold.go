@@ -11,8 +11,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/model"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -114,7 +114,7 @@ func (a *Agent) lockImages(ctx context.Context) (pass context.Context, unlock fu
 	for preflight.Running(a.conf) && ctx.Err() == nil {
 		sleep(ctx, time.Second)
 	}
-	free, err := disk.Lock(a.conf.RunPath(preflight.LockFile))
+	free, err := fsutil.Lock(a.conf.RunPath(preflight.LockFile))
 	if err != nil {
 		return ctx, nil, err
 	}

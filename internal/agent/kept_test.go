@@ -11,12 +11,12 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
 	agenttold "github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/cri/critest"
 	"github.com/refit-dev/refit/internal/host/crio"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
@@ -66,7 +66,7 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
 	images := func(e kube.Eviction) load.Room {
 		dir := t.TempDir()
-		a := &Agent{conf: config.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler), roomAt: disk.RoomAt, eviction: func() kube.Eviction { return e }}
+		a := &Agent{conf: config.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return e }}
 		for _, r := range a.rooms(t.Context()) {
 			if r.Name == load.ImagesFS {
 				return r

@@ -17,8 +17,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/failpoint/kill"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -52,7 +52,7 @@ func (f files) write(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	return disk.WriteFile(f.path(name), b, 0o600)
+	return fsutil.WriteFile(f.path(name), b, 0o600)
 }
 
 func (f files) Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/preflight"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // lockAgent sees to it that one agent works on a node. The lock is in memory: a disk that
@@ -23,7 +23,7 @@ func lockAgent(conf config.Config) (unlock func(), err error) {
 	if err := os.MkdirAll(conf.RunPath(), 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
-	unlock, err = disk.Lock(conf.RunPath("agent.lock"))
+	unlock, err = fsutil.Lock(conf.RunPath("agent.lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, fmt.Errorf("another agent works on %s: %w", conf.StateDir, err)
 	}

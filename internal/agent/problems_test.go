@@ -12,8 +12,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // onDir is an agent with its state in a directory.

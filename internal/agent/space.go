@@ -6,7 +6,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/told"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
@@ -43,9 +43,9 @@ func (a *Agent) rooms(ctx context.Context) []load.Room {
 }
 
 // room of the file system of a path: the machine's, or that of a test.
-func (a *Agent) room(path string) (disk.Room, error) {
+func (a *Agent) room(path string) (fsutil.Room, error) {
 	if a.roomAt == nil {
-		return disk.RoomAt(path)
+		return fsutil.RoomAt(path)
 	}
 	return a.roomAt(path)
 }

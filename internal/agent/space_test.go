@@ -9,7 +9,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -49,8 +49,8 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 	n := newTestNode(t, "n1", 17981, path, path2, path3)
 	var free atomic.Int64
 	free.Store(1 << 40)
-	n.room = func(string) (disk.Room, error) {
-		return disk.Room{ID: "8:1", Free: free.Load(), Total: 1 << 40}, nil
+	n.room = func(string) (fsutil.Room, error) {
+		return fsutil.Room{ID: "8:1", Free: free.Load(), Total: 1 << 40}, nil
 	}
 	n.stop()
 	n.start()
@@ -94,7 +94,7 @@ func TestFilesLeaveTheKubeletsThreshold(t *testing.T) {
 	dir := t.TempDir()
 	a := &Agent{conf: config.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler),
 		eviction: func() kube.Eviction { return kube.Eviction{ImageFiles: "5%"} },
-		roomAt:   func(string) (disk.Room, error) { return disk.Room{ID: "8:1", FreeFiles: 100, Files: 1000}, nil }}
+		roomAt:   func(string) (fsutil.Room, error) { return fsutil.Room{ID: "8:1", FreeFiles: 100, Files: 1000}, nil }}
 	rooms := a.rooms(t.Context())
 	i := slices.IndexFunc(rooms, func(r load.Room) bool { return r.Name == "images" })
 	if i < 0 || rooms[i].Files != 50 || !rooms[i].FilesKnown {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )

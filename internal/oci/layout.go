@@ -18,7 +18,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 const (
@@ -58,7 +58,7 @@ func SaveIndex(dir string, d ocispec.Descriptor, perm fs.FileMode) error {
 		if err != nil {
 			return err
 		}
-		if err := disk.WriteFile(filepath.Join(dir, name), b, perm); err != nil {
+		if err := fsutil.WriteFile(filepath.Join(dir, name), b, perm); err != nil {
 			return err
 		}
 	}
@@ -169,7 +169,7 @@ func (s *archiveStore) Open(_ context.Context, d ocispec.Descriptor) (io.ReadClo
 // OpenArchive finds images in a layout in an uncompressed tar, without
 // unpacking it. The closer closes the file when all blobs were read.
 func OpenArchive(file, tag string) ([]Root, io.Closer, error) {
-	f, err := disk.OpenRegular(file)
+	f, err := fsutil.OpenRegular(file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("OCI archive: %w", err)
 	}

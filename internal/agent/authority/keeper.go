@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
@@ -284,7 +284,7 @@ func (k *Keeper) Stale(now time.Time) string {
 func (k *Keeper) save() {
 	b, err := json.Marshal(record{k.snap, k.accepted, k.followed})
 	if err == nil {
-		err = disk.WriteFile(k.path, b, 0o600)
+		err = fsutil.WriteFile(k.path, b, 0o600)
 	}
 	if err != nil {
 		k.log.Error("failed to keep approvals for the next start", "error", err)

@@ -16,9 +16,9 @@ import (
 	goyaml "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/kube"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -176,7 +176,7 @@ func Remember(path string) error {
 		return nil
 	}
 	if old, oldErr := os.ReadFile(Last(path)); err == nil && (oldErr != nil || !bytes.Equal(b, old)) {
-		err = disk.WriteFile(Last(path), b, 0o600)
+		err = fsutil.WriteFile(Last(path), b, 0o600)
 	}
 	return err
 }

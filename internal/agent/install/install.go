@@ -17,11 +17,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/crio"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
@@ -158,7 +158,7 @@ func loadGroup(ctx context.Context, o Options, f *read.File, r *Report) error {
 	if err != nil {
 		return fmt.Errorf("record of first contact: %w", err)
 	}
-	return disk.WriteFile(contactFile(o), b, 0o600)
+	return fsutil.WriteFile(contactFile(o), b, 0o600)
 }
 
 // openRuntime is the node's container runtime, as the configuration names it or
@@ -232,11 +232,11 @@ func putBinary(o Options, r *Report) error {
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
-	digest, err := disk.Digest(self)
+	digest, err := fsutil.Digest(self)
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
-	if have, err := disk.Digest(o.Places.Binary()); err == nil && have == digest {
+	if have, err := fsutil.Digest(o.Places.Binary()); err == nil && have == digest {
 		return nil
 	}
 	f, err := os.Open(self)
@@ -247,7 +247,7 @@ func putBinary(o Options, r *Report) error {
 	if err := os.MkdirAll(filepath.Dir(o.Places.Binary()), 0o755); err != nil {
 		return fmt.Errorf("the agent's binary: %w", err)
 	}
-	if err := disk.Replace(o.Places.Binary(), f, digest, 0o755); err != nil {
+	if err := fsutil.Replace(o.Places.Binary(), f, digest, 0o755); err != nil {
 		return err
 	}
 	r.Changed = append(r.Changed, o.Places.Binary())
@@ -301,7 +301,7 @@ func put(path string, text []byte, mode fs.FileMode, r *Report) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := disk.WriteFile(path, text, mode); err != nil {
+	if err := fsutil.WriteFile(path, text, mode); err != nil {
 		return err
 	}
 	r.Changed = append(r.Changed, path)

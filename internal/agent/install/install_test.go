@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
@@ -150,7 +150,7 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 	shared := filepath.Join(t.TempDir(), "data")
 	theirs, ours := filepath.Join(shared, "theirs"), filepath.Join(shared, "blobs", "sha256", "x")
 	for _, f := range []string{theirs, ours} {
-		if err := disk.WriteFile(f, nil, 0o600); err != nil {
+		if err := fsutil.WriteFile(f, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

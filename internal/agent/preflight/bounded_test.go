@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -177,7 +177,7 @@ func TestTheKubeletStartsWhenTheCheckFails(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
 		must(t, os.MkdirAll(n.conf.RunDir, 0o700))
-		unlock, err := disk.Lock(filepath.Join(n.conf.RunDir, LockFile))
+		unlock, err := fsutil.Lock(filepath.Join(n.conf.RunDir, LockFile))
 		must(t, err)
 		defer unlock()
 		n.released(t, n.runtime)

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -39,7 +39,7 @@ func (d armed) write(c config.Config) error {
 	if err != nil {
 		return err
 	}
-	return disk.WriteFile(c.Path(drillFile), b, 0o600)
+	return fsutil.WriteFile(c.Path(drillFile), b, 0o600)
 }
 
 // Arm notes that the next start of the machine is a drill: every held image is taken

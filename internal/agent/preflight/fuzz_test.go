@@ -6,7 +6,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/told"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // Whatever lies on the disk as a drill or as the desired state: it is read or it

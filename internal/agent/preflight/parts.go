@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/layers"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
@@ -159,7 +159,7 @@ func (c *check) file(p cri.Part) (what string, err error) {
 	if !c.deep && st.Size() > smallFile {
 		return "", nil
 	}
-	got, err := disk.Digest(p.File)
+	got, err := fsutil.Digest(p.File)
 	if err != nil || got != p.Digest {
 		return fmt.Sprintf("blob %s has another content (%s%v)", p.Digest, got, err), nil //nolint:nilerr // what cannot be read is torn
 	}
@@ -215,7 +215,7 @@ func makeIndex(ctx context.Context, shelf layers.Shelf, digest string, f *os.Fil
 
 // holds reports whether a file has the digest, and goes back to its begin.
 func holds(f *os.File, digest string) bool {
-	got, err := disk.DigestOf(f)
+	got, err := fsutil.DigestOf(f)
 	if err != nil || got != digest {
 		return false
 	}
@@ -290,12 +290,12 @@ func (c *check) mend(ctx context.Context, img model.HeldImage, p torn, parts []c
 		if err := os.MkdirAll(filepath.Dir(p.File), 0o755); err != nil {
 			return "", err
 		}
-		return "", disk.Replace(p.File, f, p.Digest, mode)
+		return "", fsutil.Replace(p.File, f, p.Digest, mode)
 	}
 	if err := layers.Restore(ctx, p.Dir, f, p.Digest, p.Base); err != nil {
 		return "", err
 	}
-	return "", disk.SyncFS(p.Dir)
+	return "", fsutil.SyncFS(p.Dir)
 }
 
 // source is the library as package pin sees it: only what is here.

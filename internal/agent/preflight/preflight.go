@@ -17,10 +17,10 @@ import (
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/layers"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	decide "github.com/refit-dev/refit/internal/pipeline/pin"
@@ -396,7 +396,7 @@ func Running(c config.Config) bool {
 	if _, err := os.Stat(stampPath(c)); err == nil {
 		return false
 	}
-	unlock, err := disk.Lock(c.RunPath(runningFile))
+	unlock, err := fsutil.Lock(c.RunPath(runningFile))
 	if err == nil {
 		unlock()
 	}
@@ -407,7 +407,7 @@ func Running(c config.Config) bool {
 // lock, may hold it for a moment.
 func markRunning(c config.Config) (end func()) {
 	for range 10 {
-		unlock, err := disk.Lock(c.RunPath(runningFile))
+		unlock, err := fsutil.Lock(c.RunPath(runningFile))
 		if err == nil {
 			return unlock
 		}
@@ -420,7 +420,7 @@ func markRunning(c config.Config) (end func()) {
 // there is none: to check matters more.
 func (c *check) awaitLock(ctx context.Context) (unlock func(), err error) {
 	for {
-		unlock, err = disk.Lock(c.Config.RunPath(LockFile))
+		unlock, err = fsutil.Lock(c.Config.RunPath(LockFile))
 		if err == nil {
 			return unlock, nil
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/layers"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -120,7 +120,7 @@ func (n *node) whole(t *testing.T) {
 		must(t, err)
 		for _, p := range parts {
 			if p.File != "" {
-				if d, err := disk.Digest(p.File); d != p.Digest {
+				if d, err := fsutil.Digest(p.File); d != p.Digest {
 					t.Errorf("%s: blob %s is not whole: %s %v", i.Name, p.Digest, d, err)
 				}
 				continue
@@ -227,7 +227,7 @@ func (s *store) Load(ctx context.Context, img cri.Target, blobs cri.Blobs) ([]st
 		if got := bundle.DigestOf(b); got != todo[0] {
 			return nil, fmt.Errorf("blob %s has digest %s", todo[0], got)
 		}
-		if err := disk.WriteFile(s.file(todo[0]), b, 0o600); err != nil {
+		if err := fsutil.WriteFile(s.file(todo[0]), b, 0o600); err != nil {
 			return nil, err
 		}
 		if todo[0] != img.Digest {

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/layers"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	decide "github.com/refit-dev/refit/internal/pipeline/pin"
@@ -77,7 +77,7 @@ func (r Report) write(o Options) error {
 	if err != nil {
 		return fmt.Errorf("report of the images: %w", err)
 	}
-	if err := disk.WriteFile(stampPath(c), b, 0o644); err != nil {
+	if err := fsutil.WriteFile(stampPath(c), b, 0o644); err != nil {
 		o.Log.Error("failed to write the stamp; the next start of the kubelet checks again", "error", err)
 	}
 	// What was an orderly end says nothing of the next one.
@@ -85,7 +85,7 @@ func (r Report) write(o Options) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	err = errors.Join(err, disk.WriteFile(c.Path(reportFile), b, 0o600), drillDone(c, r))
+	err = errors.Join(err, fsutil.WriteFile(c.Path(reportFile), b, 0o600), drillDone(c, r))
 	if err != nil {
 		o.Log.Error("failed to write the report to disk", "error", err)
 		statefile.At(c.RunPath()).Add(statefile.NotWritable(c.Path(reportFile), err))
@@ -140,10 +140,10 @@ func unclean(c config.Config) bool {
 
 // NoteEnd says that the machine ends in an orderly way; called while it goes down.
 func NoteEnd(c config.Config, bootID string) error {
-	if err := disk.SyncFS(c.StateDir); err != nil {
+	if err := fsutil.SyncFS(c.StateDir); err != nil {
 		return err
 	}
-	return disk.WriteFile(c.Path(cleanFile), []byte(bootID+"\n"), 0o600)
+	return fsutil.WriteFile(c.Path(cleanFile), []byte(bootID+"\n"), 0o600)
 }
 
 // Indexer keeps indexes of the layers of held images, so that they can be compared

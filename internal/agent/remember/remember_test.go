@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 func TestSourcesOutliveARestart(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // Bytes says where the bytes of a bundle came from.
@@ -58,7 +58,7 @@ func (s *Sources) Save() {
 func (s *Sources) save() {
 	s.saved = time.Now()
 	if b, err := json.Marshal(s.all); err == nil {
-		_ = disk.WriteFile(s.path, b, 0o600) // only a statistic
+		_ = fsutil.WriteFile(s.path, b, 0o600) // only a statistic
 	}
 }
 

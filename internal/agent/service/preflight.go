@@ -10,8 +10,8 @@ import (
 
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/preflight"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/crio"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/kube"
 )
 
@@ -28,7 +28,7 @@ func (h *nodeHost) mendPulls(ctx context.Context, note string, ids, names []stri
 	if _, err := os.Stat(note); err != nil && len(records) == 0 {
 		return 0, nil
 	}
-	if err := disk.WriteFile(note, []byte("the kubelet is to be restarted\n"), 0o600); err != nil {
+	if err := fsutil.WriteFile(note, []byte("the kubelet is to be restarted\n"), 0o600); err != nil {
 		return 0, err
 	}
 	for _, path := range append(records, kube.PullIntents(h.paths, names)...) {

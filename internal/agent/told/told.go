@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/version"
@@ -129,7 +129,7 @@ func (w *Want) Save(path string) error {
 	if err != nil {
 		return fmt.Errorf("what this node was told: %w", err)
 	}
-	return disk.WriteFile(path, b, 0o600)
+	return fsutil.WriteFile(path, b, 0o600)
 }
 
 // Contents are read by name.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -72,9 +72,9 @@ func generate(dir string) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = disk.WriteFile(filepath.Join(dir, privateKeyFile), secret, 0o600)
+	err = fsutil.WriteFile(filepath.Join(dir, privateKeyFile), secret, 0o600)
 	if err == nil {
-		err = disk.WriteFile(filepath.Join(dir, publicKeyFile), public, 0o644)
+		err = fsutil.WriteFile(filepath.Join(dir, publicKeyFile), public, 0o644)
 	}
 	if err != nil { // half a pair would have to be removed by hand
 		return "", errors.Join(err, ignoreGone(os.Remove(filepath.Join(dir, privateKeyFile))), ignoreGone(os.Remove(filepath.Join(dir, publicKeyFile))))
@@ -86,7 +86,7 @@ func generate(dir string) (id string, err error) {
 const maxKey = 64 << 10
 
 func readPrivateKey(path string) (ed25519.PrivateKey, error) {
-	b, err := disk.ReadSmall(path, maxKey)
+	b, err := fsutil.ReadSmall(path, maxKey)
 	if err != nil {
 		return nil, exit.Usage(fmt.Errorf("--key: %w", err))
 	}
@@ -98,7 +98,7 @@ func readPrivateKey(path string) (ed25519.PrivateKey, error) {
 }
 
 func readPublicKey(path string) (ed25519.PublicKey, error) {
-	b, err := disk.ReadSmall(path, maxKey)
+	b, err := fsutil.ReadSmall(path, maxKey)
 	if err != nil {
 		return nil, exit.Usage(fmt.Errorf("--pub: %w", err))
 	}

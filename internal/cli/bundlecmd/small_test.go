@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
 // Every command that writes files, on disks without room: a clear error, no file that
@@ -94,7 +94,7 @@ func TestOutputsOnSmallDisks(t *testing.T) {
 		}
 		w.Try(t, func(t *testing.T, dir string) {
 			t.Helper()
-			if err := disk.WriteFile(filepath.Join(dir, "m"), older, 0o644); err != nil {
+			if err := fsutil.WriteFile(filepath.Join(dir, "m"), older, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -96,7 +96,7 @@ func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageT
 
 // readTracks reads ImageTracks as kubectl get -o json or yaml writes them.
 func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
-	file, err := disk.OpenRegular(path)
+	file, err := fsutil.OpenRegular(path)
 	if err != nil {
 		return nil, exit.Usage(err)
 	}

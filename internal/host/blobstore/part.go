@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 const partSuffix = ".part"
@@ -172,7 +172,7 @@ func (p *part) finish() error {
 	if err := os.Rename(p.final+partSuffix, p.final); err != nil {
 		return fmt.Errorf("blob %s: %w", p.blob.Digest, err)
 	}
-	if err := disk.SyncDir(filepath.Dir(p.final)); err != nil {
+	if err := fsutil.SyncDir(filepath.Dir(p.final)); err != nil {
 		return err
 	}
 	_ = p.f.Close() // synced above; reads open it again

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
 const chunk = 64

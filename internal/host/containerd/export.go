@@ -13,8 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/oci"
 )
 
@@ -48,13 +48,13 @@ func (c *Client) Export(ctx context.Context, dgst, dir string) (string, error) {
 	if err := c.exportTo(ctx, target, part); err != nil {
 		return "", fmt.Errorf("image %s: %w", dgst, err)
 	}
-	if err := disk.SyncFS(part); err != nil {
+	if err := fsutil.SyncFS(part); err != nil {
 		return "", err
 	}
 	if err := os.Rename(part, dir); err != nil {
 		return "", fmt.Errorf("image %s: %w", dgst, err)
 	}
-	return target.Digest.String(), disk.SyncDir(filepath.Dir(dir))
+	return target.Digest.String(), fsutil.SyncDir(filepath.Dir(dir))
 }
 
 // ofPlatform is the manifest for this node.
@@ -82,7 +82,7 @@ func (c *Client) exportTo(ctx context.Context, target ocispec.Descriptor, dir st
 			return nil, fmt.Errorf("blob %s: %w", desc.Digest, err)
 		}
 		defer ra.Close()
-		if err := disk.Replace(filepath.Join(blobs, desc.Digest.Encoded()), content.NewReader(ra), desc.Digest.String(), 0o644); err != nil {
+		if err := fsutil.Replace(filepath.Join(blobs, desc.Digest.Encoded()), content.NewReader(ra), desc.Digest.String(), 0o644); err != nil {
 			return nil, err
 		}
 		return images.Children(ctx, cs, desc)

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // pullTime bounds one fetch from a registry.
@@ -51,7 +51,7 @@ func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 		return nil, err
 	}
 	for _, dir := range []string{root, snapshots} {
-		if err := disk.SyncFS(dir); err != nil {
+		if err := fsutil.SyncFS(dir); err != nil {
 			return nil, err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // place is where a load puts files, and what must be synced after it: the runtime's
@@ -157,7 +157,7 @@ func (s *syncs) sync(dir string) error {
 	s.mu.Lock()
 	delete(s.next, dir) // who comes now is too late for this one
 	s.mu.Unlock()
-	r.err = disk.SyncFS(dir)
+	r.err = fsutil.SyncFS(dir)
 	s.one.Unlock()
 	close(r.done)
 	return r.err

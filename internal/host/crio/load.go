@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 )
 
 // loadTime bounds one image; its blobs are on this node.
@@ -91,7 +91,7 @@ func (c *Client) load(ctx context.Context, img cri.Target) error {
 		return err
 	}
 	// The store's records are synced before the files of layers are.
-	if err := disk.SyncFS(root); err != nil {
+	if err := fsutil.SyncFS(root); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.LoadDone)

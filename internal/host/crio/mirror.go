@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 )
 
 const (
@@ -188,7 +188,7 @@ func (c *Client) openMirror(ctx context.Context, load []cri.Target, blobs cri.Bl
 	if err := os.MkdirAll(c.places.at("/etc/containers/registries.conf.d"), 0o755); err != nil {
 		return fmt.Errorf("telling the container runtime of the images: %w", err)
 	}
-	if err := disk.WriteFile(c.places.Mirror(), m.file(), 0o600); err != nil {
+	if err := fsutil.WriteFile(c.places.Mirror(), m.file(), 0o600); err != nil {
 		return fmt.Errorf("telling the container runtime of the images: %w", err)
 	}
 	if err := c.reload(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // ownMark begins a line of our file that names a pin of ours; the list itself
@@ -170,7 +170,7 @@ func (c *Client) setPins(change func(own []string) []string) error {
 	if text == nil {
 		err = os.Remove(p.path)
 	} else if err = os.MkdirAll(dir, 0o755); err == nil {
-		err = disk.WriteFile(p.path, text, 0o644)
+		err = fsutil.WriteFile(p.path, text, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("list of pinned images: %w", err)

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // Result is how a command ended.
@@ -79,7 +79,7 @@ func resultOf(ctx context.Context, err error) (Result, error) {
 // write waits for room.
 func write(ctx context.Context, result string, text []byte) error {
 	for {
-		err := disk.WriteFile(result, text, 0o600)
+		err := fsutil.WriteFile(result, text, 0o600)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
 // A disk that is full while a command runs does not end the command, whose output nobody

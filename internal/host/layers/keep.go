@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // Shelf is a directory of indexes, by the digest of the layer's blob.
@@ -48,7 +48,7 @@ func (s Shelf) Save(digest string, x Index) error {
 		return fmt.Errorf("index of layer %s: %w", digest, err)
 	}
 	sum := sha256.Sum256(body)
-	return disk.WriteFile(s.path(digest), append(append(body, '\n'), hex.EncodeToString(sum[:])...), 0o600)
+	return fsutil.WriteFile(s.path(digest), append(append(body, '\n'), hex.EncodeToString(sum[:])...), 0o600)
 }
 
 // Keep removes the indexes of layers that are not wanted.

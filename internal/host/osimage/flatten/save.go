@@ -10,7 +10,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/oci"
 )
 
@@ -43,18 +43,18 @@ func Save(ctx context.Context, root oci.Root, platform, dir string) (manifest st
 	if err := oci.SaveIndex(part, only, 0o600); err != nil {
 		return "", fmt.Errorf("image %s: %w", d.Digest, err)
 	}
-	if err := disk.SyncFS(part); err != nil {
+	if err := fsutil.SyncFS(part); err != nil {
 		return "", fmt.Errorf("image %s: %w", d.Digest, err)
 	}
 	if err := os.Rename(part, dir); err != nil {
 		return "", fmt.Errorf("image %s: %w", d.Digest, err)
 	}
-	return d.Digest.String(), disk.SyncDir(filepath.Dir(dir))
+	return d.Digest.String(), fsutil.SyncDir(filepath.Dir(dir))
 }
 
 // saveBlob streams a blob into its place, unless it is there with its digest.
 func saveBlob(ctx context.Context, s oci.Store, d ocispec.Descriptor, path string) error {
-	if have, err := disk.Digest(path); err == nil && have == d.Digest.String() {
+	if have, err := fsutil.Digest(path); err == nil && have == d.Digest.String() {
 		return nil
 	}
 	return oci.Retry(ctx, s, func() error {
@@ -63,6 +63,6 @@ func saveBlob(ctx context.Context, s oci.Store, d ocispec.Descriptor, path strin
 			return oci.Passing(err)
 		}
 		defer r.Close()
-		return oci.Passing(disk.Replace(path, r, d.Digest.String(), 0o600))
+		return oci.Passing(fsutil.Replace(path, r, d.Digest.String(), 0o600))
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/osimage"
 )
 
@@ -153,7 +153,7 @@ func (d *Driver) setNamed(what, digest string) error {
 	if digest == "" {
 		digest = none
 	}
-	return disk.WriteFile(d.path(Store, what), []byte(digest+"\n"), 0o644)
+	return fsutil.WriteFile(d.path(Store, what), []byte(digest+"\n"), 0o644)
 }
 
 func (d *Driver) tree(digest string) string {
@@ -200,16 +200,16 @@ func (d *Driver) unpack(ctx context.Context, t osimage.Target) error {
 	if err := os.MkdirAll(filepath.Join(part, stamps), 0o755); err != nil {
 		return fmt.Errorf("extension image %s: %w", t.Image, err)
 	}
-	if err := disk.WriteFile(filepath.Join(part, stamps, name), []byte(t.Digest+"\n"), 0o644); err != nil {
+	if err := fsutil.WriteFile(filepath.Join(part, stamps, name), []byte(t.Digest+"\n"), 0o644); err != nil {
 		return err
 	}
-	if err := disk.SyncFS(part); err != nil {
+	if err := fsutil.SyncFS(part); err != nil {
 		return err
 	}
 	if err := os.Rename(part, d.tree(t.Digest)); err != nil {
 		return fmt.Errorf("extension image %s: %w", t.Image, err)
 	}
-	return disk.SyncDir(d.path(Store))
+	return fsutil.SyncDir(d.path(Store))
 }
 
 // nameOf is what the extension in a tree is called: systemd wants its release file
@@ -229,7 +229,7 @@ func (d *Driver) forget(what string) error {
 	if err := os.Remove(d.path(Store, what)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("extension images: %w", err)
 	}
-	return disk.SyncDir(d.path(Store))
+	return fsutil.SyncDir(d.path(Store))
 }
 
 // Rollback stages the version that was merged before.
@@ -315,7 +315,7 @@ func (d *Driver) unlinkOthers(keep string) error {
 			return fmt.Errorf("extension %s: %w", e.Name(), err)
 		}
 	}
-	return disk.SyncDir(d.path(links))
+	return fsutil.SyncDir(d.path(links))
 }
 
 // Failure is empty: nothing happens at shutdown.

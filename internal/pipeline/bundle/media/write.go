@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
@@ -82,7 +82,7 @@ func rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
-	return disk.SyncDir(filepath.Dir(to))
+	return fsutil.SyncDir(filepath.Dir(to))
 }
 
 func sameFile(a, b string) bool {
@@ -120,7 +120,7 @@ func openFile(dst string, mode os.FileMode, size int64) (*os.File, error) {
 	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, inputf("target: %w", err)
 	}
-	room, err := disk.RoomAt(filepath.Dir(dst))
+	room, err := fsutil.RoomAt(filepath.Dir(dst))
 	if err != nil {
 		return nil, inputf("target: %w", err)
 	}
@@ -201,7 +201,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 		if _, err := to.WriteAt(buf[:n], at); err != nil {
 			return err
 		}
-		disk.WriteOut(to, at, n)
+		fsutil.WriteOut(to, at, n)
 		at += n
 		progress(at)
 	}
@@ -215,7 +215,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 		return err
 	}
 	// read back from the medium, not from memory
-	return disk.DropCache(to)
+	return fsutil.DropCache(to)
 }
 
 func readBack(ctx context.Context, want *bundle.Header, dst string, progress func(int64)) (*bundle.Header, error) {

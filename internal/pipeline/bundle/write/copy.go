@@ -10,7 +10,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -139,7 +139,7 @@ const flushEvery = 16 << 20
 
 func (w *writer) flushBehind(i int, written int64, n int) {
 	if from := written / flushEvery * flushEvery; written-int64(n) < from {
-		disk.WriteOut(w.f, w.offsets[i]+from-flushEvery, flushEvery)
+		fsutil.WriteOut(w.f, w.offsets[i]+from-flushEvery, flushEvery)
 	}
 }
 

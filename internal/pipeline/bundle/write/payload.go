@@ -10,7 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -36,7 +36,7 @@ func inspectPayload(src Source) (payloadRoot, error) {
 }
 
 func (p *payloadRoot) readFile(path string) error {
-	f, err := disk.OpenRegular(path)
+	f, err := fsutil.OpenRegular(path)
 	if err != nil {
 		return inputf("payload %s: %w", p.name, err)
 	}

@@ -14,7 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
@@ -189,7 +189,7 @@ func open(ctx context.Context, sources []string) (*inputs, error) {
 
 // readList reads a list of sources or image references, one a line.
 func readList(file string) ([]Source, error) {
-	f, err := disk.OpenRegular(file)
+	f, err := fsutil.OpenRegular(file)
 	if err != nil {
 		return nil, inputf("list of images: %w", err)
 	}
@@ -336,5 +336,5 @@ type fileStore string
 func (s fileStore) String() string { return string(s) }
 
 func (s fileStore) Open(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
-	return disk.OpenRegular(filepath.Clean(string(s)))
+	return fsutil.OpenRegular(filepath.Clean(string(s)))
 }

@@ -14,8 +14,8 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // Identity is who a node, or the controller, is on the wire.
@@ -109,7 +109,7 @@ func createIdentity(path string, note statefile.Note) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := disk.WriteFile(path, text, 0o600); err != nil {
+	if err := fsutil.WriteFile(path, text, 0o600); err != nil {
 		note(statefile.NotWritable(path, err))
 	}
 	return NewIdentity(key)

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 func TestLoadIdentity(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"sync"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/blobstore"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -79,7 +79,7 @@ func (l *Library) Add(h *bundle.Header) (*Shelf, error) {
 	}
 	failpoint.Here(failpoint.HeaderFetched)
 	path := filepath.Join(l.dir, strings.TrimPrefix(h.Digest, "sha256:"), "header")
-	if err := disk.WriteFile(path, h.Raw, 0o600); err != nil {
+	if err := fsutil.WriteFile(path, h.Raw, 0o600); err != nil {
 		return nil, fmt.Errorf("header of bundle %s: %w", h.Digest, err)
 	}
 	failpoint.Here(failpoint.HeaderStored)

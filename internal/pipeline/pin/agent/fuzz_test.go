@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // Whatever lies on the disk as the record of pins: it is read, or it counts as

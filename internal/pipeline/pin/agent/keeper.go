@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -394,7 +394,7 @@ func (k *Keeper) save() error {
 	if err != nil {
 		return fmt.Errorf("record of pins: %w", err)
 	}
-	err = disk.WriteFile(k.path, b, 0o600)
+	err = fsutil.WriteFile(k.path, b, 0o600)
 	switch {
 	case err != nil && !k.unsaved:
 		k.note(statefile.NotWritable(k.path, err))

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -61,7 +61,7 @@ func Config(t Task, from Configs) (*model.NodeConfig, error) {
 		return nil, fmt.Errorf("configuration %s is of version %q, this agent knows %s: update refit on this node", name, c.Version, model.ConfigVersion)
 	}
 	if fresh {
-		return c, disk.WriteFile(kept, data, 0o600)
+		return c, fsutil.WriteFile(kept, data, 0o600)
 	}
 	return c, nil
 }

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -48,7 +48,7 @@ func (f OwnFile) Put(t Task, data []byte, mode uint32) error {
 		if err != nil {
 			return fmt.Errorf("what was at %s: %w", f.Path, err)
 		}
-		if err := disk.WriteFile(f.kept(t), b, 0o600); err != nil {
+		if err := fsutil.WriteFile(f.kept(t), b, 0o600); err != nil {
 			return err
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/host/files"
 )
 
@@ -18,10 +18,10 @@ import (
 func TestPartsAreReplacedOnSmallDisks(t *testing.T) {
 	older, newer := bytes.Repeat([]byte("o"), 100_000), bytes.Repeat([]byte("n"), 200_000)
 	payload := filepath.Join(t.TempDir(), "payload")
-	if err := disk.WriteFile(payload, newer, 0o755); err != nil {
+	if err := fsutil.WriteFile(payload, newer, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	digest, err := disk.Digest(payload)
+	digest, err := fsutil.Digest(payload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestPartsAreReplacedOnSmallDisks(t *testing.T) {
 		}
 		before := func(t *testing.T, dir string) {
 			t.Helper()
-			if err := disk.WriteFile(part(dir), older, 0o755); err != nil {
+			if err := fsutil.WriteFile(part(dir), older, 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}

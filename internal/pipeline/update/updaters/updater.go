@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // Updater changes one part of this node.
@@ -107,7 +107,7 @@ func Swap(t Task, name, path string) (swapped bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	have, err := disk.Digest(path)
+	have, err := fsutil.Digest(path)
 	if err == nil && have == p.Digest {
 		return false, nil
 	}
@@ -122,7 +122,7 @@ func Swap(t Task, name, path string) (swapped bool, err error) {
 		return false, fmt.Errorf("payload %s: %w", name, err)
 	}
 	defer f.Close()
-	return true, disk.Replace(path, f, p.Digest, 0o755)
+	return true, fsutil.Replace(path, f, p.Digest, 0o755)
 }
 
 // absent marks a file that was not there before.
@@ -141,9 +141,9 @@ func Keep(t Task, name, path string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return fmt.Errorf("copy of the old %s: %w", path, err)
 	}
-	digest, err := disk.Digest(path)
+	digest, err := fsutil.Digest(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return disk.WriteFile(to+absent, nil, 0o600)
+		return fsutil.WriteFile(to+absent, nil, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("copy of the old %s: %w", path, err)
@@ -162,21 +162,21 @@ func copyFile(from, to, digest string) error {
 	if err != nil {
 		return fmt.Errorf("copy of %s: %w", from, err)
 	}
-	return disk.Replace(to, f, digest, st.Mode().Perm())
+	return fsutil.Replace(to, f, digest, st.Mode().Perm())
 }
 
 // Restore puts the kept file back, once; one that was not there before is
 // removed. ok is false if nothing was kept: then it was never replaced.
 func Restore(t Task, name, path string) (ok bool, err error) {
 	kept := filepath.Join(t.Rollback, name)
-	digest, err := disk.Digest(kept)
+	digest, err := fsutil.Digest(kept)
 	if errors.Is(err, fs.ErrNotExist) {
 		return remove(kept+absent, path)
 	}
 	if err != nil {
 		return false, err
 	}
-	if have, err := disk.Digest(path); err == nil && have == digest {
+	if have, err := fsutil.Digest(path); err == nil && have == digest {
 		return true, nil
 	}
 	return true, copyFile(kept, path, digest)
@@ -192,5 +192,5 @@ func remove(mark, path string) (ok bool, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	return true, disk.SyncDir(filepath.Dir(path))
+	return true, fsutil.SyncDir(filepath.Dir(path))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kubecert"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update"
@@ -71,8 +71,8 @@ func (n *simNode) Certificate(name string) (kubecert.Certificate, bool, error) {
 }
 
 func (n *simNode) write(name string, made time.Time) {
-	_ = disk.WriteFile(n.CertificateFiles(name)[1], []byte(secret+made.Format(time.RFC3339)), 0o600)
-	_ = disk.WriteFile(n.CertificateFiles(name)[0], []byte(made.Format(time.RFC3339)), 0o600)
+	_ = fsutil.WriteFile(n.CertificateFiles(name)[1], []byte(secret+made.Format(time.RFC3339)), 0o600)
+	_ = fsutil.WriteFile(n.CertificateFiles(name)[0], []byte(made.Format(time.RFC3339)), 0o600)
 }
 
 func (n *simNode) Kubeadm(context.Context) (string, error) { return "/usr/bin/kubeadm", nil }
@@ -140,20 +140,20 @@ func (n *simNode) tick() {
 	name := n.argv[3]
 	switch {
 	case n.fails:
-		_ = disk.WriteFile(n.log, []byte("error: no CA key\n"), 0o600)
-		_ = disk.WriteFile(n.end, []byte(`{"exit":1}`), 0o600)
+		_ = fsutil.WriteFile(n.log, []byte("error: no CA key\n"), 0o600)
+		_ = fsutil.WriteFile(n.end, []byte(`{"exit":1}`), 0o600)
 	case n.cutOff > 0: // a power cut between the key and its certificate
 		n.cutOff--
-		_ = disk.WriteFile(n.CertificateFiles(name)[1], []byte(secret+"half"), 0o600)
+		_ = fsutil.WriteFile(n.CertificateFiles(name)[1], []byte(secret+"half"), 0o600)
 	default:
 		if _, _, err := n.Certificate(name); err != nil {
-			_ = disk.WriteFile(n.log, []byte("error: certificate cannot be parsed\n"), 0o600)
-			_ = disk.WriteFile(n.end, []byte(`{"exit":1}`), 0o600)
+			_ = fsutil.WriteFile(n.log, []byte("error: certificate cannot be parsed\n"), 0o600)
+			_ = fsutil.WriteFile(n.end, []byte(`{"exit":1}`), 0o600)
 			return
 		}
 		n.renewals++
 		n.write(name, n.now)
-		_ = disk.WriteFile(n.end, []byte(`{"exit":0}`), 0o600)
+		_ = fsutil.WriteFile(n.end, []byte(`{"exit":0}`), 0o600)
 	}
 }
 

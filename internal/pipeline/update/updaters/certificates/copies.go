@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/kubecert"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -20,7 +20,7 @@ func startOf(f files, n int) error {
 	if err := os.Remove(f.result); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("result of kubeadm: %w", err)
 	}
-	return disk.WriteFile(f.count, []byte(fmt.Sprint(n)), 0o600)
+	return fsutil.WriteFile(f.count, []byte(fmt.Sprint(n)), 0o600)
 }
 
 // copies of certificates and keys are in the rollback directory, readable by root

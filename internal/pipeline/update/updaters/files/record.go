@@ -9,7 +9,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -68,7 +68,7 @@ func (r record) change(do func(*given)) error {
 	if err != nil {
 		return fmt.Errorf("record of this node's files: %w", err)
 	}
-	return disk.WriteFile(string(r), b, 0o600)
+	return fsutil.WriteFile(string(r), b, 0o600)
 }
 
 // begin says what is about to be done to a path: what is written there is refit's, and

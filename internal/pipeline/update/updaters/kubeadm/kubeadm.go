@@ -14,8 +14,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/detached"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/restart"
@@ -174,7 +174,7 @@ func (u *Updater) ended(ctx context.Context, t updaters.Task, r *detached.Result
 	if err := u.clean(t); err != nil {
 		return updaters.Result{}, err
 	}
-	if err := disk.WriteFile(f.marker, []byte(t.Step.To), 0o600); err != nil {
+	if err := fsutil.WriteFile(f.marker, []byte(t.Step.To), 0o600); err != nil {
 		return updaters.Result{}, err
 	}
 	o, err := u.Observe(ctx, t)
@@ -255,7 +255,7 @@ func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, 
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if err := disk.WriteFile(f.count, []byte(fmt.Sprint(n)), 0o600); err != nil {
+	if err := fsutil.WriteFile(f.count, []byte(fmt.Sprint(n)), 0o600); err != nil {
 		return updaters.Result{}, err
 	}
 	err = u.host.RunDetached(ctx, unit(t), "refit: kubeadm upgrade "+t.Step.Verb+" to "+t.Step.To, f.log, f.result, argv)
@@ -307,7 +307,7 @@ func (u *Updater) command(t updaters.Task, path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := disk.WriteFile(f.config, config, 0o600); err != nil {
+	if err := fsutil.WriteFile(f.config, config, 0o600); err != nil {
 		return nil, err
 	}
 	switch t.Step.Verb {

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/detached"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update"
@@ -171,23 +171,23 @@ func (n *simNode) tick() {
 		n.cutOff--
 		n.left, n.settling = 0, 4
 	case n.left == 2:
-		_ = disk.WriteFile(n.log, []byte("[upgrade] Running pre-flight checks\n[upgrade/apply] nearly there\n"), 0o600)
+		_ = fsutil.WriteFile(n.log, []byte("[upgrade] Running pre-flight checks\n[upgrade/apply] nearly there\n"), 0o600)
 	case n.left == 0 && n.refuses > 0:
 		n.refuses--
-		_ = disk.WriteFile(n.log, []byte("\x1b[0;32mCGROUPS\x1b[0m: enabled\n[preflight] Some fatal errors occurred:\n\t[ERROR ContainerRuntimeVersion]: could not connect\nmore\n"), 0o600)
-		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
+		_ = fsutil.WriteFile(n.log, []byte("\x1b[0;32mCGROUPS\x1b[0m: enabled\n[preflight] Some fatal errors occurred:\n\t[ERROR ContainerRuntimeVersion]: could not connect\nmore\n"), 0o600)
+		_ = fsutil.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
 	case n.left == 0 && n.lost > 0:
 		n.lost--
 		n.away = 4
-		_ = disk.WriteFile(n.log, []byte("[upgrade] Reading configuration\nerror: unable to fetch the kubeadm-config ConfigMap: Get \"https://10.0.0.1:6443/api\": dial tcp 10.0.0.1:6443: connect: connection refused\n"), 0o600)
-		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
+		_ = fsutil.WriteFile(n.log, []byte("[upgrade] Reading configuration\nerror: unable to fetch the kubeadm-config ConfigMap: Get \"https://10.0.0.1:6443/api\": dial tcp 10.0.0.1:6443: connect: connection refused\n"), 0o600)
+		_ = fsutil.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
 	case n.left == 0 && n.fails:
-		_ = disk.WriteFile(n.log, []byte("[upgrade] x\n\terror execution phase preflight: [ERROR ImagePull]\n"), 0o600)
-		_ = disk.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
+		_ = fsutil.WriteFile(n.log, []byte("[upgrade] x\n\terror execution phase preflight: [ERROR ImagePull]\n"), 0o600)
+		_ = fsutil.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
 	case n.left == 0:
 		n.manifest = "v1.36.3"
-		_ = disk.WriteFile(n.config, []byte("config v1.36.3"), 0o644)
-		_ = disk.WriteFile(n.result, []byte(`{"exit":0}`), 0o600)
+		_ = fsutil.WriteFile(n.config, []byte("config v1.36.3"), 0o644)
+		_ = fsutil.WriteFile(n.result, []byte(`{"exit":0}`), 0o600)
 	}
 }
 
@@ -197,11 +197,11 @@ func fixture(t *testing.T) (*updatertest.Fixture, *simNode) {
 	n.etcd = &simEtcd{n: n, data: "etcd v1.35.4", size: 100}
 	payload := filepath.Join(dir, "payload")
 	for path, text := range map[string]string{n.config: "config v1.35.4", n.path: "kubeadm v1.35.4", payload: "kubeadm v1.36.3"} {
-		if err := disk.WriteFile(path, []byte(text), 0o755); err != nil {
+		if err := fsutil.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	digest, err := disk.Digest(payload)
+	digest, err := fsutil.Digest(payload)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
@@ -63,7 +63,7 @@ func (u *Updater) ready(ctx context.Context, t updaters.Task) (r updaters.Result
 	if err != nil {
 		return r, false, err
 	}
-	room, err := disk.RoomAt(t.Rollback)
+	room, err := fsutil.RoomAt(t.Rollback)
 	if err != nil {
 		return r, false, err
 	}
@@ -96,7 +96,7 @@ func snapshot(ctx context.Context, t updaters.Task, e Etcd) error {
 	if err := os.Rename(beside, path); err != nil {
 		return fmt.Errorf("snapshot of etcd: %w", err)
 	}
-	if err := disk.SyncDir(t.Rollback); err != nil {
+	if err := fsutil.SyncDir(t.Rollback); err != nil {
 		return err
 	}
 	return thin(t)
@@ -162,7 +162,7 @@ func (u *Updater) noteOthers(t updaters.Task) error {
 	if err != nil {
 		return err
 	}
-	return disk.WriteFile(othersFile(t), []byte(strings.Join(names, "\n")), 0o600)
+	return fsutil.WriteFile(othersFile(t), []byte(strings.Join(names, "\n")), 0o600)
 }
 
 // clean removes what this run's kubeadm has left there, once it has succeeded:

@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/restart"
@@ -87,11 +87,11 @@ func (u *Updater) restore(ctx context.Context, t updaters.Task) error {
 // differs reports whether the configuration is another one than was kept.
 func (u *Updater) differs(t updaters.Task) bool {
 	for _, c := range u.host.ConfigFiles() {
-		kept, err := disk.Digest(filepath.Join(t.Rollback, configName(c)))
+		kept, err := fsutil.Digest(filepath.Join(t.Rollback, configName(c)))
 		if err != nil {
 			continue // none was kept: it was not changed
 		}
-		if have, err := disk.Digest(c); err != nil || have != kept {
+		if have, err := fsutil.Digest(c); err != nil || have != kept {
 			return true
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -85,7 +85,7 @@ func healthy(sick error) updaters.Observation {
 
 // isFile: a file that is not there is not it either.
 func isFile(path, digest string) bool {
-	have, err := disk.Digest(path)
+	have, err := fsutil.Digest(path)
 	return err == nil && have == digest
 }
 

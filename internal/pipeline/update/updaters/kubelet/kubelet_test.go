@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -83,11 +83,11 @@ func fixture(t *testing.T) *updatertest.Fixture {
 	n := &simNode{path: filepath.Join(dir, "usr", "kubelet"), running: "v1.35.4", age: 100}
 	payload := filepath.Join(dir, "payload")
 	for path, text := range map[string]string{n.path: "v1.35.4", payload: "v1.36.3"} {
-		if err := disk.WriteFile(path, []byte(text), 0o755); err != nil {
+		if err := fsutil.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	digest, err := disk.Digest(payload)
+	digest, err := fsutil.Digest(payload)
 	if err != nil {
 		t.Fatal(err)
 	}

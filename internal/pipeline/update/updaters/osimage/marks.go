@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	host "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
@@ -34,7 +34,7 @@ func (m marks) read(what string) (string, error) {
 }
 
 func (m marks) write(what, text string) error {
-	return disk.WriteFile(m.path(what), []byte(text), 0o600)
+	return fsutil.WriteFile(m.path(what), []byte(text), 0o600)
 }
 
 // clear takes all marks of this direction away: the other one begins anew.
@@ -78,7 +78,7 @@ func keep(v *view) error {
 	if err != nil {
 		return fmt.Errorf("what was booted before: %w", err)
 	}
-	return disk.WriteFile(beforePath(v.task), text, 0o600)
+	return fsutil.WriteFile(beforePath(v.task), text, 0o600)
 }
 
 // kept is nil if nothing was changed.

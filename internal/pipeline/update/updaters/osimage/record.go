@@ -9,7 +9,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // record is the file with what refit gave this machine, whatever it boots.
@@ -83,7 +83,7 @@ func (r record) change(do func(*given)) error {
 	if err != nil {
 		return fmt.Errorf("record of this machine's OS: %w", err)
 	}
-	return disk.WriteFile(string(r), b, 0o600)
+	return fsutil.WriteFile(string(r), b, 0o600)
 }
 
 // add notes arguments before they are given. What the machine has of its own is none

@@ -11,7 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -194,7 +194,7 @@ func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 		if err != nil {
 			return err
 		}
-		if have, err := disk.Digest(path); err == nil && have == digests[name] {
+		if have, err := fsutil.Digest(path); err == nil && have == digests[name] {
 			continue
 		}
 		if known[name] { // noted before the first change, or a kill would forget it
@@ -272,11 +272,11 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 
 // putBack restores one program if it is another one than was kept.
 func (u *Updater) putBack(ctx context.Context, t, undo updaters.Task, name, path string) error {
-	kept, err := disk.Digest(filepath.Join(t.Rollback, name))
+	kept, err := fsutil.Digest(filepath.Join(t.Rollback, name))
 	if err != nil {
 		return nil //nolint:nilerr // nothing was kept: it was never replaced
 	}
-	if have, err := disk.Digest(path); err == nil && have == kept {
+	if have, err := fsutil.Digest(path); err == nil && have == kept {
 		return nil
 	}
 	if known[name] {

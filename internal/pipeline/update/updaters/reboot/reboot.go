@@ -20,7 +20,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -97,7 +97,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	if err == nil && old == "" {
 		var id string
 		if id, err = u.host.BootID(); err == nil {
-			err = disk.WriteFile(file(t), []byte(id), 0o600)
+			err = fsutil.WriteFile(file(t), []byte(id), 0o600)
 		}
 		failpoint.Here(failpoint.RebootNoted)
 	}

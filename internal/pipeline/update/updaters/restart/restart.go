@@ -23,9 +23,9 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/bootclock"
 	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/disk"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -88,7 +88,7 @@ func (p *pending) save(t updaters.Task) error {
 	if err != nil {
 		return fmt.Errorf("the pending restart: %w", err)
 	}
-	return disk.WriteFile(file(t), b, 0o600)
+	return fsutil.WriteFile(file(t), b, 0o600)
 }
 
 // Need notes that the runtime must restart because of what is changed next.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/disk"
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // Events of a journal.
@@ -123,7 +123,7 @@ func (j *journal) create(entries ...entry) error {
 		}
 		lines = append(lines, b...)
 	}
-	if err := disk.WriteFile(j.path, lines, 0o600); err != nil {
+	if err := fsutil.WriteFile(j.path, lines, 0o600); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	j.size = int64(len(lines))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/statefile"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // writeAgain is how often a journal is tried that cannot be written.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
 func must(t *testing.T, err error) {

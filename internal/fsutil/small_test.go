@@ -1,4 +1,4 @@
-package disk_test
+package fsutil_test
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/host/disk"
-	"github.com/refit-dev/refit/internal/host/disk/disktest"
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
 // A file that is replaced is the old one or the new one, whatever room there is, and a
@@ -18,8 +18,8 @@ func TestReplacedOnSmallDisks(t *testing.T) {
 	older, newer := bytes.Repeat([]byte("o"), 10_000), bytes.Repeat([]byte("n"), 300_000)
 	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(newer))
 	for name, write := range map[string]func(path string) error{
-		"Replace":   func(path string) error { return disk.Replace(path, bytes.NewReader(newer), digest, 0o755) },
-		"WriteFile": func(path string) error { return disk.WriteFile(path, newer, 0o600) },
+		"Replace":   func(path string) error { return fsutil.Replace(path, bytes.NewReader(newer), digest, 0o755) },
+		"WriteFile": func(path string) error { return fsutil.WriteFile(path, newer, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := func(dir string) []byte { b, _ := os.ReadFile(filepath.Join(dir, "file")); return b }
@@ -34,7 +34,7 @@ func TestReplacedOnSmallDisks(t *testing.T) {
 				Whole: func(dir string) bool { return bytes.Equal(target(dir), newer) },
 			}.Try(t, func(t *testing.T, dir string) {
 				t.Helper()
-				if err := disk.WriteFile(filepath.Join(dir, "file"), older, 0o644); err != nil {
+				if err := fsutil.WriteFile(filepath.Join(dir, "file"), older, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			})

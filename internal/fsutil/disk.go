@@ -1,4 +1,4 @@
-package disk
+package fsutil
 
 import (
 	"crypto/sha256"
