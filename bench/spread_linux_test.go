@@ -17,7 +17,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/netns"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 const (
@@ -303,7 +303,7 @@ func introduce(t *testing.T, all map[int]*host) {
 		h.key = h.next(t).PublicKey
 		names, number[hostName(k)] = append(names, hostName(k)), k
 	}
-	graph := distribute.Neighbours(names)
+	graph := transfer.Neighbours(names)
 	for k, h := range all {
 		var peers []v1alpha1.Peer
 		for _, name := range graph[hostName(k)] {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/lab/netns"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 const (
@@ -36,14 +36,14 @@ var cappedSizes = []int64{25, 15, 10}
 // cappedCase is what the controller was told.
 type cappedCase struct {
 	name   string
-	before distribute.Bandwidth // until a quarter has come; the zero value: from the start
-	flags  distribute.Bandwidth
+	before transfer.Bandwidth // until a quarter has come; the zero value: from the start
+	flags  transfer.Bandwidth
 }
 
 var cappedCases = []cappedCase{
-	{name: "-node-bandwidth 5 MiB/s", flags: distribute.Bandwidth{Node: 5 << 20}},
-	{name: "-site-bandwidth 24 MiB/s", flags: distribute.Bandwidth{Site: 24 << 20}},
-	{name: "-node-bandwidth lowered from 8 to 3 MiB/s", before: distribute.Bandwidth{Node: 8 << 20}, flags: distribute.Bandwidth{Node: 3 << 20}},
+	{name: "-node-bandwidth 5 MiB/s", flags: transfer.Bandwidth{Node: 5 << 20}},
+	{name: "-site-bandwidth 24 MiB/s", flags: transfer.Bandwidth{Site: 24 << 20}},
+	{name: "-node-bandwidth lowered from 8 to 3 MiB/s", before: transfer.Bandwidth{Node: 8 << 20}, flags: transfer.Bandwidth{Node: 3 << 20}},
 }
 
 // cappedRun is one try. What is "of" a limit is the busiest window's mean, as bytes at
@@ -118,7 +118,7 @@ func TestSpreadCapped(t *testing.T) {
 // window holds is told.
 func (r cappedRun) promises(t *testing.T, c cappedCase) {
 	t.Helper()
-	if c.before != (distribute.Bandwidth{}) {
+	if c.before != (transfer.Bandwidth{}) {
 		if most := max(r.TakenBeyond, r.SentBeyond); most > capLowered {
 			t.Errorf("%s: a host sent or took %d bytes beyond it, more than %d", c.name, most, capLowered)
 		}
@@ -160,7 +160,7 @@ func readWires(t *testing.T, n *netns.Net) (w wires) {
 func capped(t *testing.T, dir, bundle string, size int64, c cappedCase) cappedRun {
 	share := c.flags.Share(spreadHosts)
 	first := share
-	if c.before != (distribute.Bandwidth{}) {
+	if c.before != (transfer.Bandwidth{}) {
 		first = c.before.Share(spreadHosts)
 	}
 	n, all, end := startAll(t, dir, bundle, spreadCase{bandwidth: first})

@@ -17,14 +17,14 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/lab/netns"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
@@ -100,7 +100,7 @@ func beHost(text string) error {
 	if err := json.Unmarshal([]byte(text), &role); err != nil {
 		return err
 	}
-	id, err := exchange.LoadIdentity(filepath.Join(role.Dir, "key.pem"), statefile.Ignore)
+	id, err := peerapi.LoadIdentity(filepath.Join(role.Dir, "key.pem"), statefile.Ignore)
 	if err != nil {
 		return err
 	}
@@ -121,17 +121,17 @@ func beHost(text string) error {
 	if err != nil {
 		return err
 	}
-	serve := exchange.Library(peering.Shelves{Library: lib})
+	serve := peerapi.Library(peering.Shelves{Library: lib})
 	if role.Lies {
 		serve = liar{peering.Shelves{Library: lib}}
 	}
-	limit := &exchange.Limit{}
+	limit := &peerapi.Limit{}
 	limit.Set(role.Bandwidth)
 	known := func(key string) bool {
 		return slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.PublicKey == key })
 	}
 	go func() {
-		_ = peering.Serve(context.Background(), l, serve, exchange.Alive{Node: hostName(role.Number)}, id, known, limit)
+		_ = peering.Serve(context.Background(), l, serve, peerapi.Alive{Node: hostName(role.Number)}, id, known, limit)
 	}()
 	_ = say.Encode(hostSays{Listens: true})
 	hear.Scan()
@@ -178,16 +178,16 @@ func all(h *bundle.Header) (out []int) {
 	return out
 }
 
-func take(role hostRole, shelf *loadagent.Shelf, id *exchange.Identity, peers []v1alpha1.Peer, limit *exchange.Limit) (*took, error) {
-	clients := distribute.Peers{Limit: limit}
-	var from []distribute.Peer
+func take(role hostRole, shelf *loadagent.Shelf, id *peerapi.Identity, peers []v1alpha1.Peer, limit *peerapi.Limit) (*took, error) {
+	clients := fetcher.Peers{Limit: limit}
+	var from []fetcher.Peer
 	for _, c := range clients.Clients(id, peers, hostName(role.Number)) {
 		from = append(from, c)
 	}
 	var mu sync.Mutex
 	out := &took{}
 	began := time.Now()
-	err := distribute.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, distribute.Settings{
+	err := fetcher.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, fetcher.Settings{
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		ChunkTime: peering.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
 		Got: func(n int64) {
@@ -195,7 +195,7 @@ func take(role hostRole, shelf *loadagent.Shelf, id *exchange.Identity, peers []
 			defer mu.Unlock()
 			out.Bytes += n
 		},
-		Lied: func(p exchange.Peer, _ int) {
+		Lied: func(p peerapi.Peer, _ int) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !slices.Contains(out.Liars, p.Name) {

@@ -14,6 +14,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
@@ -22,8 +23,7 @@ import (
 	nodefiles "github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
-	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
@@ -171,12 +171,12 @@ type Agent struct {
 	// off says why the check before the kubelet starts is switched off, empty if it is not.
 	off func() string
 
-	id      *exchange.Identity
+	id      *peerapi.Identity
 	address string
 	library *load.Library
 	keeper  *pin.Keeper
-	peers   distribute.Peers
-	limit   exchange.Limit // of what goes to and comes from peers
+	peers   fetcher.Peers
+	limit   peerapi.Limit // of what goes to and comes from peers
 	media   load.MediaSet
 
 	authority *authority.Keeper
@@ -223,7 +223,7 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	if a.unlock, err = lockAgent(conf); err != nil {
 		return nil, err
 	}
-	if a.id, err = exchange.LoadIdentity(conf.Path("key.pem"), a.note); err != nil {
+	if a.id, err = peerapi.LoadIdentity(conf.Path("key.pem"), a.note); err != nil {
 		return nil, err
 	}
 	if a.address, err = conf.PeerAddress(0); err != nil {

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
@@ -116,7 +116,7 @@ func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
 
 // shelf is the bundle's header on this node, from disk, a medium or a peer; or
 // why it is not there or may not be used.
-func (a *Agent) shelf(ctx context.Context, policy loadagent.Policy, digest string, peers []*exchange.Client) (*loadagent.Shelf, *model.Verdict) {
+func (a *Agent) shelf(ctx context.Context, policy loadagent.Policy, digest string, peers []*peerapi.Client) (*loadagent.Shelf, *model.Verdict) {
 	if s := a.library.Shelf(digest); s != nil {
 		if d := policy.Decide(s.Bundle()); !d.Allowed {
 			v := a.authority.Explain(d.Verdict, digest)
@@ -156,15 +156,15 @@ func (a *Agent) shelf(ctx context.Context, policy loadagent.Policy, digest strin
 		Fix:     "plug the medium into any node of the cluster"}
 }
 
-func (a *Agent) findHeader(ctx context.Context, digest string, peers []*exchange.Client, check func(*bundle.Header) error) error {
+func (a *Agent) findHeader(ctx context.Context, digest string, peers []*peerapi.Client, check func(*bundle.Header) error) error {
 	if m := a.media.With(digest); m != nil {
 		return a.headerOn(m, check)
 	}
-	ps := make([]distribute.HeaderPeer, 0, len(peers))
+	ps := make([]fetcher.HeaderPeer, 0, len(peers))
 	for _, p := range peers {
 		ps = append(ps, p)
 	}
-	_, err := distribute.FetchHeader(ctx, digest, ps, func(raw []byte) error {
+	_, err := fetcher.FetchHeader(ctx, digest, ps, func(raw []byte) error {
 		h, err := bundle.ParseHeaderOf(digest, raw)
 		if err != nil {
 			return err
@@ -206,7 +206,7 @@ func full(s *loadagent.Shelf) bool {
 
 // acquire gets the chunks of one bundle, round by round: what an index or a
 // manifest wants is known once it is here.
-func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, peers []*exchange.Client) []model.Verdict {
+func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, peers []*peerapi.Client) []model.Verdict {
 	defer a.countProgress(ctx, w)
 	for ctx.Err() == nil {
 		hold, _ := a.inStore(ctx, w)
@@ -228,7 +228,7 @@ func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, p
 
 // round gets chunks from the medium, and what it does not give from peers. No
 // verdict means that all of them are here, or that the round was cut off.
-func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*exchange.Client) []model.Verdict {
+func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*peerapi.Client) []model.Verdict {
 	progress := a.progress()
 	defer kick(a.kickHold)
 	defer a.sources.Save()
@@ -284,14 +284,14 @@ const (
 	silence = 10 * time.Second
 )
 
-func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*exchange.Client, progress func(string, int64, int64)) []model.Verdict {
+func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*peerapi.Client, progress func(string, int64, int64)) []model.Verdict {
 	noSource := []model.Verdict{{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Bundle/" + s.Digest(),
 		Message: fmt.Sprintf("%d chunks of bundle %s are on no medium here and no neighbour has sent them", len(chunks), s.Digest()),
 		Fix:     "plug the medium into any node of the cluster"}}
 	if len(peers) == 0 {
 		return noSource
 	}
-	ps := make([]distribute.Peer, 0, len(peers))
+	ps := make([]fetcher.Peer, 0, len(peers))
 	for _, p := range peers {
 		ps = append(ps, p)
 	}
@@ -302,7 +302,7 @@ func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := distribute.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, distribute.Settings{Log: a.log, First: a.first(s), ChunkTime: peering.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p exchange.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
+	err := fetcher.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, fetcher.Settings{Log: a.log, First: a.first(s), ChunkTime: peering.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)

@@ -18,9 +18,9 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
@@ -171,7 +171,7 @@ func TestAPeerThatWasRemovedIsNotAnswered(t *testing.T) {
 	n, other := newTestNode(t, "n1", 17959), idle(t, &fakeRuntime{})
 	peers := []v1alpha1.Peer{{Node: "n2", PublicKey: other.id.PublicKey()}}
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = peers })
-	c := exchange.NewClient(other.id, exchange.Peer{Name: "n1", Address: n.conf.Address, PublicKey: n.agent.id.PublicKey()})
+	c := peerapi.NewClient(other.id, peerapi.Peer{Name: "n1", Address: n.conf.Address, PublicKey: n.agent.id.PublicKey()})
 	defer c.Close()
 	answered := func(want bool) {
 		t.Helper()

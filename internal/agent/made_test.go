@@ -23,9 +23,9 @@ import (
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
 	"github.com/refit-dev/refit/internal/osimage/placement"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // memory is a store of blobs by digest.
@@ -140,11 +140,11 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 // readFrom makes the image as the controller, which reads from one agent.
 func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.MadeImage {
 	t.Helper()
-	key, _, err := exchange.NewKey()
+	key, _, err := peerapi.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := exchange.NewIdentity(key)
+	id, err := peerapi.NewIdentity(key)
 	if err != nil {
 		t.Fatal(err)
 	}

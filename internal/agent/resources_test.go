@@ -16,9 +16,9 @@ import (
 	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
@@ -58,11 +58,11 @@ func manyChunks() bundletest.Spec {
 func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 	path, h := stick(t, manyChunks(), 1)
 	n := newTestNode(t, "n1", 17966, path)
-	key, _, err := exchange.NewKey()
+	key, _, err := peerapi.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := exchange.NewIdentity(key)
+	id, err := peerapi.NewIdentity(key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 // door is where peers find this node: at its own address, on the port that the
@@ -54,7 +54,7 @@ func doorVerdict(node string, err error) *model.Verdict {
 
 // serve answers peers; whoever is not in spec.peers is refused.
 func (a *Agent) serve(ctx context.Context, l net.Listener) {
-	who := exchange.Alive{Node: a.conf.Node, Version: agentVersion()}
+	who := peerapi.Alive{Node: a.conf.Node, Version: agentVersion()}
 	if err := peering.Serve(ctx, l, peering.Shelves{Library: a.library, Medium: a.media.Reader, Found: a.foundHeader}, who, a.id, a.isPeer, &a.limit); err != nil {
 		a.log.Error("the chunk server ended", "because", err)
 	}

@@ -45,9 +45,9 @@ import (
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
 	"github.com/refit-dev/refit/internal/host/outbound"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/gate/look"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -93,7 +93,7 @@ type Options struct {
 	// address they do not.
 	Joins joins.Options
 	// Bandwidth is what nodes may use of their networks to pass chunks on.
-	Bandwidth distribute.Bandwidth
+	Bandwidth transfer.Bandwidth
 	// Registries is how image registries are reached; nil is the usual way, which leads
 	// to nothing local but LocalRegistries, as HOST or HOST:PORT.
 	Registries      http.RoundTripper
@@ -202,7 +202,7 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 }
 
 // register adds what does the work.
-func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, times *decision.Times, o Options) error {
+func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *decision.Times, o Options) error {
 	hs := headers.New(id)
 	hs.Node = func(ctx context.Context, name string) (*corev1.Node, error) {
 		n := &corev1.Node{}
@@ -249,7 +249,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *exchange.Identity, time
 }
 
 // registerBeside adds what moves no node: boot images, cluster resources, tags.
-func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *exchange.Identity, o Options) error {
+func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *peerapi.Identity, o Options) error {
 	objects, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)

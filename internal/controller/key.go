@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 const (
@@ -20,21 +20,21 @@ const (
 
 // identity reads the controller's key from its Secret and makes it once if
 // there is none. Every agent is told the public half.
-func identity(ctx context.Context, c client.Client) (*exchange.Identity, error) {
+func identity(ctx context.Context, c client.Client) (*peerapi.Identity, error) {
 	for range 3 {
 		var s corev1.Secret
 		err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: keySecret}, &s)
 		if err == nil {
-			key, err := exchange.ParseKey(s.Data[keyField])
+			key, err := peerapi.ParseKey(s.Data[keyField])
 			if err != nil {
 				return nil, fmt.Errorf("secret %s/%s: %s: %w; delete the Secret to have a new key made", s.Namespace, s.Name, keyField, err)
 			}
-			return exchange.NewIdentity(key)
+			return peerapi.NewIdentity(key)
 		}
 		if !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("read the controller's key: %w", err)
 		}
-		_, text, err := exchange.NewKey()
+		_, text, err := peerapi.NewKey()
 		if err != nil {
 			return nil, err
 		}

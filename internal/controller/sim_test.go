@@ -21,8 +21,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // simAgent plays a node: the agent with the node's own identity, and the
@@ -74,9 +74,9 @@ func (l library) Header(d string) ([]byte, error) {
 	if h := l.a.headers[d]; h != nil {
 		return h, nil
 	}
-	return nil, exchange.ErrNotHere
+	return nil, peerapi.ErrNotHere
 }
-func (library) Have(string) ([]byte, error) { return nil, exchange.ErrNotHere }
+func (library) Have(string) ([]byte, error) { return nil, peerapi.ErrNotHere }
 
 // Chunk serves bundles of one chunk.
 func (l library) Chunk(d string, n int) ([]byte, error) {
@@ -85,16 +85,16 @@ func (l library) Chunk(d string, n int) ([]byte, error) {
 	if b := l.a.chunks[d]; b != nil && n == 0 && l.a.headers[d] != nil {
 		return b, nil
 	}
-	return nil, exchange.ErrNotHere
+	return nil, peerapi.ErrNotHere
 }
 
 func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node string, change func(*simAgent)) *simAgent {
 	t.Helper()
-	key, _, err := exchange.NewKey()
+	key, _, err := peerapi.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := exchange.NewIdentity(key)
+	id, err := peerapi.NewIdentity(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node strin
 	if change != nil {
 		change(a)
 	}
-	a.srv = httptest.NewUnstartedServer(exchange.Handler(library{a}, exchange.Alive{Node: node}))
+	a.srv = httptest.NewUnstartedServer(peerapi.Handler(library{a}, peerapi.Alive{Node: node}))
 	a.srv.TLS = id.ServerTLS(a.accepts)
 	a.srv.StartTLS()
 	t.Cleanup(a.srv.Close)

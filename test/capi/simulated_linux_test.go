@@ -20,8 +20,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // THE MACHINES ARE SIMULATED. Cluster API's in-memory machines have no host, so
@@ -59,13 +59,13 @@ var staticPods = []string{"kube-apiserver", "kube-controller-manager", "kube-sch
 func simulate(m *management) *simulation {
 	m.t.Helper()
 	s := &simulation{m: m, hosts: map[string]*host{}}
-	key, _, err := exchange.NewKey()
+	key, _, err := peerapi.NewKey()
 	must(m.t, err)
-	id, err := exchange.NewIdentity(key)
+	id, err := peerapi.NewIdentity(key)
 	must(m.t, err)
 	s.key = id.PublicKey()
 	s.header, s.digest = stick(m, to)
-	s.server = httptest.NewUnstartedServer(exchange.Handler(s, exchange.Alive{Node: "simulated"}))
+	s.server = httptest.NewUnstartedServer(peerapi.Handler(s, peerapi.Alive{Node: "simulated"}))
 	s.server.TLS = id.ServerTLS(func(string) bool { return true })
 	s.server.StartTLS()
 	m.t.Cleanup(s.server.Close)
@@ -119,12 +119,12 @@ func stick(m *management, version string) (raw []byte, digest string) {
 
 func (s *simulation) Header(digest string) ([]byte, error) {
 	if digest != s.digest {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	return s.header, nil
 }
-func (s *simulation) Have(string) ([]byte, error)       { return nil, exchange.ErrNotHere }
-func (s *simulation) Chunk(string, int) ([]byte, error) { return nil, exchange.ErrNotHere }
+func (s *simulation) Have(string) ([]byte, error)       { return nil, peerapi.ErrNotHere }
+func (s *simulation) Chunk(string, int) ([]byte, error) { return nil, peerapi.ErrNotHere }
 
 // hold keeps runs from ending, or lets them.
 func (s *simulation) hold(held bool) {

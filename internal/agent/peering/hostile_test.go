@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 // bigLibrary has one bundle of a few large chunks: more than a socket buffers.
@@ -24,7 +24,7 @@ func (l bigLibrary) Chunk(string, int) ([]byte, error) { return l.chunk, nil }
 func (l bigLibrary) Chunks(string) int                 { return 8 }
 func (l bigLibrary) Has(string, int) bool              { return true }
 func (l bigLibrary) Changed(string) <-chan struct{}    { return nil }
-func (l bigLibrary) accepts(ids ...*exchange.Identity) func(string) bool {
+func (l bigLibrary) accepts(ids ...*peerapi.Identity) func(string) bool {
 	return func(key string) bool {
 		for _, id := range ids {
 			if id.PublicKey() == key {
@@ -38,8 +38,8 @@ func (l bigLibrary) accepts(ids ...*exchange.Identity) func(string) bool {
 // hostileSite is a server with an honest and a hostile peer.
 type hostileSite struct {
 	addr            string
-	server          *exchange.Identity
-	honest, hostile *exchange.Identity
+	server          *peerapi.Identity
+	honest, hostile *peerapi.Identity
 	chunk           []byte
 }
 
@@ -55,7 +55,7 @@ func newHostileSite(t *testing.T) *hostileSite {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, l, lib, exchange.Alive{Node: "n"}, s.server, lib.accepts(s.honest, s.hostile), nil)
+		ended <- Serve(ctx, l, lib, peerapi.Alive{Node: "n"}, s.server, lib.accepts(s.honest, s.hostile), nil)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -82,7 +82,7 @@ func (s *hostileSite) honestly(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c := exchange.NewClient(s.honest, exchange.Peer{Name: "n", Address: s.addr, PublicKey: s.server.PublicKey()})
+	c := peerapi.NewClient(s.honest, peerapi.Peer{Name: "n", Address: s.addr, PublicKey: s.server.PublicKey()})
 	defer c.Close()
 	got, err := c.Chunk(ctx, bigDigest, 0, int64(len(s.chunk)))
 	if err != nil || len(got) != len(s.chunk) {

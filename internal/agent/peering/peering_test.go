@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	distribute "github.com/refit-dev/refit/internal/pipeline/distribute/agent"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
@@ -27,13 +27,13 @@ import (
 type node struct {
 	lib   *load.Library
 	shelf *load.Shelf
-	id    *exchange.Identity
+	id    *peerapi.Identity
 	addr  string
 }
 
-func identity(t *testing.T, seed byte) *exchange.Identity {
+func identity(t *testing.T, seed byte) *peerapi.Identity {
 	t.Helper()
-	id, err := exchange.NewIdentity(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize)))
+	id, err := peerapi.NewIdentity(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func identity(t *testing.T, seed byte) *exchange.Identity {
 }
 
 // start makes a node that has the bundle's header, and if full all of its chunks.
-func start(t *testing.T, seed byte, file []byte, full bool, limit *exchange.Limit) *node {
+func start(t *testing.T, seed byte, file []byte, full bool, limit *peerapi.Limit) *node {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bundle.tar")
@@ -72,7 +72,7 @@ func start(t *testing.T, seed byte, file []byte, full bool, limit *exchange.Limi
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, l, Shelves{Library: n.lib}, exchange.Alive{Node: fmt.Sprint(seed)}, n.id, func(string) bool { return true }, limit)
+		ended <- Serve(ctx, l, Shelves{Library: n.lib}, peerapi.Alive{Node: fmt.Sprint(seed)}, n.id, func(string) bool { return true }, limit)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -95,15 +95,15 @@ func testBundle(t *testing.T, size int) []byte {
 		Payloads: []bundletest.Payload{{Name: "blob", Version: "v1.0.0", Content: bytes.Repeat([]byte("what the site lacks "), size/20)}}})
 }
 
-func (n *node) client(to *node, limit *exchange.Limit) *exchange.Client {
-	return exchange.NewLimited(n.id, exchange.Peer{Name: "p", Address: to.addr, PublicKey: to.id.PublicKey()}, limit)
+func (n *node) client(to *node, limit *peerapi.Limit) *peerapi.Client {
+	return peerapi.NewLimited(n.id, peerapi.Peer{Name: "p", Address: to.addr, PublicKey: to.id.PublicKey()}, limit)
 }
 
 // A node passes on what it has got within the limits of both; what was under way when
 // it was cut off is not fetched twice. R0.73, R0.76.
 func TestChunksPassThroughANodeWithinLimits(t *testing.T) {
 	file := testBundle(t, 100<<10)
-	limit := &exchange.Limit{}
+	limit := &peerapi.Limit{}
 	limit.Set(8 << 20)
 	a, b, c := start(t, 1, file, true, limit), start(t, 2, file, false, limit), start(t, 3, file, false, limit)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -112,7 +112,7 @@ func TestChunksPassThroughANodeWithinLimits(t *testing.T) {
 	fetch := func(to *node, from *node, count *atomic.Int64) error {
 		cl := to.client(from, limit)
 		defer cl.Close()
-		return distribute.Fetch(ctx, to.shelf, chunks(to.shelf), []distribute.Peer{cl}, distribute.Settings{
+		return fetcher.Fetch(ctx, to.shelf, chunks(to.shelf), []fetcher.Peer{cl}, fetcher.Settings{
 			Poll: 20 * time.Millisecond, ChunkTime: ChunkTime(limit, bundle.MinChunkSize), Got: func(n int64) { count.Add(n) }})
 	}
 	var passed atomic.Int64
@@ -138,7 +138,7 @@ func TestARestartGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var before, after atomic.Int64
-	err := distribute.Fetch(ctx, b.shelf, chunks(b.shelf), []distribute.Peer{cl}, distribute.Settings{Got: func(n int64) {
+	err := fetcher.Fetch(ctx, b.shelf, chunks(b.shelf), []fetcher.Peer{cl}, fetcher.Settings{Got: func(n int64) {
 		if before.Add(n) > 50<<10 {
 			cancel() // the agent ends in the middle
 		}
@@ -157,7 +157,7 @@ func TestARestartGoesOn(t *testing.T) {
 	if here < 50<<10 {
 		t.Fatalf("%d bytes had come, after the restart %d are here", before.Load(), here)
 	}
-	if err := distribute.Fetch(t.Context(), shelf, chunks(shelf), []distribute.Peer{cl}, distribute.Settings{Got: func(n int64) { after.Add(n) }}); err != nil {
+	if err := fetcher.Fetch(t.Context(), shelf, chunks(shelf), []fetcher.Peer{cl}, fetcher.Settings{Got: func(n int64) { after.Add(n) }}); err != nil {
 		t.Fatal(err)
 	}
 	var all int64
@@ -196,22 +196,22 @@ func TestAStickIsReadForOthers(t *testing.T) {
 	if err != nil || have[0] != 0xff {
 		t.Fatalf("it says it has %x, %v", have, err)
 	}
-	if _, err := s.Chunk(digest, a.shelf.Chunks()); !errors.Is(err, exchange.ErrNotHere) {
+	if _, err := s.Chunk(digest, a.shelf.Chunks()); !errors.Is(err, peerapi.ErrNotHere) {
 		t.Fatalf("a chunk beyond the end: %v", err)
 	}
 	plugged = nil
-	if _, err := s.Chunk(digest, 0); !errors.Is(err, exchange.ErrNotHere) || s.Has(digest, 0) {
+	if _, err := s.Chunk(digest, 0); !errors.Is(err, peerapi.ErrNotHere) || s.Has(digest, 0) {
 		t.Fatalf("pulled, and still answered: %v", err)
 	}
 	a.lib.Serve(nil)
 	plugged = stick
-	if _, err := s.Chunk(digest, 0); !errors.Is(err, exchange.ErrNotHere) {
+	if _, err := s.Chunk(digest, 0); !errors.Is(err, peerapi.ErrNotHere) {
 		t.Fatalf("a bundle that is not approved is read to others: %v", err)
 	}
 }
 
 func TestChunkTime(t *testing.T) {
-	l := &exchange.Limit{}
+	l := &peerapi.Limit{}
 	if got := ChunkTime(l, 512<<10); got != time.Minute {
 		t.Errorf("without a limit: %s", got)
 	}

@@ -7,15 +7,15 @@ import (
 	"net/http"
 
 	"github.com/refit-dev/refit/internal/host/blobstore"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // Serve answers peers until the context ends: whoever accepts does not know is
 // refused. lib is Shelves, but in tests.
-func Serve(ctx context.Context, l net.Listener, lib exchange.Library, who exchange.Alive, id *exchange.Identity, accepts func(publicKey string) bool, limit *exchange.Limit) error {
-	srv := exchange.NewServer(exchange.OnlyPeers(exchange.Handler(lib, who), accepts))
+func Serve(ctx context.Context, l net.Listener, lib peerapi.Library, who peerapi.Alive, id *peerapi.Identity, accepts func(publicKey string) bool, limit *peerapi.Limit) error {
+	srv := peerapi.NewServer(peerapi.OnlyPeers(peerapi.Handler(lib, who), accepts))
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	err := srv.Serve(id.Listen(l, limit, accepts))
@@ -44,7 +44,7 @@ func (s Shelves) medium(digest string) load.ChunkReader {
 	return s.Medium(digest)
 }
 
-// Header implements exchange.Library.
+// Header implements peerapi.Library.
 func (s Shelves) Header(digest string) ([]byte, error) {
 	if sh := s.Library.Served(digest); sh != nil {
 		return sh.Bundle().Raw, nil
@@ -54,30 +54,30 @@ func (s Shelves) Header(digest string) ([]byte, error) {
 			return raw, nil
 		}
 	}
-	return nil, exchange.ErrNotHere
+	return nil, peerapi.ErrNotHere
 }
 
-// Have implements exchange.Library.
+// Have implements peerapi.Library.
 func (s Shelves) Have(digest string) ([]byte, error) {
 	sh := s.Library.Served(digest)
 	if sh == nil {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	if s.medium(digest) == nil {
 		return sh.Bitmap()
 	}
-	all := distribute.NewBitmap(sh.Chunks())
+	all := transfer.NewBitmap(sh.Chunks())
 	for n := range sh.Chunks() {
 		all.Set(n)
 	}
 	return all, nil
 }
 
-// Chunk implements exchange.Library.
+// Chunk implements peerapi.Library.
 func (s Shelves) Chunk(digest string, n int) ([]byte, error) {
 	sh := s.Library.Served(digest)
 	if sh == nil {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	b, err := sh.Get(n)
 	if !errors.Is(err, blobstore.ErrAbsent) {
@@ -89,10 +89,10 @@ func (s Shelves) Chunk(digest string, n int) ([]byte, error) {
 		}
 		// A bad place, or it was pulled: others may have it.
 	}
-	return nil, exchange.ErrNotHere
+	return nil, peerapi.ErrNotHere
 }
 
-// Chunks implements exchange.Teller.
+// Chunks implements peerapi.Teller.
 func (s Shelves) Chunks(digest string) int {
 	if sh := s.Library.Served(digest); sh != nil {
 		return sh.Chunks()
@@ -100,13 +100,13 @@ func (s Shelves) Chunks(digest string) int {
 	return 0
 }
 
-// Has implements exchange.Teller.
+// Has implements peerapi.Teller.
 func (s Shelves) Has(digest string, n int) bool {
 	sh := s.Library.Served(digest)
 	return sh != nil && (sh.Has(n) || n >= 0 && n < sh.Chunks() && s.medium(digest) != nil)
 }
 
-// Changed implements exchange.Teller.
+// Changed implements peerapi.Teller.
 func (s Shelves) Changed(digest string) <-chan struct{} {
 	if sh := s.Library.Served(digest); sh != nil {
 		return sh.Changed()

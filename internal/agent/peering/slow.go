@@ -3,7 +3,7 @@ package peering
 import (
 	"time"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 const (
@@ -16,7 +16,7 @@ const (
 
 // ChunkTime is how long one chunk may take: within a limit they all come at once and
 // slowly, and a neighbour must not be put aside for keeping to it.
-func ChunkTime(limit *exchange.Limit, chunkSize int64) time.Duration {
+func ChunkTime(limit *peerapi.Limit, chunkSize int64) time.Duration {
 	rate := limit.Rate()
 	if rate <= 0 {
 		return usualTime

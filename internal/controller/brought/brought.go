@@ -14,8 +14,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/headers"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // fetchTime bounds one fetch, mostAsked how many agents are asked.
@@ -36,7 +36,7 @@ type File struct {
 type Reader struct {
 	Client   client.Client
 	Headers  *headers.Cache
-	Identity *exchange.Identity
+	Identity *peerapi.Identity
 
 	mu   sync.Mutex
 	last map[string]kept
@@ -83,7 +83,7 @@ func (r *Reader) File(ctx context.Context, digest, name string, most int64) (*Fi
 
 // peers are the agents that have something of a bundle; none if that cannot be
 // read.
-func (r *Reader) peers(ctx context.Context, digest string) []exchange.Peer {
+func (r *Reader) peers(ctx context.Context, digest string) []peerapi.Peer {
 	var list v1alpha1.NodeUpdateList
 	if r.Client.List(ctx, &list) != nil {
 		return nil
@@ -98,7 +98,7 @@ func (r *Reader) peers(ctx context.Context, digest string) []exchange.Peer {
 // Header of a bundle, which says what it has. Do not change it. ErrNotYet while it is
 // not known.
 func (r *Reader) Header(ctx context.Context, digest string) (*bundle.Header, error) {
-	h, err := r.Headers.Get(digest, func() []exchange.Peer { return r.peers(ctx, digest) })
+	h, err := r.Headers.Get(digest, func() []peerapi.Peer { return r.peers(ctx, digest) })
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotYet, err)
 	}
@@ -111,7 +111,7 @@ func (r *Reader) Blob(ctx context.Context, h *bundle.Header, blob int) ([]byte, 
 }
 
 // fetch a blob, which messages call what.
-func (r *Reader) fetch(ctx context.Context, h *bundle.Header, blob int, what string, peers []exchange.Peer) ([]byte, error) {
+func (r *Reader) fetch(ctx context.Context, h *bundle.Header, blob int, what string, peers []peerapi.Peer) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	var errs []error
@@ -129,8 +129,8 @@ func (r *Reader) fetch(ctx context.Context, h *bundle.Header, blob int, what str
 }
 
 // fetchFrom asks one agent; whatever it sends has the digest, or is an error.
-func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, blob int, what string, peer exchange.Peer) ([]byte, error) {
-	c := exchange.NewClient(r.Identity, peer)
+func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, blob int, what string, peer peerapi.Peer) ([]byte, error) {
+	c := peerapi.NewClient(r.Identity, peer)
 	defer c.Close()
 	first, sizes := chunksOf(h.Metadata, blob)
 	var out bytes.Buffer

@@ -28,7 +28,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/pace"
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/controller/startuptaints"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // settle is how long events are collected before the whole fleet is looked at.
@@ -49,7 +49,7 @@ type Reconciler struct {
 	// Refit is the release of this refit; a build before a release counts as it.
 	Refit string
 	// Bandwidth is what nodes may use of their networks.
-	Bandwidth distribute.Bandwidth
+	Bandwidth transfer.Bandwidth
 	// Now is the clock.
 	Now func() time.Time
 	// Events about nodes that wait and are let in; nil: nobody is told.

@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // world is everything that is looked at, sorted by name.
@@ -72,7 +72,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]
 	}
 	w.header = once(func(digest string) (*bundle.Header, error) {
-		return r.Headers.Get(digest, func() []exchange.Peer { return Sources(w.updates, digest) })
+		return r.Headers.Get(digest, func() []peerapi.Peer { return Sources(w.updates, digest) })
 	})
 	return w, nil
 }
@@ -97,15 +97,15 @@ func once(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header
 
 // Sources are the agents that serve a bundle's header: from their store, or from a
 // medium.
-func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []exchange.Peer {
-	var out []exchange.Peer
+func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerapi.Peer {
+	var out []peerapi.Peer
 	for _, nu := range updates {
 		a := nu.Status.Agent
 		if a == nil {
 			continue
 		}
 		if slices.Contains(nu.Status.Bundles, digest) || slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest == digest }) {
-			out = append(out, exchange.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
+			out = append(out, peerapi.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })

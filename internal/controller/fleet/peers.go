@@ -7,7 +7,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/roster"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // controllerPeer is the name of the controller among the peers.
@@ -26,7 +26,7 @@ type agentAt struct {
 	// self has no name while there is no agent.
 	self   v1alpha1.Peer
 	zone   string
-	places distribute.Places
+	places transfer.Places
 	// neighbours as they are told to it, since that edition.
 	neighbours []v1alpha1.Peer
 	edition    int
@@ -40,7 +40,7 @@ func (p *peers) look(w *world, publicKey string) *peers {
 	}
 	p.edition++
 	var agents []*agentAt
-	var places []distribute.Places
+	var places []transfer.Places
 	for i, n := range w.nodes {
 		a, _ := p.row.At(i, n, w.reports[i])
 		if a.self.Node == "" {
@@ -49,8 +49,8 @@ func (p *peers) look(w *world, publicKey string) *peers {
 		}
 		agents, places = append(agents, a), append(places, a.places)
 	}
-	now := make([]v1alpha1.Peer, 0, distribute.MaxNeighbours)
-	for i, links := range distribute.Links(places) {
+	now := make([]v1alpha1.Peer, 0, transfer.MaxNeighbours)
+	for i, links := range transfer.Links(places) {
 		now = now[:0]
 		for _, j := range links {
 			now = append(now, agents[j].self)
@@ -82,7 +82,7 @@ func (p *peers) moved(w *world) bool {
 			continue
 		}
 		if moved = true; now.Node != "" && (a.self.Node != now.Node || a.zone != zone) {
-			a.places = distribute.PlacesIn(zone, now.Node)
+			a.places = transfer.PlacesIn(zone, now.Node)
 		}
 		a.self, a.zone = now, zone
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 func newWanted(f *fake, p *peers, order ...string) *wanted {
@@ -174,7 +174,7 @@ func TestNeighboursAreThoseOfTheNames(t *testing.T) {
 				agents = append(agents, n.Name)
 			}
 		}
-		want := distribute.Neighbours(agents)
+		want := transfer.Neighbours(agents)
 		for i, n := range f.nodes {
 			var got []string
 			for _, x := range p.of(f.world, i)[1:] {

@@ -19,8 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // retryAfter is how long a failed fetch rests.
@@ -37,7 +37,7 @@ var ErrNoSource = errors.New("no node has the bundle's header")
 
 // Cache of headers. Safe for concurrent use.
 type Cache struct {
-	id *exchange.Identity
+	id *peerapi.Identity
 	// Node reads a Node, so that only a node's own address is dialled; nil: every
 	// address is.
 	Node func(ctx context.Context, name string) (*corev1.Node, error)
@@ -58,7 +58,7 @@ type entry struct {
 }
 
 // New makes a cache that speaks with an identity.
-func New(id *exchange.Identity) *Cache {
+func New(id *peerapi.Identity) *Cache {
 	return &Cache{id: id, changed: make(chan event.GenericEvent, 16), entries: map[string]*entry{}}
 }
 
@@ -78,7 +78,7 @@ func (c *Cache) Start(ctx context.Context) error {
 // Get returns the header, ErrPending, ErrNoSource, or why the last fetch failed
 // (it is tried again). The result is shared: do not change it. who lists the
 // agents that have it; it is asked only while the header is not here.
-func (c *Cache) Get(digest string, who func() []exchange.Peer) (*bundle.Header, error) {
+func (c *Cache) Get(digest string, who func() []peerapi.Peer) (*bundle.Header, error) {
 	if h := c.have(digest); h != nil {
 		return h, nil
 	}
@@ -126,7 +126,7 @@ func (c *Cache) Keep(digests map[string]bool) {
 	}
 }
 
-func (c *Cache) fetch(ctx context.Context, digest string, sources []exchange.Peer) {
+func (c *Cache) fetch(ctx context.Context, digest string, sources []peerapi.Peer) {
 	defer c.wg.Done()
 	h, err := c.ask(ctx, digest, sources)
 	c.mu.Lock()
@@ -140,7 +140,7 @@ func (c *Cache) fetch(ctx context.Context, digest string, sources []exchange.Pee
 	}
 }
 
-func (c *Cache) ask(ctx context.Context, digest string, sources []exchange.Peer) (*bundle.Header, error) {
+func (c *Cache) ask(ctx context.Context, digest string, sources []peerapi.Peer) (*bundle.Header, error) {
 	var errs []error
 	for _, s := range sources {
 		h, err := c.askOne(ctx, digest, s)
@@ -155,7 +155,7 @@ func (c *Cache) ask(ctx context.Context, digest string, sources []exchange.Peer)
 	return nil, errors.Join(errs...)
 }
 
-func (c *Cache) askOne(ctx context.Context, digest string, s exchange.Peer) (*bundle.Header, error) {
+func (c *Cache) askOne(ctx context.Context, digest string, s peerapi.Peer) (*bundle.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	if c.Node != nil {
@@ -167,7 +167,7 @@ func (c *Cache) askOne(ctx context.Context, digest string, s exchange.Peer) (*bu
 			return nil, fmt.Errorf("agent of node %s: %w", s.Name, err)
 		}
 	}
-	client := exchange.NewClient(c.id, s)
+	client := peerapi.NewClient(c.id, s)
 	defer client.Close()
 	raw, err := client.Header(ctx, digest)
 	if err != nil {

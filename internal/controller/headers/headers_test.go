@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 func raw(t *testing.T, version string) ([]byte, string) {
@@ -39,34 +39,34 @@ type shelf []byte
 
 func (s shelf) Header(string) ([]byte, error) {
 	if s == nil {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	return s, nil
 }
-func (shelf) Have(string) ([]byte, error)       { return nil, exchange.ErrNotHere }
-func (shelf) Chunk(string, int) ([]byte, error) { return nil, exchange.ErrNotHere }
+func (shelf) Have(string) ([]byte, error)       { return nil, peerapi.ErrNotHere }
+func (shelf) Chunk(string, int) ([]byte, error) { return nil, peerapi.ErrNotHere }
 
-func newID(t *testing.T) *exchange.Identity {
+func newID(t *testing.T) *peerapi.Identity {
 	t.Helper()
-	key, _, err := exchange.NewKey()
+	key, _, err := peerapi.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := exchange.NewIdentity(key)
+	id, err := peerapi.NewIdentity(key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id
 }
 
-func agent(t *testing.T, node string, s shelf) exchange.Peer {
+func agent(t *testing.T, node string, s shelf) peerapi.Peer {
 	t.Helper()
 	id := newID(t)
-	srv := httptest.NewUnstartedServer(exchange.Handler(s, exchange.Alive{Node: node}))
+	srv := httptest.NewUnstartedServer(peerapi.Handler(s, peerapi.Alive{Node: node}))
 	srv.TLS = id.ServerTLS(func(string) bool { return true })
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	return exchange.Peer{Name: node, Address: srv.Listener.Addr().String(), PublicKey: id.PublicKey()}
+	return peerapi.Peer{Name: node, Address: srv.Listener.Addr().String(), PublicKey: id.PublicKey()}
 }
 
 // What Get gives was asked for by its digest and came from the holder of the
@@ -81,15 +81,15 @@ func TestGet(t *testing.T) {
 	stranger := agent(t, "n9", good)
 	stranger.PublicKey = newID(t).PublicKey()
 	cases := map[string]struct {
-		sources []exchange.Peer
+		sources []peerapi.Peer
 		want    string // part of the error, empty if the header comes
 	}{
-		"an agent that has it":                     {[]exchange.Peer{agent(t, "n1", good)}, ""},
-		"the second one has it":                    {[]exchange.Peer{agent(t, "n1", nil), agent(t, "n2", good)}, ""},
-		"a lying one is passed over":               {[]exchange.Peer{agent(t, "n1", other), agent(t, "n2", good)}, ""},
-		"another bundle under that digest":         {[]exchange.Peer{agent(t, "n1", other)}, ", expected sha256:"},
-		"one flipped bit":                          {[]exchange.Peer{agent(t, "n1", torn)}, "header of " + digest + " from node n1"},
-		"somebody else at the address of an agent": {[]exchange.Peer{stranger}, "is not that of a peer"},
+		"an agent that has it":                     {[]peerapi.Peer{agent(t, "n1", good)}, ""},
+		"the second one has it":                    {[]peerapi.Peer{agent(t, "n1", nil), agent(t, "n2", good)}, ""},
+		"a lying one is passed over":               {[]peerapi.Peer{agent(t, "n1", other), agent(t, "n2", good)}, ""},
+		"another bundle under that digest":         {[]peerapi.Peer{agent(t, "n1", other)}, ", expected sha256:"},
+		"one flipped bit":                          {[]peerapi.Peer{agent(t, "n1", torn)}, "header of " + digest + " from node n1"},
+		"somebody else at the address of an agent": {[]peerapi.Peer{stranger}, "is not that of a peer"},
 		"nobody": {nil, ErrNoSource.Error()},
 	}
 	for name, tc := range cases {
@@ -103,10 +103,10 @@ func TestGet(t *testing.T) {
 			defer cancel()
 			for !c.started() {
 			}
-			h, err := c.Get(digest, func() []exchange.Peer { return tc.sources })
+			h, err := c.Get(digest, func() []peerapi.Peer { return tc.sources })
 			if errors.Is(err, ErrPending) {
 				<-c.Changed()
-				h, err = c.Get(digest, func() []exchange.Peer { return tc.sources })
+				h, err = c.Get(digest, func() []peerapi.Peer { return tc.sources })
 			}
 			if tc.want == "" && (err != nil || h.Digest != digest || h.Raw != nil) {
 				t.Fatalf("%v %+v", err, h)
@@ -116,7 +116,7 @@ func TestGet(t *testing.T) {
 			}
 			c.Keep(nil)
 			if tc.want == "" {
-				if _, err := c.Get(digest, func() []exchange.Peer { return nil }); !errors.Is(err, ErrNoSource) {
+				if _, err := c.Get(digest, func() []peerapi.Peer { return nil }); !errors.Is(err, ErrNoSource) {
 					t.Errorf("what is not kept is forgotten: %v", err)
 				}
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // lookBundles takes the bundles that were approved for a registry: a tag names
@@ -119,7 +119,7 @@ func (r *Reconciler) headersOf(ctx context.Context) ([]*bundle.Header, error) {
 		if !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved) {
 			continue
 		}
-		h, err := r.Headers.Get(b.Status.Digest, func() []exchange.Peer { return r.sources(ctx, b.Status.Digest) })
+		h, err := r.Headers.Get(b.Status.Digest, func() []peerapi.Peer { return r.sources(ctx, b.Status.Digest) })
 		if errors.Is(err, headers.ErrPending) {
 			return nil, err // without it a tag would seem to be gone
 		}
@@ -142,7 +142,7 @@ func versionOf(h *bundle.Header) *semver.Version {
 }
 
 // sources are the agents that have a bundle.
-func (r *Reconciler) sources(ctx context.Context, digest string) []exchange.Peer {
+func (r *Reconciler) sources(ctx context.Context, digest string) []peerapi.Peer {
 	var l v1alpha1.NodeUpdateList
 	if r.Client.List(ctx, &l, client.InNamespace(v1alpha1.NodesNamespace)) != nil {
 		return nil

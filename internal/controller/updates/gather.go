@@ -23,8 +23,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 	"github.com/refit-dev/refit/internal/pipeline/update"
 )
 
@@ -74,7 +74,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		if d == "" {
 			return noBundle, nil
 		}
-		return r.Headers.Get(d, func() []exchange.Peer { return fleet.Sources(w.updates, d) })
+		return r.Headers.Get(d, func() []peerapi.Peer { return fleet.Sources(w.updates, d) })
 	}
 	return w, nil
 }

@@ -6,8 +6,8 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
 )
 
 // Releases that the nodes leave and reach.
@@ -63,11 +63,11 @@ type chunkServer struct {
 }
 
 func serveChunks(s *stick) (*chunkServer, error) {
-	key, _, err := exchange.NewKey()
+	key, _, err := peerapi.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	id, err := exchange.NewIdentity(key)
+	id, err := peerapi.NewIdentity(key)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func serveChunks(s *stick) (*chunkServer, error) {
 		return nil, fmt.Errorf("serve the bundle's header: %w", err)
 	}
 	c := &chunkServer{stick: s, key: id.PublicKey(), address: l.Addr().String()}
-	c.server = exchange.NewServer(exchange.Handler(c, exchange.Alive{Node: "simulated"}))
+	c.server = peerapi.NewServer(peerapi.Handler(c, peerapi.Alive{Node: "simulated"}))
 	c.server.TLSConfig = id.ServerTLS(func(string) bool { return true })
 	go func() { _ = c.server.ServeTLS(l, "", "") }() // ends with Close
 	return c, nil
@@ -84,9 +84,9 @@ func serveChunks(s *stick) (*chunkServer, error) {
 
 func (c *chunkServer) Header(digest string) ([]byte, error) {
 	if digest != c.stick.digest {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	return c.stick.header, nil
 }
-func (c *chunkServer) Have(string) ([]byte, error)       { return nil, exchange.ErrNotHere }
-func (c *chunkServer) Chunk(string, int) ([]byte, error) { return nil, exchange.ErrNotHere }
+func (c *chunkServer) Have(string) ([]byte, error)       { return nil, peerapi.ErrNotHere }
+func (c *chunkServer) Chunk(string, int) ([]byte, error) { return nil, peerapi.ErrNotHere }

@@ -1,4 +1,4 @@
-package distribute
+package transfer
 
 // Bitmap says which chunks somebody has: one bit a chunk, least significant
 // bit first.

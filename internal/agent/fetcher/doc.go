@@ -1,4 +1,4 @@
-// Package agent is the node half of distribute: it fetches the chunks that this
+// Package fetcher is the node half of distribute: it fetches the chunks that this
 // node wants from its neighbours, several at once, until all are here.
 //
 // Promise: the rarest chunk first; every chunk is compared before it counts; a
@@ -9,4 +9,4 @@
 //
 // Inputs: a Shelf (what is here), the wanted chunks, neighbours. Outputs: the
 // shelf is fuller; Stats. Caller: the agent's wiring.
-package agent
+package fetcher

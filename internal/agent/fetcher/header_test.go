@@ -1,4 +1,4 @@
-package agent
+package fetcher
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 // headerPeer sends a header, or begins to and never ends.
@@ -16,7 +16,7 @@ type headerPeer struct {
 	stalls bool
 }
 
-func (headerPeer) Peer() exchange.Peer { return exchange.Peer{Name: "p"} }
+func (headerPeer) Peer() peerapi.Peer { return peerapi.Peer{Name: "p"} }
 func (p headerPeer) Header(ctx context.Context, _ string) ([]byte, error) {
 	if p.stalls {
 		<-ctx.Done()

@@ -1,4 +1,4 @@
-package exchange
+package peerapi
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // Teller is a Library that says at once what is new in it. A library that is none
@@ -70,7 +70,7 @@ type teller struct {
 	w      io.Writer
 	rc     *http.ResponseController
 	chunks int
-	told   distribute.Bitmap
+	told   transfer.Bitmap
 }
 
 // wait is over when there is news, or when it is time for a pulse.
@@ -94,7 +94,7 @@ func (n *teller) wait(ctx context.Context, changed <-chan struct{}) bool {
 }
 
 // fresh is the message about what was not told yet.
-func (n *teller) fresh(have distribute.Bitmap) []byte {
+func (n *teller) fresh(have transfer.Bitmap) []byte {
 	var out []byte
 	for c := range n.chunks {
 		if have.Has(c) && !n.told.Has(c) {

@@ -1,4 +1,4 @@
-package distribute
+package transfer
 
 import (
 	"testing"

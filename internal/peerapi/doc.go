@@ -1,4 +1,4 @@
-// Package exchange is the wire between nodes: who may speak (a key of one's
+// Package peerapi is the wire between nodes: who may speak (a key of one's
 // own, TLS 1.3, both sides checked), what is asked (header, bitmap, chunk), and
 // what is never served (anything that is not approved).
 //
@@ -18,4 +18,4 @@
 //	id, err := exchange.NewIdentity(key)
 //	c := exchange.NewClient(id, exchange.Peer{Name: "n2", Address: "10.0.0.2:18740", PublicKey: "MCowBQ..."})
 //	raw, err := c.Header(ctx, "sha256:...")
-package exchange
+package peerapi

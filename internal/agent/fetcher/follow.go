@@ -1,12 +1,12 @@
-package agent
+package fetcher
 
 import (
 	"context"
 	"errors"
 	"time"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // follow keeps what is known of a neighbour fresh while this node lacks something:
@@ -27,7 +27,7 @@ func (f *fetch) listen(ctx context.Context, src *source) {
 	err := src.peer.News(ctx, f.shelf.Digest(), f.shelf.Chunks(),
 		func(have []byte) { f.knows(src, have) },
 		func(n int) { f.came(src, n) })
-	if errors.Is(err, exchange.ErrNotHere) {
+	if errors.Is(err, peerapi.ErrNotHere) {
 		f.refresh(ctx, src)
 		return
 	}
@@ -41,7 +41,7 @@ func (f *fetch) refresh(parent context.Context, src *source) {
 	defer cancel()
 	have, err := src.peer.Have(ctx, f.shelf.Digest(), f.shelf.Chunks())
 	switch {
-	case errors.Is(err, exchange.ErrNotHere):
+	case errors.Is(err, peerapi.ErrNotHere):
 		have = nil // it will have the bundle later
 	case err != nil:
 		if parent.Err() == nil {
@@ -53,7 +53,7 @@ func (f *fetch) refresh(parent context.Context, src *source) {
 }
 
 // knows takes over all that a neighbour has.
-func (f *fetch) knows(src *source, have distribute.Bitmap) {
+func (f *fetch) knows(src *source, have transfer.Bitmap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for n := range f.holders {
@@ -64,7 +64,7 @@ func (f *fetch) knows(src *source, have distribute.Bitmap) {
 			f.holders[n]--
 		}
 	}
-	src.have = make(distribute.Bitmap, (len(f.holders)+7)/8)
+	src.have = make(transfer.Bitmap, (len(f.holders)+7)/8)
 	copy(src.have, have)
 	f.wake()
 }

@@ -1,4 +1,4 @@
-package agent
+package fetcher
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/host/blobstore"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // Shelf is what this node has of one bundle.
@@ -28,9 +28,9 @@ type Shelf interface {
 	Put(n int, data []byte) (kept bool, err error)
 }
 
-// Peer is a neighbour; exchange.Client is one.
+// Peer is a neighbour; peerapi.Client is one.
 type Peer interface {
-	Peer() exchange.Peer
+	Peer() peerapi.Peer
 	Have(ctx context.Context, digest string, chunks int) ([]byte, error)
 	News(ctx context.Context, digest string, chunks int, all func(have []byte), came func(n int)) error
 	Take(ctx context.Context, digest string, n int, size int64) (data []byte, next int, err error)
@@ -54,7 +54,7 @@ type Settings struct {
 	Got func(bytes int64)
 	// Lied is told of a neighbour that sent another chunk than it was asked for,
 	// and which. May be nil.
-	Lied func(peer exchange.Peer, n int)
+	Lied func(peer peerapi.Peer, n int)
 	Log  *slog.Logger
 }
 
@@ -75,7 +75,7 @@ func (s *Settings) defaults() {
 		s.Got = func(int64) {}
 	}
 	if s.Lied == nil {
-		s.Lied = func(exchange.Peer, int) {}
+		s.Lied = func(peerapi.Peer, int) {}
 	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -143,7 +143,7 @@ type asked struct {
 // source is a neighbour and what is thought of it; guarded by fetch.mu.
 type source struct {
 	peer   Peer
-	have   distribute.Bitmap
+	have   transfer.Bitmap
 	offers []int
 	fails  int
 	until  time.Time
@@ -215,7 +215,7 @@ func (f *fetch) pick(src *source) int {
 	}
 	src.offers = offers
 	end := len(f.underWay) == len(f.missing)
-	return distribute.Pick(distribute.Question{Missing: f.missing, Theirs: src.have, First: f.first, Offers: offers, Lot: rand.IntN,
+	return transfer.Pick(transfer.Question{Missing: f.missing, Theirs: src.have, First: f.first, Offers: offers, Lot: rand.IntN,
 		Waits: func(n int) int {
 			a := f.underWay[n]
 			if a.of == 0 {
@@ -288,7 +288,7 @@ func (f *fetch) lost(ctx context.Context, src *source, n int, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if errors.Is(err, exchange.ErrNotHere) {
+	if errors.Is(err, peerapi.ErrNotHere) {
 		f.mu.Lock()
 		if src.have.Has(n) {
 			src.have.Clear(n)

@@ -1,9 +1,9 @@
-package exchange
+package peerapi
 
 import (
 	"sync"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // offers are what a node lets each of its neighbours ask for next. A node that
@@ -19,7 +19,7 @@ type offers struct {
 
 // round is one bundle: what was sent or offered to anybody, and where to look on.
 type round struct {
-	given distribute.Bitmap
+	given transfer.Bitmap
 	next  int
 }
 
@@ -36,7 +36,7 @@ func (o *offers) after(lib Teller, digest string, n int) int {
 	}
 	r := o.of[digest]
 	if r == nil {
-		r = &round{given: distribute.NewBitmap(chunks)}
+		r = &round{given: transfer.NewBitmap(chunks)}
 		o.of[digest] = r
 	}
 	r.given.Set(n)

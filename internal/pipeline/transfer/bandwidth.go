@@ -1,4 +1,4 @@
-package distribute
+package transfer
 
 // Bandwidth is what nodes may use of their networks to pass chunks on, in bytes a
 // second each way; 0 is no limit.

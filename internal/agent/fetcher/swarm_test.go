@@ -1,4 +1,4 @@
-package agent
+package fetcher
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/refit-dev/refit/internal/host/blobstore"
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 const testChunk = 1 << 10
@@ -47,7 +47,7 @@ func (o *oneBlob) Put(n int, data []byte) (bool, error) { return o.st.Put(o.blob
 type node struct {
 	name    string
 	shelf   *oneBlob
-	id      *exchange.Identity
+	id      *peerapi.Identity
 	addr    string
 	allowed map[string]bool
 	serve   func(n int, b []byte) []byte // may lie or be slow
@@ -56,17 +56,17 @@ type node struct {
 
 func (n *node) Header(d string) ([]byte, error) {
 	if d != n.shelf.digest {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	return []byte("header of " + d), nil
 }
 
 func (n *node) Have(d string) ([]byte, error) {
 	if d != n.shelf.digest {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	have, err := n.shelf.st.Have(n.shelf.blob)
-	bm := distribute.NewBitmap(len(have))
+	bm := transfer.NewBitmap(len(have))
 	for i, h := range have {
 		if h {
 			bm.Set(i)
@@ -79,7 +79,7 @@ func (n *node) Chunk(d string, c int) ([]byte, error) {
 	n.asked.Add(1)
 	b, err := n.shelf.st.Get(n.shelf.blob, c, make([]byte, testChunk))
 	if errors.Is(err, blobstore.ErrAbsent) {
-		return nil, exchange.ErrNotHere
+		return nil, peerapi.ErrNotHere
 	}
 	if n.serve != nil {
 		b = n.serve(c, b)
@@ -93,11 +93,11 @@ func startNode(t *testing.T, name string, blob blobstore.Blob) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _, err := exchange.NewKey()
+	key, _, err := peerapi.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := exchange.NewIdentity(key)
+	id, err := peerapi.NewIdentity(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func startNode(t *testing.T, name string, blob blobstore.Blob) *node {
 		t.Fatal(err)
 	}
 	n.addr = l.Addr().String()
-	srv := exchange.NewServer(exchange.Handler(n, exchange.Alive{Node: name, Version: "test"}))
+	srv := peerapi.NewServer(peerapi.Handler(n, peerapi.Alive{Node: name, Version: "test"}))
 	go func() {
 		_ = srv.Serve(tls.NewListener(l, id.ServerTLS(func(pub string) bool { return n.allowed[pub] })))
 	}()
@@ -154,7 +154,7 @@ func fetchInto(ctx context.Context, n *node, from []*node, s Settings) (int64, e
 	s.Got = func(b int64) { got.Add(b) }
 	var peers []Peer
 	for _, o := range from {
-		c := exchange.NewClient(n.id, exchange.Peer{Name: o.name, Address: o.addr, PublicKey: o.id.PublicKey()})
+		c := peerapi.NewClient(n.id, peerapi.Peer{Name: o.name, Address: o.addr, PublicKey: o.id.PublicKey()})
 		defer c.Close()
 		peers = append(peers, c)
 	}
@@ -185,7 +185,7 @@ func TestSwarm(t *testing.T) {
 	nodes[0].fill(t, data)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	g := distribute.Neighbours(names)
+	g := transfer.Neighbours(names)
 	errs := make(chan error, len(nodes))
 	for _, n := range nodes[1:] {
 		go func() {
@@ -230,7 +230,7 @@ func TestBadPeersCostOnlyThemselves(t *testing.T) {
 			n.serve = func(_ int, b []byte) []byte { time.Sleep(500 * time.Millisecond); return b }
 		},
 		"one is not there":            func(n *node) { n.addr = "127.0.0.1:1" },
-		"one shows another key":       func(n *node) { k, _, _ := exchange.NewKey(); n.id, _ = exchange.NewIdentity(k) },
+		"one shows another key":       func(n *node) { k, _, _ := peerapi.NewKey(); n.id, _ = peerapi.NewIdentity(k) },
 		"one says it has all but has": func(n *node) { n.serve = func(int, []byte) []byte { return nil } },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestALiarIsNamed(t *testing.T) {
 	var mu sync.Mutex
 	named := map[string]int{}
 	s := fast()
-	s.Lied = func(p exchange.Peer, _ int) {
+	s.Lied = func(p peerapi.Peer, _ int) {
 		mu.Lock()
 		defer mu.Unlock()
 		named[p.Name]++
@@ -318,7 +318,7 @@ func TestFetch(t *testing.T) {
 	t.Run("whoever is not a peer is not served", func(t *testing.T) {
 		a, b := startNode(t, "a", blob), startNode(t, "b", blob)
 		b.fill(t, data)
-		c := exchange.NewClient(a.id, exchange.Peer{Name: "b", Address: b.addr, PublicKey: b.id.PublicKey()})
+		c := peerapi.NewClient(a.id, peerapi.Peer{Name: "b", Address: b.addr, PublicKey: b.id.PublicKey()})
 		defer c.Close()
 		if _, err := c.Header(t.Context(), b.shelf.digest); err == nil {
 			t.Fatal("a stranger was served")
@@ -327,7 +327,7 @@ func TestFetch(t *testing.T) {
 		if _, err := c.Header(t.Context(), b.shelf.digest); err != nil {
 			t.Fatalf("a peer was not served: %v", err)
 		}
-		if _, err := c.Header(t.Context(), "sha256:"+hex.EncodeToString(bytes.Repeat([]byte{1}, 32))); !errors.Is(err, exchange.ErrNotHere) {
+		if _, err := c.Header(t.Context(), "sha256:"+hex.EncodeToString(bytes.Repeat([]byte{1}, 32))); !errors.Is(err, peerapi.ErrNotHere) {
 			t.Fatalf("a bundle that is not approved was answered with %v", err)
 		}
 	})
@@ -359,7 +359,7 @@ func TestFetch(t *testing.T) {
 	t.Run("a header that is not that of the digest is passed over", func(t *testing.T) {
 		a, b := startNode(t, "a", blob), startNode(t, "b", blob)
 		know(a, b)
-		c := exchange.NewClient(a.id, exchange.Peer{Name: "b", Address: b.addr, PublicKey: b.id.PublicKey()})
+		c := peerapi.NewClient(a.id, peerapi.Peer{Name: "b", Address: b.addr, PublicKey: b.id.PublicKey()})
 		defer c.Close()
 		tries := 0
 		raw, err := FetchHeader(t.Context(), b.shelf.digest, []HeaderPeer{c, c}, func(raw []byte) error {

@@ -1,4 +1,4 @@
-// Package distribute decides how a bundle spreads from the node that has the
+// Package transfer decides how a bundle spreads from the node that has the
 // medium to all others: who is whose neighbour, and which chunk a node asks
 // whom for next. It is pure.
 //
@@ -10,4 +10,4 @@
 // Inputs: node names; bitmaps. Outputs: neighbours; a chunk number. Callers:
 // the controller (Neighbours -> spec.peers), distribute/agent (Pick). The wire
 // is in distribute/exchange.
-package distribute
+package transfer

@@ -1,14 +1,14 @@
-package exchange
+package peerapi
 
 import (
 	"testing"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute"
+	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
 // shelf is a Teller with a few chunks.
 type shelf struct {
-	have   distribute.Bitmap
+	have   transfer.Bitmap
 	chunks int
 }
 
@@ -19,7 +19,7 @@ func (s shelf) Changed(string) <-chan struct{} { return nil }
 // While there is a chunk that nobody got, nobody is offered one that another got.
 // R0.73: the node with the stick is not the bottleneck.
 func TestEachChunkIsOfferedOnce(t *testing.T) {
-	s := shelf{distribute.NewBitmap(64), 64}
+	s := shelf{transfer.NewBitmap(64), 64}
 	for n := range 60 { // four are not here
 		s.have.Set(n)
 	}

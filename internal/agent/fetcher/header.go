@@ -1,4 +1,4 @@
-package agent
+package fetcher
 
 import (
 	"context"
@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/refit-dev/refit/internal/pipeline/distribute/exchange"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
-// HeaderPeer is a neighbour that can be asked for a header; exchange.Client is
+// HeaderPeer is a neighbour that can be asked for a header; peerapi.Client is
 // one.
 type HeaderPeer interface {
-	Peer() exchange.Peer
+	Peer() peerapi.Peer
 	Header(ctx context.Context, digest string) ([]byte, error)
 }
 
@@ -37,7 +37,7 @@ func FetchHeader(ctx context.Context, digest string, peers []HeaderPeer, check f
 		all = append(all, err)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("bundle %s: no neighbour to ask: %w", digest, exchange.ErrNotHere)
+		return nil, fmt.Errorf("bundle %s: no neighbour to ask: %w", digest, peerapi.ErrNotHere)
 	}
 	return nil, fmt.Errorf("bundle %s: no neighbour has it: %w", digest, errors.Join(all...))
 }
