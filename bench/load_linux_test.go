@@ -16,12 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/model"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // loadAgent is set in the process that loads as the agent does.
@@ -66,14 +66,14 @@ func beAgent(text string) error {
 	if err != nil {
 		return err
 	}
-	k := pin.NewKeeper(pin.Containerd{Client: c}, role.State, statefile.Ignore)
+	k := imagekeeper.NewKeeper(imagekeeper.Containerd{Client: c}, role.State, statefile.Ignore)
 	src := shelves{st, map[string]containerd.Image{}}
 	var want []model.HeldImage
 	for _, img := range role.Images {
 		src.images[img.Name] = img
 		want = append(want, model.HeldImage{Name: img.Name, Digest: img.Digest, Bundle: "sha256:bench"})
 	}
-	r, err := k.Sync(context.Background(), want, src, func(pin.Result) {})
+	r, err := k.Sync(context.Background(), want, src, func(imagekeeper.Result) {})
 	if err == nil && !r.Complete() {
 		err = fmt.Errorf("of %d images %d are held and %d pinned: %v", r.Total, r.Held, r.Pinned, r.Failed)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -25,7 +26,6 @@ import (
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // spreadHost is set in the processes that are hosts of TestSpread: what to be.
@@ -153,8 +153,8 @@ func beHost(text string) error {
 	return nil
 }
 
-func openShelf(role hostRole) (*loadagent.Library, *loadagent.Shelf, error) {
-	lib := loadagent.OpenLibrary(role.Dir, slog.Default(), statefile.Ignore)
+func openShelf(role hostRole) (*bundlestore.Library, *bundlestore.Shelf, error) {
+	lib := bundlestore.OpenLibrary(role.Dir, slog.Default(), statefile.Ignore)
 	f, err := read.OpenPath(role.Bundle)
 	if err != nil {
 		return nil, nil, err
@@ -166,7 +166,7 @@ func openShelf(role hostRole) (*loadagent.Library, *loadagent.Shelf, error) {
 	}
 	lib.Serve([]string{shelf.Digest()})
 	if role.Origin {
-		err = loadagent.Copy(context.Background(), f, shelf, all(shelf.Bundle()), func(int64) {})
+		err = bundlestore.Copy(context.Background(), f, shelf, all(shelf.Bundle()), func(int64) {})
 	}
 	return lib, shelf, err
 }
@@ -178,7 +178,7 @@ func all(h *bundle.Header) (out []int) {
 	return out
 }
 
-func take(role hostRole, shelf *loadagent.Shelf, id *peerapi.Identity, peers []v1alpha1.Peer, limit *peerapi.Limit) (*took, error) {
+func take(role hostRole, shelf *bundlestore.Shelf, id *peerapi.Identity, peers []v1alpha1.Peer, limit *peerapi.Limit) (*took, error) {
 	clients := fetcher.Peers{Limit: limit}
 	var from []fetcher.Peer
 	for _, c := range clients.Clients(id, peers, hostName(role.Number)) {

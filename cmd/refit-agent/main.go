@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/firstcheck"
 	"github.com/refit-dev/refit/internal/agent/install"
@@ -23,7 +24,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/convert/skewlimits"
 	"github.com/refit-dev/refit/internal/host/detached"
-	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -245,9 +245,9 @@ func keepCommand() *cobra.Command {
 // labelCommand is what the agent starts, without rights, to read what nobody vouches for.
 func labelCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: loadagent.LabelCommand, Short: "read the label of a bundle, as the agent asks for it", Hidden: true, Args: cobra.NoArgs,
+		Use: bundlestore.LabelCommand, Short: "read the label of a bundle, as the agent asks for it", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return loadagent.ReadLabel(cmd.Context(), cmd.OutOrStdout())
+			return bundlestore.ReadLabel(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 }

@@ -13,8 +13,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/fetcher"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
@@ -24,8 +26,6 @@ import (
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -42,7 +42,7 @@ type API interface {
 
 // Runtime is what the agent needs of the container runtime.
 type Runtime interface {
-	pin.Runtime
+	imagekeeper.Runtime
 	// Root is the directory whose file system takes the images.
 	Root(ctx context.Context) (string, error)
 	// Version is the runtime's name and version.
@@ -119,7 +119,7 @@ type Parts struct {
 	Facts  Facts
 	// Label reads the label of a bundle on a medium, without the agent's rights; nil reads
 	// it in the agent's own process, as tests do.
-	Label load.LabelReader
+	Label bundlestore.LabelReader
 	// Health looks at the node's health; nil: it is not reported.
 	Health func(ctx context.Context) *v1alpha1.NodeHealth
 	// MendPulls removes records of the kubelet by which it would pull images again
@@ -129,7 +129,7 @@ type Parts struct {
 	MendPulls func(ctx context.Context, note string, ids, names []string) (mended int, err error)
 	// Settled is called when everything of bundles is held: what costs time and
 	// holds up nobody. nil: nothing is done then.
-	Settled func(ctx context.Context, images []model.HeldImage, lib *load.Library)
+	Settled func(ctx context.Context, images []model.HeldImage, lib *bundlestore.Library)
 	// Drill notes a drill of that name and restarts the machine; one that was noted
 	// before is passed over. nil: this agent plays none.
 	Drill func(ctx context.Context, id string) error
@@ -158,7 +158,7 @@ type Agent struct {
 	mend    func(ctx context.Context, note string, ids, names []string) (int, error)
 	place   func(ctx context.Context, payload string) string
 	drill   func(ctx context.Context, id string) error
-	settled func(ctx context.Context, images []model.HeldImage, lib *load.Library)
+	settled func(ctx context.Context, images []model.HeldImage, lib *bundlestore.Library)
 	digests nodefiles.Digests
 	// eviction is what the kubelet wants left free; tests want nothing left free of
 	// the disk that they happen to run on.
@@ -173,11 +173,11 @@ type Agent struct {
 
 	id      *peerapi.Identity
 	address string
-	library *load.Library
-	keeper  *pin.Keeper
+	library *bundlestore.Library
+	keeper  *imagekeeper.Keeper
 	peers   fetcher.Peers
 	limit   peerapi.Limit // of what goes to and comes from peers
-	media   load.MediaSet
+	media   bundlestore.MediaSet
 
 	authority *authority.Keeper
 
@@ -229,8 +229,8 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	if a.address, err = conf.PeerAddress(0); err != nil {
 		return nil, err
 	}
-	a.library = load.OpenLibrary(conf.StateDir, p.Log, a.note)
-	a.keeper = pin.NewKeeper(p.Runtime, conf.StateDir, a.note)
+	a.library = bundlestore.OpenLibrary(conf.StateDir, p.Log, a.note)
+	a.keeper = imagekeeper.NewKeeper(p.Runtime, conf.StateDir, a.note)
 	if a.want = told.Read(conf.Path("want.json"), a.note); a.want != nil {
 		a.limit.Set(a.want.Spec.Bandwidth)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/peering"
 	"github.com/refit-dev/refit/internal/agent/remember"
@@ -18,7 +19,6 @@ import (
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/load"
-	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // bundlesEvery is how often headers and chunks that nobody had are asked for
@@ -116,7 +116,7 @@ func (a *Agent) setBundleVerdicts(vs []model.Verdict) {
 
 // shelf is the bundle's header on this node, from disk, a medium or a peer; or
 // why it is not there or may not be used.
-func (a *Agent) shelf(ctx context.Context, policy loadagent.Policy, digest string, peers []*peerapi.Client) (*loadagent.Shelf, *model.Verdict) {
+func (a *Agent) shelf(ctx context.Context, policy bundlestore.Policy, digest string, peers []*peerapi.Client) (*bundlestore.Shelf, *model.Verdict) {
 	if s := a.library.Shelf(digest); s != nil {
 		if d := policy.Decide(s.Bundle()); !d.Allowed {
 			v := a.authority.Explain(d.Verdict, digest)
@@ -146,7 +146,7 @@ func (a *Agent) shelf(ctx context.Context, policy loadagent.Policy, digest strin
 		return nil, refused
 	}
 	if err == nil {
-		var s *loadagent.Shelf
+		var s *bundlestore.Shelf
 		if s, err = a.library.Add(h); err == nil {
 			return s, nil
 		}
@@ -176,7 +176,7 @@ func (a *Agent) findHeader(ctx context.Context, digest string, peers []*peerapi.
 
 // headerOn is the header on a medium. Its label decides whether it may be used; only
 // then this process, which is root, parses it.
-func (a *Agent) headerOn(m *loadagent.Plugged, check func(*bundle.Header) error) error {
+func (a *Agent) headerOn(m *bundlestore.Plugged, check func(*bundle.Header) error) error {
 	if err := check(m.Header()); err != nil {
 		return err
 	}
@@ -189,13 +189,13 @@ func (a *Agent) headerOn(m *loadagent.Plugged, check func(*bundle.Header) error)
 }
 
 // missing is how many bytes of what a node needs of a bundle are not here.
-func (a *Agent) missing(s *loadagent.Shelf, hold model.HoldList) (missing, total int64) {
+func (a *Agent) missing(s *bundlestore.Shelf, hold model.HoldList) (missing, total int64) {
 	x := s.Wanted(hold, platform())
 	return x.Bytes - s.BytesHere(x.Blobs), x.Bytes
 }
 
 // full reports whether a bundle is here to its last byte.
-func full(s *loadagent.Shelf) bool {
+func full(s *bundlestore.Shelf) bool {
 	var all []int
 	var bytes int64
 	for i, b := range s.Bundle().Metadata.Blobs {
@@ -206,7 +206,7 @@ func full(s *loadagent.Shelf) bool {
 
 // acquire gets the chunks of one bundle, round by round: what an index or a
 // manifest wants is known once it is here.
-func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, peers []*peerapi.Client) []model.Verdict {
+func (a *Agent) acquire(ctx context.Context, w *told.Want, s *bundlestore.Shelf, peers []*peerapi.Client) []model.Verdict {
 	defer a.countProgress(ctx, w)
 	for ctx.Err() == nil {
 		hold, _ := a.inStore(ctx, w)
@@ -228,16 +228,16 @@ func (a *Agent) acquire(ctx context.Context, w *told.Want, s *loadagent.Shelf, p
 
 // round gets chunks from the medium, and what it does not give from peers. No
 // verdict means that all of them are here, or that the round was cut off.
-func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*peerapi.Client) []model.Verdict {
+func (a *Agent) round(ctx context.Context, s *bundlestore.Shelf, chunks []int, peers []*peerapi.Client) []model.Verdict {
 	progress := a.progress()
 	defer kick(a.kickHold)
 	defer a.sources.Save()
 	if m := a.media.With(s.Digest()); m != nil {
 		f, err := m.Reader()
 		if err == nil {
-			err = loadagent.Copy(ctx, f, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
+			err = bundlestore.Copy(ctx, f, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
 		}
-		if errors.Is(err, loadagent.ErrStore) {
+		if errors.Is(err, bundlestore.ErrStore) {
 			return a.waits(err)
 		}
 		if err != nil && ctx.Err() == nil {
@@ -256,7 +256,7 @@ func (a *Agent) round(ctx context.Context, s *loadagent.Shelf, chunks []int, pee
 
 // arriving is a shelf whose new chunks are noted with where they came from.
 type arriving struct {
-	*loadagent.Shelf
+	*bundlestore.Shelf
 	note func(n int)
 }
 
@@ -269,7 +269,7 @@ func (s arriving) Put(n int, data []byte) (bool, error) {
 	return kept, err
 }
 
-func (a *Agent) arriving(s *loadagent.Shelf, from func(bytes int64) remember.Bytes) arriving {
+func (a *Agent) arriving(s *bundlestore.Shelf, from func(bytes int64) remember.Bytes) arriving {
 	return arriving{s, func(n int) {
 		c := s.Bundle().Chunks.Chunk(n)
 		a.arrivals.Add(s.Bundle().Metadata.Blobs[c.Blob].Digest, from(c.Size))
@@ -284,7 +284,7 @@ const (
 	silence = 10 * time.Second
 )
 
-func (a *Agent) fetch(ctx context.Context, s *loadagent.Shelf, chunks []int, peers []*peerapi.Client, progress func(string, int64, int64)) []model.Verdict {
+func (a *Agent) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []int, peers []*peerapi.Client, progress func(string, int64, int64)) []model.Verdict {
 	noSource := []model.Verdict{{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Bundle/" + s.Digest(),
 		Message: fmt.Sprintf("%d chunks of bundle %s are on no medium here and no neighbour has sent them", len(chunks), s.Digest()),
 		Fix:     "plug the medium into any node of the cluster"}}
@@ -321,7 +321,7 @@ func (a *Agent) waits(err error) []model.Verdict {
 	return []model.Verdict{{Reason: v1alpha1.ReasonCopying, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
 }
 
-func (a *Agent) missingChunks(s *loadagent.Shelf, x load.Want) []int {
+func (a *Agent) missingChunks(s *bundlestore.Shelf, x load.Want) []int {
 	var out []int
 	for _, n := range x.Chunks(s.Bundle().Chunks) {
 		if !s.Has(n) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
@@ -156,7 +156,7 @@ func (a *Agent) held(name, digest string) (updaters.Payload, error) {
 
 // sound compares a payload with its digest, once in this agent's life. One that
 // rotted is fetched again, and whoever wants it comes again.
-func (a *Agent) sound(shelf *load.Shelf, p *bundle.Payload) error {
+func (a *Agent) sound(shelf *bundlestore.Shelf, p *bundle.Payload) error {
 	a.mu.Lock()
 	done := a.compared[p.Digest]
 	a.mu.Unlock()

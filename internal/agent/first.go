@@ -1,15 +1,15 @@
 package agent
 
 import (
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/pipeline/load"
-	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // first are the chunks that come before all others, in order: those of images that
 // this node held and that went, with their blobs. A pod may be waiting for them, what
 // is for the next update is not.
-func (a *Agent) first(s *loadagent.Shelf) []int {
+func (a *Agent) first(s *bundlestore.Shelf) []int {
 	w := a.wanted()
 	if w == nil {
 		return nil

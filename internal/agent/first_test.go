@@ -8,14 +8,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
-	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // An image that was held and went with its blobs is asked for before the rest of the
@@ -25,7 +25,7 @@ func TestALostImageComesFirst(t *testing.T) {
 	t.Parallel()
 	path, h := stick(t, bundletest.Tiny(), 1)
 	dir, ctx := t.TempDir(), t.Context()
-	lib := load.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore)
+	lib := bundlestore.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore)
 	shelf, err := lib.Add(h)
 	if err != nil {
 		t.Fatal(err)
@@ -37,13 +37,13 @@ func TestALostImageComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	rt := &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}}
-	keeper := pinagent.NewKeeper(rt, dir, statefile.Ignore)
+	keeper := imagekeeper.NewKeeper(rt, dir, statefile.Ignore)
 	a := &Agent{library: lib, keeper: keeper, want: w}
 	if got := a.first(shelf); len(got) != 0 {
 		t.Fatalf("nothing was missed yet, and chunks %v come first", got)
 	}
-	src := source{lib: lib, policy: load.Policy{Approved: []string{h.Digest}, Refit: "9.9.9"}, partial: map[string]bool{h.Digest: true}}
-	if _, err := keeper.Sync(ctx, w.Hold.Images, src, func(pinagent.Result) {}); err != nil {
+	src := source{lib: lib, policy: bundlestore.Policy{Approved: []string{h.Digest}, Refit: "9.9.9"}, partial: map[string]bool{h.Digest: true}}
+	if _, err := keeper.Sync(ctx, w.Hold.Images, src, func(imagekeeper.Result) {}); err != nil {
 		t.Fatal(err)
 	}
 	stickFile, err := read.OpenPath(path)
@@ -53,7 +53,7 @@ func TestALostImageComesFirst(t *testing.T) {
 	defer stickFile.Close()
 	// Round by round, as its manifest says what it is made of.
 	for range 3 {
-		if err := load.Copy(ctx, stickFile, shelf, a.first(shelf), func(int64) {}); err != nil {
+		if err := bundlestore.Copy(ctx, stickFile, shelf, a.first(shelf), func(int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/remember"
@@ -22,7 +23,6 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // writer is something that the agent keeps in its state directory, in versions.
@@ -90,10 +90,10 @@ func writers(t *testing.T, dir string) map[string]writer {
 			})
 		}},
 		"bundle headers": {func(v int) error {
-			_, err := load.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore).Add(header(v))
+			_, err := bundlestore.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore).Add(header(v))
 			return err
 		}, func() int {
-			lib := load.OpenLibrary(dir, slog.New(slog.DiscardHandler), refuse)
+			lib := bundlestore.OpenLibrary(dir, slog.New(slog.DiscardHandler), refuse)
 			return newest(func(v int) bool { return lib.Shelf(header(v).Digest) != nil })
 		}},
 		"blobs": {func(v int) error {

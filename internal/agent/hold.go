@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/model"
-	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
-	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // holdEvery is how often pins are looked at without any event (R0.117: pins
@@ -64,7 +64,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	verdicts := a.shelve(w)
 	src := source{lib: a.library, policy: a.policy(w), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
 	verdicts = append(verdicts, a.asks(ctx, w, &src)...)
-	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r pinagent.Result) {
+	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r imagekeeper.Result) {
 		a.update(func(s *state) {
 			if a.want.Spec.Hold == w.Spec.Hold {
 				s.countHeld(r)
@@ -167,7 +167,7 @@ func (a *Agent) recheck(w *told.Want, failed map[string]error) {
 
 // holdVerdicts says why images are not held. Nothing is said while their blobs
 // are on the way: that is the bundles' affair.
-func holdVerdicts(node, runtime string, r pinagent.Result) []model.Verdict {
+func holdVerdicts(node, runtime string, r imagekeeper.Result) []model.Verdict {
 	var out []model.Verdict
 	names := make([]string, 0, len(r.Failed))
 	for n := range r.Failed {
@@ -203,8 +203,8 @@ func (a *Agent) partial(ctx context.Context, w *told.Want) map[string]bool {
 
 // source is the library as package pin sees it.
 type source struct {
-	lib    *loadagent.Library
-	policy loadagent.Policy
+	lib    *bundlestore.Library
+	policy bundlestore.Policy
 	// closed: nothing may be loaded now; full: nothing may be fetched from a
 	// registry; busy: a run is under way.
 	closed, full, busy bool

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
-	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // eventTeller is an API that takes events about this node.
@@ -77,7 +77,7 @@ func (a *Agent) tell(ctx context.Context, reason, message string) {
 }
 
 // lookAfter says what came back, and once all is held, that the kubelet uses it.
-func (a *Agent) lookAfter(ctx context.Context, w *told.Want, r pinagent.Result, busy bool) {
+func (a *Agent) lookAfter(ctx context.Context, w *told.Want, r imagekeeper.Result, busy bool) {
 	a.tellRestored(ctx, r.Restored)
 	if !r.Complete() {
 		return
@@ -111,7 +111,7 @@ func (a *Agent) settledLoop(ctx context.Context) {
 const mostEvents = 5
 
 // tellRestored says of images that had gone from the runtime from where they came back.
-func (a *Agent) tellRestored(ctx context.Context, all []pinagent.Restored) {
+func (a *Agent) tellRestored(ctx context.Context, all []imagekeeper.Restored) {
 	for i, r := range all {
 		if i == mostEvents {
 			a.tell(ctx, eventRestored, fmt.Sprintf("%d more images had gone from the container runtime and are back", len(all)-i))
@@ -123,7 +123,7 @@ func (a *Agent) tellRestored(ctx context.Context, all []pinagent.Restored) {
 
 // from says from where an image came back. What came again was not here when it
 // was wanted; it may have come before the loss was seen.
-func (a *Agent) from(r pinagent.Restored) string {
+func (a *Agent) from(r imagekeeper.Restored) string {
 	const gone = ": this node's own copy was gone too"
 	came := a.arrivals.Of(a.blobsOf(r.Image))
 	switch {

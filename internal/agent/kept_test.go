@@ -10,6 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	agenttold "github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -19,12 +20,11 @@ import (
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
-	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // ignoring takes pins and reports none, as containerd 1.6 does; what it reports is
 // what one answered.
-type ignoring struct{ pinagent.NodeRuntime }
+type ignoring struct{ imagekeeper.NodeRuntime }
 
 func (ignoring) Pin(_ context.Context, img containerd.Image) ([]string, bool, error) {
 	return []string{img.Name, img.ByDigest()}, true, nil
@@ -34,19 +34,19 @@ func (ignoring) Pin(_ context.Context, img containerd.Image) ([]string, bool, er
 // it takes the pin, and CRI does not report it.
 func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 	record := critest.Read(t, "../host/cri/critest/testdata/containerd-1.6.json")
-	rt, err := pinagent.Open(t.Context(), record.Serve(t), crio.Places{Root: t.TempDir()}, slog.New(slog.DiscardHandler))
+	rt, err := imagekeeper.Open(t.Context(), record.Serve(t), crio.Places{Root: t.TempDir()}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rt.Close()
-	if _, ok := rt.(pinagent.Containerd); !ok {
+	if _, ok := rt.(imagekeeper.Containerd); !ok {
 		t.Fatalf("%s is taken for a %T", record, rt)
 	}
 	have := record.Images.GetImages()[0]
 	name := have.GetRepoTags()[0]
 	_, digest, _ := strings.Cut(have.GetRepoDigests()[0], "@")
-	k := pinagent.NewKeeper(ignoring{rt}, t.TempDir(), statefile.Ignore)
-	r, err := k.Sync(t.Context(), []model.HeldImage{{Name: name, Digest: digest, Bundle: "sha256:b"}}, source{}, func(pinagent.Result) {})
+	k := imagekeeper.NewKeeper(ignoring{rt}, t.TempDir(), statefile.Ignore)
+	r, err := k.Sync(t.Context(), []model.HeldImage{{Name: name, Digest: digest, Bundle: "sha256:b"}}, source{}, func(imagekeeper.Result) {})
 	if err != nil || r.Held != 1 || r.Pinned != 0 || r.Complete() {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -56,7 +56,7 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 		!strings.Contains(vs[0].Message, "containerd 1.6.20") || !strings.Contains(vs[0].Message, "1 images") || !strings.Contains(vs[0].Fix, "1.7.3") {
 		t.Fatalf("%+v", vs)
 	}
-	if vs := holdVerdicts("n1", "containerd 2.2.9", pinagent.Result{Total: 3, Held: 3, Pinned: 3}); len(vs) != 0 {
+	if vs := holdVerdicts("n1", "containerd 2.2.9", imagekeeper.Result{Total: 3, Held: 3, Pinned: 3}); len(vs) != 0 {
 		t.Fatalf("all is pinned: %+v", vs)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/host/media"
-	loadagent "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // scanEvery is how often media are looked at without any event: events can be
@@ -58,7 +58,7 @@ func (a *Agent) describeMedia(ctx context.Context) {
 		w = &told.Want{}
 	}
 	hold, _ := a.inStore(ctx, w)
-	out := a.media.Describe(a.policy(w), func(digest string) (here loadagent.Here) {
+	out := a.media.Describe(a.policy(w), func(digest string) (here bundlestore.Here) {
 		if s := a.library.Shelf(digest); s != nil {
 			here.Missing, here.Total = a.missing(s, hold)
 			here.All = here.Missing == 0 && full(s)

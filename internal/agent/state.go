@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
-	pinagent "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // state is what the loops know; guarded by Agent.mu. The status is made of it.
@@ -55,7 +55,7 @@ func (a *Agent) update(f func(*state)) {
 }
 
 // countHeld takes over what a pass over the images found.
-func (s *state) countHeld(r pinagent.Result) {
+func (s *state) countHeld(r imagekeeper.Result) {
 	s.holding.ImagesTotal, s.holding.ImagesHeld, s.holding.ImagesPinned = int32(r.Total), int32(r.Held), int32(r.Pinned)
 	s.holding.FetchedTotal, s.holding.FetchedHeld = int32(r.FetchedTotal), int32(r.Fetched)
 }

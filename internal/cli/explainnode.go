@@ -15,8 +15,8 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
-	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -49,8 +49,8 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 			}
 		}
 	}
-	rules := look.RulesOf(opts)
-	pods, err := look.PodsOnWithBudgets(ctx, c, name, rules)
+	rules := clusterfacts.RulesOf(opts)
+	pods, err := clusterfacts.PodsOnWithBudgets(ctx, c, name, rules)
 	if err != nil {
 		return err
 	}

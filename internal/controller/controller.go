@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/controller/apiaway"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
 	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
@@ -46,7 +47,6 @@ import (
 	"github.com/refit-dev/refit/internal/controller/updates"
 	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
-	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/version"
@@ -223,7 +223,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err := c.Setup(ctx, mgr, times); err != nil {
 		return err
 	}
-	apiMetrics, err := look.MetricsOf(mgr.GetConfig())
+	apiMetrics, err := clusterfacts.MetricsOf(mgr.GetConfig())
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	}
 	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics, APIAt: look.MetricsAt(mgr.GetConfig())},
+		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics, APIAt: clusterfacts.MetricsAt(mgr.GetConfig())},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry), Servers: o.servers(), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
 		return err

@@ -185,7 +185,7 @@ func TestImportsRuleRefuses(t *testing.T) {
 	for name, edge := range map[string][2]string{
 		"a stage that imports the API":           {"internal/pipeline/gate", "api/v1alpha1"},
 		"a host edge that imports a stage":       {"internal/host/containerd", "internal/pipeline/pin"},
-		"a half that imports another stage's":    {"internal/pipeline/load/agent", "internal/pipeline/pin/agent"},
+		"a half that imports another stage's":    {"internal/agent/bundlestore", "internal/agent/imagekeeper"},
 		"the controller that imports the agent":  {"internal/controller", "internal/agent"},
 		"a stage that imports another stage":     {"internal/pipeline/gate", "internal/pipeline/update"},
 		"an edge that imports the wiring":        {"internal/fsutil", "internal/agent"},
@@ -195,7 +195,7 @@ func TestImportsRuleRefuses(t *testing.T) {
 		"the CLI that imports the node's agent":  {"internal/cli", "internal/agent"},
 		"a main that nobody may import":          {"internal/cli", "cmd/refit"},
 		"the API that imports plain values":      {"api/v1alpha1", "internal/model"},
-		"an updater that imports the media half": {"internal/pipeline/update/updaters/kubeadm", "internal/pipeline/load/agent"},
+		"an updater that imports the media half": {"internal/pipeline/update/updaters/kubeadm", "internal/agent/bundlestore"},
 	} {
 		if why := allowed(module+edge[0], module+edge[1]); why == "" {
 			t.Errorf("%s: %s -> %s is let through", name, edge[0], edge[1])

@@ -29,6 +29,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/controller/apitest"
@@ -36,7 +37,6 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -153,7 +153,7 @@ func newSite(t *testing.T) *site {
 			Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 				return s.disk.updater.Repair(ctx, filepath.Join(dir, "repair"), c, busy)
 			},
-			Settled: func(context.Context, []model.HeldImage, *load.Library) {}})
+			Settled: func(context.Context, []model.HeldImage, *bundlestore.Library) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 const (
@@ -62,8 +62,8 @@ const File = "authority.json"
 // Stored is the policy for a start without an API server: a bundle is in the node's
 // store only because it was allowed when it came, so all but the revoked ones count. A
 // snapshot that is missing or damaged takes nothing away.
-func Stored(path string, store []string, toldTrust model.Trust, note statefile.Note) load.Policy {
-	p := load.Policy{Approved: store}
+func Stored(path string, store []string, toldTrust model.Trust, note statefile.Note) bundlestore.Policy {
+	p := bundlestore.Policy{Approved: store}
 	p.Trust.RevokedDigests = slices.Clone(toldTrust.RevokedDigests)
 	if kept := readRecord(path, note); kept.Snapshot != nil {
 		p.Trust.RevokedDigests = append(p.Trust.RevokedDigests, kept.Snapshot.Trust.RevokedDigests...)
@@ -163,10 +163,10 @@ func (k *Keeper) read(ctx context.Context) (again bool, err error) {
 
 // Policy is what this node may load of what the controller told it. The controller
 // may only take away: its revocations count in addition.
-func (k *Keeper) Policy(told []string, toldTrust model.Trust, refit string) load.Policy {
+func (k *Keeper) Policy(told []string, toldTrust model.Trust, refit string) bundlestore.Policy {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p := load.Policy{Refit: refit}
+	p := bundlestore.Policy{Refit: refit}
 	if k.snap != nil {
 		p.Trust = k.snap.Trust
 		p.Approved = both(told, k.snap.Approved)
@@ -239,7 +239,7 @@ func (k *Keeper) Unbacked(is bool) {
 
 // Hopeless says why a bundle whose header is not here need not be fetched: nobody
 // approved it, and no key is trusted that could have signed it. nil if it may be.
-func (k *Keeper) Hopeless(digest string, p load.Policy) *model.Verdict {
+func (k *Keeper) Hopeless(digest string, p bundlestore.Policy) *model.Verdict {
 	if slices.Contains(p.Approved, digest) || slices.Contains(p.Accepted, digest) || len(p.Trust.Policies) > 0 {
 		return nil
 	}

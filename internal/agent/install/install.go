@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/containerd"
@@ -25,7 +26,6 @@ import (
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // Unit is the agent's service, Preflight the check before the kubelet starts.
@@ -163,12 +163,12 @@ func loadGroup(ctx context.Context, o Options, f *read.File, r *Report) error {
 
 // openRuntime is the node's container runtime, as the configuration names it or
 // the kubelet uses it.
-func openRuntime(ctx context.Context, conf config.Config, places Places) (pin.NodeRuntime, error) {
+func openRuntime(ctx context.Context, conf config.Config, places Places) (imagekeeper.NodeRuntime, error) {
 	socket := conf.Runtime
 	if socket == "" {
 		socket = kube.RuntimeSocket(kube.Paths{Root: places.Root})
 	}
-	return pin.Open(ctx, socket, crio.Places{Root: places.Root, Install: true}, slog.New(slog.DiscardHandler))
+	return imagekeeper.Open(ctx, socket, crio.Places{Root: places.Root, Install: true}, slog.New(slog.DiscardHandler))
 }
 
 func contactFile(o Options) string {
@@ -458,7 +458,7 @@ func unpin(ctx context.Context, o Removal) error {
 		return err
 	}
 	defer c.Close()
-	k := pin.NewKeeper(c, o.Config.StateDir, func(p statefile.Problem) { o.Say("%s", p.Message) })
+	k := imagekeeper.NewKeeper(c, o.Config.StateDir, func(p statefile.Problem) { o.Say("%s", p.Message) })
 	if err := k.ReleaseAll(ctx); err != nil {
 		return err
 	}

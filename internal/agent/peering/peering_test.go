@@ -14,19 +14,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // node is a library on the wire, with a bundle of one file.
 type node struct {
-	lib   *load.Library
-	shelf *load.Shelf
+	lib   *bundlestore.Library
+	shelf *bundlestore.Shelf
 	id    *peerapi.Identity
 	addr  string
 }
@@ -54,12 +54,12 @@ func start(t *testing.T, seed byte, file []byte, full bool, limit *peerapi.Limit
 	}
 	defer f.Close()
 	n := &node{id: identity(t, seed)}
-	n.lib = load.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore)
+	n.lib = bundlestore.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore)
 	if n.shelf, err = n.lib.Add(f.Header()); err != nil {
 		t.Fatal(err)
 	}
 	if full {
-		if err := load.Copy(t.Context(), f, n.shelf, chunks(n.shelf), func(int64) {}); err != nil {
+		if err := bundlestore.Copy(t.Context(), f, n.shelf, chunks(n.shelf), func(int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +83,7 @@ func start(t *testing.T, seed byte, file []byte, full bool, limit *peerapi.Limit
 	return n
 }
 
-func chunks(s *load.Shelf) (out []int) {
+func chunks(s *bundlestore.Shelf) (out []int) {
 	for n := range s.Chunks() {
 		out = append(out, n)
 	}
@@ -147,7 +147,7 @@ func TestARestartGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := int64(0)
-	again := load.OpenLibrary(filepath.Dir(filepath.Dir(b.lib.Blobs().Dir())), slog.New(slog.DiscardHandler), statefile.Ignore)
+	again := bundlestore.OpenLibrary(filepath.Dir(filepath.Dir(b.lib.Blobs().Dir())), slog.New(slog.DiscardHandler), statefile.Ignore)
 	shelf := again.Shelf(b.shelf.Digest())
 	for n := range shelf.Chunks() {
 		if shelf.Has(n) {
@@ -183,8 +183,8 @@ func TestAStickIsReadForOthers(t *testing.T) {
 	}
 	defer stick.Close()
 	a := start(t, 1, file, false, nil)
-	var plugged load.ChunkReader = stick
-	s := Shelves{Library: a.lib, Medium: func(string) load.ChunkReader { return plugged }}
+	var plugged bundlestore.ChunkReader = stick
+	s := Shelves{Library: a.lib, Medium: func(string) bundlestore.ChunkReader { return plugged }}
 	digest := a.shelf.Digest()
 	for n := range a.shelf.Chunks() {
 		b, err := s.Chunk(digest, n)

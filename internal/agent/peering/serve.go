@@ -6,9 +6,9 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/peerapi"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
@@ -28,16 +28,16 @@ func Serve(ctx context.Context, l net.Listener, lib peerapi.Library, who peerapi
 // Shelves is a library as peers see it, and what is on media in this node: others may
 // need what this node does not.
 type Shelves struct {
-	Library *load.Library
+	Library *bundlestore.Library
 	// Medium is a plugged-in bundle, nil if there is none with this digest. May be nil.
-	Medium func(digest string) load.ChunkReader
+	Medium func(digest string) bundlestore.ChunkReader
 	// Found is the header of a plugged-in bundle, approved or not, so that the
 	// controller reads itself what people are asked to approve; nil if there is none.
 	// May be nil. Chunks of it are served once it is approved.
 	Found func(digest string) []byte
 }
 
-func (s Shelves) medium(digest string) load.ChunkReader {
+func (s Shelves) medium(digest string) bundlestore.ChunkReader {
 	if s.Medium == nil {
 		return nil
 	}

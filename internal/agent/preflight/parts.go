@@ -13,11 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/layers"
 	"github.com/refit-dev/refit/internal/model"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 )
 
 // smallFile is what is read whole at every start: manifests and configurations,
@@ -300,8 +300,8 @@ func (c *check) mend(ctx context.Context, img model.HeldImage, p torn, parts []c
 
 // source is the library as package pin sees it: only what is here.
 type source struct {
-	lib    *load.Library
-	policy load.Policy
+	lib    *bundlestore.Library
+	policy bundlestore.Policy
 }
 
 // Image is a held image whose blobs are all here, of a bundle that is allowed.

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/agent/authority"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/layers"
 	"github.com/refit-dev/refit/internal/model"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	decide "github.com/refit-dev/refit/internal/pipeline/pin"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // Runtime is what is asked of a node's container runtime.
 type Runtime interface {
-	pin.Runtime
+	imagekeeper.Runtime
 	// Parts of an image in the runtime's store; cri.ErrNoImage if it is not there.
 	Parts(ctx context.Context, img cri.Target) ([]cri.Part, error)
 	// Refresh has the runtime look again at an image that was put back.
@@ -196,7 +196,7 @@ type check struct {
 	whole  map[string]bool // files and directories that were found or made right
 	// reloaded are images that were taken out to be loaded anew.
 	reloaded map[string]bool
-	lib      *load.Library
+	lib      *bundlestore.Library
 	src      source
 	index    layers.Shelf
 	// report of this try; what was done in earlier ones is carried over.
@@ -224,7 +224,7 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 	if err := c.open(ctx); err != nil {
 		return Report{}, err
 	}
-	c.lib = load.OpenLibrary(c.Config.StateDir, c.Log, c.note)
+	c.lib = bundlestore.OpenLibrary(c.Config.StateDir, c.Log, c.note)
 	for name, err := range w.Shelve(c.lib) {
 		c.Log.Error("image that was made on the site cannot be assembled", "image", name, "error", err)
 	}
@@ -297,13 +297,13 @@ func (c *check) images(ctx context.Context, images []model.HeldImage) (problems 
 
 // loadMissing loads and pins, and looks at what was loaded.
 func (c *check) loadMissing(ctx context.Context, images []model.HeldImage, problems map[string]string) error {
-	k := pin.NewKeeper(c.Runtime, c.Config.StateDir, c.note)
+	k := imagekeeper.NewKeeper(c.Runtime, c.Config.StateDir, c.note)
 	before, err := c.present(ctx, images)
 	if err != nil {
 		return err
 	}
 	c.inRuntime.Store(true)
-	r, err := k.Sync(ctx, images, c.src, func(pin.Result) {})
+	r, err := k.Sync(ctx, images, c.src, func(imagekeeper.Result) {})
 	c.inRuntime.Store(false)
 	if err != nil {
 		return err

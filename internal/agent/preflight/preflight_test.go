@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -26,7 +27,6 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -56,7 +56,7 @@ type node struct {
 	conf    config.Config
 	runtime *store
 	header  *bundle.Header
-	lib     *load.Library
+	lib     *bundlestore.Library
 	boot    int
 }
 
@@ -75,14 +75,14 @@ func newNode(t *testing.T) *node {
 	f, err := read.Open(bytes.NewReader(raw), int64(len(raw)))
 	must(t, err)
 	n.header = f.Header()
-	n.lib = load.OpenLibrary(n.conf.StateDir, slog.New(slog.DiscardHandler), refuse(t))
+	n.lib = bundlestore.OpenLibrary(n.conf.StateDir, slog.New(slog.DiscardHandler), refuse(t))
 	shelf, err := n.lib.Add(n.header)
 	must(t, err)
 	var all []int
 	for i := range n.header.Chunks.Len() {
 		all = append(all, i)
 	}
-	must(t, load.Copy(t.Context(), f, shelf, all, func(int64) {}))
+	must(t, bundlestore.Copy(t.Context(), f, shelf, all, func(int64) {}))
 	w := &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1", Bundles: []v1alpha1.ApprovedBundle{{Digest: n.header.Digest}}}}
 	for _, i := range n.header.Metadata.Images {
 		w.Hold.Images = append(w.Hold.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: n.header.Digest})
@@ -401,7 +401,7 @@ func TestWhereItIsMendedFrom(t *testing.T) {
 	if len(r.Restored) != 1 || len(r.Missing) > 0 {
 		t.Errorf("%+v", r)
 	}
-	lib := load.OpenLibrary(n.conf.StateDir, slog.New(slog.DiscardHandler), refuse(t))
+	lib := bundlestore.OpenLibrary(n.conf.StateDir, slog.New(slog.DiscardHandler), refuse(t))
 	if lib.Blobs().Has(children[2]) {
 		t.Error("a rotten copy still counts as one")
 	}

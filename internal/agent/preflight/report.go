@@ -12,13 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/layers"
 	"github.com/refit-dev/refit/internal/model"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
 	decide "github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -161,7 +161,7 @@ type Indexer struct {
 
 // Index makes the indexes that are missing and removes those of other layers. It
 // is the slow part of a check, done while nobody waits.
-func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *load.Library) {
+func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *bundlestore.Library) {
 	all := map[string]bool{}
 	for _, img := range images {
 		all[decide.Key(img)] = true

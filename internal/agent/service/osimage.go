@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/host/containerd"
 	"github.com/refit-dev/refit/internal/host/kubeapi"
 	"github.com/refit-dev/refit/internal/host/osimage"
@@ -25,7 +26,6 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/oci/logins"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // exporter writes an image that the node's runtime has into a folder.
@@ -34,7 +34,7 @@ type exporter interface {
 }
 
 // exporterOf is nil for a runtime that exports none.
-func exporterOf(rt pin.NodeRuntime) exporter {
+func exporterOf(rt imagekeeper.NodeRuntime) exporter {
 	e, _ := rt.(exporter)
 	return e
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/systemd"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // preflightPause is the time between two looks at images that are not whole.
@@ -43,9 +43,9 @@ func Preflight(ctx context.Context, conf config.Config, patience time.Duration, 
 	if why := preflight.Off(preflight.KernelCommandLine, preflight.OffFile); why != "" {
 		return preflight.Skip(o, why)
 	}
-	var rt pin.NodeRuntime
+	var rt imagekeeper.NodeRuntime
 	o.Open = func(ctx context.Context) (_ preflight.Runtime, err error) {
-		rt, err = pin.Open(ctx, conf.Runtime, crio.Places{}, log)
+		rt, err = imagekeeper.Open(ctx, conf.Runtime, crio.Places{}, log)
 		return rt, err
 	}
 	r, err := preflight.Run(ctx, o)

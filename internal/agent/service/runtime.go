@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/systemd"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 )
 
 // part is a service of the node that updaters restart: the container runtime or
@@ -28,8 +28,8 @@ type part struct {
 }
 
 // unitOf is the unit of a container runtime, as its packages call it.
-func unitOf(rt pin.NodeRuntime) string {
-	if _, ok := rt.(pin.CRIO); ok {
+func unitOf(rt imagekeeper.NodeRuntime) string {
+	if _, ok := rt.(imagekeeper.CRIO); ok {
 		return "crio.service"
 	}
 	return "containerd.service"

@@ -9,8 +9,10 @@ import (
 	"sync"
 
 	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/firstcheck"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/host/crio"
@@ -18,8 +20,6 @@ import (
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/model"
-	load "github.com/refit-dev/refit/internal/pipeline/load/agent"
-	pin "github.com/refit-dev/refit/internal/pipeline/pin/agent"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/certificates"
 	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
@@ -44,7 +44,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	if err := noticeDeadConnections(); err != nil {
 		return err
 	}
-	runtime, err := pin.Open(ctx, conf.Runtime, crio.Places{}, log)
+	runtime, err := imagekeeper.Open(ctx, conf.Runtime, crio.Places{}, log)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
-		Label:     load.UnprivilegedLabel,
+		Label:     bundlestore.UnprivilegedLabel,
 		Stager:    next.os,
 		Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 			return next.files.Repair(ctx, conf.Path("repair"), c, busy)

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
-	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 )
 
 // Evictor speaks with the API server; Live reads past any cache.
@@ -35,8 +35,8 @@ type Evictor struct {
 // Decide looks at the pods of a node, from the API server (pods are not
 // cached), and decides over them with the drain options of an update.
 func (e *Evictor) Decide(ctx context.Context, node string, o *v1alpha1.DrainOptions) (drain.Decision, error) {
-	rules := look.RulesOf(o)
-	pods, err := look.PodsOn(ctx, e.Live, node, rules)
+	rules := clusterfacts.RulesOf(o)
+	pods, err := clusterfacts.PodsOn(ctx, e.Live, node, rules)
 	if err != nil {
 		return drain.Decision{}, err
 	}
@@ -48,7 +48,7 @@ func (e *Evictor) Decide(ctx context.Context, node string, o *v1alpha1.DrainOpti
 func (e *Evictor) Evict(ctx context.Context, node string, d drain.Decision, o *v1alpha1.DrainOptions) ([]model.Verdict, error) {
 	var verdicts []model.Verdict
 	var errs []error
-	spaces := map[string]look.Budgets{}
+	spaces := map[string]clusterfacts.Budgets{}
 	for _, p := range d.Evict {
 		err := e.evict(ctx, p, o)
 		switch {
@@ -80,13 +80,13 @@ func (e *Evictor) evict(ctx context.Context, p drain.Pod, o *v1alpha1.DrainOptio
 
 // explain names the budgets that protect a pod; those of a namespace are read
 // once for all pods of a look.
-func (e *Evictor) explain(ctx context.Context, node string, p drain.Pod, spaces map[string]look.Budgets) (model.Verdict, error) {
+func (e *Evictor) explain(ctx context.Context, node string, p drain.Pod, spaces map[string]clusterfacts.Budgets) (model.Verdict, error) {
 	var pod corev1.Pod
 	if err := e.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Name}, &pod); err != nil {
 		return drain.Blocked(node, p, nil), client.IgnoreNotFound(err)
 	}
 	if spaces[p.Namespace] == nil {
-		bs, err := look.ListBudgets(ctx, e.Live, client.InNamespace(p.Namespace))
+		bs, err := clusterfacts.ListBudgets(ctx, e.Live, client.InNamespace(p.Namespace))
 		if err != nil {
 			return drain.Blocked(node, p, nil), err
 		}

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/trustlist"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/load/trustlist"
 )
 
 // maxBundles that a node is told of.

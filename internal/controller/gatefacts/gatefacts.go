@@ -26,10 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
@@ -61,10 +61,10 @@ type Gatherer struct {
 	// Live reads past any cache.
 	Live client.Reader
 	// APIMetrics opens the API server's metrics; nil: they are not looked at.
-	APIMetrics look.Metrics
+	APIMetrics clusterfacts.Metrics
 	// APIAt opens those of the API server at an address: each counts only what it was
 	// asked itself. nil: only APIMetrics is looked at.
-	APIAt func(address string) look.Metrics
+	APIAt func(address string) clusterfacts.Metrics
 
 	mu    sync.Mutex
 	looks looks
@@ -77,7 +77,7 @@ type looks struct {
 	// pods by update.
 	pods  map[types.UID]*memo[survey]
 	hooks memo[[]gate.Webhook]
-	apis  memo[look.InUse]
+	apis  memo[clusterfacts.InUse]
 }
 
 // maxSurveys are kept: updates that wait at the gate are few.
@@ -108,7 +108,7 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	}
 	mute(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
-	rules := look.RulesOf(u.Spec.Drain).Among(slices.Clone(w.Nodes)) // it is asked beside: the next look changes the nodes in their places
+	rules := clusterfacts.RulesOf(u.Spec.Drain).Among(slices.Clone(w.Nodes)) // it is asked beside: the next look changes the nodes in their places
 	key := fmt.Sprintf("%d %s", u.Generation, in.PlanDigest)
 	all, err := g.looks.of(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (survey, error) {
 		return surveyOf(ctx, g.Live, w.Moves.drained, rules)
@@ -116,7 +116,7 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	in.Pulls, in.Images, in.DrainVerdicts = all.Pulls, all.images, drain.Preflight(all.Pods, rules.Options())
 	missing(in, err, "budgets", "image-pulls", "image-references")
 	in.Webhooks, err = g.looks.hooks.get(ctx, w.Now, max(lookEvery, stretch), "", func(ctx context.Context) ([]gate.Webhook, error) {
-		return look.Webhooks(ctx, g.Live)
+		return clusterfacts.Webhooks(ctx, g.Live)
 	})
 	missing(in, err, "webhooks")
 	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
@@ -127,8 +127,8 @@ func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate,
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
 		return
 	}
-	use, err := g.looks.apis.get(ctx, w.Now, max(readEvery, stretch), "", func(ctx context.Context) (look.InUse, error) {
-		return look.InUseOnAll(ctx, g.Live, g.APIMetrics, g.APIAt)
+	use, err := g.looks.apis.get(ctx, w.Now, max(readEvery, stretch), "", func(ctx context.Context) (clusterfacts.InUse, error) {
+		return clusterfacts.InUseOnAll(ctx, g.Live, g.APIMetrics, g.APIAt)
 	})
 	missing(in, err, "removed-apis")
 	if in.RemovedAPIs = use.APIs; use.Missing != "" {

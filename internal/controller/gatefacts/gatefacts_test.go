@@ -20,11 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
@@ -92,7 +92,7 @@ func TestFactsOfACluster(t *testing.T) {
 	webhook(t, admin)
 
 	own := apitest.As(cfg, apitest.ControllerUser)
-	metrics, err := look.MetricsOf(own)
+	metrics, err := clusterfacts.MetricsOf(own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestFactsOfACluster(t *testing.T) {
 
 // apis: componentstatuses is deprecated and has no end: asked for, it is in the
 // metrics, and it is no reason against.
-func apis(t *testing.T, cfg *rest.Config, metrics look.Metrics) {
+func apis(t *testing.T, cfg *rest.Config, metrics clusterfacts.Metrics) {
 	if err := newClient(t, cfg).List(t.Context(), &corev1.ComponentStatusList{}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func apis(t *testing.T, cfg *rest.Config, metrics look.Metrics) {
 	if err != nil || !strings.Contains(string(text), `resource="componentstatuses"`) {
 		t.Fatalf("the metric does not name what was asked for (%v)", err)
 	}
-	got, err := look.DeprecatedAPIs(t.Context(), metrics)
+	got, err := clusterfacts.DeprecatedAPIs(t.Context(), metrics)
 	if err != nil || len(got) > 0 {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -10,25 +10,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 )
 
 // survey is what one walk over all pods found, and what the lint says of those
 // that a node needs.
 type survey struct {
-	look.Survey
+	clusterfacts.Survey
 	images []gate.ImageRisk
 }
 
-func surveyOf(ctx context.Context, c client.Reader, drained map[string]bool, rules look.Rules) (survey, error) {
+func surveyOf(ctx context.Context, c client.Reader, drained map[string]bool, rules clusterfacts.Rules) (survey, error) {
 	needed := map[string]lint.Object{}
 	asking := pulls{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
-	s, err := look.Pods(ctx, c, drained, rules, func(p *corev1.Pod) {
+	s, err := clusterfacts.Pods(ctx, c, drained, rules, func(p *corev1.Pod) {
 		note(needed, p)
 		asking.see(p)
 	})

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/gate/look"
 )
 
 // Workload is a target as it was read.
@@ -38,7 +38,7 @@ type Workload struct {
 func Gather(ctx context.Context, live client.Reader, targets []v1alpha1.TrackTarget) ([]*Workload, error) {
 	var out []*Workload
 	have := map[string]bool{}
-	spaces := map[string]look.Budgets{}
+	spaces := map[string]clusterfacts.Budgets{}
 	for i := range targets {
 		found, err := find(ctx, live, &targets[i])
 		if err != nil {
@@ -155,7 +155,7 @@ func kubeadms(annotations map[string]string) bool {
 }
 
 // complete reads a workload's pods and the budgets over them.
-func (w *Workload) complete(ctx context.Context, live client.Reader, spaces map[string]look.Budgets) error {
+func (w *Workload) complete(ctx context.Context, live client.Reader, spaces map[string]clusterfacts.Budgets) error {
 	spec := &w.template.Spec
 	w.Critical = w.Kind == track.StaticPod || w.Namespace == metav1.NamespaceSystem || spec.HostNetwork || strings.HasPrefix(spec.PriorityClassName, "system-")
 	if w.Kind == track.StaticPod || w.Kind == track.CronJob {
@@ -167,7 +167,7 @@ func (w *Workload) complete(ctx context.Context, live client.Reader, spaces map[
 	}
 	w.Pods = l.Items
 	if spaces[w.Namespace] == nil {
-		bs, err := look.ListBudgets(ctx, live, client.InNamespace(w.Namespace))
+		bs, err := clusterfacts.ListBudgets(ctx, live, client.InNamespace(w.Namespace))
 		if err != nil {
 			return err
 		}

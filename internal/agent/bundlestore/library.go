@@ -1,4 +1,4 @@
-package agent
+package bundlestore
 
 import (
 	"encoding/hex"

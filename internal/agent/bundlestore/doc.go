@@ -1,4 +1,4 @@
-// Package agent is the node half of load: it reads media, vets what is on them,
+// Package bundlestore is the node half of load: it reads media, vets what is on them,
 // keeps headers and blobs of approved bundles, and copies from a medium.
 //
 // Promise: of what is not approved only the header is read, and nothing is
@@ -17,4 +17,4 @@
 // (header + blobs), Findings for the node's status. Callers: the agent's
 // wiring; distribute/agent and exchange use Shelf and Library through
 // interfaces of their own.
-package agent
+package bundlestore

@@ -1,4 +1,4 @@
-// Package look reads from a cluster what the gate and the drain ask about: pods
+// Package clusterfacts reads from a cluster what the gate and the drain ask about: pods
 // with the budgets that protect them, webhooks and where their backends run,
 // APIs in use that will go, image pull settings.
 //
@@ -7,4 +7,4 @@
 //
 // Input: a client that reads. Output: values of packages gate and drain.
 // Callers: controller/updates, controller/evict, `refit explain node/NAME`.
-package look
+package clusterfacts

@@ -1,4 +1,4 @@
-// Package agent is the node half of pin: it makes a runtime hold and pin what
+// Package imagekeeper is the node half of pin: it makes a runtime hold and pin what
 // the hold list says, image by image as their blobs arrive, and keeps it so.
 //
 // Promise: see package pin; what was done is read back over CRI before it is
@@ -7,4 +7,4 @@
 //
 // Inputs: hold list, blobs of this node, a Runtime. Outputs: the runtime
 // changed; Result for the node's status. Caller: the agent's wiring.
-package agent
+package imagekeeper
