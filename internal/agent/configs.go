@@ -11,7 +11,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // What a rendered configuration is followed for outside of a run.
@@ -109,7 +108,7 @@ func (a *Agent) visible(ctx context.Context, current string, all []told.Rendered
 func (a *Agent) acceptConfigs(run *v1alpha1.NodeRun) {
 	var names []string
 	for _, s := range run.Steps {
-		if name := s.Params[updaters.ParamConfig]; name != "" && !slices.Contains(names, name) {
+		if name := s.Params[model.ParamConfig]; name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -21,6 +21,10 @@ const (
 	ByAgent      = "agent"
 )
 
+// ParamConfig is the step's parameter that names the Content with the node's
+// rendered configuration.
+const ParamConfig = "config"
+
 // Step is one updater's share of one node's plan.
 type Step struct {
 	// ID is unique in the node's plan, for example "kubeadm".

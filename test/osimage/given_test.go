@@ -48,7 +48,7 @@ func (n *node) writes(record string, want ...model.ConfigFile) {
 	text := string(c.JSON())
 	dir := n.t.TempDir()
 	task := updaters.Task{UID: "u", Attempt: 1, Started: time.Now(), Dir: filepath.Join(dir, "runs"), Rollback: filepath.Join(dir, "rollback"),
-		Step: v1alpha1.UpdateStep{ID: "files", Params: map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, text)}}}
+		Step: v1alpha1.UpdateStep{ID: "files", Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, text)}}}
 	u := files.New(noUnits{text}, n.disk(), record)
 	r, err := u.Update(n.t.Context(), task)
 	if err != nil || !r.Done {

@@ -196,7 +196,7 @@ func (n *node) step(image string, kargs ...string) updaters.Task {
 	n.runs++
 	dir := filepath.Join(n.state, fmt.Sprint("run-", n.runs))
 	t := updaters.Task{UID: dir, Attempt: 1, Started: time.Now(), Dir: dir, Rollback: filepath.Join(dir, "rollback"),
-		Step: v1alpha1.UpdateStep{ID: "os-image", Updater: "os-image", Verb: "apply", Params: map[string]string{updaters.ParamConfig: name}}}
+		Step: v1alpha1.UpdateStep{ID: "os-image", Updater: "os-image", Verb: "apply", Params: map[string]string{model.ParamConfig: name}}}
 	if err := os.MkdirAll(t.Rollback, 0o700); err != nil {
 		n.t.Fatal(err)
 	}

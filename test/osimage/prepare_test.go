@@ -13,7 +13,7 @@ import (
 // prepare makes ready what a step boots, before it runs.
 func (n *node) prepare(task updaters.Task) {
 	n.t.Helper()
-	name := task.Step.Params[updaters.ParamConfig]
+	name := task.Step.Params[model.ParamConfig]
 	c := &model.NodeConfig{}
 	if err := json.Unmarshal([]byte(n.config[name]), c); err != nil {
 		n.t.Fatal(err)

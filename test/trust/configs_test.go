@@ -195,7 +195,7 @@ func (s *site) testUnnamedPlan(t *testing.T, digest string) {
 		}
 	}
 	with := func(c model.NodeConfig) map[string]string {
-		return map[string]string{updaters.ParamConfig: s.content(v1alpha1.ContentConfig, c)}
+		return map[string]string{model.ParamConfig: s.content(v1alpha1.ContentConfig, c)}
 	}
 	before := len(s.runner.started())
 	cron := fileOf("/etc/cron.d/evil", "* * * * * root id\n")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // people are the objects of administrators, and the Contents of the controller.
@@ -74,7 +73,7 @@ func TestCheckStage(t *testing.T) {
 	}
 	c, name := boots(image("os"))
 	planOf := func(node, config string) model.Plan {
-		return model.Plan{Version: model.PlanVersion, Nodes: []model.NodePlan{{Node: node, Steps: []model.Step{{ID: "os", Updater: "os-image", By: model.ByAgent, Params: map[string]string{updaters.ParamConfig: config}}}}}}
+		return model.Plan{Version: model.PlanVersion, Nodes: []model.NodePlan{{Node: node, Steps: []model.Step{{ID: "os", Updater: "os-image", By: model.ByAgent, Params: map[string]string{model.ParamConfig: config}}}}}}
 	}
 	good := planOf("n1", name)
 	finished := func(p *people) {

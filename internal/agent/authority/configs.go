@@ -15,7 +15,6 @@ import (
 	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // ConfigReader reads what a node's configuration is rendered of.
@@ -76,7 +75,7 @@ func CheckStage(ctx context.Context, api ConfigReader, node, name string, c *mod
 // plans reports whether a node's share of a plan has a configuration.
 func plans(p *model.Plan, node, config string) bool {
 	at := slices.IndexFunc(p.Nodes, func(n model.NodePlan) bool { return n.Node == node })
-	return at >= 0 && slices.ContainsFunc(p.Nodes[at].Steps, func(s model.Step) bool { return s.Params[updaters.ParamConfig] == config })
+	return at >= 0 && slices.ContainsFunc(p.Nodes[at].Steps, func(s model.Step) bool { return s.Params[model.ParamConfig] == config })
 }
 
 // refusesUnnamed compares the steps of a plan that no administrator approved by its digest
@@ -86,7 +85,7 @@ func refusesUnnamed(ctx context.Context, api ConfigReader, run *v1alpha1.NodeRun
 		if s.Updater == model.UpdaterStaticPod {
 			return "a static pod is changed only by a plan that was approved by its digest (spec.planDigest)", nil
 		}
-		name := s.Params[updaters.ParamConfig]
+		name := s.Params[model.ParamConfig]
 		if name == "" {
 			continue
 		}

@@ -64,7 +64,7 @@ func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
 	add(spec.Stage)
 	if spec.Run != nil {
 		for _, s := range spec.Run.Steps {
-			add(s.Params[updaters.ParamConfig])
+			add(s.Params[model.ParamConfig])
 		}
 	}
 	return out

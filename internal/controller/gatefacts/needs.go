@@ -6,7 +6,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -19,7 +18,7 @@ func needsOf(p model.Plan) map[string]*gate.Needs {
 			if s.By == model.ByAgent && !slices.Contains(n.Updaters, s.Updater) {
 				n.Updaters = append(n.Updaters, s.Updater)
 			}
-			if s.Params[updaters.ParamConfig] != "" && len(n.Formats) == 2 {
+			if s.Params[model.ParamConfig] != "" && len(n.Formats) == 2 {
 				n.Formats = append(n.Formats, model.ConfigVersion, model.ConfigVersionAsImage)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -15,7 +14,7 @@ func TestWhatAPlanNeedsOfAgents(t *testing.T) {
 	step := func(by, updater string, params map[string]string) model.Step {
 		return model.Step{By: by, Updater: updater, Params: params}
 	}
-	config := map[string]string{updaters.ParamConfig: "config-1"}
+	config := map[string]string{model.ParamConfig: "config-1"}
 	got := needsOf(model.Plan{Nodes: []model.NodePlan{
 		{Node: "n1", Steps: []model.Step{step(model.ByAgent, "kubeadm", nil), step(model.ByController, "drain", nil), step(model.ByAgent, "kubelet", nil), step(model.ByAgent, "kubelet", nil)}},
 		{Node: "n2", Steps: []model.Step{step(model.ByAgent, "files", config), step(model.ByAgent, "restart", config)}},

@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/ssa"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // contentRest is how long a Content that nobody names stays.
@@ -105,7 +105,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, d *outcome) error {
 			continue
 		}
 		for _, s := range nu.Spec.Run.Steps {
-			named[s.Params[updaters.ParamConfig]] = true
+			named[s.Params[model.ParamConfig]] = true
 		}
 	}
 	var errs []error

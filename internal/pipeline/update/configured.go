@@ -8,10 +8,6 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// paramConfig names the Content with the node's rendered configuration; the
-// updaters on the node know it by that name.
-const paramConfig = "config"
-
 // Deadlines in seconds: of writing files and restarting services, of a restart of
 // the container runtime or the kubelet.
 const (
@@ -28,7 +24,7 @@ func configured(q Question, id string, mine []model.Change, deadline int32) Clai
 	}
 	wants := q.Node.Config.Fields()
 	s := model.Step{ID: id, Verb: "apply", Disruption: model.DisruptionNone, DeadlineSeconds: deadline,
-		Params: map[string]string{paramConfig: q.Node.ConfigName}}
+		Params: map[string]string{model.ParamConfig: q.Node.ConfigName}}
 	for _, c := range mine {
 		if want, ok := wants[c.Path]; !ok || want != c.To {
 			continue // somebody else wants that

@@ -68,7 +68,7 @@ func TestTheStepNamesItsConfiguration(t *testing.T) {
 	in := stories["a configuration moves the nodes it is for"]
 	for _, n := range Make(in).Plan.Nodes {
 		for _, s := range n.Steps {
-			if s.Updater == "files" && s.Params[paramConfig] == "config-1" {
+			if s.Updater == "files" && s.Params[model.ParamConfig] == "config-1" {
 				return
 			}
 		}

@@ -77,7 +77,7 @@ func again(n Node, steps []model.Step) []model.Step {
 		return steps
 	}
 	return append(slices.Clone(steps), model.Step{ID: "files-again", Updater: "files", Verb: "apply", By: model.ByAgent, Disruption: model.DisruptionNone,
-		Params: map[string]string{paramConfig: n.ConfigName}, DeadlineSeconds: deadlineFiles})
+		Params: map[string]string{model.ParamConfig: n.ConfigName}, DeadlineSeconds: deadlineFiles})
 }
 
 // Boots is the name of the configuration whose image a node's plan has it boot; empty
@@ -85,7 +85,7 @@ func again(n Node, steps []model.Step) []model.Step {
 func Boots(np *model.NodePlan) string {
 	for _, s := range np.Steps {
 		if s.Updater == "os-image" && slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage }) {
-			return s.Params[paramConfig]
+			return s.Params[model.ParamConfig]
 		}
 	}
 	return ""

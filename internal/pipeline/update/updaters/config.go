@@ -13,10 +13,6 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// ParamConfig is the step's parameter that names the Content with the node's
-// rendered configuration.
-const ParamConfig = "config"
-
 // Configs are the rendered configurations that this node was told, by name.
 type Configs interface {
 	// Config is the text of a Content of type config; ok is false while it has
@@ -36,7 +32,7 @@ func KnownConfig(version string) bool {
 // directory before anything is changed, so that the run ends with the one it
 // began with, whatever the node is told meanwhile.
 func Config(t Task, from Configs) (*model.NodeConfig, error) {
-	name := t.Step.Params[ParamConfig]
+	name := t.Step.Params[model.ParamConfig]
 	kept := filepath.Join(t.Dir, filepath.Base(name)+".json")
 	data, err := os.ReadFile(kept)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -194,7 +194,7 @@ func newNode(t *testing.T, c model.NodeConfig, names string) (*simNode, updaters
 	dir := t.TempDir()
 	return n, updaters.Task{UID: "u", Attempt: 1, Started: t0, Dir: filepath.Join(dir, "runs"), Rollback: filepath.Join(dir, "rollback"),
 		Step: v1alpha1.UpdateStep{ID: "certificates", Updater: "certificates", Verb: "apply",
-			Params: map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, n.config), ParamNames: names}}}
+			Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, n.config), ParamNames: names}}}
 }
 
 func make1(n *simNode) *Updater {
@@ -212,7 +212,7 @@ func fixture(t *testing.T) *updatertest.Fixture {
 	}
 	f.To = strings.NewReplacer("apiserver old, ", "", "etcd as it ran, ", "", "etcd-server old, ", "", "kube-apiserver as it ran, ", "").Replace(f.From)
 	in := update.Input{}
-	node := update.Node{Name: "n1", ControlPlane: true, Config: &c, ConfigName: tk.Step.Params[updaters.ParamConfig]}
+	node := update.Node{Name: "n1", ControlPlane: true, Config: &c, ConfigName: tk.Step.Params[model.ParamConfig]}
 	covered := update.Cover(update.Builtin(), update.Question{Input: &in, Node: node, Current: update.Fields(make1(n).Fields(t.Context(), &c)), Desired: update.Fields(c.Fields())})
 	if len(covered.Steps) != 1 || len(covered.Left) > 0 {
 		t.Fatalf("%+v", covered)

@@ -159,7 +159,7 @@ func task(t *testing.T, n *simNode, c model.NodeConfig) updaters.Task {
 	n.configs[name] = data
 	dir := t.TempDir()
 	return updaters.Task{UID: "u", Attempt: 1, Started: time.Now(), Dir: filepath.Join(dir, "runs"), Rollback: filepath.Join(dir, "rollback"),
-		Step: v1alpha1.UpdateStep{ID: "files", Updater: "files", Verb: "apply", Params: map[string]string{updaters.ParamConfig: name}}}
+		Step: v1alpha1.UpdateStep{ID: "files", Updater: "files", Verb: "apply", Params: map[string]string{model.ParamConfig: name}}}
 }
 
 func config() model.NodeConfig {
@@ -332,7 +332,7 @@ func TestTheConfigurationIsKeptForTheRun(t *testing.T) {
 		t.Fatal(r)
 	}
 	altered := task(t, n2(t), config())
-	n.configs = map[string]string{altered.Step.Params[updaters.ParamConfig]: `{"version":"refit.dev/config/v1"}`}
+	n.configs = map[string]string{altered.Step.Params[model.ParamConfig]: `{"version":"refit.dev/config/v1"}`}
 	if r, _ := u.Update(t.Context(), altered); !r.Failed || !strings.Contains(r.Message, "altered") {
 		t.Fatal(r)
 	}

@@ -90,7 +90,7 @@ func newNode(t *testing.T) (*simNode, updaters.Task) {
 	n := &simNode{root: t.TempDir(), config: string(c.JSON()), now: now, flags: []string{"/usr/bin/kubelet"}, age: 100, started: now.Add(-2 * time.Hour)}
 	return n, updaters.Task{UID: "u", Attempt: 1, Started: now, Dir: filepath.Join(n.root, "runs"), Rollback: filepath.Join(n.root, "rollback"),
 		Step: v1alpha1.UpdateStep{ID: "kubelet-config", Updater: "kubelet-config", Verb: "apply",
-			Params: map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, n.config)}}}
+			Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, n.config)}}}
 }
 
 func (n *simNode) state() string {

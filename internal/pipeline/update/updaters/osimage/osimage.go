@@ -270,7 +270,7 @@ func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
 	if err != nil || is(v.status.Next, done) {
 		return updaters.Result{}, err
 	}
-	if taken, err := v.take(v.prepared, v.task.Step.Params[updaters.ParamConfig]); err != nil || taken {
+	if taken, err := v.take(v.prepared, v.task.Step.Params[model.ParamConfig]); err != nil || taken {
 		return updaters.Result{}, err
 	}
 	t := v.target

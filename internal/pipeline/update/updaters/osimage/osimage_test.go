@@ -227,7 +227,7 @@ func fixture(t *testing.T) (*updatertest.Fixture, *machine) {
 	return &updatertest.Fixture{
 		Make: func() updaters.Updater { u := New(m, file); u.now = func() time.Time { return now }; return u },
 		Task: updaters.Task{UID: "u", Attempt: 1, Started: now, Dir: filepath.Join(dir, "run"), Rollback: filepath.Join(dir, "run", "rollback"),
-			Step: v1alpha1.UpdateStep{ID: "os-image", Updater: "os-image", Verb: "apply", Params: map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}}},
+			Step: v1alpha1.UpdateStep{ID: "os-image", Updater: "os-image", Verb: "apply", Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}}},
 		Tick:  func() { now = now.Add(time.Second); m.tick() },
 		State: m.state, From: oldSum + " root=/dev/x old=1", To: newSum + " root=/dev/x new=1",
 		Reversible: true,
@@ -364,7 +364,7 @@ func TestSoftReboot(t *testing.T) {
 			m.softly, m.refuses = x.can, x.refuses
 			c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}, SoftReboot: x.permitted}}
 			m.config = string(c.JSON())
-			f.Task.Step.Params = map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
+			f.Task.Step.Params = map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
 			if r := drive(t, f, f.Make().Update); !r.Done || m.soft != x.want || m.state() != f.To {
 				t.Fatalf("%+v, soft %v", r, m.soft)
 			}

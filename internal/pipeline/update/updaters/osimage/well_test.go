@@ -17,7 +17,7 @@ import (
 func readyWithin(f *updatertest.Fixture, m *machine, seconds int32) {
 	c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}, ReadySeconds: seconds}}
 	m.config = string(c.JSON())
-	f.Task.Step.Params = map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
+	f.Task.Step.Params = map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
 }
 
 func only(digests ...string) map[string]bool {

@@ -64,7 +64,7 @@ func newNode(t *testing.T) (*simNode, updaters.Task) {
 	n := &simNode{root: t.TempDir(), config: string(c.JSON()), running: older, age: 100, images: map[string]string{newer: "sha256:i"}}
 	return n, updaters.Task{UID: "u", Attempt: 1, Started: time.Now(), Dir: filepath.Join(n.root, "runs"), Rollback: filepath.Join(n.root, "rollback"),
 		Step: v1alpha1.UpdateStep{ID: "sandbox-image", Updater: "sandbox-image", Verb: "apply",
-			Params: map[string]string{updaters.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, n.config)}}}
+			Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, n.config)}}}
 }
 
 func TestConformance(t *testing.T) {
