@@ -20,13 +20,13 @@ import (
 	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/remember"
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	nodefiles "github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // API is what the agent needs of the API server; nodeapi.Client is it.

@@ -8,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
+	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // factsEvery is how often the node is looked at.

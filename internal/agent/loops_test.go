@@ -16,13 +16,13 @@ import (
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/report"
 	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // awayRuntime does not answer, and counts how often it was asked.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/told"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
+	"github.com/refit-dev/refit/internal/agent/updaters/engine"
 )
 
 // The failure of a run stands in the phase, in four conditions and in the run:
@@ -23,7 +23,7 @@ func TestTheStatusOfAFailedRunIsSmall(t *testing.T) {
 	r := &v1alpha1.NodeRun{Name: "to-0123456789ab", UID: "3f1e7c3a-8a45-4a2b-9a55-0b1c2d3e4f50", Attempt: 2, PlanDigest: "sha256:" + strings.Repeat("a", 64),
 		Steps: []v1alpha1.UpdateStep{{ID: "kubeadm", Updater: strings.Join(log, "\n")}}} // its failure names it
 	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Run: r, Hold: "hold-" + strings.Repeat("b", 40)}}
-	e := &run.Engine{Dir: t.TempDir(), Log: a.log}
+	e := &engine.Engine{Dir: t.TempDir(), Log: a.log}
 	e.Run(t.Context(), func() *v1alpha1.NodeRun { return r }, func(s *v1alpha1.NodeRunStatus) { a.state.run = s })
 	if a.state.run == nil || a.state.run.State != v1alpha1.RunFailed || len(a.state.run.Message) < 1000 {
 		t.Fatalf("%+v", a.state.run)

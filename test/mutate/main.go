@@ -12,7 +12,7 @@ import (
 // pure are the packages that decide and have no client, disk or clock.
 var pure = []string{
 	"internal/pipeline/drain", "internal/pipeline/bundle", "internal/pipeline/gate", "internal/pipeline/load", "internal/pipeline/pin",
-	"internal/pipeline/update", "internal/pipeline/rollout", "internal/bootimage", "internal/imagetag/restartforecast", "internal/bootimage/skew",
+	"internal/pipeline/updateplan", "internal/pipeline/rollout", "internal/bootimage", "internal/imagetag/restartforecast", "internal/bootimage/skew",
 	"internal/imagetag/track", "internal/imagetag",
 }
 

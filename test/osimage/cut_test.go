@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/failpoint"
 	hostos "github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/osimage"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
@@ -67,8 +67,8 @@ func TestPowerCutAtFailpoints(t *testing.T) {
 				n.t = t
 				v := fmt.Sprint(i + 2)
 				task := n.step(n.put(version(t, v, nil, "v="+v)), "v="+v)
-				n.cutAt(point, task, (*osimage.Updater).Update)
-				n.goesOn(task, (*osimage.Updater).Update)
+				n.cutAt(point, task, (*osdeploy.Updater).Update)
+				n.goesOn(task, (*osdeploy.Updater).Update)
 				n.isOn(v, "v="+v)
 			})
 		}
@@ -120,7 +120,7 @@ func TestPowerCutBetweenWrites(t *testing.T) {
 		}
 		task := n.step(n.put(version(t, after, nil, "v="+after)), "v="+after)
 		cuts, ok := 0, false
-		r := n.drive(task, (*osimage.Updater).Update, func() {
+		r := n.drive(task, (*osdeploy.Updater).Update, func() {
 			if cuts++; cuts == 1 {
 				ok = n.shutdownCut(nth)
 				if now := n.Must("cat", "/usr/share/version"); now != before && now != after {

@@ -17,13 +17,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	hostos "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/host/osimage/detect"
 	"github.com/refit-dev/refit/internal/host/osimage/flatten"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/osimage"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
@@ -204,11 +204,11 @@ func (n *node) step(image string, kargs ...string) updaters.Task {
 }
 
 // updater is that of an agent that was just started.
-func (n *node) updater() *osimage.Updater {
-	return osimage.New(hostOf{n}, filepath.Join(n.state, "os.json")).WithClock(func() time.Time { return time.Now().Add(n.late) })
+func (n *node) updater() *osdeploy.Updater {
+	return osdeploy.New(hostOf{n}, filepath.Join(n.state, "os.json")).WithClock(func() time.Time { return time.Now().Add(n.late) })
 }
 
-type call func(*osimage.Updater, context.Context, updaters.Task) (updaters.Result, error)
+type call func(*osdeploy.Updater, context.Context, updaters.Task) (updaters.Result, error)
 
 // drive calls until the end, or until the machine was asked to restart: then it does
 // so by restart.
@@ -235,12 +235,12 @@ func (n *node) drive(task updaters.Task, do call, restart func()) updaters.Resul
 
 func (n *node) there(task updaters.Task) updaters.Result {
 	n.t.Helper()
-	return n.drive(task, (*osimage.Updater).Update, n.Reboot)
+	return n.drive(task, (*osdeploy.Updater).Update, n.Reboot)
 }
 
 func (n *node) back(task updaters.Task) updaters.Result {
 	n.t.Helper()
-	return n.drive(task, (*osimage.Updater).Undo, n.Reboot)
+	return n.drive(task, (*osdeploy.Updater).Undo, n.Reboot)
 }
 
 // status is what the driver says.

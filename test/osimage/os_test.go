@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	hostos "github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/osimage"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
@@ -65,7 +65,7 @@ func TestVersionsInARow(t *testing.T) {
 func TestPowerCutBeforeShutdown(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
-		failed(t, n.drive(task, (*osimage.Updater).Update, func() { n.PowerCut(); n.Boot() }), v1alpha1.ReasonCameBackOld)
+		failed(t, n.drive(task, (*osdeploy.Updater).Update, func() { n.PowerCut(); n.Boot() }), v1alpha1.ReasonCameBackOld)
 		n.isOn("1", "first=1")
 		task.Attempt = 2
 		done(t, n.there(task))
@@ -77,7 +77,7 @@ func TestPowerCutBeforeShutdown(t *testing.T) {
 func TestFinaliseFails(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
-		r := n.drive(task, (*osimage.Updater).Update, func() {
+		r := n.drive(task, (*osdeploy.Updater).Update, func() {
 			n.Shutdown("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/boot/ostree")
 			n.Boot()
 		})
@@ -96,7 +96,7 @@ func TestFinaliseFails(t *testing.T) {
 func TestPickedAtTheBootMenu(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
-		failed(t, n.drive(task, (*osimage.Updater).Update, func() { n.Shutdown(); n.BootPick(1) }), v1alpha1.ReasonOSRolledBack)
+		failed(t, n.drive(task, (*osdeploy.Updater).Update, func() { n.Shutdown(); n.BootPick(1) }), v1alpha1.ReasonOSRolledBack)
 		n.isOn("1", "first=1")
 		boots := n.Boots
 		done(t, n.back(task)) // the undo of the engine finds it where it should be
@@ -115,7 +115,7 @@ func TestEtcMerge(t *testing.T) {
 		done(t, n.there(n.step(n.put(one))))
 		n.Must("sh", "-c", "echo mine > /etc/edited; chmod 600 /etc/mode; printf two > /etc/equal.new; mv /etc/equal.new /etc/equal; rm /etc/dir; mkdir /etc/dir; echo new > /etc/added")
 		task := n.step(n.put(two))
-		done(t, n.drive(task, (*osimage.Updater).Update, func() { n.Must("sh", "-c", "echo late > /etc/late"); n.Reboot() }))
+		done(t, n.drive(task, (*osdeploy.Updater).Update, func() { n.Must("sh", "-c", "echo late > /etc/late"); n.Reboot() }))
 		n.isOn("3")
 		for path, want := range map[string]string{
 			"edited": "mine",  // a local edit stays, the image's new version is ignored

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
 )
 
 // prepare makes ready what a step boots, before it runs.

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/failpoint"
 	hostos "github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/osimage"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
@@ -19,7 +19,7 @@ func TestTheKubeletIsDead(t *testing.T) {
 		n.sick, n.ready = map[string]bool{"2": true}, 60
 		task := n.step(n.put(version(t, "2", nil, "second=2")), "second=2")
 		boots, seen := n.Boots, ""
-		r := n.drive(task, (*osimage.Updater).Update, func() {
+		r := n.drive(task, (*osdeploy.Updater).Update, func() {
 			n.Reboot()
 			seen += n.Must("cat", "/usr/share/version")
 		})
@@ -63,8 +63,8 @@ func TestTheKubeletIsDeadAndThePowerGoes(t *testing.T) {
 			n := newNode(t, kind)
 			n.sick, n.ready = map[string]bool{"2": true}, 60
 			task := n.step(n.put(version(t, "2", nil, "v=2")), "v=2")
-			n.cutAtNth(at.point, at.nth, task, (*osimage.Updater).Update)
-			r := n.drive(task, (*osimage.Updater).Update, n.Reboot)
+			n.cutAtNth(at.point, at.nth, task, (*osdeploy.Updater).Update)
+			r := n.drive(task, (*osdeploy.Updater).Update, n.Reboot)
 			failed(t, r, v1alpha1.ReasonOSUnhealthy)
 			n.isOn("1", "first=1")
 			n.without("v=2")
@@ -82,7 +82,7 @@ func TestTheKubeletIsDeadAndTheWayBackIsLost(t *testing.T) {
 		n.sick, n.ready = map[string]bool{"2": true}, 60
 		task := n.step(n.put(version(t, "2", nil, "v=2")), "v=2")
 		restarts := 0
-		r := n.drive(task, (*osimage.Updater).Update, func() {
+		r := n.drive(task, (*osdeploy.Updater).Update, func() {
 			if restarts++; restarts == 2 {
 				n.PowerCut()
 				n.Boot()

@@ -187,7 +187,7 @@ func TestImportsRuleRefuses(t *testing.T) {
 		"a host edge that imports a stage":       {"internal/host/containerd", "internal/pipeline/pin"},
 		"a half that imports another stage's":    {"internal/agent/bundlestore", "internal/agent/imagekeeper"},
 		"the controller that imports the agent":  {"internal/controller", "internal/agent"},
-		"a stage that imports another stage":     {"internal/pipeline/gate", "internal/pipeline/update"},
+		"a stage that imports another stage":     {"internal/pipeline/gate", "internal/pipeline/updateplan"},
 		"an edge that imports the wiring":        {"internal/fsutil", "internal/agent"},
 		"a package that nobody gave a layer to":  {"internal/misc", "internal/model"},
 		"values that import the API":             {"internal/model", "api/v1alpha1"},
@@ -195,7 +195,7 @@ func TestImportsRuleRefuses(t *testing.T) {
 		"the CLI that imports the node's agent":  {"internal/cli", "internal/agent"},
 		"a main that nobody may import":          {"internal/cli", "cmd/refit"},
 		"the API that imports plain values":      {"api/v1alpha1", "internal/model"},
-		"an updater that imports the media half": {"internal/pipeline/update/updaters/kubeadm", "internal/agent/bundlestore"},
+		"an updater that imports the media half": {"internal/agent/updaters/kubeadm", "internal/agent/bundlestore"},
 	} {
 		if why := allowed(module+edge[0], module+edge[1]); why == "" {
 			t.Errorf("%s: %s -> %s is let through", name, edge[0], edge[1])

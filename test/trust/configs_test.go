@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/files"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
 )
 
 // disk has a node's files below a directory; its units are none of the machine's.

@@ -14,14 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
+	"github.com/refit-dev/refit/internal/agent/updaters/settle"
 	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/kubeapi"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/restart"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
 )
 
 // kubeletUnit is the kubelet's unit on kubeadm nodes.
@@ -242,7 +242,7 @@ func (h *nodeHost) place(ctx context.Context, payload string) string {
 	return path
 }
 
-func (h *nodeHost) KubeletService() restart.Host { return kubeletPart(h) }
+func (h *nodeHost) KubeletService() servicerestart.Host { return kubeletPart(h) }
 
 func (h *nodeHost) ConfigFiles() []string {
 	return []string{h.paths.KubeletConfig(), h.paths.KubeletFlags()}

@@ -15,24 +15,24 @@ import (
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/agent/preflight"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/certificates"
+	"github.com/refit-dev/refit/internal/agent/updaters/engine"
+	"github.com/refit-dev/refit/internal/agent/updaters/files"
+	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
+	"github.com/refit-dev/refit/internal/agent/updaters/kubelet"
+	"github.com/refit-dev/refit/internal/agent/updaters/kubeletconfig"
+	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
+	"github.com/refit-dev/refit/internal/agent/updaters/programs"
+	"github.com/refit-dev/refit/internal/agent/updaters/reboot"
+	"github.com/refit-dev/refit/internal/agent/updaters/sandbox"
+	"github.com/refit-dev/refit/internal/agent/updaters/settle"
+	"github.com/refit-dev/refit/internal/agent/updaters/staticpod"
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/etcd"
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/certificates"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeadm"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubelet"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/kubeletconfig"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/osimage"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/programs"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/reboot"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/run"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/sandbox"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/settle"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/staticpod"
 )
 
 // Run is the host service: it works until the context ends.
@@ -74,7 +74,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.held = store.Config, store.Held
-			return &run.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log, Note: store.Note}
+			return &engine.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log, Note: store.Note}
 		},
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	s := sandbox.New(runtime, "")
 	k := kubeletconfig.New(kubeletPart(h), "")
 	c := certificates.New(h)
-	o := osimage.New(oh, own("os.json"))
+	o := osdeploy.New(oh, own("os.json"))
 	list = []updaters.Updater{
 		kubeadm.New(h),
 		kubelet.New(h),
@@ -130,7 +130,7 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 // besideRuns are the updaters that also work while no run is under way.
 type besideRuns struct {
 	files *files.Updater
-	os    *osimage.Updater
+	os    *osdeploy.Updater
 }
 
 // noticeDeadConnections makes the client library ask after some silent seconds

@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // question is one CanUpdate request while it is shared out.
@@ -34,12 +34,12 @@ type question struct {
 }
 
 // share asks the updaters and returns who moves what and what is left.
-func (q *question) share(list []update.Updater) update.Covered {
-	ask := update.Question{Current: update.Fields{}, Desired: update.Fields{}}
+func (q *question) share(list []updateplan.Updater) updateplan.Covered {
+	ask := updateplan.Question{Current: updateplan.Fields{}, Desired: updateplan.Fields{}}
 	for path, c := range q.changes {
 		ask.Current[path], ask.Desired[path] = c.From, c.To
 	}
-	c := update.Cover(list, ask)
+	c := updateplan.Cover(list, ask)
 	q.harmless = true
 	for _, s := range c.Steps {
 		q.harmless = q.harmless && s.Disruption == model.DisruptionNone
@@ -98,7 +98,7 @@ func (s *Server) canUpdate(ctx context.Context, h hooks.Hook, r hooks.Request) h
 		return refusal("refit: the API server of the management cluster does not tell which Updaters there are")
 	}
 	q := newQuestion(h, r)
-	list := []update.Updater{kubernetesUpdater(q), newMachinesUpdater(p.newMachinesOnly(r.Settings))}
+	list := []updateplan.Updater{kubernetesUpdater(q), newMachinesUpdater(p.newMachinesOnly(r.Settings))}
 	for _, e := range external {
 		list = append(list, e.claims(ctx, q))
 	}
@@ -124,7 +124,7 @@ type decision struct {
 	silent, refused []string
 }
 
-func decide(q *question, c update.Covered, fallback v1alpha1.Fallback) decision {
+func decide(q *question, c updateplan.Covered, fallback v1alpha1.Fallback) decision {
 	d := decision{fallback: fallback, claimed: map[string]bool{}, silent: q.silent, refused: q.refused}
 	if v, ok := q.changes[capidiff.PathVersion]; ok {
 		d.from, d.to = v.From, v.To

@@ -6,7 +6,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // external is a registered updater that is asked over the wire.
@@ -28,9 +28,9 @@ func (s *Server) externals(ctx context.Context) ([]external, error) {
 // claims makes it one of the planner's updaters: it is shown the objects as the
 // updaters before it leave them, and claims what its patches bring to what is
 // desired. A path that it brings anywhere else is not covered.
-func (e external) claims(ctx context.Context, q *question) update.Updater {
+func (e external) claims(ctx context.Context, q *question) updateplan.Updater {
 	mute := false // it gave no answer, and is not asked again for this one
-	return update.Updater{Name: e.Name, Claim: func(a update.Question) update.Claim {
+	return updateplan.Updater{Name: e.Name, Claim: func(a updateplan.Question) updateplan.Claim {
 		wanted := false
 		done := map[string]bool{}
 		for path := range q.changes {
@@ -41,7 +41,7 @@ func (e external) claims(ctx context.Context, q *question) update.Updater {
 			wanted = wanted || e.askedAbout(d.Path)
 		}
 		if !wanted || mute {
-			return update.Claim{}
+			return updateplan.Claim{}
 		}
 		desired := hooks.Objects{}
 		for _, o := range q.objects {
@@ -52,16 +52,16 @@ func (e external) claims(ctx context.Context, q *question) update.Updater {
 		switch {
 		case silent != "":
 			q.silent = append(q.silent, silent)
-			return update.Claim{}
+			return updateplan.Claim{}
 		case answer.Failed:
 			q.refused = append(q.refused, "Updater "+e.Name+" refuses: "+answer.Message)
-			return update.Claim{}
+			return updateplan.Claim{}
 		}
 		left, wrong := e.left(q, answer, q.moved(done))
 		if wrong != "" {
 			mute = true
 			q.silent = append(q.silent, "Updater "+e.Name+": its answer has "+wrong)
-			return update.Claim{}
+			return updateplan.Claim{}
 		}
 		return e.claim(q, a, answer, left)
 	}}
@@ -90,7 +90,7 @@ func (e external) left(q *question, a hooks.Answer, current hooks.Objects) (map[
 	return out, ""
 }
 
-func (e external) claim(q *question, a update.Question, answer hooks.Answer, left map[string]bool) update.Claim {
+func (e external) claim(q *question, a updateplan.Question, answer hooks.Answer, left map[string]bool) updateplan.Claim {
 	step := model.Step{Verb: "update", Disruption: model.DisruptionDrain}
 	if answer.Harmless {
 		step.Disruption = model.DisruptionNone
@@ -104,7 +104,7 @@ func (e external) claim(q *question, a update.Question, answer hooks.Answer, lef
 		}
 	}
 	if len(step.Changes) == 0 {
-		return update.Claim{}
+		return updateplan.Claim{}
 	}
-	return update.Claim{Steps: []model.Step{step}}
+	return updateplan.Claim{Steps: []model.Step{step}}
 }

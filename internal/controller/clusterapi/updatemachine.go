@@ -15,7 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/site"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // When Cluster API is to ask again, in seconds.
@@ -75,7 +75,7 @@ func notNow(m, asked machine) string {
 		return "the Machine is being deleted"
 	case !m.inUpdate():
 		return "the Machine is not marked for an update in place"
-	case !update.Same(m.version(), asked.version()):
+	case !updateplan.Same(m.version(), asked.version()):
 		return "the Machine was changed meanwhile"
 	}
 	return ""

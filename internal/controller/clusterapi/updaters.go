@@ -6,7 +6,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // Names of refit's own updaters of machines.
@@ -23,8 +23,8 @@ const (
 var kubeadmsOwn = []string{capidiff.Bootstrap + "/spec/clusterConfiguration/featureGates/ControlPlaneKubeletLocalMode"}
 
 // kubernetesUpdater claims a version by where it comes from and where it goes.
-func kubernetesUpdater(q *question) update.Updater {
-	return update.Updater{Name: updaterKubernetes, Claim: func(a update.Question) update.Claim {
+func kubernetesUpdater(q *question) updateplan.Updater {
+	return updateplan.Updater{Name: updaterKubernetes, Claim: func(a updateplan.Question) updateplan.Claim {
 		var mine []model.Change
 		version, moves := q.changes[capidiff.PathVersion]
 		why := capidiff.VersionMove(version.From, version.To)
@@ -39,16 +39,16 @@ func kubernetesUpdater(q *question) update.Updater {
 			}
 		}
 		if len(mine) == 0 {
-			return update.Claim{}
+			return updateplan.Claim{}
 		}
-		return update.Claim{Steps: []model.Step{{Verb: "move", From: version.From, To: version.To, Disruption: model.DisruptionDrain, Changes: mine}}}
+		return updateplan.Claim{Steps: []model.Step{{Verb: "move", From: version.From, To: version.To, Disruption: model.DisruptionDrain, Changes: mine}}}
 	}}
 }
 
 // newMachinesUpdater claims the fields that a person declared to be about new
 // machines only: there is nothing to do on one that runs.
-func newMachinesUpdater(paths []string) update.Updater {
-	return update.Updater{Name: updaterNewMachines, Claim: func(a update.Question) update.Claim {
+func newMachinesUpdater(paths []string) updateplan.Updater {
+	return updateplan.Updater{Name: updaterNewMachines, Claim: func(a updateplan.Question) updateplan.Claim {
 		var mine []model.Change
 		for _, d := range a.Left {
 			if below(d.Path, paths) && d.Path != capidiff.PathVersion {
@@ -56,9 +56,9 @@ func newMachinesUpdater(paths []string) update.Updater {
 			}
 		}
 		if len(mine) == 0 {
-			return update.Claim{}
+			return updateplan.Claim{}
 		}
-		return update.Claim{Steps: []model.Step{{Verb: "declare", Disruption: model.DisruptionNone, Changes: mine}}}
+		return updateplan.Claim{Steps: []model.Step{{Verb: "declare", Disruption: model.DisruptionNone, Changes: mine}}}
 	}}
 }
 

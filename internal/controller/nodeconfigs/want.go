@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // Reader reads rendered configurations for the planner, each once.
@@ -22,7 +22,7 @@ type Reader struct {
 
 // Want puts what a node's rendered configuration wants among what is desired of
 // it. nu may be nil.
-func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *update.Node) error {
+func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *updateplan.Node) error {
 	if nu == nil || nu.Spec.Config == "" {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *update.No
 	}
 	n.Config, n.ConfigName = c, name
 	n.Unseen = nu.Status.Observed == nil || nu.Status.Observed.Config != name
-	n.Desired = update.Fields(c.Fields())
+	n.Desired = updateplan.Fields(c.Fields())
 	return nil
 }
 

@@ -21,14 +21,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/files"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	hostos "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/firstboot"
-	"github.com/refit-dev/refit/internal/pipeline/update"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters"
-	"github.com/refit-dev/refit/internal/pipeline/update/updaters/files"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // machine is one that did what it was given at its first boot: its disk, and its units.
@@ -186,9 +186,9 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 	m.boots(built.Image)
 	m.ignites(served)
 	fields := m.sees(&c)
-	node := update.Node{Name: "n1", Pools: []string{"edge"}, Kubelet: "v1.35.4", Platform: "linux/amd64", Current: maps.Clone(fields), Desired: c.Fields(), Config: &c, ConfigName: hash}
-	in := update.Input{Nodes: []update.Node{node}, Pools: []update.Pool{{Name: "edge"}}}
-	if out := update.Make(in); !out.NothingToDo() || len(out.Verdicts) > 0 {
+	node := updateplan.Node{Name: "n1", Pools: []string{"edge"}, Kubelet: "v1.35.4", Platform: "linux/amd64", Current: maps.Clone(fields), Desired: c.Fields(), Config: &c, ConfigName: hash}
+	in := updateplan.Input{Nodes: []updateplan.Node{node}, Pools: []updateplan.Pool{{Name: "edge"}}}
+	if out := updateplan.Make(in); !out.NothingToDo() || len(out.Verdicts) > 0 {
 		t.Errorf("it is not adopted as it is: %+v %+v", out.Plan.Nodes, out.Verdicts)
 	}
 	// It joins: nothing is built, and its configuration has the same name.
@@ -213,7 +213,7 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 			m.must(os.WriteFile(filepath.Join(m.root, path), []byte(other), st.Mode()))
 			n := node
 			n.Current = m.sees(&c)
-			if out := update.Make(update.Input{Nodes: []update.Node{n}, Pools: in.Pools}); out.NothingToDo() && len(out.Verdicts) == 0 {
+			if out := updateplan.Make(updateplan.Input{Nodes: []updateplan.Node{n}, Pools: in.Pools}); out.NothingToDo() && len(out.Verdicts) == 0 {
 				t.Error("nobody sees it")
 			}
 			m.must(os.WriteFile(filepath.Join(m.root, path), before, st.Mode()))

@@ -10,17 +10,17 @@ import (
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // Offers are the nodes with what external updaters would move of them. A node that did
 // not change is the same pointer as before, if memo knows it.
-func (c *Caller) Offers(ctx context.Context, in *update.Input, nodes []*update.Node, memo map[string]*update.Node) ([]*update.Node, error) {
+func (c *Caller) Offers(ctx context.Context, in *updateplan.Input, nodes []*updateplan.Node, memo map[string]*updateplan.Node) ([]*updateplan.Node, error) {
 	list, err := c.updaters(ctx)
 	if err != nil || len(list) == 0 {
 		return nodes, err
 	}
-	out := make([]*update.Node, len(nodes))
+	out := make([]*updateplan.Node, len(nodes))
 	for i, n := range nodes {
 		out[i] = n
 		offers := c.about(ctx, in, *n, list)
@@ -38,9 +38,9 @@ func (c *Caller) Offers(ctx context.Context, in *update.Input, nodes []*update.N
 
 // about asks one updater after the other about what is left of a node; each is shown
 // the node as those before it leave it.
-func (c *Caller) about(ctx context.Context, in *update.Input, n update.Node, list []*hooks.Registered) []update.Offer {
-	left, is, want := update.Left(in, n)
-	var out []update.Offer
+func (c *Caller) about(ctx context.Context, in *updateplan.Input, n updateplan.Node, list []*hooks.Registered) []updateplan.Offer {
+	left, is, want := updateplan.Left(in, n)
+	var out []updateplan.Offer
 	for _, r := range list {
 		asked := concerning(r.Spec.Paths, left)
 		if len(asked) == 0 {
@@ -50,7 +50,7 @@ func (c *Caller) about(ctx context.Context, in *update.Input, n update.Node, lis
 		for _, path := range o.Moves {
 			is[path] = want[path]
 		}
-		left = update.Differences(is, want)
+		left = updateplan.Differences(is, want)
 		out = append(out, o)
 	}
 	return out
@@ -69,7 +69,7 @@ func concerning(paths []string, left []model.Change) []string {
 
 // offer asks an updater what it would move. It is shown the paths that it is asked
 // about, and no others.
-func (c *Caller) offer(ctx context.Context, r *hooks.Registered, node string, asked []string, is, want update.Fields) update.Offer {
+func (c *Caller) offer(ctx context.Context, r *hooks.Registered, node string, asked []string, is, want updateplan.Fields) updateplan.Offer {
 	now, then := pick(is, asked), pick(want, asked)
 	req := hooks.Request{Current: machine(Object(node, now)), Desired: machine(Object(node, then))}
 	k := key{r.ID(), node, "offer " + text(now) + text(then)}
@@ -79,7 +79,7 @@ func (c *Caller) offer(ctx context.Context, r *hooks.Registered, node string, as
 		}
 		return keepOffer
 	})
-	o := update.Offer{Updater: r.Name, Asked: asked, Harmless: x.answer.Harmless, Silent: x.silent, Pending: !x.asked}
+	o := updateplan.Offer{Updater: r.Name, Asked: asked, Harmless: x.answer.Harmless, Silent: x.silent, Pending: !x.asked}
 	switch {
 	case o.Pending || o.Silent != "":
 	case x.answer.Failed:
@@ -104,14 +104,14 @@ func moves(a hooks.Answer, node string, now, then map[string]string) (paths []st
 	spec, _ := after["spec"].(map[string]any)
 	fields, _ := spec["fields"].(map[string]any)
 	for path := range maps.All(then) {
-		if have, _ := fields[path].(string); !update.Equal(path, now[path], then[path]) && update.Equal(path, have, then[path]) {
+		if have, _ := fields[path].(string); !updateplan.Equal(path, now[path], then[path]) && updateplan.Equal(path, have, then[path]) {
 			paths = append(paths, path)
 		}
 	}
 	return sorted(paths), ""
 }
 
-func pick(from update.Fields, paths []string) map[string]string {
+func pick(from updateplan.Fields, paths []string) map[string]string {
 	out := map[string]string{}
 	for _, p := range paths {
 		out[p] = from[p]

@@ -5,20 +5,20 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // Made is what the planner made, with what it costs to find out. It is shared:
 // nobody changes it.
 type Made struct {
-	update.Outcome
+	updateplan.Outcome
 	// Digest of the plan.
 	Digest string
 	// Planned are the nodes of the plan.
 	Planned map[string]bool
 
-	in    update.Input
-	nodes []*update.Node
+	in    updateplan.Input
+	nodes []*updateplan.Node
 }
 
 // remembered is for how many updates that are being prepared a plan is kept.
@@ -32,18 +32,18 @@ type Maker struct {
 
 // Make plans for an update, named by its UID. in is without its nodes; a node
 // that is the same as before is the same pointer.
-func (m *Maker) Make(uid string, in update.Input, nodes []*update.Node) *Made {
+func (m *Maker) Make(uid string, in updateplan.Input, nodes []*updateplan.Node) *Made {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if last := m.made[uid]; last != nil && slices.Equal(last.nodes, nodes) && reflect.DeepEqual(last.in, in) {
 		return last
 	}
 	made := &Made{in: in, nodes: slices.Clone(nodes), Planned: map[string]bool{}}
-	in.Nodes = make([]update.Node, len(nodes))
+	in.Nodes = make([]updateplan.Node, len(nodes))
 	for i, n := range nodes {
 		in.Nodes[i] = *n
 	}
-	made.Outcome = update.Make(in)
+	made.Outcome = updateplan.Make(in)
 	made.Digest = made.Plan.Digest()
 	for i := range made.Plan.Nodes {
 		made.Planned[made.Plan.Nodes[i].Node] = true
@@ -56,7 +56,7 @@ func (m *Maker) Make(uid string, in update.Input, nodes []*update.Node) *Made {
 }
 
 // Same keeps the node of before if nothing of it changed.
-func Same(before *update.Node, now update.Node) *update.Node {
+func Same(before *updateplan.Node, now updateplan.Node) *updateplan.Node {
 	if before != nil && reflect.DeepEqual(*before, now) {
 		return before
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 func newStore(t *testing.T) *Store {
@@ -143,29 +143,29 @@ func TestAnotherPlanIsRefused(t *testing.T) {
 func TestAPlanIsMadeAnewOnlyWhenSomethingChanged(t *testing.T) {
 	t.Parallel()
 	var m Maker
-	in := update.Input{Target: model.Target{Bundle: "sha256:1", Version: "1.36.3", Kubernetes: "v1.36.3"}, KubeadmVersion: "v1.36.3",
-		Payloads: []update.Payload{{Name: "kubeadm"}, {Name: "kubelet"}}}
-	node := func(kubelet string) update.Node {
-		return update.Node{Name: "n1", Kubelet: kubelet, Platform: "linux/amd64", Current: update.Fields{"a": "b"}}
+	in := updateplan.Input{Target: model.Target{Bundle: "sha256:1", Version: "1.36.3", Kubernetes: "v1.36.3"}, KubeadmVersion: "v1.36.3",
+		Payloads: []updateplan.Payload{{Name: "kubeadm"}, {Name: "kubelet"}}}
+	node := func(kubelet string) updateplan.Node {
+		return updateplan.Node{Name: "n1", Kubelet: kubelet, Platform: "linux/amd64", Current: updateplan.Fields{"a": "b"}}
 	}
 	n := Same(nil, node("v1.35.4"))
-	first := m.Make("u", in, []*update.Node{n})
+	first := m.Make("u", in, []*updateplan.Node{n})
 	if !first.Planned["n1"] || first.Digest != first.Plan.Digest() {
 		t.Fatalf("not planned: %+v", first)
 	}
 	n = Same(n, node("v1.35.4"))
-	if m.Make("u", in, []*update.Node{n}) != first {
+	if m.Make("u", in, []*updateplan.Node{n}) != first {
 		t.Error("nothing changed, and it is planned again")
 	}
-	if m.Make("other", in, []*update.Node{n}) == first {
+	if m.Make("other", in, []*updateplan.Node{n}) == first {
 		t.Error("two updates share a plan")
 	}
 	at := Same(n, node("v1.36.3"))
-	if got := m.Make("u", in, []*update.Node{at}); got.Planned["n1"] {
+	if got := m.Make("u", in, []*updateplan.Node{at}); got.Planned["n1"] {
 		t.Error("a node changed, and the old plan is given")
 	}
 	in.Target.Version = "1.36.4"
-	if got := m.Make("u", in, []*update.Node{n}); got.Plan.Target.Version != "1.36.4" {
+	if got := m.Make("u", in, []*updateplan.Node{n}); got.Plan.Target.Version != "1.36.4" {
 		t.Error("the target changed, and the old plan is given")
 	}
 }

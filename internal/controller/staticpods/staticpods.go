@@ -18,7 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // components are the static pods that kubeadm makes and versions.
@@ -40,7 +40,7 @@ func NotYet(ctx context.Context, live client.Reader, node, version string) (stri
 				continue
 			}
 			found = true
-			if image := p.Spec.Containers[0].Image; !update.Same(versionOf(tag(image)), version) {
+			if image := p.Spec.Containers[0].Image; !updateplan.Same(versionOf(tag(image)), version) {
 				return component + " runs " + image + ", not " + version, nil
 			}
 			if !rolloutfacts.PodReady(p) {

@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // act carries out what the rollout decided; each action may be repeated.
@@ -45,7 +45,7 @@ func (r *Reconciler) actOn(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 	}
 	switch a.Verb {
 	case rollout.Stage:
-		err = r.stage(ctx, a.Node, update.Boots(&np))
+		err = r.stage(ctx, a.Node, updateplan.Boots(&np))
 	case rollout.Cordon:
 		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
 	case rollout.DrainIt:

@@ -8,13 +8,13 @@ import (
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // aheadOf says how far a node is with what its plan has it boot. An agent that does
 // not speak of it makes nothing ready, and its step does all.
 func aheadOf(np *model.NodePlan, nu *v1alpha1.NodeUpdate) *rollout.Ahead {
-	config := update.Boots(np)
+	config := updateplan.Boots(np)
 	if config == "" || nu == nil || nu.Status.Observed == nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (r *Reconciler) wanted(plan model.Plan, d rollout.Decision) {
 	}
 	for i := range plan.Nodes {
 		np := &plan.Nodes[i]
-		if config := update.Boots(np); config != "" && needed[d.Stages.At(i)] {
+		if config := updateplan.Boots(np); config != "" && needed[d.Stages.At(i)] {
 			if r.ready == nil {
 				r.ready = map[string]string{}
 			}

@@ -6,7 +6,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // census keeps who is in which pool, who is unavailable, who is of the control
@@ -67,7 +67,7 @@ func (w *world) resident(n *corev1.Node, nu *v1alpha1.NodeUpdate) resident {
 	return x
 }
 
-var defaultPool = []string{update.DefaultPool}
+var defaultPool = []string{updateplan.DefaultPool}
 
 func (c *census) count(x *resident, by int) {
 	if x.stage {
@@ -112,7 +112,7 @@ func (c *census) pools(w *world) map[string]rollout.Pool {
 	}
 	out := map[string]rollout.Pool{}
 	if len(w.pools) == 0 {
-		out[update.DefaultPool] = rollout.Pool{Name: update.DefaultPool, Budget: 1, Unavailable: away[update.DefaultPool], ControlPlane: cps[update.DefaultPool], Cordoned: cordoned[update.DefaultPool]}
+		out[updateplan.DefaultPool] = rollout.Pool{Name: updateplan.DefaultPool, Budget: 1, Unavailable: away[updateplan.DefaultPool], ControlPlane: cps[updateplan.DefaultPool], Cordoned: cordoned[updateplan.DefaultPool]}
 	}
 	for i := range w.pools {
 		p := rolloutfacts.Pool(&w.pools[i], c.size[w.pools[i].Name])

@@ -25,7 +25,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // world is everything that is looked at.
@@ -124,9 +124,9 @@ func platform(n *corev1.Node) string {
 }
 
 // planInput gathers what the planner looks at besides the nodes.
-func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (update.Input, error) {
+func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (updateplan.Input, error) {
 	m := h.Metadata
-	in := update.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
+	in := updateplan.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
 		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
 	var err error
 	if in.KubeadmVersion, in.ExternalEtcd, err = r.kubeadmConfig(ctx); err != nil {
@@ -134,22 +134,22 @@ func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.Cluste
 	}
 	in.Payloads, in.Held = payloads(h), w.held()
 	for i := range w.pools {
-		in.Pools = append(in.Pools, update.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds})
+		in.Pools = append(in.Pools, updateplan.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds})
 	}
 	return in, nil
 }
 
-func payloads(h *bundle.Header) []update.Payload {
-	var out []update.Payload
+func payloads(h *bundle.Header) []updateplan.Payload {
+	var out []updateplan.Payload
 	for _, p := range h.Metadata.Payloads {
-		out = append(out, update.Payload{Name: p.Name, Platform: p.Platform, Digest: p.Digest, Size: p.Size})
+		out = append(out, updateplan.Payload{Name: p.Name, Platform: p.Platform, Digest: p.Digest, Size: p.Size})
 	}
 	return out
 }
 
 // held are the files of all approved bundles: the nodes hold them.
-func (w *world) held() []update.Payload {
-	var out []update.Payload
+func (w *world) held() []updateplan.Payload {
+	var out []updateplan.Payload
 	for i := range w.bundles {
 		b := &w.bundles[i]
 		if b.Spec.Digest == "" && b.Status.Digest == "" || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved) {
@@ -170,10 +170,10 @@ func (w *world) held() []update.Payload {
 
 // planNodes are all nodes as the planner sees them, with what external updaters offer;
 // one that did not change is the same pointer as before.
-func (r *Reconciler) planNodes(ctx context.Context, w *world, in *update.Input) ([]*update.Node, error) {
+func (r *Reconciler) planNodes(ctx context.Context, w *world, in *updateplan.Input) ([]*updateplan.Node, error) {
 	r.planNode.Under(poolsSeen(w.pools), w.edition, w.nodes)
 	configs := nodeconfigs.Reader{Client: r.Client, Live: r.Live}
-	out := make([]*update.Node, 0, len(w.nodes))
+	out := make([]*updateplan.Node, 0, len(w.nodes))
 	for i, n := range w.nodes {
 		nu := w.reports[i]
 		pn, same := r.planNode.At(i, n, nu)
@@ -191,12 +191,12 @@ func (r *Reconciler) planNodes(ctx context.Context, w *world, in *update.Input) 
 }
 
 // planNode is a node as the planner sees it.
-func (w *world) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) update.Node {
+func (w *world) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.Node {
 	var o v1alpha1.Observed
 	if nu != nil && nu.Status.Observed != nil {
 		o = *nu.Status.Observed
 	}
-	return update.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf(n),
+	return updateplan.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf(n),
 		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
 }
 

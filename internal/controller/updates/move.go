@@ -21,7 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // move takes an update that has started a step further.
@@ -287,7 +287,7 @@ func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev
 const settled = 5 * time.Minute
 
 // notYet says what of the target was not observed on a node, empty if all was.
-func notYet(np model.NodePlan, n update.Node) string { return update.NotYet(np, n) }
+func notYet(np model.NodePlan, n updateplan.Node) string { return updateplan.NotYet(np, n) }
 
 // lookCloser asks the API server about pods, for nodes that have started only:
 // those that must leave before the run, and the static pods after it.
@@ -327,7 +327,7 @@ func (r *Reconciler) lookAtStaticPods(ctx context.Context, np model.NodePlan, rn
 // lookAtMoved: a control-plane node is at its target when its static pods are, whoever
 // brought it there.
 func (r *Reconciler) lookAtMoved(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
-	if np.Role != model.RoleControlPlane || !rn.AtTarget || !update.MovesKubernetes(np) {
+	if np.Role != model.RoleControlPlane || !rn.AtTarget || !updateplan.MovesKubernetes(np) {
 		return nil
 	}
 	rn.NotYet, err = staticpods.NotYet(ctx, r.Live, np.Node, np.To)

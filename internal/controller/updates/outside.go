@@ -13,7 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/outside"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // lookOutside has an external updater do its step on a node that has run its own, and
@@ -24,11 +24,11 @@ func (r *Reconciler) lookOutside(ctx context.Context, w *world, u *v1alpha1.Clus
 	if n == nil || !ranOwn(&c.rn) {
 		return nil
 	}
-	step, missing, own := update.NotYetExternal(*c.np, w.planNode(n, w.updates[n.Name]))
+	step, missing, own := updateplan.NotYetExternal(*c.np, w.planNode(n, w.updates[n.Name]))
 	if step == nil || own {
 		return nil
 	}
-	name, _ := update.OfExternal(*step)
+	name, _ := updateplan.OfExternal(*step)
 	call := callOf(u, c, name, w.now)
 	if !call.Failed {
 		word, err := r.Outside.Work(ctx, outside.Job{Node: c.np.Node, Update: string(u.UID), Attempt: call.Attempt, Updater: name, Step: *step})

@@ -29,7 +29,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // shelf is a client of a kubeadm cluster that has Contents alone, and takes every
@@ -181,7 +181,7 @@ func TestTheGateFromMemoryIsTheGate(t *testing.T) {
 			}
 			got, plan := decided(rt, r, w, u)
 			r.forgetAsked()
-			forgets.asked, forgets.asks, forgets.planNode, forgets.census = nil, nil, roster.Row[*update.Node]{}, census{}
+			forgets.asked, forgets.asks, forgets.planNode, forgets.census = nil, nil, roster.Row[*updateplan.Node]{}, census{}
 			want, wantPlan := decided(rt, forgets, w, u)
 			if diff := cmp.Diff(want, got); diff != "" || plan != wantPlan {
 				rt.Fatalf("from scratch (-) and from memory (+): %s\nplans %s, %s", diff, wantPlan, plan)

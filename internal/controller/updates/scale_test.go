@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // largeWorld is a large update in its middle: half of the nodes are done, as
@@ -139,7 +139,7 @@ func TestCensusCountsAsReadDoes(t *testing.T) {
 			w.nodes[3].Status.Conditions = nil
 		}
 		r.census.take(w)
-		if d := cmp.Diff(rolloutfacts.Pools(w.pools, w.nodes, w.poolsOf, update.DefaultPool), r.census.pools(w)); d != "" {
+		if d := cmp.Diff(rolloutfacts.Pools(w.pools, w.nodes, w.poolsOf, updateplan.DefaultPool), r.census.pools(w)); d != "" {
 			t.Errorf("round %d: %s", round, d)
 		}
 		if d := cmp.Diff(rolloutfacts.Unhealthy(w.nodes), rolloutfacts.Unhealthy(r.census.controlPlanes())); d != "" {

@@ -33,7 +33,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/steady"
 	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // FieldOwnerRun is the server-side apply owner of NodeUpdate.spec.run.
@@ -88,9 +88,9 @@ type Reconciler struct {
 	pulse pulse.Pulse
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
-	planNode roster.Row[*update.Node]
+	planNode roster.Row[*updateplan.Node]
 	// offered are nodes with what external updaters would do for them.
-	offered map[string]*update.Node
+	offered map[string]*updateplan.Node
 	// track has what the rollout needs of every node, learned what it took them,
 	// and slow says when what costs much and changes little is due again.
 	track     track
@@ -115,7 +115,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decisio
 	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
 	r.Cordoner = &cordon.Cordoner{Client: r.Client, Live: r.Live, Roster: r.Roster, Now: r.Now}
 	answered := make(chan event.GenericEvent, 1)
-	r.offered = map[string]*update.Node{}
+	r.offered = map[string]*updateplan.Node{}
 	r.Outside = &outside.Caller{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
 		select {
 		case answered <- event.GenericEvent{}:

@@ -10,7 +10,7 @@
 //
 // Inputs: decoded JSON, current and desired. Outputs: differences, the object
 // after a claim, an RFC 6902 patch. Caller: internal/controller/clusterapi, which
-// lets the planner of internal/pipeline/update share the differences out.
+// lets the planner of internal/pipeline/updateplan share the differences out.
 //
 //	d := inplace.Differences(o)                    // machine/spec/version: v1.35.4 -> v1.36.3
 //	after := inplace.Move(o, map[string]bool{"machine/spec/version": true})

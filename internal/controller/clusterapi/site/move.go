@@ -15,7 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/update"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // Wish is what is to become of a node.
@@ -84,7 +84,7 @@ func observe(ctx context.Context, c client.Client, w Wish, n *corev1.Node) (stri
 	o := nu.Status.Observed
 	_, ours := n.Annotations[v1alpha1.AnnotationUpdating]
 	switch k := n.Status.NodeInfo.KubeletVersion; {
-	case !update.Same(k, w.Version):
+	case !updateplan.Same(k, w.Version):
 		return "its kubelet says " + k, nil
 	case !ready(n):
 		return "it is not Ready", nil
@@ -94,9 +94,9 @@ func observe(ctx context.Context, c client.Client, w Wish, n *corev1.Node) (stri
 		return "", nil
 	case o == nil:
 		return "no agent has reported what it sees there", nil
-	case !update.Same(o.KubeletVersion, w.Version):
+	case !updateplan.Same(o.KubeletVersion, w.Version):
 		return "its agent sees kubelet " + o.KubeletVersion, nil
-	case w.ControlPlane && !update.Same(o.ControlPlane, w.Version):
+	case w.ControlPlane && !updateplan.Same(o.ControlPlane, w.Version):
 		return "its agent sees API server " + o.ControlPlane, nil
 	}
 	return "", nil
@@ -160,7 +160,7 @@ func choose(ctx context.Context, c client.Client, w Wish) (string, *model.Verdic
 	for i := range l.Items {
 		b := &l.Items[i]
 		switch {
-		case !update.Same(b.Status.KubernetesVersion, w.Version):
+		case !updateplan.Same(b.Status.KubernetesVersion, w.Version):
 		case b.Spec.Digest == "":
 			unnamed = b
 		case best == nil || newer(b, best):

@@ -1,0 +1,301 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
+)
+
+// Engine runs the runs of one node. One Run at a time.
+type Engine struct {
+	// Dir is the agent's state directory: journal/, runs/ and rollback/ in it.
+	Dir string
+	// Updaters this node has.
+	Updaters []updaters.Updater
+	// Payload finds a file of a bundle on this node.
+	Payload func(bundle, name string) (updaters.Payload, error)
+	Log     *slog.Logger
+	// Note takes a journal that lost its end, for the node's status; nil: nobody does.
+	Note statefile.Note
+	// Now and Sleep are for tests; nil means the real ones.
+	Now   func() time.Time
+	Sleep func(ctx context.Context, d time.Duration)
+	// CallTime is how long one call of an updater may take before it counts as
+	// hanging; 0 means callTime.
+	CallTime time.Duration
+
+	// hung are the calls that have not returned in their time, by updater.
+	hung map[string]<-chan answer
+	// noted are journals whose torn end was noted in this life.
+	noted map[string]bool
+}
+
+// pause between two calls of an updater that asks for no other.
+const pause = time.Second
+
+// journals that are kept; older runs are forgotten.
+const keepJournals = 10
+
+// Run goes on with the run in the journal, or begins the permitted one, and
+// returns when nothing is left to do or the context ends. permitted is asked
+// again before every step. report is told every change.
+func (e *Engine) Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
+	js, err := readJournals(e.journals())
+	if err != nil {
+		e.Log.Error("no run starts: the journals cannot be listed", "error", err)
+		if r := permitted(); r != nil {
+			report(waits(r, v1alpha1.ReasonJournalUnreadable, err, e.journals()))
+		}
+		return
+	}
+	e.noteTorn(js)
+	j := open(js)
+	if j == nil {
+		if j = e.begin(ctx, js, permitted, report); j == nil {
+			return
+		}
+	}
+	if j.run.Undo {
+		e.takeBack(ctx, j, js, report)
+		return
+	}
+	e.drive(ctx, j, permitted, report)
+}
+
+func (e *Engine) journals() string { return filepath.Join(e.Dir, "journal") }
+
+// Adopt notes a run that ended here under another store: this one has no journal of it,
+// and would begin again what was permitted, and done, long ago. It is one write, so that
+// nobody finds the run begun and not ended.
+func (e *Engine) Adopt(r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus) error {
+	js, err := readJournals(e.journals())
+	if err != nil || unfit(&r) != "" || slices.ContainsFunc(js, func(j *journal) bool { return j.run.UID == r.UID }) {
+		return err
+	}
+	return adopt(e.journals(), nextSeq(js), r, s, e.now())
+}
+
+// Names of the updaters that this node has, sorted.
+func (e *Engine) Names() []string {
+	var out []string
+	for _, u := range e.Updaters {
+		out = append(out, u.Name())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Busy reports whether a run has begun and not finished; what it needs must not
+// be removed. A run whose journal is damaged does not go on, and needs nothing.
+func (e *Engine) Busy() bool {
+	js, err := readJournals(e.journals())
+	return err != nil || open(js) != nil
+}
+
+// open is the run that has not finished: the newest or none. An older one without an end
+// could not be read for a while, and another attempt was started.
+func open(js []*journal) *journal {
+	if len(js) == 0 {
+		return nil
+	}
+	if j := js[len(js)-1]; j.finish == nil && j.damage == nil {
+		return j
+	}
+	return nil
+}
+
+// begin starts the permitted run if it never ran; otherwise it reports what
+// came of it, or of the last run.
+func (e *Engine) begin(ctx context.Context, js []*journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+	r := permitted()
+	for _, j := range slices.Backward(js) {
+		if r != nil && j.run.UID == r.UID && j.run.Attempt >= r.Attempt {
+			e.reportOld(j, report)
+			return nil
+		}
+	}
+	if r == nil {
+		if len(js) > 0 {
+			e.reportOld(js[len(js)-1], report)
+		}
+		return nil
+	}
+	if why := unfit(r); why != "" {
+		report(&v1alpha1.NodeRunStatus{UID: r.UID, PlanDigest: r.PlanDigest, Attempt: r.Attempt, State: v1alpha1.RunFailed,
+			Reason: v1alpha1.ReasonStepFailed, Message: "nothing was started: " + why})
+		return nil
+	}
+	sweep(e.journals())
+	e.forget(js, r.UID)
+	e.tidy(js, r.UID)
+	j := e.create(ctx, nextSeq(js), r, permitted, report)
+	if j != nil {
+		failpoint.Here(failpoint.JournalRun)
+	}
+	return j
+}
+
+// create makes the journal of a run. While it cannot be written the run waits, as long as
+// the same run is permitted.
+func (e *Engine) create(ctx context.Context, seq uint64, r *v1alpha1.NodeRun, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+	for again := false; ctx.Err() == nil && (!again || reflect.DeepEqual(permitted(), r)); again = true {
+		j, err := createJournal(e.journals(), seq, *r, e.now())
+		if err == nil {
+			return j
+		}
+		e.Log.Error("the run waits: its journal cannot be created", "update", r.Name, "error", err)
+		report(waits(r, v1alpha1.ReasonJournalUnwritable, err, e.journals()))
+		e.sleep(ctx, writeAgain)
+	}
+	return nil
+}
+
+// reportOld reports a run that does not go on.
+func (e *Engine) reportOld(j *journal, report func(*v1alpha1.NodeRunStatus)) {
+	if j.damage != nil {
+		e.Log.Error("the journal of a run is damaged", "path", j.path, "error", j.damage.err)
+	}
+	report(e.status(j, "", "", ""))
+}
+
+// idForm is what may become part of a file's or a unit's name.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
+
+// unfit says why a run is not begun, "" if it may be. UID and step IDs name
+// files and units of this node: they are checked, whoever wrote them.
+func unfit(r *v1alpha1.NodeRun) string {
+	if !idForm.MatchString(r.UID) {
+		return fmt.Sprintf("%.80q is not the UID of a ClusterUpdate", r.UID)
+	}
+	if r.Attempt < 1 {
+		return fmt.Sprintf("attempt %d, they are counted from 1", r.Attempt)
+	}
+	seen := map[string]bool{}
+	for _, s := range r.Steps {
+		if !idForm.MatchString(s.ID) || seen[s.ID] {
+			return fmt.Sprintf("step ID %.80q is not of letters, digits and dashes, or is there twice", s.ID)
+		}
+		seen[s.ID] = true
+	}
+	return ""
+}
+
+// forget removes old journals and what belonged to them.
+func (e *Engine) forget(js []*journal, begins string) {
+	for len(js) >= keepJournals {
+		old := js[0]
+		js = js[1:]
+		_ = os.Remove(old.path)
+		used := old.run.UID == begins || !idForm.MatchString(old.run.UID)
+		for _, j := range js {
+			used = used || j.run.UID == old.run.UID
+		}
+		if !used {
+			_ = os.RemoveAll(filepath.Join(e.Dir, "runs", old.run.UID))
+			_ = os.RemoveAll(filepath.Join(e.Dir, "rollback", old.run.UID))
+		}
+	}
+}
+
+// tidy removes the replaced binaries of all updates but the last and the one that
+// begins: they are some 200 MB each, on disks that are often small.
+func (e *Engine) tidy(js []*journal, begins string) {
+	if len(js) == 0 {
+		return
+	}
+	last := js[len(js)-1].run.UID
+	for _, j := range js {
+		if uid := j.run.UID; uid != begins && uid != last && idForm.MatchString(uid) {
+			_ = os.RemoveAll(filepath.Join(e.Dir, "rollback", uid))
+		}
+	}
+}
+
+// now has a monotonic reading, by which durations are measured: a clock that is set
+// changes only what is written down.
+func (e *Engine) now() time.Time {
+	if e.Now != nil {
+		return e.Now()
+	}
+	return time.Now()
+}
+
+func (e *Engine) sleep(ctx context.Context, d time.Duration) {
+	if e.Sleep != nil {
+		e.Sleep(ctx, d)
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// drive runs the steps that are not done.
+func (e *Engine) drive(ctx context.Context, j *journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
+	for _, s := range j.run.Steps {
+		if j.ended[s.ID] {
+			continue
+		}
+		if changed(j, permitted()) && j.started[s.ID].IsZero() {
+			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, v1alpha1.ReasonPlanChanged, "the plan or its steps were changed while the node ran them: nothing more was started", report)
+			return
+		}
+		r := e.step(ctx, j, s, permitted, report)
+		switch {
+		case ctx.Err() != nil && !r.Done:
+			return // the journal knows where to go on
+		case r.Failed:
+			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, r.Message, report)
+			return
+		}
+		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
+			return
+		}
+		failpoint.Here(failpoint.JournalStep)
+	}
+	if why := e.observeAll(ctx, j); why != "" {
+		if ctx.Err() == nil {
+			e.finish(ctx, j, v1alpha1.RunFailed, "", v1alpha1.ReasonStepFailed, why, report)
+		}
+		return
+	}
+	e.finish(ctx, j, v1alpha1.RunSucceeded, "", v1alpha1.ReasonUpdated, "every step was observed done", report)
+}
+
+// changed: the same run is permitted with other content. A permission that was
+// taken away does not stop a node half way.
+func changed(j *journal, now *v1alpha1.NodeRun) bool {
+	return now != nil && now.UID == j.run.UID && now.Attempt == j.run.Attempt &&
+		(now.Undo != j.run.Undo || now.PlanDigest != j.run.PlanDigest || now.Bundle != j.run.Bundle || !reflect.DeepEqual(now.Steps, j.run.Steps))
+}
+
+func (e *Engine) updater(name string) updaters.Updater {
+	for _, u := range e.Updaters {
+		if u.Name() == name {
+			return u
+		}
+	}
+	return nil
+}
+
+func (e *Engine) task(j *journal, s v1alpha1.UpdateStep) updaters.Task {
+	return updaters.Task{
+		UID: j.run.UID, Attempt: j.run.Attempt, Step: s, Started: j.started[s.ID],
+		Dir: filepath.Join(e.Dir, "runs", j.run.UID), Rollback: filepath.Join(e.Dir, "rollback", j.run.UID),
+		Payload: func(name string) (updaters.Payload, error) { return e.Payload(j.run.Bundle, name) },
+	}
+}

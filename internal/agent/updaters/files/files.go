@@ -1,0 +1,399 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/host/systemd"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Host is what the updater asks of the node.
+type Host interface {
+	updaters.Configs
+	Units
+	// Held finds a file that this node holds of any bundle, by the payload's name
+	// and digest; updaters.ErrNoPayload if it does not.
+	Held(name, digest string) (updaters.Payload, error)
+}
+
+// Units are the node's systemd units.
+type Units interface {
+	Unit(ctx context.Context, name string) (systemd.Unit, error)
+	// SetUnit brings a unit into a state of the model: enabled and started,
+	// disabled and stopped, masked and stopped.
+	SetUnit(ctx context.Context, name, state string) error
+	// ReloadUnits has systemd read all unit files again.
+	ReloadUnits(ctx context.Context) error
+	// RefreshUnit has a unit that runs read its configuration again, by a restart
+	// if restart is set or it cannot reload.
+	RefreshUnit(ctx context.Context, name string, restart bool) error
+}
+
+// limit is after how long a unit that does not come up has failed.
+const limit = 2 * time.Minute
+
+// Updater is the step "files".
+type Updater struct {
+	host   Host
+	fs     files.FS
+	record record
+	now    func() time.Time
+	// work is held by whoever changes the node: a run, or a repair.
+	work sync.Mutex
+}
+
+// New makes the updater; paths are below root, empty for the node's own. file is the
+// agent's own, for what it gave this node.
+func New(h Host, root, file string) *Updater {
+	return &Updater{host: h, fs: files.FS{Root: root, Refuse: model.KeptPath}, record: record(file), now: time.Now}
+}
+
+// Name is files.
+func (u *Updater) Name() string { return "files" }
+
+// Observe compares every file and unit.
+func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+	c, err := updaters.Config(t, u.host)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	wrong, err := u.wrongFiles(c)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	p, err := readPending(t)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	units, err := u.wrongUnits(ctx, c)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	var says []string
+	for _, f := range wrong {
+		says = append(says, f.Path+" is not as wanted")
+	}
+	for _, n := range p.names() {
+		says = append(says, n+" has not read its new configuration")
+	}
+	for _, w := range units {
+		says = append(says, w.says)
+	}
+	if len(says) == 0 {
+		return updaters.Observation{Done: true}, nil
+	}
+	return updaters.Observation{Detail: strings.Join(says, "; ")}, nil
+}
+
+// wrongFiles are those that are not as wanted.
+func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
+	var out []model.ConfigFile
+	g, err := u.record.read()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range c.Files {
+		if f.InImage {
+			continue // the OS image brings it; it is not written here
+		}
+		s, err := u.fs.Look(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		wrong := !as(f, s) && (!f.Stale || u.ours(g, f.Path, s))
+		if f.AsImage {
+			if wrong, err = u.over(g, f.Path, s); err != nil {
+				return nil, err
+			}
+		}
+		if wrong {
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// as reports whether a file is as wanted. An owner that this node does not know
+// is never as wanted; writing it says why.
+func as(f model.ConfigFile, s files.State) bool {
+	if f.Absent {
+		return !s.Exists
+	}
+	uid, err1 := files.UserID(f.Owner)
+	gid, err2 := files.GroupID(f.Group)
+	return err1 == nil && err2 == nil && s.Regular && s.Digest == f.Content() && s.Mode == f.Mode &&
+		int(s.UID) == uid && int(s.GID) == gid
+}
+
+type wrongUnit struct {
+	model.ConfigUnit
+	says string
+}
+
+// wrongUnits are those that are not as wanted, but for units whose file comes with an
+// image that is not booted yet.
+func (u *Updater) wrongUnits(ctx context.Context, c *model.NodeConfig) ([]wrongUnit, error) {
+	var out []wrongUnit
+	later := u.awaited(c)
+	for _, w := range c.Units {
+		if later.unit(w.Name) {
+			continue
+		}
+		s, err := u.host.Unit(ctx, w.Name)
+		if err != nil {
+			return nil, err
+		}
+		if is := unitState(s); is != w.State {
+			out = append(out, wrongUnit{w, fmt.Sprintf("unit %s is %s, %s is wanted", w.Name, is, w.State)})
+		}
+	}
+	return out, nil
+}
+
+// fileStates are systemd's words for what the model calls so.
+var fileStates = map[string][]string{
+	model.UnitEnabled:  {"enabled", "enabled-runtime", "static"}, // static: it has nothing to be enabled by
+	model.UnitDisabled: {"disabled", "static", ""},
+	model.UnitMasked:   {"masked", "masked-runtime"},
+}
+
+// isUp: a oneshot has done its work when it ran and ended well.
+func isUp(s systemd.Unit) bool {
+	return s.Active == "active" || s.Active == "reloading" || s.Oneshot && s.Ran && s.Active == "inactive" && s.Result == "success"
+}
+
+// strayed reports whether a unit is in another state than the wanted one, and stays in
+// it. One on its way is nobody's change: it says itself where it ends.
+func strayed(s systemd.Unit, want string) bool {
+	return unitState(s) != want && s.Active != "activating" && s.Active != "deactivating"
+}
+
+// unitState is the state in the model's words, or in systemd's if it is none.
+func unitState(s systemd.Unit) string {
+	runs, stopped := isUp(s), s.Active == "inactive" || s.Active == "failed"
+	for _, state := range []string{model.UnitMasked, model.UnitEnabled, model.UnitDisabled} {
+		active := stopped
+		if state == model.UnitEnabled {
+			active = runs
+		}
+		if active && slices.Contains(fileStates[state], s.File) {
+			return state
+		}
+	}
+	file := s.File
+	if file == "" {
+		file = "not there"
+	}
+	return file + " and " + s.Active
+}
+
+// Update does what is missing: keep, write, reload, set.
+func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	u.work.Lock()
+	defer u.work.Unlock()
+	c, err := updaters.Config(t, u.host)
+	if errors.Is(err, updaters.ErrNoConfig) {
+		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
+	}
+	if err != nil {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	}
+	wrong, err := u.wrongFiles(c)
+	if err == nil {
+		err = u.ready(wrong)
+	}
+	if err == nil {
+		err = u.prepare(ctx, t, c, wrong)
+	}
+	if err == nil {
+		err = u.write(wrong)
+	}
+	if final(err) {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	}
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	return u.act(ctx, t, c)
+}
+
+// final errors do not go away by waiting.
+func final(err error) bool {
+	return errors.Is(err, files.ErrRefused) || errors.Is(err, files.ErrTooLarge) || errors.Is(err, errNotAFile) || errors.Is(err, errOwner) || errors.Is(err, updaters.ErrNoPayload)
+}
+
+var (
+	errNotAFile = errors.New("it is no regular file")
+	errOwner    = errors.New("its owner is not known here")
+)
+
+// write puts the wrong files in their places.
+func (u *Updater) write(wrong []model.ConfigFile) error {
+	for _, f := range wrong {
+		if err := u.record.begin(f); err != nil {
+			return err
+		}
+		if f.AsImage {
+			if err := u.giveBack(f.Path); err != nil {
+				return err
+			}
+			continue
+		}
+		if f.Absent {
+			if err := u.fs.Remove(f.Path); err != nil {
+				return err
+			}
+			continue
+		}
+		uid, err := files.UserID(f.Owner)
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
+		}
+		gid, err := files.GroupID(f.Group)
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
+		}
+		data, err := u.data(f)
+		if err != nil {
+			return err
+		}
+		if err := u.fs.Write(f.Path, data, f.Mode, uid, gid); err != nil {
+			return err
+		}
+		failpoint.Here(failpoint.FilesWritten)
+	}
+	return nil
+}
+
+// ready looks for every payload before anything is changed.
+func (u *Updater) ready(wrong []model.ConfigFile) error {
+	for _, f := range wrong {
+		if f.Payload == "" {
+			continue
+		}
+		if _, err := u.host.Held(f.Payload, f.Digest); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// data are the bytes of a file; those of a payload are compared as they are read.
+func (u *Updater) data(f model.ConfigFile) ([]byte, error) {
+	if f.Payload == "" {
+		return f.Data, nil
+	}
+	p, err := u.host.Held(f.Payload, f.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	r, err := os.Open(p.Path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, model.MaxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, err)
+	case len(b) > model.MaxFile:
+		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, files.ErrTooLarge)
+	case model.DigestOf(b) != f.Digest: // it rotted, and is fetched again
+		return nil, fmt.Errorf("%s: payload %s is not what its digest says any more", f.Path, f.Payload)
+	}
+	return b, nil
+}
+
+// act has systemd and the units take over what was written, one thing at a time.
+func (u *Updater) act(ctx context.Context, t updaters.Task, c *model.NodeConfig) (updaters.Result, error) {
+	p, err := readPending(t)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	late := u.now().Sub(t.Started) > limit
+	problem, err := u.settle(ctx, t, c, p)
+	switch {
+	case err != nil && late:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	case err != nil:
+		return updaters.Going(v1alpha1.ReasonUpdating, "it is tried again: %v", err), nil
+	case problem != "" && late:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%s after %s; `journalctl -u UNIT` on the node says why", problem, limit), nil
+	case problem != "":
+		return updaters.Going(v1alpha1.ReasonUpdating, "%s", problem), nil
+	}
+	o, err := u.Observe(ctx, t)
+	if err != nil || !o.Done {
+		return updaters.Going(v1alpha1.ReasonUpdating, "%s", o.Detail), err
+	}
+	return updaters.Result{Done: true}, u.record.settle(c, u.awaited(c))
+}
+
+// settle does what is pending and sets the units; problem says what is not so
+// yet.
+func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConfig, p *pending) (problem string, err error) {
+	if p.Reload {
+		if err := u.host.ReloadUnits(ctx); err != nil {
+			return "", err
+		}
+		p.Reload = false
+		if err := p.save(t); err != nil {
+			return "", err
+		}
+	}
+	units, err := u.wrongUnits(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range units {
+		problem = w.says
+		if err := u.set(ctx, t, w.ConfigUnit, p); err != nil {
+			return "", err
+		}
+	}
+	for _, n := range slices.Clone(p.Refresh) {
+		if err := u.host.RefreshUnit(ctx, n.Unit, n.Restart); err != nil {
+			return "", err
+		}
+		if err := p.drop(t, n.Unit); err != nil {
+			return "", err
+		}
+		failpoint.Here(failpoint.UnitRefreshed)
+	}
+	return problem, nil
+}
+
+// set brings a unit into its state.
+func (u *Updater) set(ctx context.Context, t updaters.Task, w model.ConfigUnit, p *pending) error {
+	if err := u.record.beginUnit(w); err != nil {
+		return err
+	}
+	if err := u.host.SetUnit(ctx, w.Name, w.State); err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.UnitSet)
+	return p.drop(t, w.Name) // it was started, or stopped, just now
+}
+
+// named is the wanted name if it stands for the number, else the number.
+func named(name string, id uint32, number func(string) (int, error)) string {
+	if n, err := number(name); err == nil && n == int(id) {
+		return name
+	}
+	return fmt.Sprint(id)
+}
+
+func (u *Updater) keptDir(t updaters.Task) string { return filepath.Join(t.Rollback, t.Step.ID) }

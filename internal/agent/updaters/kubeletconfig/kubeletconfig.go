@@ -1,0 +1,321 @@
+// Package kubeletconfig lays fields of a KubeletConfiguration over the node's own,
+// as a drop-in of refit's.
+//
+// Promise: kubeadm's file is not touched, so that kubeadm may write it anew. The
+// drop-in is in the kubelet's --config-dir; a kubelet without one gets a drop-in
+// of its unit that adds it, made of the command that systemd knows. Done is seen:
+// the kubelet was started after the files, is healthy, and says the values itself
+// where it may be asked (/configz).
+//
+// Inputs: Host, the step's configuration. Outputs: 90-refit.conf in the kubelet's
+// configuration directory, a drop-in of kubelet.service. Callers: run; the agent's
+// view of its node (Fields).
+package kubeletconfig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Host is what the updater asks of the node.
+type Host interface {
+	servicerestart.Host // the kubelet
+	updaters.Configs
+	// Command is the kubelet's command as systemd has it, variables unexpanded;
+	// Flags are those of the process that runs, nil if it does not.
+	Command(ctx context.Context) ([]string, error)
+	Flags(ctx context.Context) ([]string, error)
+	// Started is when the process was started.
+	Started(ctx context.Context) (time.Time, error)
+	// ModTime is when a file of the node was written.
+	ModTime(path string) (time.Time, error)
+	ReloadUnits(ctx context.Context) error
+	// Configz is what the kubelet says of its configuration; nil if it may not be
+	// asked.
+	Configz(ctx context.Context) (map[string]any, error)
+}
+
+const (
+	// dir is used if the kubelet has no directory for drop-ins yet.
+	dir = "/etc/kubernetes/kubelet.conf.d"
+	// name of refit's drop-in there.
+	name = "90-refit.conf"
+	// unitDropin adds the directory to the kubelet's command.
+	unitDropin = "/etc/systemd/system/kubelet.service.d/95-refit-config-dir.conf"
+	flag       = "--config-dir"
+	// clockGrain is how exactly a process' start is known.
+	clockGrain = time.Second
+	// limit is after how long a kubelet that does not come back has failed.
+	limit = 5 * time.Minute
+)
+
+// Updater is the step "kubelet-config".
+type Updater struct {
+	host Host
+	fs   files.FS
+	now  func() time.Time
+}
+
+// New makes the updater; files are below root, empty for the node's own.
+func New(h Host, root string) *Updater {
+	return &Updater{host: h, fs: files.FS{Root: root}, now: time.Now}
+}
+
+// Name is kubelet-config.
+func (u *Updater) Name() string { return "kubelet-config" }
+
+// configDir is the value of the flag, given in one word or two.
+func configDir(args []string) string {
+	for i, a := range args {
+		if v, ok := strings.CutPrefix(a, flag+"="); ok {
+			return v
+		}
+		if a == flag && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+// places are the drop-in with the fields, and that of the unit; the latter is
+// there only if the kubelet would not read the first without it.
+func (u *Updater) places(ctx context.Context) (fields updaters.OwnFile, unit updaters.OwnFile, err error) {
+	flags, err := u.host.Flags(ctx)
+	if err != nil {
+		return fields, unit, err
+	}
+	at := configDir(flags)
+	if at == "" {
+		at = dir
+	}
+	return updaters.OwnFile{FS: u.fs, Path: filepath.Join(at, name)}, updaters.OwnFile{FS: u.fs, Path: unitDropin}, nil
+}
+
+// seen says what is not as wanted, "" if all is.
+func (u *Updater) seen(ctx context.Context, want string) (string, error) {
+	f, _, err := u.places(ctx)
+	if err != nil {
+		return "", err
+	}
+	there, err := f.Is([]byte(want))
+	if err != nil {
+		return "", err
+	}
+	if !there {
+		return f.Path + " is not as wanted", nil
+	}
+	if says, err := u.read(ctx, f.Path); err != nil || says != "" {
+		return says, err
+	}
+	if sick := u.host.Unready(ctx); sick != "" {
+		return sick, nil
+	}
+	return u.says(ctx, want)
+}
+
+// read says why the kubelet that runs has not read a drop-in, "" if it has.
+func (u *Updater) read(ctx context.Context, path string) (string, error) {
+	flags, err := u.host.Flags(ctx)
+	if err != nil {
+		return "", err
+	}
+	if configDir(flags) != filepath.Dir(path) {
+		return "the kubelet does not read " + filepath.Dir(path), nil
+	}
+	written, err := u.host.ModTime(path)
+	if err != nil {
+		return "", err
+	}
+	started, err := u.host.Started(ctx)
+	if err == nil && started.Add(clockGrain).Before(written) {
+		return "the kubelet has not read it yet", nil
+	}
+	return "", err
+}
+
+// says compares what the kubelet says with what is wanted.
+func (u *Updater) says(ctx context.Context, want string) (string, error) {
+	have, err := u.host.Configz(ctx)
+	if err != nil || have == nil {
+		return "", err
+	}
+	var w map[string]any
+	if err := json.Unmarshal([]byte(want), &w); err != nil {
+		return "", fmt.Errorf("the wanted configuration: %w", err)
+	}
+	delete(w, "apiVersion")
+	delete(w, "kind")
+	if field := differs("", w, have); field != "" {
+		return "the kubelet says another value of " + field, nil
+	}
+	return "", nil
+}
+
+// Observe looks at files, process and answers.
+func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+	c, err := updaters.Config(t, u.host)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	says, err := u.seen(ctx, c.Kubelet)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	if says == "" {
+		s, err := servicerestart.Look(t)
+		if err != nil {
+			return updaters.Observation{}, err
+		}
+		if !s.Over {
+			says = s.Says
+		}
+	}
+	return updaters.Observation{Done: says == "", Detail: says}, nil
+}
+
+// Update does the next thing that is missing.
+func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	c, err := updaters.Config(t, u.host)
+	if errors.Is(err, updaters.ErrNoConfig) {
+		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
+	}
+	if err != nil {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	}
+	o, err := u.Observe(ctx, t)
+	if err == nil && o.Done {
+		return updaters.Result{Done: true}, nil
+	}
+	says := o.Detail
+	if err == nil {
+		err = u.write(ctx, t, c.Kubelet)
+	}
+	if err == nil {
+		var s servicerestart.State
+		if s, err = servicerestart.Drive(ctx, u.host, t, u.now()); !s.Over && s.Says != "" {
+			says = s.Says
+		}
+	}
+	if err != nil {
+		says = err.Error()
+	}
+	if u.now().Sub(t.Started) > limit {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet does not run with its new configuration within %s: %s\n%s", limit, says, u.host.Log(ctx)), nil
+	}
+	return updaters.Going(v1alpha1.ReasonUpdating, "%s", says), nil
+}
+
+// write puts both files in their places and notes that the kubelet must restart.
+func (u *Updater) write(ctx context.Context, t updaters.Task, want string) error {
+	f, unit, err := u.places(ctx)
+	if err != nil {
+		return err
+	}
+	there, err1 := f.Is([]byte(want))
+	flags, err2 := u.host.Flags(ctx)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	reads := configDir(flags) != "" || flags == nil
+	if there && reads {
+		return nil
+	}
+	if err := servicerestart.Need(ctx, u.host, t); err != nil {
+		return err
+	}
+	if err := f.Put(t, []byte(want), 0o644); err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.FilesWritten)
+	if reads {
+		return nil
+	}
+	command, err := u.host.Command(ctx)
+	if err == nil {
+		err = unit.Put(unitTask(t), unitText(command, filepath.Dir(f.Path)), 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	return u.host.ReloadUnits(ctx)
+}
+
+// unitTask keeps what was at the unit's drop-in apart from what was at the other.
+func unitTask(t updaters.Task) updaters.Task {
+	t.Step.ID += "-unit"
+	return t
+}
+
+// unitText is the kubelet's command with the directory. A percent sign means
+// something to systemd; a variable alone in its word is several words.
+func unitText(command []string, dir string) []byte {
+	words := make([]string, 0, len(command)+1)
+	for _, w := range command {
+		if strings.HasPrefix(w, flag) {
+			continue
+		}
+		w = strings.ReplaceAll(w, "%", "%%")
+		if strings.ContainsAny(w, " \t\"'\\") || w == "" {
+			w = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(w) + `"`
+		}
+		words = append(words, w)
+	}
+	words = append(words, flag+"="+dir)
+	return []byte("# Written by refit: the kubelet reads its drop-ins from " + dir + ".\n[Service]\nExecStart=\nExecStart=" + strings.Join(words, " ") + "\n")
+}
+
+// Undo puts back what was there and has the kubelet run with it.
+func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	undo := t
+	undo.Step.ID += "-undo" // a restart of its own
+	f, unit, err := u.places(ctx)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	a, err1 := f.Differs(t)
+	b, err2 := unit.Differs(unitTask(t))
+	if err := errors.Join(err1, err2); err != nil {
+		return updaters.Result{}, err
+	}
+	if a || b {
+		if err := servicerestart.Need(ctx, u.host, undo); err != nil {
+			return updaters.Result{}, err
+		}
+		if err := errors.Join(f.PutBack(t), unit.PutBack(unitTask(t)), u.host.ReloadUnits(ctx)); err != nil {
+			return updaters.Result{}, err
+		}
+	}
+	s, err := servicerestart.Drive(ctx, u.host, undo, u.now())
+	if err != nil || !s.Over {
+		return updaters.Going(v1alpha1.ReasonUpdating, "the kubelet's old configuration is back: %s", s.Says), err
+	}
+	return updaters.Result{Done: true, Message: s.Says}, servicerestart.Forget(t)
+}
+
+// Fields is the hash of the drop-in that the kubelet runs with.
+func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
+	if c.Kubelet == "" {
+		return nil
+	}
+	says, err := u.seen(ctx, c.Kubelet)
+	if err != nil {
+		return nil
+	}
+	v := model.DigestOf([]byte(c.Kubelet))
+	if says != "" {
+		v = "another"
+	}
+	return map[string]string{model.FieldKubelet: v}
+}

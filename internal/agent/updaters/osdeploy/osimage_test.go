@@ -1,0 +1,402 @@
+package osdeploy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
+	host "github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+const (
+	oldImage, newImage = "q/os@sha256:aaaaaaaaaaaaaaaa", "q/os@sha256:bbbbbbbbbbbbbbbb"
+	oldSum, newSum     = "sha256:aaaaaaaaaaaaaaaa", "sha256:bbbbbbbbbbbbbbbb"
+)
+
+// machine is a host that stages, takes some ticks to restart, and merges at shutdown.
+type machine struct {
+	config               string
+	booted, staged, back *host.Deployment
+	queued               bool
+	kargs, next          []string
+	oldKargs             []string
+	serial, boots, left  int
+	// What goes wrong.
+	away, unchanged, lost, picked, unsupported bool
+	// locks: what is staged is locked until it is let go; unlocked: the host says that
+	// it locks, and does not.
+	locks, unlocked bool
+	// fetched counts what came from the registry, here is what lies ready, forgot how
+	// often that was let go.
+	fetched, forgot int
+	here            string
+	said            string
+	hang            chan struct{}
+	asked           int
+	// soft: a restart of user space alone was asked for; softly: the host can.
+	// refuses: its systemd does not know what that is.
+	soft, softly, refuses bool
+	// sick are digests, or arguments, with which the kubelet does not answer, unready those with which
+	// the node is not Ready; dying: the kubelet answers half of the time.
+	sick, unready map[string]bool
+	dying         bool
+	ticks         int
+	// api is the API server's answer to anything, if it has no other.
+	api string
+	// stuck: a rollback that is queued comes to nothing.
+	stuck bool
+	// pruned: what was booted before is gone from the disk.
+	pruned bool
+}
+
+func (m *machine) KubeletHealthy(context.Context) error {
+	sick := m.sick[m.booted.Digest] || slices.ContainsFunc(m.kargs, func(a string) bool { return m.sick[a] })
+	if m.left > 0 || sick || m.dying && m.booted.Digest == newSum && m.ticks%20 < 10 {
+		return errors.New("kubelet's health: connection refused")
+	}
+	return nil
+}
+
+func (m *machine) Ready(context.Context) (string, bool) {
+	switch {
+	case m.api != "":
+		return m.api, m.api == apiAway
+	case m.unready[m.booted.Digest]:
+		return "the API server does not call the node Ready: no network plugin", false
+	}
+	return "", false
+}
+
+func (m *machine) KubeletSays(context.Context) string {
+	return "kubelet.service is activating (exit-code)\nunknown flag: --bad"
+}
+
+const apiAway = "the API server does not answer"
+
+func (m *machine) Config(string) (string, bool)                { return m.config, true }
+func (m *machine) Driver(context.Context) (host.Driver, error) { return (*sim)(m), nil }
+func (m *machine) Image(_ context.Context, image string) (host.Source, []string, error) {
+	if m.away && m.here != image {
+		return host.Source{}, nil, errors.New("the registry has no such image")
+	}
+	return host.Source{Transport: host.Registry, Location: image}, []string{"sha256:other-form"}, nil
+}
+func (m *machine) Fetch(ctx context.Context, image string) (host.Source, []string, error) {
+	s, same, err := m.Image(ctx, image)
+	if err == nil && m.here != image {
+		m.here = image
+		m.fetched++
+	}
+	return s, same, err
+}
+func (m *machine) Forget() error {
+	if m.here != "" {
+		m.here = ""
+		m.forgot++
+	}
+	return nil
+}
+func (m *machine) Boot() (string, error) { return fmt.Sprint("boot-", m.boots), nil }
+func (m *machine) Reboot(_ context.Context, soft bool) error {
+	m.soft = m.soft || soft
+	if soft && m.refuses {
+		return errors.New("Unknown command verb soft-reboot")
+	}
+	if m.asked++; m.left == 0 {
+		m.left = 3
+	}
+	return nil
+}
+
+// tick lets time pass, and the machine restart.
+func (m *machine) tick() {
+	m.ticks++
+	if m.left == 0 {
+		return
+	}
+	if m.left--; m.left > 0 {
+		return
+	}
+	m.boots++
+	switch {
+	case m.queued && m.stuck:
+	case m.queued:
+		m.booted, m.back, m.kargs, m.oldKargs = m.back, m.booted, m.oldKargs, m.kargs
+	case m.staged != nil && m.staged.Locked: // nobody let it go
+	case m.staged != nil && !m.lost && m.picked:
+		m.back = m.staged // the new one is there, and somebody chose the old one
+	case m.staged != nil && !m.lost:
+		m.booted, m.back, m.kargs, m.oldKargs = m.staged, m.booted, m.next, m.kargs
+	}
+	m.staged, m.queued = nil, false
+	if m.pruned {
+		m.back = nil
+	}
+}
+
+// sim is the machine as a driver.
+type sim machine
+
+func (s *sim) Name() string { return "sim" }
+func (s *sim) Status(context.Context) (host.Status, error) {
+	out := host.Status{Driver: "sim", Booted: s.booted, Staged: s.staged, Rollback: s.back, RollbackQueued: s.queued, Running: slices.Clone(s.kargs), Next: s.booted}
+	if s.queued {
+		out.Next = s.back
+	} else if s.staged != nil {
+		out.Next = s.staged
+	}
+	if s.unsupported {
+		out.Unsupported = "made of packages"
+	}
+	if s.locks {
+		out.Capabilities = []string{host.CanDownloadOnly}
+	}
+	return out, nil
+}
+func (s *sim) Stage(ctx context.Context, t host.Target) error {
+	if s.hang != nil {
+		close(s.hang)
+		s.hang = nil
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if s.unchanged {
+		return nil
+	}
+	s.serial++
+	s.queued, s.staged = false, &host.Deployment{ID: fmt.Sprint("dep-", s.serial), Image: t.Image, Digest: t.Digest, Locked: s.locks && !s.unlocked}
+	s.next = host.Change(s.kargs, t.Drop, t.Kargs)
+	return nil
+}
+func (s *sim) Discard(context.Context) error { s.staged, s.queued = nil, false; return nil }
+func (s *sim) Rollback(context.Context) error {
+	if s.back == nil {
+		return host.ErrNoRollback
+	}
+	s.staged, s.queued = nil, true
+	return nil
+}
+func (s *sim) Activate(_ context.Context, t host.Target) (host.Activation, error) {
+	if s.staged != nil {
+		s.staged.Locked = false
+	}
+	if t.SoftReboot && s.softly {
+		return host.BySoftReboot, nil
+	}
+	return host.ByReboot, nil
+}
+func (s *sim) Failure(context.Context) string { return s.said }
+
+func newMachine() *machine {
+	return &machine{booted: &host.Deployment{ID: "dep-0", Image: oldImage, Digest: oldSum}, kargs: []string{"root=/dev/x", "old=1"}}
+}
+
+func (m *machine) state() string {
+	next := ""
+	if m.staged != nil || m.queued {
+		next = ", and another is next"
+	}
+	return m.booted.Digest + " " + strings.Join(m.kargs, " ") + next
+}
+
+func fixture(t *testing.T) (*updatertest.Fixture, *machine) {
+	m := newMachine()
+	now := time.Now()
+	dir := t.TempDir()
+	b, err := json.Marshal(model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.config = string(b)
+	file := filepath.Join(dir, "os.json")
+	if err := record(file).change(func(g *given) { g.Given = []string{"old=1"} }); err != nil {
+		t.Fatal(err)
+	}
+	return &updatertest.Fixture{
+		Make: func() updaters.Updater { u := New(m, file); u.now = func() time.Time { return now }; return u },
+		Task: updaters.Task{UID: "u", Attempt: 1, Started: now, Dir: filepath.Join(dir, "run"), Rollback: filepath.Join(dir, "run", "rollback"),
+			Step: v1alpha1.UpdateStep{ID: "os-image", Updater: "os-image", Verb: "apply", Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}}},
+		Tick:  func() { now = now.Add(time.Second); m.tick() },
+		State: m.state, From: oldSum + " root=/dev/x old=1", To: newSum + " root=/dev/x new=1",
+		Reversible: true,
+		Break:      func() { m.away = true },
+		Hang:       func() <-chan struct{} { m.hang = make(chan struct{}); return m.hang },
+		Planned:    &model.Step{ID: "os-image", Updater: "os-image", Verb: "apply", Changes: []model.Change{{Path: model.FieldOSImage, From: oldSum, To: newSum}}},
+	}, m
+}
+
+func TestConformance(t *testing.T) {
+	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture { f, _ := fixture(t); return f })
+}
+
+func drive(t *testing.T, f *updatertest.Fixture, call func(context.Context, updaters.Task) (updaters.Result, error)) updaters.Result {
+	t.Helper()
+	for range 2000 {
+		r, err := call(t.Context(), f.Task)
+		if err == nil && (r.Done || r.Failed) {
+			return r
+		}
+		f.Tick()
+	}
+	t.Fatal("no end")
+	return updaters.Result{}
+}
+
+// Every way in which a restart does not lead to the image has its own word.
+func TestWhatGoesWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		set    func(*machine)
+		reason string
+		boots  int
+	}{
+		"the host answers unchanged and ends with 0":           {func(m *machine) { m.unchanged = true }, v1alpha1.ReasonOSNotStaged, 0},
+		"the image is nowhere":                                 {func(m *machine) { m.away = true }, v1alpha1.ReasonOSNotStaged, 0},
+		"it came back on the old one (R2.97)":                  {func(m *machine) { m.lost = true; m.said = "No space left on device" }, v1alpha1.ReasonCameBackOld, 1},
+		"somebody chose the old one at the boot menu (R2.123)": {func(m *machine) { m.picked = true }, v1alpha1.ReasonOSRolledBack, 1},
+		"the OS is made of packages (R2.115)":                  {func(m *machine) { m.unsupported = true }, v1alpha1.ReasonOSUnsupported, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, m := fixture(t)
+			c.set(m)
+			r := drive(t, f, f.Make().Update)
+			if r.Reason != c.reason || m.boots != c.boots || !strings.HasPrefix(m.state(), f.From) {
+				t.Fatalf("%+v after %d boots at %s", r, m.boots, m.state())
+			}
+			if m.said != "" && !strings.Contains(r.Message, m.said) {
+				t.Errorf("the host's own words are missing: %s", r.Message)
+			}
+			if again := drive(t, f, f.Make().Update); again.Reason != c.reason || m.boots != c.boots {
+				t.Fatalf("asked again: %+v after %d boots", again, m.boots)
+			}
+		})
+	}
+}
+
+// The image is booted already, under the digest of the index: nothing restarts, and the
+// field says the digest that people know (2.2).
+func TestTheOtherDigest(t *testing.T) {
+	f, m := fixture(t)
+	m.booted.Digest, m.kargs = "sha256:other-form", []string{"root=/dev/x", "new=1"}
+	if r := drive(t, f, f.Make().Update); !r.Done || m.boots != 0 {
+		t.Fatalf("%+v after %d boots", r, m.boots)
+	}
+	fields := f.Make().(*Updater).Fields(t.Context(), &model.NodeConfig{OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}}})
+	if d := cmp.Diff(map[string]string{FieldDriver: "sim", model.FieldOSImage: newSum, model.FieldKernelArguments: "new=1", FieldDrift: "", FieldPrepared: model.ValueNone}, fields); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// An argument that the machine has of its own is never taken away (R2.151).
+func TestForeignArgumentsStay(t *testing.T) {
+	f, m := fixture(t)
+	m.kargs = append(m.kargs, "new=1") // a person gave it
+	if r := drive(t, f, f.Make().Update); !r.Done {
+		t.Fatalf("%+v", r)
+	}
+	g, err := record(filepath.Join(filepath.Dir(f.Task.Dir), "os.json")).read()
+	if err != nil || len(g.Given) != 0 {
+		t.Fatalf("refit says that it gave %v (%v)", g.Given, err)
+	}
+}
+
+// Nothing is left to go back to: said, and nothing restarts.
+func TestNoWayBack(t *testing.T) {
+	f, m := fixture(t)
+	m.booted.Image, m.booted.Digest = "", ""
+	if r := drive(t, f, f.Make().Update); !r.Done {
+		t.Fatalf("%+v", r)
+	}
+	m.back = nil
+	boots := m.boots
+	if r := drive(t, f, f.Make().Undo); r.Reason != v1alpha1.ReasonNotReversible || m.boots != boots {
+		t.Fatalf("%+v after %d boots", r, m.boots-boots)
+	}
+}
+
+// The earlier deployment was pruned, its image can be fetched: it is staged again.
+func TestBackByImage(t *testing.T) {
+	f, m := fixture(t)
+	if r := drive(t, f, f.Make().Update); !r.Done {
+		t.Fatalf("%+v", r)
+	}
+	m.back = nil
+	if r := drive(t, f, f.Make().Undo); !r.Done || m.state() != f.From {
+		t.Fatalf("%+v at %s", r, m.state())
+	}
+}
+
+func TestFields(t *testing.T) {
+	s := host.Status{Driver: "bootc", Unsupported: "why", Booted: &host.Deployment{ID: "1", Digest: "sha256:a"}, Rollback: &host.Deployment{ID: "0", Digest: "sha256:o"},
+		Next: &host.Deployment{ID: "2", Digest: "sha256:n"}, Running: []string{"x", "b=1", "a=1", "gone=1"},
+		Drift: []host.Drift{{Kind: host.DriftShadow, Detail: "one"}, {Kind: host.DriftShadow, Detail: strings.Repeat("y", 600)}, {Kind: host.DriftOverlay, Detail: "over"}}}
+	got := fieldsOf(s, &model.ConfigOS{Image: newImage, KernelArguments: []string{"a=1", "b=1", "c=1"}}, given{Given: []string{"gone=1", "never=1"}})
+	want := map[string]string{FieldDriver: "bootc", FieldUnsupported: "why", model.FieldOSImage: "sha256:a", FieldRollback: "sha256:o", FieldStaged: "sha256:n",
+		model.FieldKernelArguments: "a=1 b=1 gone=1", FieldDrift: "ShadowedByEtc,UsrOverlay", PrefixDrift + host.DriftOverlay: "over",
+		PrefixDrift + host.DriftShadow: "one; " + strings.Repeat("y", 507) + " ..."}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// A restart of user space alone, where the pool permits it and the host can; one that
+// does not happen is followed by a whole one (R2.161, R2.169).
+func TestSoftReboot(t *testing.T) {
+	for name, x := range map[string]struct{ permitted, can, refuses, want bool }{
+		"permitted, and the host can":                        {true, true, false, true},
+		"permitted, and the host cannot":                     {true, false, false, false},
+		"the host can, and may not":                          {false, true, false, false},
+		"permitted, and its systemd refuses: whole, at once": {true, true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, m := fixture(t)
+			m.softly, m.refuses = x.can, x.refuses
+			c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}, SoftReboot: x.permitted}}
+			m.config = string(c.JSON())
+			f.Task.Step.Params = map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
+			if r := drive(t, f, f.Make().Update); !r.Done || m.soft != x.want || m.state() != f.To {
+				t.Fatalf("%+v, soft %v", r, m.soft)
+			}
+		})
+	}
+}
+
+// The node was taken back by hand from what is wanted still: told, and not called
+// drift of another kind; what refit did itself is neither (R2.123, R2.184).
+func TestLeft(t *testing.T) {
+	f, m := fixture(t)
+	c := &model.NodeConfig{OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}}}
+	fields := func() map[string]string { return f.Make().(*Updater).Fields(t.Context(), c) }
+	if r := drive(t, f, f.Make().Update); !r.Done || fields()[model.FieldOSLeft] != "" || fields()[FieldDrift] != "" {
+		t.Fatalf("%+v %v", r, fields())
+	}
+	m.booted, m.back = m.back, m.booted // `bootc rollback` and a restart
+	if got := fields(); got[model.FieldOSLeft] != newSum || got[FieldDrift] != "" {
+		t.Fatal("taken back:", got)
+	}
+	c.OS.Image = "q/os@sha256:cccccccccccccccc" // by now another one is wanted
+	if got := fields(); got[model.FieldOSLeft] != "" {
+		t.Fatal("another is wanted:", got)
+	}
+	c.OS.Image = newImage
+	old := m.booted
+	m.booted = &host.Deployment{ID: "x", Image: "q/theirs@sha256:dddddddddddddddd", Digest: "sha256:dddddddddddddddd"}
+	if got := fields(); got[FieldDrift] != host.DriftForeign || got[model.FieldOSLeft] != "" {
+		t.Fatal("somebody's own:", got)
+	}
+	m.booted, m.back = m.back, old
+	if r := drive(t, f, f.Make().Undo); !r.Done || fields()[model.FieldOSLeft] != "" || fields()[FieldDrift] != "" {
+		t.Fatalf("taken back by refit: %+v %v", r, fields())
+	}
+}

@@ -1,0 +1,187 @@
+// Package sandbox tells the container runtime which sandbox image to use.
+//
+// Promise: the image is on the node first; refit writes one drop-in of its own
+// and asks the runtime what its configuration comes to before it restarts it: a
+// runtime that does not read the drop-in keeps its old configuration and says so.
+// Pods that run keep their sandbox; new ones get the new image.
+//
+// Inputs: Host, the step's configuration. Outputs: the drop-in. Callers: run; the
+// agent's view of its node (Fields).
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Host is what the updater asks of the node.
+type Host interface {
+	servicerestart.Host
+	updaters.Configs
+	// SandboxImage is what the runtime's configuration files come to.
+	SandboxImage(ctx context.Context) (string, error)
+	// ImageID is the ID behind an image name, "" if the node does not have it.
+	ImageID(ctx context.Context, name string) (string, error)
+}
+
+// Dropin is the file that belongs to refit; containerd 2 reads the directory by
+// itself. It is the last of the usual names, so that it counts.
+const Dropin = "/etc/containerd/conf.d/99-refit-sandbox.toml"
+
+// limit is after how long a runtime that does not come back has failed.
+const limit = 5 * time.Minute
+
+// Updater is the step "sandbox-image".
+type Updater struct {
+	host Host
+	file updaters.OwnFile
+	now  func() time.Time
+}
+
+// New makes the updater; the drop-in is below root, empty for the node's own.
+func New(h Host, root string) *Updater {
+	return &Updater{host: h, file: updaters.OwnFile{FS: files.FS{Root: root}, Path: Dropin}, now: time.Now}
+}
+
+// Name is sandbox-image.
+func (u *Updater) Name() string { return "sandbox-image" }
+
+func text(image string) []byte {
+	return fmt.Appendf(nil, "# Written by refit. What stands here counts over config.toml.\nversion = 3\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = '%s'\n", image)
+}
+
+// Observe asks the runtime's configuration and its process.
+func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+	c, err := updaters.Config(t, u.host)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	no := func(format string, args ...any) (updaters.Observation, error) {
+		return updaters.Observation{Detail: fmt.Sprintf(format, args...)}, nil
+	}
+	is, err := u.host.SandboxImage(ctx)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	if is != c.SandboxImage {
+		return no("the container runtime uses the sandbox image %s", is)
+	}
+	s, err := servicerestart.Look(t)
+	if err != nil {
+		return updaters.Observation{}, err
+	}
+	if !s.Over {
+		return no("%s", s.Says)
+	}
+	if sick := u.host.Unready(ctx); sick != "" {
+		return no("%s", sick)
+	}
+	return updaters.Observation{Done: true}, nil
+}
+
+var errNotRead = errors.New("the container runtime does not read " + Dropin + ": refit needs containerd 2, or set its sandbox image by hand")
+
+// Update does the next thing that is missing.
+func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	c, err := updaters.Config(t, u.host)
+	if errors.Is(err, updaters.ErrNoConfig) {
+		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
+	}
+	if err != nil {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	}
+	o, err := u.Observe(ctx, t)
+	if err == nil && o.Done {
+		s, _ := servicerestart.Look(t)
+		return updaters.Result{Done: true, Message: s.Says}, nil
+	}
+	return u.drive(ctx, t, c.SandboxImage)
+}
+
+func (u *Updater) drive(ctx context.Context, t updaters.Task, image string) (updaters.Result, error) {
+	if id, err := u.host.ImageID(ctx, image); err == nil && id == "" {
+		return updaters.Fail(v1alpha1.ReasonImagesMissing, "the sandbox image %s is not on this node; bring it with a bundle first", image), nil
+	}
+	var s servicerestart.State
+	err := u.write(ctx, t, image)
+	if errors.Is(err, errNotRead) {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	}
+	if err == nil {
+		s, err = servicerestart.Drive(ctx, u.host, t, u.now())
+	}
+	if err != nil {
+		s.Says = err.Error()
+	}
+	if u.now().Sub(t.Started) > limit && !s.Over {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the container runtime is not back within %s: %s\n%s", limit, s.Says, u.host.Log(ctx)), nil
+	}
+	return updaters.Going(v1alpha1.ReasonUpdating, "%s", s.Says), nil
+}
+
+// write puts the drop-in in its place, and takes it back if the runtime does not
+// read it.
+func (u *Updater) write(ctx context.Context, t updaters.Task, image string) error {
+	data := text(image)
+	if there, err := u.file.Is(data); err != nil || !there {
+		if err != nil {
+			return err
+		}
+		if err := servicerestart.Need(ctx, u.host, t); err != nil {
+			return err
+		}
+		if err := u.file.Put(t, data, 0o644); err != nil {
+			return err
+		}
+		failpoint.Here(failpoint.FilesWritten)
+	}
+	is, err := u.host.SandboxImage(ctx)
+	if err != nil || is == image {
+		return err
+	}
+	return errors.Join(errNotRead, u.file.PutBack(t), servicerestart.Forget(t))
+}
+
+// Undo puts the old drop-in back, or takes ours away.
+func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	undo := t
+	undo.Step.ID += "-undo" // a restart of its own
+	differs, err := u.file.Differs(t)
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	if differs {
+		if err := servicerestart.Need(ctx, u.host, undo); err != nil {
+			return updaters.Result{}, err
+		}
+		if err := u.file.PutBack(t); err != nil {
+			return updaters.Result{}, err
+		}
+	}
+	s, err := servicerestart.Drive(ctx, u.host, undo, u.now())
+	if err != nil || !s.Over {
+		return updaters.Going(v1alpha1.ReasonUpdating, "the old sandbox image is back: %s", s.Says), err
+	}
+	return updaters.Result{Done: true, Message: s.Says}, servicerestart.Forget(t)
+}
+
+// Fields is the sandbox image, if a configuration wants one.
+func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
+	if c.SandboxImage == "" {
+		return nil
+	}
+	is, err := u.host.SandboxImage(ctx)
+	if err != nil {
+		return nil
+	}
+	return map[string]string{model.FieldSandboxImage: is}
+}

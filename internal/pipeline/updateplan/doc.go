@@ -1,0 +1,27 @@
+// Package updateplan decides what must happen on which node: the difference between
+// what runs and what is wanted, which updater covers which part of it, and in
+// which order the nodes move.
+//
+// A node is two flat maps, current and desired: path to value (fields.go). The
+// updaters are asked in their order; each answers with steps that carry the
+// changes they make (claim.go). A change is applied to current before the next
+// updater is asked, and the list is asked again until nothing moves, so that an
+// updater may depend on another one.
+//
+// Promise: pure. The same facts, in whatever order, give the same plan and so
+// the same digest; every difference has exactly one owner, or a verdict names
+// its path and says why nobody covers it; all verdicts are returned, not the
+// first. A plan with a verdict must not run.
+//
+// Input: Input, gathered by the controller. Output: Outcome with a model.Plan.
+// Callers: the controller (which stores, approves and runs that very value), the
+// extension for Cluster API (Cover, for one machine).
+//
+// Size: the claims of all updaters are read together, since who owns a path is decided
+// by their order.
+//
+// An updater's claim is one Updater in the list in claim.go. Example:
+//
+//	out := update.Make(update.Input{Nodes: nodes, Target: target, Payloads: payloads})
+//	if len(out.Verdicts) == 0 { run(out.Plan) }
+package updateplan

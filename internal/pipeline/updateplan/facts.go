@@ -1,0 +1,120 @@
+package updateplan
+
+import "github.com/refit-dev/refit/internal/model"
+
+// Node is what is known of one node.
+type Node struct {
+	Name         string
+	ControlPlane bool
+	// Pools whose selector matches the node.
+	Pools []string
+	// Kubelet is the version that runs, for example v1.35.4.
+	Kubelet string
+	// ControlPlaneVersion is the version of the API server's static pod; empty
+	// on workers and when it is not known.
+	ControlPlaneVersion string
+	// Platform, for example linux/amd64.
+	Platform string
+	// Current are the further fields of the node as its agent observed them, and
+	// Desired what is wanted of it beyond what the bundle brings: a rendered
+	// configuration for example. See Fields; a path of Desired with an empty value
+	// is to go.
+	Current, Desired Fields
+	// Config is the rendered configuration whose fields are among the desired,
+	// and ConfigName the Content that holds it; nil if nobody wants one.
+	Config     *model.NodeConfig
+	ConfigName string
+	// Unseen: the node was not looked at for that configuration yet, so that what
+	// it changes is not known.
+	Unseen bool
+	// Offers are what external updaters answered about what the built-in ones leave,
+	// in the order in which they are asked.
+	Offers []Offer
+}
+
+// Offer is what an external updater answered about one node. It is asked before the
+// plan is made: a plan is a function of what is known.
+type Offer struct {
+	Updater string
+	// Asked are the paths that it was asked about, Moves those of them that it brings
+	// to what is desired. Harmless: the pods may stay meanwhile.
+	Asked, Moves []string
+	Harmless     bool
+	// Refused or Silent say why it moves nothing; Pending: it has not answered yet.
+	Refused, Silent string
+	Pending         bool
+}
+
+// Pool is what the plan needs of an UpdatePool.
+type Pool struct {
+	Name string
+	// Order: smaller numbers move first.
+	Order int32
+	// StepDeadlineSeconds is the deadline of every step on the pool's nodes; 0
+	// leaves it to the updaters.
+	StepDeadlineSeconds int32
+}
+
+// Payload is a file that the bundle brings for a platform.
+type Payload struct {
+	Name string
+	// Platform is empty for any.
+	Platform string
+	// Digest of the file, and its size in bytes.
+	Digest string
+	Size   int64
+}
+
+// Input is everything the planner looks at.
+type Input struct {
+	Nodes []Node
+	// Pools of the cluster; none at all means one pool for every node.
+	Pools    []Pool
+	Target   model.Target
+	Payloads []Payload
+	// Held are the files of all bundles that the nodes hold, beside those of the
+	// target: a configuration may name them.
+	Held []Payload
+	// KubeadmVersion is the version kubeadm believes the cluster has, empty if
+	// the cluster was not made by kubeadm.
+	KubeadmVersion string
+	// LastDone is the target of the last update that was completed, nil if none.
+	LastDone *model.Target
+	// AllowDowngrade permits an older bundle.
+	AllowDowngrade bool
+	// ExternalEtcd is true if etcd does not run in static pods of the
+	// control-plane nodes.
+	ExternalEtcd bool
+	// Only names the nodes that may move; empty means all. The others are looked
+	// at, for the skew, and left as they are.
+	Only []string
+	// Updaters that are asked after the built-in ones, in this order.
+	Updaters []Updater
+}
+
+// Outcome is the plan and every reason why it must not run.
+type Outcome struct {
+	Plan     model.Plan
+	Verdicts []model.Verdict
+	// Warnings do not stop the plan: nodes that are left alone.
+	Warnings []model.Verdict
+}
+
+// NothingToDo reports whether no node has to change.
+func (o Outcome) NothingToDo() bool { return len(o.Plan.Nodes) == 0 }
+
+// DefaultPool is the pool of every node of a cluster without an UpdatePool.
+const DefaultPool = "default"
+
+// Reason words; the catalogue of the API has the same.
+const (
+	reasonNodeInTwoPools   = "NodeInTwoPools"
+	reasonNodeInNoPool     = "NodeInNoPool"
+	reasonVersionSkew      = "VersionSkew"
+	reasonOlderThanRunning = "OlderThanRunning"
+	reasonPayloadMissing   = "PayloadMissing"
+	reasonNoUpdater        = "NoUpdater"
+	reasonNodeNotFound     = "NodeNotFound"
+	reasonConfigWaiting    = "ConfigWaiting"
+	reasonOSUnsupported    = "OSUnsupported"
+)

@@ -1,0 +1,98 @@
+package updateplan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// prefixOS is of the paths of a node's OS: its image by digest, and refit's own kernel
+// arguments. The agent says beside them how the OS is moved, and why it cannot be.
+const (
+	prefixOS          = "os/"
+	pathOSDriver      = "os/driver"
+	pathOSUnsupported = "os/unsupported"
+)
+
+// deadlineOS is for fetching, staging, a restart of the machine and its coming up, and
+// for going back if it does not, in seconds.
+const deadlineOS = 3600
+
+// deadlineOf is deadlineOS, and more where the node may take longer to be Ready than
+// usual: there, and again when it went back.
+func deadlineOf(c *model.NodeConfig) int32 {
+	if c == nil {
+		return deadlineOS
+	}
+	return deadlineOS + 2*max(0, c.OS.ReadyWithin()-model.OSReadySeconds)
+}
+
+// osImageUpdater boots a node into an image. It comes last: what other updaters wrote
+// is there when the machine restarts, and is taken back after it has gone back. What
+// is below /usr comes with the image, and with nothing else.
+func osImageUpdater() Updater {
+	return Updater{Name: "os-image", Claim: func(q Question) Claim {
+		mine, brought := q.Of(prefixOS), ofFiles(q, true)
+		if len(mine) == 0 {
+			return refuse(brought, "the node runs the image that brings it, and has it otherwise: something lies over /usr, or changed it there",
+				"`bootc status`, `ostree admin status` and `systemd-sysext status` on the node say what; a restart ends an overlay")
+		}
+		out := configured(q, "os-image", append(mine, brought...), deadlineOf(q.Node.Config))
+		for i := range out.Steps {
+			if q.Current[pathOSDriver] == "sysext" { // it is laid over /usr, and the machine goes on
+				out.Steps[i].Disruption = model.DisruptionDrain
+			}
+		}
+		return out
+	}}
+}
+
+// withoutOS leaves out what is wanted of an OS that cannot be moved, and says so: the
+// rest of the node is updated all the same (R2.115).
+func withoutOS(n Node, want Fields) []model.Verdict {
+	why := n.Current[pathOSUnsupported]
+	if why == "" {
+		return nil
+	}
+	wanted := false
+	for path := range want {
+		if strings.HasPrefix(path, prefixOS) {
+			delete(want, path)
+			wanted = true
+		}
+	}
+	if !wanted {
+		return nil
+	}
+	return []model.Verdict{{Reason: reasonOSUnsupported, Object: "Node/" + n.Name, Message: "the OS of node " + n.Name + " stays as it is: " + why,
+		Fix: "put the node into a pool without an OSImage and kernel arguments, or install it from an image"}}
+}
+
+// again has the files and units of a configuration looked at once more when the image
+// is booted: what came of /etc is libostree's merge, and units that the image brings
+// can be started only then (R2.185).
+func again(n Node, steps []model.Step) []model.Step {
+	if n.Config == nil || len(n.Config.Files)+len(n.Config.Units) == 0 || !slices.ContainsFunc(steps, func(s model.Step) bool { return s.Updater == "os-image" }) {
+		return steps
+	}
+	return append(slices.Clone(steps), model.Step{ID: "files-again", Updater: "files", Verb: "apply", By: model.ByAgent, Disruption: model.DisruptionNone,
+		Params: map[string]string{model.ParamConfig: n.ConfigName}, DeadlineSeconds: deadlineFiles})
+}
+
+// Boots is the name of the configuration whose image a node's plan has it boot; empty
+// if it boots no other.
+func Boots(np *model.NodePlan) string {
+	for _, s := range np.Steps {
+		if s.Updater == "os-image" && slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage }) {
+			return s.Params[model.ParamConfig]
+		}
+	}
+	return ""
+}
+
+// restartsForOS reports whether a step restarts the machine after all files were
+// written.
+func restartsForOS(s model.Step) bool {
+	return s.Updater == "os-image" && s.Disruption == model.DisruptionReboot
+}

@@ -1,0 +1,290 @@
+package updateplan
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// Make plans the move of a cluster to its target.
+func Make(in Input) Outcome {
+	in.Nodes = sortedNodes(in.Nodes)
+	out := Outcome{Plan: model.Plan{Version: model.PlanVersion, Target: in.Target, Nodes: []model.NodePlan{}}}
+	out.Verdicts = append(out.Verdicts, older(&in)...)
+	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools), deadlines: map[string]int32{}, alike: map[likeness]*model.NodePlan{}}
+	for _, pool := range in.Pools {
+		p.deadlines[pool.Name] = pool.StepDeadlineSeconds
+	}
+	for _, n := range in.Nodes {
+		if len(in.Only) == 0 || slices.Contains(in.Only, n.Name) {
+			p.add(n)
+		}
+	}
+	out.Verdicts = append(out.Verdicts, strangers(&in)...)
+	p.checkEnd()
+	p.order()
+	p.notes()
+	p.liveNotes()
+	return out
+}
+
+type planner struct {
+	in    *Input
+	out   *Outcome
+	pools map[string]int32
+	// deadlines of the steps by pool, seconds.
+	deadlines map[string]int32
+	// firstTaken is set once a control-plane node got kubeadm's apply.
+	firstTaken bool
+	// alike are the plans of nodes, without regard to the name; nil is nothing to do.
+	alike map[likeness]*model.NodePlan
+}
+
+// sortedNodes: control planes first, then by name; the input's order never matters.
+func sortedNodes(nodes []Node) []Node {
+	out := append([]Node(nil), nodes...)
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].ControlPlane != out[j].ControlPlane {
+			return out[i].ControlPlane
+		}
+		return out[i].Name < out[j].Name
+	})
+	return out
+}
+
+func poolOrder(pools []Pool) map[string]int32 {
+	if len(pools) == 0 {
+		return map[string]int32{DefaultPool: 0}
+	}
+	out := map[string]int32{}
+	for _, p := range pools {
+		out[p.Name] = p.Order
+	}
+	return out
+}
+
+// poolOf says which pool a node is in; ok is false if it must be left alone.
+func (p *planner) poolOf(n Node, differs bool) (pool string, ok bool) {
+	switch {
+	case len(p.in.Pools) == 0:
+		return DefaultPool, true
+	case len(n.Pools) > 1:
+		names := append([]string(nil), n.Pools...)
+		sort.Strings(names)
+		p.out.Verdicts = append(p.out.Verdicts, model.Verdict{
+			Reason:  reasonNodeInTwoPools,
+			Message: fmt.Sprintf("node %s is in the pools %s", n.Name, strings.Join(names, " and ")),
+			Fix:     "change the pools' nodeSelector or the node's labels so that one pool matches",
+			Object:  "Node/" + n.Name,
+		})
+		return "", false
+	case len(n.Pools) == 0:
+		if differs {
+			p.out.Warnings = append(p.out.Warnings, model.Verdict{
+				Reason:  reasonNodeInNoPool,
+				Message: fmt.Sprintf("node %s is in no UpdatePool and is left at %s", n.Name, n.Kubelet),
+				Fix:     "make an UpdatePool whose nodeSelector matches it",
+				Object:  "Node/" + n.Name,
+			})
+		}
+		return "", false
+	}
+	return n.Pools[0], true
+}
+
+// add puts a node into the plan if it differs from the target. Nodes that are
+// alike but for their names share what the first of them got, steps and all.
+func (p *planner) add(n Node) {
+	key, ok := p.likeness(n)
+	if np, known := p.alike[key]; ok && known {
+		if np != nil {
+			share := *np
+			share.Node = n.Name
+			p.out.Plan.Nodes = append(p.out.Plan.Nodes, share)
+		}
+		return
+	}
+	before := len(p.out.Verdicts) + len(p.out.Warnings)
+	np := p.one(n)
+	if np != nil {
+		p.out.Plan.Nodes = append(p.out.Plan.Nodes, *np)
+	}
+	if ok && len(p.out.Verdicts)+len(p.out.Warnings) == before { // nothing was said about it by name
+		p.alike[key] = np
+	}
+}
+
+// one plans a node, nil if it is left as it is.
+func (p *planner) one(n Node) *model.NodePlan {
+	q := Question{Input: p.in, Node: n, Current: current(n), Desired: desired(p.in, n)}
+	stays := withoutOS(n, q.Desired)
+	ds := Differences(q.Current, q.Desired)
+	pool, ok := p.poolOf(n, len(ds) > 0)
+	if !ok {
+		return nil
+	}
+	p.out.Verdicts = append(p.out.Verdicts, unseen(n)...)
+	p.out.Warnings = append(p.out.Warnings, stays...)
+	if len(ds) == 0 {
+		return nil
+	}
+	q.First = n.ControlPlane && !p.firstTaken && p.needsApply() && movesConfig(ds)
+	p.firstTaken = p.firstTaken || q.First
+	c := Cover(slices.Concat(Builtin(), p.in.Updaters, offered(n)), q)
+	p.out.Verdicts = append(p.out.Verdicts, c.Verdicts...)
+	p.out.Verdicts = append(p.out.Verdicts, skew(p.in, n)...)
+	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(pool, again(n, c.Steps))}
+	if np.To == "" {
+		np.To = n.Kubelet // the bundle leaves it
+	}
+	if i := slices.IndexFunc(np.Steps, func(s model.Step) bool { return s.NotReversible != "" }); i >= 0 {
+		np.PointOfNoReturn = np.Steps[i].ID
+	}
+	return &np
+}
+
+// unseen: the plan would say of every field that it is not there.
+func unseen(n Node) []model.Verdict {
+	if !n.Unseen {
+		return nil
+	}
+	return []model.Verdict{{Reason: reasonConfigWaiting, Object: "Node/" + n.Name, Waiting: true,
+		Message: "the agent of node " + n.Name + " has not said yet how the node differs from its configuration",
+		Fix:     "wait; if it stays: systemctl status refit-agent on the node, and whether its refit is as new as the controller's"}}
+}
+
+// strangers are nodes that an update is limited to and that are not there: it
+// must not be called done because there was nothing to move.
+func strangers(in *Input) []model.Verdict {
+	var out []model.Verdict
+	for _, name := range in.Only {
+		if !slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Name == name }) {
+			out = append(out, model.Verdict{Reason: reasonNodeNotFound, Object: "Node/" + name,
+				Message: "node " + name + ", which the update is limited to, is not in the cluster",
+				Fix:     "wait until it joins, or delete this update"})
+		}
+	}
+	return out
+}
+
+// movesConfig reports whether kubeadm has something to do on a node.
+func movesConfig(ds []model.Change) bool {
+	for _, d := range ds {
+		if d.Path == PathControlPlane || d.Path == PathNodeConfig {
+			return true
+		}
+	}
+	return false
+}
+
+// needsApply reports whether kubeadm still has to move the cluster's own
+// configuration: then the first control-plane node gets `apply`, the others `node`.
+func (p *planner) needsApply() bool {
+	return !same(p.in.KubeadmVersion, p.in.Target.Kubernetes) || !p.anyControlPlaneDone()
+}
+
+// anyControlPlaneDone: kubeadm's configuration may say the new version after an
+// apply that was cut short; only a node that is wholly there proves it went through.
+func (p *planner) anyControlPlaneDone() bool {
+	for _, n := range p.in.Nodes {
+		if n.ControlPlane && same(n.ControlPlaneVersion, p.in.Target.Kubernetes) && same(n.Kubelet, p.in.Target.Kubernetes) {
+			return true
+		}
+	}
+	return false
+}
+
+// rank of disruptions, mildest first.
+var rank = map[model.Disruption]int{model.DisruptionNone: 0, model.DisruptionReload: 1, model.DisruptionRestart: 2, model.DisruptionDrain: 3, model.DisruptionReboot: 4}
+
+// frame puts the controller's steps around the updaters': a node is cordoned if
+// one of its components is restarted, and drained if a step needs its pods gone.
+// A cluster of one node is not drained: its pods have nowhere to go, and evicting
+// them would only stop them.
+func (p *planner) frame(pool string, steps []model.Step) []model.Step {
+	worst := worstOf(steps)
+	var out []model.Step
+	cordon := rank[worst] >= rank[model.DisruptionRestart]
+	if cordon {
+		out = append(out, model.Step{ID: "cordon", Updater: "cordon", Verb: "cordon", By: model.ByController, Disruption: model.DisruptionNone})
+	}
+	if rank[worst] >= rank[model.DisruptionDrain] && len(p.in.Nodes) > 1 {
+		out = append(out, model.Step{ID: "drain", Updater: "drain", Verb: "evict", By: model.ByController, Disruption: model.DisruptionDrain})
+	}
+	mine, others := split(steps)
+	out = append(out, mine...)
+	if rebootsFor(steps) {
+		out = append(out, model.Step{ID: "reboot", Updater: "reboot", Verb: "reboot", By: model.ByAgent, Disruption: model.DisruptionReboot, DeadlineSeconds: deadlineReboot})
+	}
+	out = append(out, model.Step{ID: "settle", Updater: "settle", Verb: "observe", By: model.ByAgent, To: p.in.Target.Kubernetes, Disruption: model.DisruptionNone, DeadlineSeconds: deadlineSettle})
+	out = append(out, others...)
+	if cordon {
+		out = append(out, model.Step{ID: "uncordon", Updater: "uncordon", Verb: "uncordon", By: model.ByController, Disruption: model.DisruptionNone})
+	}
+	if d := p.deadlines[pool]; d > 0 {
+		for i := range out {
+			if _, external := OfExternal(out[i]); external || out[i].By == model.ByAgent {
+				out[i].DeadlineSeconds = d
+			}
+		}
+	}
+	return out
+}
+
+func worstOf(steps []model.Step) model.Disruption {
+	worst := model.DisruptionNone
+	for _, s := range steps {
+		if rank[s.Disruption] > rank[worst] {
+			worst = s.Disruption
+		}
+	}
+	return worst
+}
+
+// split takes the steps of external updaters apart: the controller calls these when
+// the node has run its own.
+func split(steps []model.Step) (own, external []model.Step) {
+	for _, s := range steps {
+		if _, ok := OfExternal(s); ok {
+			external = append(external, s)
+		} else {
+			own = append(own, s)
+		}
+	}
+	return own, external
+}
+
+func role(n Node) string {
+	if n.ControlPlane {
+		return model.RoleControlPlane
+	}
+	return model.RoleWorker
+}
+
+// order sets the waves: control-plane nodes one by one, then the pools by their
+// order; pools with the same order share a wave.
+func (p *planner) order() {
+	nodes := p.out.Plan.Nodes
+	less := func(a, b model.NodePlan) bool {
+		if (a.Role == model.RoleControlPlane) != (b.Role == model.RoleControlPlane) {
+			return a.Role == model.RoleControlPlane
+		}
+		if a.Role == model.RoleWorker && p.pools[a.Pool] != p.pools[b.Pool] {
+			return p.pools[a.Pool] < p.pools[b.Pool]
+		}
+		return a.Node < b.Node
+	}
+	sort.SliceStable(nodes, func(i, j int) bool { return less(nodes[i], nodes[j]) })
+	wave := -1
+	for i := range nodes {
+		fresh := i == 0 || nodes[i].Role == model.RoleControlPlane || nodes[i-1].Role == model.RoleControlPlane ||
+			p.pools[nodes[i].Pool] != p.pools[nodes[i-1].Pool]
+		if fresh {
+			wave++
+		}
+		nodes[i].Wave = wave
+	}
+}
