@@ -45,7 +45,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/resources"
 	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/controller/updates"
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 	"github.com/refit-dev/refit/internal/registry"

@@ -10,7 +10,7 @@
 // they are for, and appear in no error.
 //
 // A listing has a total. Where registries come from objects, pass a transport of
-// internal/host/outbound.
+// internal/outbound.
 //
 // Inputs: repositories, tags, a clock. Outputs: digests, lists of tags, what an
 // image says of itself. Callers: internal/controller/tracks, internal/cli/tagscmd.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // A registry leads nobody to what is on this machine: not by its own name, not by a

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 

@@ -21,11 +21,11 @@ import (
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
 	"github.com/refit-dev/refit/internal/host/osimage/detect"
 	"github.com/refit-dev/refit/internal/host/osimage/flatten"
-	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/oci/logins"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // exporter writes an image that the node's runtime has into a folder.

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/host/kubeapi"
 	"github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 

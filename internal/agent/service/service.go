@@ -31,8 +31,8 @@ import (
 	"github.com/refit-dev/refit/internal/host/crio"
 	"github.com/refit-dev/refit/internal/host/etcd"
 	"github.com/refit-dev/refit/internal/host/osimage/copies"
-	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // Run is the host service: it works until the context ends.

@@ -19,8 +19,8 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/internal/controller/brought"
 	"github.com/refit-dev/refit/internal/controller/ssa"
-	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/registry"
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/certs"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/site"
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // SecretName of the Secret with the server's certificates, in refit's namespace.

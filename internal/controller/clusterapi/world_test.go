@@ -26,7 +26,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 

@@ -31,7 +31,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/roster"
 	"github.com/refit-dev/refit/internal/controller/startuptaints"
 	"github.com/refit-dev/refit/internal/controller/steady"
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )

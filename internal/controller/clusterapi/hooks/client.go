@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // maxAnswer bounds what another extension may say.

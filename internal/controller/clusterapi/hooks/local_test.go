@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // An updater's address comes from an object: the controller calls nothing of its own

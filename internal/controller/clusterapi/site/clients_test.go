@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 const controllersToken = "THE-CONTROLLERS-OWN-TOKEN"

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/outbound"
 	"github.com/refit-dev/refit/internal/oci/mirrors"
 	"github.com/refit-dev/refit/internal/osimage"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // Given are what an OSImage says beside its texts.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/outbound"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // A proxy that an object names is no way around what the controller refuses.
