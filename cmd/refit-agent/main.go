@@ -19,11 +19,11 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/firstcheck"
+	"github.com/refit-dev/refit/internal/agent/host/transientunit"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/onhost"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/convert/skewlimits"
-	"github.com/refit-dev/refit/internal/host/detached"
 	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -234,7 +234,7 @@ func keepCommand() *cobra.Command {
 		Use: "keep --log FILE --result FILE -- COMMAND...", Short: "run a command, keep its output and its end", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			// Not cut off by a signal to us: the command is to come to its own end.
-			return detached.Keep(cmd.Context(), log, result, argv)
+			return transientunit.Keep(cmd.Context(), log, result, argv)
 		},
 	}
 	c.Flags().StringVar(&log, "log", "", "file for the output")

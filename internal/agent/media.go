@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
+	"github.com/refit-dev/refit/internal/agent/host/media"
 	"github.com/refit-dev/refit/internal/agent/told"
-	"github.com/refit-dev/refit/internal/host/media"
 )
 
 // scanEvery is how often media are looked at without any event: events can be

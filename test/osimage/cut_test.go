@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/failpoint"
-	hostos "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
@@ -58,8 +58,8 @@ func (n *node) cutAtNth(point string, nth int, task updaters.Task, do call) {
 func TestPowerCutAtFailpoints(t *testing.T) {
 	simhost.Needs(t)
 	for kind, points := range map[string][]string{
-		hostos.OSTree: {failpoint.OSImported, failpoint.OSDiscarded, failpoint.OSStaged, failpoint.OSNoted},
-		hostos.Bootc:  {failpoint.OSStaged, failpoint.OSNoted},
+		osdriver.OSTree: {failpoint.OSImported, failpoint.OSDiscarded, failpoint.OSStaged, failpoint.OSNoted},
+		osdriver.Bootc:  {failpoint.OSStaged, failpoint.OSNoted},
 	} {
 		n := newNode(t, kind)
 		for i, point := range points {
@@ -106,7 +106,7 @@ func (n *node) shutdownCut(nth int) (ok bool) {
 // the old image or the new one, knows which, and gets there. With REFIT_E2E every
 // write is tried, otherwise more and more of them.
 func TestPowerCutBetweenWrites(t *testing.T) {
-	n := newNode(t, hostos.OSTree)
+	n := newNode(t, osdriver.OSTree)
 	a, b := 1, 1
 	for i := 0; ; i++ {
 		nth := a

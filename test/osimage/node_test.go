@@ -17,11 +17,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/detect"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
-	hostos "github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/host/osimage/detect"
-	"github.com/refit-dev/refit/internal/host/osimage/flatten"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/test/osimage/simhost"
@@ -68,8 +68,8 @@ const between = 11 * time.Second
 
 // kinds of hosts that have real deployments.
 var kinds = map[string]func(t testing.TB) map[string]string{
-	hostos.OSTree: func(testing.TB) map[string]string { return nil },
-	hostos.Bootc: func(t testing.TB) map[string]string {
+	osdriver.OSTree: func(testing.TB) map[string]string { return nil },
+	osdriver.Bootc: func(t testing.TB) map[string]string {
 		program, err := lookalike()
 		if err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func newNode(t testing.TB, kind string) *node {
 	return n
 }
 
-const simhostKargs = hostos.KargsDir + "/10-image.toml"
+const simhostKargs = osdriver.KargsDir + "/10-image.toml"
 
 // put lays an image into the node's own store and returns its name by digest.
 func (n *node) put(img v1.Image) string {
@@ -132,23 +132,23 @@ func (h hostOf) Reboot(ctx context.Context, _ bool) error {
 	return err
 }
 
-func (h hostOf) Driver(ctx context.Context) (hostos.Driver, error) {
+func (h hostOf) Driver(ctx context.Context) (osdriver.Driver, error) {
 	return detect.Find(ctx, h.Host.Host(), detect.Openers{Whole: h.open})
 }
 
-func (h hostOf) Image(_ context.Context, image string) (hostos.Source, []string, error) {
+func (h hostOf) Image(_ context.Context, image string) (osdriver.Source, []string, error) {
 	_, digest, _ := strings.Cut(image, "@")
 	if h.registry != nil {
-		return hostos.Source{Transport: hostos.Registry, Location: image}, nil, nil
+		return osdriver.Source{Transport: osdriver.Registry, Location: image}, nil, nil
 	}
 	dir := filepath.Join(h.Stateroot(), "var", h.inside(digest))
 	if _, err := os.Stat(dir); err != nil {
-		return hostos.Source{}, nil, fmt.Errorf("image %s is not on this node", image)
+		return osdriver.Source{}, nil, fmt.Errorf("image %s is not on this node", image)
 	}
-	return hostos.Source{Transport: hostos.Layout, Location: "/var/" + h.inside(digest)}, nil, nil
+	return osdriver.Source{Transport: osdriver.Layout, Location: "/var/" + h.inside(digest)}, nil, nil
 }
 
-func (h hostOf) Fetch(ctx context.Context, image string) (hostos.Source, []string, error) {
+func (h hostOf) Fetch(ctx context.Context, image string) (osdriver.Source, []string, error) {
 	return h.Image(ctx, image)
 }
 func (h hostOf) Forget() error { return nil }
@@ -164,9 +164,9 @@ func (h hostOf) Ready(context.Context) (string, bool) { return "", false }
 func (h hostOf) KubeletSays(context.Context) string   { return "kubelet.service is failed" }
 
 // open is what the agent does for a host that knows no images.
-func (h hostOf) open(ctx context.Context, s hostos.Source) (io.ReadCloser, error) {
+func (h hostOf) open(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
 	var root oci.Root
-	if s.Transport == hostos.Registry {
+	if s.Transport == osdriver.Registry {
 		r, err := oci.NewRegistries()
 		if err == nil {
 			root, err = r.Open(ctx, s.Location)
@@ -244,7 +244,7 @@ func (n *node) back(task updaters.Task) updaters.Result {
 }
 
 // status is what the driver says.
-func (n *node) status() hostos.Status {
+func (n *node) status() osdriver.Status {
 	n.t.Helper()
 	d, err := hostOf{n}.Driver(n.t.Context())
 	if err != nil {

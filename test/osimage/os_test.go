@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
-	hostos "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
@@ -132,7 +132,7 @@ func TestEtcMerge(t *testing.T) {
 		n.Must("test", "-d", "/etc/dir")
 		drift := map[string]bool{}
 		for _, d := range n.status().Drift {
-			if d.Kind == hostos.DriftShadow {
+			if d.Kind == osdriver.DriftShadow {
 				drift[strings.Fields(d.Detail)[0]] = true
 			}
 		}
@@ -166,7 +166,7 @@ func TestStagedTwice(t *testing.T) {
 
 // The arguments alone change: on a host that has its own, the image stays.
 func TestArgumentsAlone(t *testing.T) {
-	n := newNode(t, hostos.OSTree)
+	n := newNode(t, osdriver.OSTree)
 	image := n.put(version(t, "2", nil))
 	done(t, n.there(n.step(image, "a=1")))
 	n.isOn("2", "a=1")
@@ -181,7 +181,7 @@ func TestArgumentsAlone(t *testing.T) {
 
 // A host with bootc has them from the image alone: said before anything restarts.
 func TestArgumentsThatTheImageDoesNotBring(t *testing.T) {
-	n := newNode(t, hostos.Bootc)
+	n := newNode(t, osdriver.Bootc)
 	image := n.put(version(t, "2", nil))
 	done(t, n.there(n.step(image)))
 	boots := n.Boots
@@ -194,7 +194,7 @@ func TestArgumentsThatTheImageDoesNotBring(t *testing.T) {
 // "unchanged" is no success: a rollback is queued, and the image is the booted one's
 // reference (2.2).
 func TestUnchangedTrap(t *testing.T) {
-	n := newNode(t, hostos.Bootc)
+	n := newNode(t, osdriver.Bootc)
 	image := n.put(version(t, "2", nil))
 	done(t, n.there(n.step(image)))
 	n.Must("bootc", "rollback")
@@ -210,9 +210,9 @@ func TestUnchangedTrap(t *testing.T) {
 // A bootc that cannot download only moves with any restart: staging is late there, and
 // the rest is the same (T2).
 func TestOldBootc(t *testing.T) {
-	n := newNode(t, hostos.Bootc)
+	n := newNode(t, osdriver.Bootc)
 	n.Must("sh", "-c", ": > /etc/bootc-is-old")
-	if n.status().Can(hostos.CanDownloadOnly) {
+	if n.status().Can(osdriver.CanDownloadOnly) {
 		t.Fatal("it can download only")
 	}
 	done(t, n.there(n.step(n.put(version(t, "2", nil)))))
@@ -235,7 +235,7 @@ func downloadOnly(t *testing.T, n *node) {
 		t.Fatal(err)
 	}
 	_, digest, _ := strings.Cut(image, "@")
-	if err := d.Stage(t.Context(), hostos.Target{Image: image, Digest: digest, Source: src}); err != nil {
+	if err := d.Stage(t.Context(), osdriver.Target{Image: image, Digest: digest, Source: src}); err != nil {
 		t.Fatal(err)
 	}
 	if s := n.status(); s.Staged == nil || !s.Staged.Locked {
@@ -284,7 +284,7 @@ func TestForeign(t *testing.T) {
 		n.isOn("2")
 	})
 	t.Run("layered", func(t *testing.T) {
-		n := newNode(t, hostos.Bootc)
+		n := newNode(t, osdriver.Bootc)
 		origin := n.Entries()[0].Deployment + ".origin"
 		b, err := os.ReadFile(origin)
 		if err == nil {
@@ -293,7 +293,7 @@ func TestForeign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := n.status(); s.Driver == hostos.Bootc {
+		if s := n.status(); s.Driver == osdriver.Bootc {
 			t.Fatalf("bootc would move it: %+v", s)
 		}
 	})

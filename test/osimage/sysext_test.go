@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	hostos "github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/host/osimage/detect"
-	"github.com/refit-dev/refit/internal/host/osimage/flatten"
-	"github.com/refit-dev/refit/internal/host/osimage/sysext"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/detect"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/sysext"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
@@ -92,24 +92,24 @@ func (s *space) Run(ctx context.Context, stdin io.Reader, argv ...string) ([]byt
 	}
 	c := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(s.pid), "-m", "-r", "--", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"}, argv...)...)
 	c.Stdin = stdin
-	return hostos.Output(c)
+	return osdriver.Output(c)
 }
 
-func (s *space) host() hostos.Host {
-	return hostos.Host{Runner: s, Root: fmt.Sprintf("/proc/%d/root", s.pid)}
+func (s *space) host() osdriver.Host {
+	return osdriver.Host{Runner: s, Root: fmt.Sprintf("/proc/%d/root", s.pid)}
 }
 
 // driver finds the driver as an agent does.
-func (s *space) driver() hostos.Driver {
+func (s *space) driver() osdriver.Driver {
 	s.t.Helper()
 	d, err := detect.Find(s.t.Context(), s.host(), detect.Openers{Extension: s.open})
-	if err != nil || d.Name() != hostos.Sysext {
+	if err != nil || d.Name() != osdriver.Sysext {
 		s.t.Fatal(d, err)
 	}
 	return d
 }
 
-func (s *space) open(ctx context.Context, src hostos.Source) (io.ReadCloser, error) {
+func (s *space) open(ctx context.Context, src osdriver.Source) (io.ReadCloser, error) {
 	root, err := oci.OpenOnly(src.Location)
 	if err != nil {
 		return nil, err
@@ -118,12 +118,12 @@ func (s *space) open(ctx context.Context, src hostos.Source) (io.ReadCloser, err
 }
 
 // target is an extension image with one file whose content is the version.
-func (s *space) target(name, version, release string) hostos.Target {
+func (s *space) target(name, version, release string) osdriver.Target {
 	s.t.Helper()
 	img := simhost.Image(s.t, simhost.Files{"usr/lib/extension-release.d/extension-release." + name: release, "usr/share/refit-test/" + name: version, "etc/not-laid-over": "x"})
 	dir := filepath.Join(s.t.TempDir(), "image")
 	digest := simhost.Layout(s.t, img, dir)
-	return hostos.Target{Image: "registry.example/" + name + "@" + digest, Digest: digest, Source: hostos.Source{Transport: hostos.Layout, Location: dir}}
+	return osdriver.Target{Image: "registry.example/" + name + "@" + digest, Digest: digest, Source: osdriver.Source{Transport: osdriver.Layout, Location: dir}}
 }
 
 func (s *space) sees(path, want string) {
@@ -134,19 +134,19 @@ func (s *space) sees(path, want string) {
 	}
 }
 
-func (s *space) enter(t hostos.Target) error {
+func (s *space) enter(t osdriver.Target) error {
 	s.t.Helper()
 	if err := s.driver().Stage(s.t.Context(), t); err != nil {
 		return err
 	}
-	how, err := s.driver().Activate(s.t.Context(), hostos.Target{})
-	if err == nil && how != hostos.Live {
+	how, err := s.driver().Activate(s.t.Context(), osdriver.Target{})
+	if err == nil && how != osdriver.Live {
 		s.t.Fatalf("it comes into use by %s", how)
 	}
 	return err
 }
 
-func (s *space) status() hostos.Status {
+func (s *space) status() osdriver.Status {
 	s.t.Helper()
 	st, err := s.driver().Status(s.t.Context())
 	if err != nil {
@@ -164,7 +164,7 @@ func TestSysext(t *testing.T) {
 	const file = "/usr/share/refit-test/tool"
 	s.sees(file, "nothing")
 	for _, step := range []struct {
-		target hostos.Target
+		target osdriver.Target
 		want   string
 	}{{one, "one"}, {two, "two"}, {two, "two"}} {
 		if err := s.enter(step.target); err != nil {
@@ -179,7 +179,7 @@ func TestSysext(t *testing.T) {
 		if err := s.driver().Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.driver().Activate(t.Context(), hostos.Target{}); err != nil {
+		if _, err := s.driver().Activate(t.Context(), osdriver.Target{}); err != nil {
 			t.Fatal(err)
 		}
 		s.sees(file, want)
@@ -198,7 +198,7 @@ func TestSysextBackToNothing(t *testing.T) {
 	if err := s.driver().Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.driver().Activate(t.Context(), hostos.Target{}); err != nil {
+	if _, err := s.driver().Activate(t.Context(), osdriver.Target{}); err != nil {
 		t.Fatal(err)
 	}
 	s.sees("/usr/share/refit-test/tool", "nothing")
@@ -215,7 +215,7 @@ func TestSysextOfAnotherOS(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.enter(s.target("tool", "two", "ID=another-os\nVERSION_ID=1\n"))
-	if !errors.Is(err, hostos.ErrUnsupported) {
+	if !errors.Is(err, osdriver.ErrUnsupported) {
 		t.Fatal(err)
 	}
 	s.sees("/usr/share/refit-test/tool", "one")
@@ -239,7 +239,7 @@ func TestSysextOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := s.status()
-	if len(st.Drift) != 1 || st.Drift[0].Kind != hostos.DriftForeign {
+	if len(st.Drift) != 1 || st.Drift[0].Kind != osdriver.DriftForeign {
 		t.Fatalf("%+v", st.Drift)
 	}
 	s.sees("/usr/lib/extension-release.d/extension-release.other", "ID=_any")

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/failpoint"
-	hostos "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
@@ -56,8 +56,8 @@ func TestTheKubeletIsDeadAndThePowerGoes(t *testing.T) {
 		point string
 		nth   int
 	}{
-		hostos.OSTree: {failpoint.OSGivenUp, 1},
-		hostos.Bootc:  {failpoint.OSNoted, 2}, // noted for the way there, and for the way back
+		osdriver.OSTree: {failpoint.OSGivenUp, 1},
+		osdriver.Bootc:  {failpoint.OSNoted, 2}, // noted for the way there, and for the way back
 	} {
 		t.Run(kind+" "+at.point, func(t *testing.T) {
 			n := newNode(t, kind)

@@ -29,7 +29,7 @@ func layer(path string) int {
 		return 1
 	case p == "internal/pipeline/rollout/forecast", p == "internal/explain", isStage(p):
 		return 2
-	case under(p, "internal/agent/host"), under(p, "internal/host"), under(p, "internal/fsutil"), under(p, "internal/oci"), under(p, "internal/registry"), p == "internal/outbound", p == "internal/peerapi":
+	case under(p, "internal/agent/host"), under(p, "internal/fsutil"), under(p, "internal/oci"), under(p, "internal/registry"), p == "internal/outbound", p == "internal/peerapi":
 		return 3
 	case under(p, "internal/pipeline"), slices.Contains(makers, p), under(p, "internal/convert"), p == "internal/clusterfacts",
 		under(p, "internal/agent/updaters"), p == "internal/agent/bundlestore", p == "internal/agent/imagekeeper", p == "internal/agent/fetcher":
@@ -184,7 +184,7 @@ func TestImportsRuleRefuses(t *testing.T) {
 	t.Parallel()
 	for name, edge := range map[string][2]string{
 		"a stage that imports the API":           {"internal/pipeline/gate", "api/v1alpha1"},
-		"a host edge that imports a stage":       {"internal/host/containerd", "internal/pipeline/pin"},
+		"a host edge that imports a stage":       {"internal/agent/host/containerd", "internal/pipeline/pin"},
 		"a half that imports another stage's":    {"internal/agent/bundlestore", "internal/agent/imagekeeper"},
 		"the controller that imports the agent":  {"internal/controller", "internal/agent"},
 		"a stage that imports another stage":     {"internal/pipeline/gate", "internal/pipeline/updateplan"},

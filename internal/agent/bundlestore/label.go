@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/refit-dev/refit/internal/host/unprivileged"
+	"github.com/refit-dev/refit/internal/agent/host/unprivileged"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/blobstore"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/blobstore"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )

@@ -30,11 +30,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/bootloader"
+	"github.com/refit-dev/refit/internal/agent/host/cpulevel"
+	"github.com/refit-dev/refit/internal/agent/host/installedimage"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/convert/skewlimits"
-	"github.com/refit-dev/refit/internal/host/birth"
-	"github.com/refit-dev/refit/internal/host/bootloader"
-	"github.com/refit-dev/refit/internal/host/cpubase"
 )
 
 // Issue is what consoles show before they ask for a login. It is gone after a
@@ -102,7 +102,7 @@ func Facts(root, arch string) map[string]string {
 		arch = runtime.GOARCH
 	}
 	l := bootloader.Of(root)
-	all := map[string]string{skew.FactCPU: cpubase.Of(root, arch), skew.FactShim: l.Shim, skew.FactGrub: l.Grub}
+	all := map[string]string{skew.FactCPU: cpulevel.Of(root, arch), skew.FactShim: l.Shim, skew.FactGrub: l.Grub}
 	if !l.Built.IsZero() {
 		all[skew.FactLoader] = l.Built.Format(time.DateOnly)
 	}
@@ -115,7 +115,7 @@ func Facts(root, arch string) map[string]string {
 }
 
 func measure(root, arch string) skewlimits.Machine {
-	return skewlimits.Machine{OS: birth.Booted(root), Facts: Facts(root, arch)}
+	return skewlimits.Machine{OS: installedimage.Booted(root), Facts: Facts(root, arch)}
 }
 
 // refuse says it on the console first, then to the cluster.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/crio"
+	"github.com/refit-dev/refit/internal/agent/host/containerd"
+	"github.com/refit-dev/refit/internal/agent/host/cri"
+	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 

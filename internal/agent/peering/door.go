@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/port"
+	"github.com/refit-dev/refit/internal/agent/host/port"
 )
 
 // Door keeps the chunk server open at an address that may change.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
-	"github.com/refit-dev/refit/internal/host/cri"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 

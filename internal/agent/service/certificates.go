@@ -3,7 +3,7 @@ package service
 import (
 	"context"
 
-	"github.com/refit-dev/refit/internal/host/kubecert"
+	"github.com/refit-dev/refit/internal/agent/host/kubecert"
 )
 
 // stopSeconds is how long a static pod's container may take to end by itself.

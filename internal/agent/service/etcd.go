@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/agent/host/etcd"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
-	"github.com/refit-dev/refit/internal/host/etcd"
-	"github.com/refit-dev/refit/internal/host/kube"
 )
 
 // Etcd is the member that runs as a static pod of this node, nil if there is none.

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/host/etcd"
-	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/etcd"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 )
 
 // maxCertificates are reported, those that end first.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/etcd"
-	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/etcd"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 )
 
 const manifest = `apiVersion: v1

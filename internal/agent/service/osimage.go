@@ -14,14 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/host/containerd"
+	"github.com/refit-dev/refit/internal/agent/host/kubeapi"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/copies"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/detect"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/kubeapi"
-	"github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/host/osimage/copies"
-	"github.com/refit-dev/refit/internal/host/osimage/detect"
-	"github.com/refit-dev/refit/internal/host/osimage/flatten"
-	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/oci/logins"
@@ -53,12 +53,12 @@ type osHost struct {
 }
 
 // Driver finds out how this node's OS is moved.
-func (h osHost) Driver(ctx context.Context) (osimage.Driver, error) {
-	return detect.Find(ctx, osimage.Host{Runner: osimage.Command{}}, detect.Openers{
-		Whole: func(ctx context.Context, s osimage.Source) (io.ReadCloser, error) {
+func (h osHost) Driver(ctx context.Context) (osdriver.Driver, error) {
+	return detect.Find(ctx, osdriver.Host{Runner: osdriver.Command{}}, detect.Openers{
+		Whole: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
 			return h.tree(ctx, s, flatten.Whole)
 		},
-		Extension: func(ctx context.Context, s osimage.Source) (io.ReadCloser, error) {
+		Extension: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
 			return h.tree(ctx, s, flatten.Extension)
 		},
 	})
@@ -66,22 +66,22 @@ func (h osHost) Driver(ctx context.Context) (osimage.Driver, error) {
 
 // Image takes the node's own copy, which a bundle or the preloading brought: the
 // runtime's, or the agent's. It names the registry only if there is none.
-func (h osHost) Image(ctx context.Context, image string) (osimage.Source, []string, error) {
+func (h osHost) Image(ctx context.Context, image string) (osdriver.Source, []string, error) {
 	_, digest, ok := strings.Cut(image, "@sha256:")
 	if !ok {
-		return osimage.Source{}, nil, fmt.Errorf("image %q is not named by its digest", image)
+		return osdriver.Source{}, nil, fmt.Errorf("image %q is not named by its digest", image)
 	}
 	if h.images != nil {
 		dir, err := h.room(digest)
 		if err != nil {
-			return osimage.Source{}, nil, err
+			return osdriver.Source{}, nil, err
 		}
 		manifest, err := h.images.Export(ctx, "sha256:"+digest, dir)
 		if err == nil {
-			return osimage.Source{Transport: osimage.Layout, Location: dir}, []string{manifest}, nil
+			return osdriver.Source{Transport: osdriver.Layout, Location: dir}, []string{manifest}, nil
 		}
 		if !errors.Is(err, containerd.ErrNoImage) {
-			return osimage.Source{}, nil, err
+			return osdriver.Source{}, nil, err
 		}
 	}
 	s, same, err := h.copied(ctx, image, digest)
@@ -95,9 +95,9 @@ func (h osHost) Image(ctx context.Context, image string) (osimage.Source, []stri
 }
 
 // Fetch is Image, and brings what only the registry has into the folder.
-func (h osHost) Fetch(ctx context.Context, image string) (osimage.Source, []string, error) {
+func (h osHost) Fetch(ctx context.Context, image string) (osdriver.Source, []string, error) {
 	s, same, err := h.Image(ctx, image)
-	if err != nil || s.Transport != osimage.Registry {
+	if err != nil || s.Transport != osdriver.Registry {
 		return s, same, err
 	}
 	_, digest, _ := strings.Cut(image, "@sha256:")
@@ -114,7 +114,7 @@ func (h osHost) Forget() error {
 
 // copied is the image of the agent's copy, for a runtime that gives none back. Every blob
 // is compared on its way. fs.ErrNotExist if it is not here wholly.
-func (h osHost) copied(ctx context.Context, image, hex string) (s osimage.Source, same []string, err error) {
+func (h osHost) copied(ctx context.Context, image, hex string) (s osdriver.Source, same []string, err error) {
 	root, err := h.copies.Root(image, hex)
 	if err != nil {
 		return s, nil, err
@@ -127,20 +127,20 @@ func (h osHost) copied(ctx context.Context, image, hex string) (s osimage.Source
 	if err != nil {
 		return s, nil, err
 	}
-	return osimage.Source{Transport: osimage.Layout, Location: dir}, []string{manifest}, nil
+	return osdriver.Source{Transport: osdriver.Layout, Location: dir}, []string{manifest}, nil
 }
 
 // elsewhere is the copy that was fetched before, or the registry.
-func (h osHost) elsewhere(ctx context.Context, image, digest string, fetch bool) (s osimage.Source, same []string, err error) {
+func (h osHost) elsewhere(ctx context.Context, image, digest string, fetch bool) (s osdriver.Source, same []string, err error) {
 	dir, err := h.room(digest)
 	if err != nil {
 		return s, nil, err
 	}
-	s = osimage.Source{Transport: osimage.Layout, Location: dir}
+	s = osdriver.Source{Transport: osdriver.Layout, Location: dir}
 	if root, err := h.open(ctx, s); err == nil { // it is there wholly, or not at all
 		return s, []string{root.Desc.Digest.String()}, nil
 	}
-	from := osimage.Source{Transport: osimage.Registry, Location: image}
+	from := osdriver.Source{Transport: osdriver.Registry, Location: image}
 	root, err := h.open(ctx, from)
 	if err != nil {
 		return from, nil, fmt.Errorf("the image is not on this node, and its registry does not give it: %w", err)
@@ -173,8 +173,8 @@ func (h osHost) room(digest string) (string, error) {
 
 func platform() string { return "linux/" + runtime.GOARCH }
 
-func (h osHost) open(ctx context.Context, s osimage.Source) (oci.Root, error) {
-	if s.Transport == osimage.Layout {
+func (h osHost) open(ctx context.Context, s osdriver.Source) (oci.Root, error) {
+	if s.Transport == osdriver.Layout {
 		return oci.OpenOnly(s.Location)
 	}
 	r, err := oci.NewRegistriesWith(logins.Default, h.registries.Transport())
@@ -184,7 +184,7 @@ func (h osHost) open(ctx context.Context, s osimage.Source) (oci.Root, error) {
 	return r.Open(ctx, s.Location)
 }
 
-func (h osHost) tree(ctx context.Context, s osimage.Source, form flatten.Form) (io.ReadCloser, error) {
+func (h osHost) tree(ctx context.Context, s osdriver.Source, form flatten.Form) (io.ReadCloser, error) {
 	root, err := h.open(ctx, s)
 	if err != nil {
 		return nil, err
@@ -253,6 +253,6 @@ func (h osHost) Reboot(ctx context.Context, soft bool) error {
 	if !soft {
 		return h.nodeHost.Reboot(ctx)
 	}
-	_, err := osimage.Command{}.Run(ctx, nil, "systemctl", "--no-block", "soft-reboot")
+	_, err := osdriver.Command{}.Run(ctx, nil, "systemctl", "--no-block", "soft-reboot")
 	return err
 }

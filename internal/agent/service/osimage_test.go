@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/host/containerd"
-	"github.com/refit-dev/refit/internal/host/kube"
-	"github.com/refit-dev/refit/internal/host/kubeapi"
-	"github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/agent/host/containerd"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/kubeapi"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
@@ -42,7 +42,7 @@ func TestWhereAnImageIs(t *testing.T) {
 	ref := func(digest string) string { return r.Ref("os/edge@" + digest) }
 	dir := filepath.Join(t.TempDir(), "os-images")
 	h := osHost{nodeHost: &nodeHost{}, dir: dir, registries: outbound.New(outbound.AgentRegistry, r.Addr)}
-	is := func(what string, s osimage.Source, err error, transport string) {
+	is := func(what string, s osdriver.Source, err error, transport string) {
 		t.Helper()
 		if err != nil || s.Transport != transport {
 			t.Fatalf("%s: %+v, %v", what, s, err)
@@ -59,12 +59,12 @@ func TestWhereAnImageIs(t *testing.T) {
 		return out
 	}
 	s, same, err := h.Image(t.Context(), ref(one))
-	is("asked for", s, err, osimage.Registry)
+	is("asked for", s, err, osdriver.Registry)
 	if len(same) == 0 || len(kept()) > 0 {
 		t.Fatalf("other digests %v, kept %v", same, kept())
 	}
 	s, fetched, err := h.Fetch(t.Context(), ref(one))
-	is("fetched", s, err, osimage.Layout)
+	is("fetched", s, err, osdriver.Layout)
 	if d := cmp.Diff(same, fetched); d != "" {
 		t.Fatal("fetched it is known by other digests: ", d)
 	}
@@ -73,26 +73,26 @@ func TestWhereAnImageIs(t *testing.T) {
 	}
 	r.Stop()
 	s, _, err = h.Image(t.Context(), ref(one))
-	is("the registry is away", s, err, osimage.Layout)
+	is("the registry is away", s, err, osdriver.Layout)
 	s, _, err = h.Fetch(t.Context(), ref(one))
-	is("fetched again", s, err, osimage.Layout)
+	is("fetched again", s, err, osdriver.Layout)
 	if _, _, err := h.Fetch(t.Context(), ref(two)); err == nil || !strings.Contains(err.Error(), "not on this node") {
 		t.Fatalf("another, and the registry is away: %v", err)
 	}
 	r.Resume()
 	s, _, err = h.Fetch(t.Context(), ref(two))
-	is("another", s, err, osimage.Layout)
+	is("another", s, err, osdriver.Layout)
 	if d := cmp.Diff([]string{strings.TrimPrefix(two, "sha256:")}, kept()); d != "" {
 		t.Fatal("what was fetched for another stays: ", d)
 	}
 	h.images = exports{one, "sha256:of-this-platform"}
 	s, same, err = h.Image(t.Context(), ref(one))
-	is("the node's own", s, err, osimage.Layout)
+	is("the node's own", s, err, osdriver.Layout)
 	if d := cmp.Diff([]string{"sha256:of-this-platform"}, same); d != "" {
 		t.Fatal(d)
 	}
 	s, _, err = h.Fetch(t.Context(), ref(two))
-	is("one that the node's own runtime does not have", s, err, osimage.Layout)
+	is("one that the node's own runtime does not have", s, err, osdriver.Layout)
 	if err := h.Forget(); err != nil || len(kept()) > 0 {
 		t.Fatal(err, kept())
 	}

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/kube"
 )
 
 // mendPulls removes the kubelet's records by which it would pull images again

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/refit-dev/refit/internal/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 )
 
 // kubeletRecords makes a kubelet's directory as kubelet 1.35 and 1.36 write it.

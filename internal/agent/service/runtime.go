@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/host/kube"
-	"github.com/refit-dev/refit/internal/host/systemd"
 )
 
 // part is a service of the node that updaters restart: the container runtime or

@@ -5,8 +5,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
-	"github.com/refit-dev/refit/internal/host/systemd"
 )
 
 // Config is a rendered configuration that this node was told.

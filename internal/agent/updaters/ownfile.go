@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -17,7 +17,7 @@ import (
 // drop-in with refit's name. What was there before a run is kept, so that the run
 // can be taken back.
 type OwnFile struct {
-	FS   files.FS
+	FS   nodefiles.FS
 	Path string
 }
 

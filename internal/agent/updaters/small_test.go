@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
-	"github.com/refit-dev/refit/internal/host/files"
 )
 
 // What updaters write goes through Swap (kubeadm, kubelet, programs), Keep and Restore
@@ -30,7 +30,7 @@ func TestPartsAreReplacedOnSmallDisks(t *testing.T) {
 			Payload: func(string) (Payload, error) { return Payload{Path: payload, Digest: digest}, nil }}
 	}
 	part := func(dir string) string { return filepath.Join(dir, "part") }
-	own := func(dir string) OwnFile { return OwnFile{FS: files.FS{Root: dir}, Path: "/part"} }
+	own := func(dir string) OwnFile { return OwnFile{FS: nodefiles.FS{Root: dir}, Path: "/part"} }
 	for name, ways := range map[string]struct{ there, back func(dir string) error }{
 		"Swap": {
 			func(dir string) error { _, err := Swap(task(dir), "kubelet", part(dir)); return err },

@@ -21,11 +21,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/files"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
-	hostos "github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/firstboot"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -145,9 +145,9 @@ func (m *machine) sees(c *model.NodeConfig) map[string]string {
 	first, err := os.ReadFile(filepath.Join(m.root, "etc/refit/first-image"))
 	m.must(err)
 	out[model.FieldOSImage] = digestOf(strings.TrimSpace(string(first)))
-	toml, err := os.ReadFile(filepath.Join(m.root, hostos.KargsDir, "10-refit.toml"))
+	toml, err := os.ReadFile(filepath.Join(m.root, osdriver.KargsDir, "10-refit.toml"))
 	m.must(err)
-	args, err := hostos.ParseKargs(toml, "x86_64")
+	args, err := osdriver.ParseKargs(toml, "x86_64")
 	m.must(err)
 	out[model.FieldKernelArguments] = (&model.ConfigOS{KernelArguments: args}).ArgumentsValue()
 	out["os/driver"] = "bootc"

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/refit-dev/refit/internal/host/cri"
+	"github.com/refit-dev/refit/internal/agent/host/cri"
 )
 
 // socket is where this machine reaches a node's runtime.

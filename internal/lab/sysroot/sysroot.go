@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/host/osimage/flatten"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/oci"
 )
 

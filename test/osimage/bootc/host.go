@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/host/osimage"
-	"github.com/refit-dev/refit/internal/host/osimage/flatten"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/oci"
 )
 
@@ -182,7 +182,7 @@ func (h *host) kargs(rev string) ([]string, error) {
 			return nil, err
 		}
 		if e.deployment == h.booted().id() {
-			return osimage.FollowImage(osimage.Machine(osimage.SplitKargs(e.options)), "/", dir)
+			return osdriver.FollowImage(osdriver.Machine(osdriver.SplitKargs(e.options)), "/", dir)
 		}
 	}
 	return nil, fmt.Errorf("the booted deployment has no entry")

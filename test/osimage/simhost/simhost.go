@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/lab/sysroot"
 )
 
@@ -192,15 +192,15 @@ func (h *Host) Up() bool { return h.pid > 0 }
 func (h *Host) Root() string { return fmt.Sprintf("/proc/%d/root", h.pid) }
 
 // Host is the machine for a driver.
-func (h *Host) Host() osimage.Host { return osimage.Host{Runner: h, Root: h.Root()} }
+func (h *Host) Host() osdriver.Host { return osdriver.Host{Runner: h, Root: h.Root()} }
 
 // Run runs a program on the machine.
 func (h *Host) Run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(h.pid), "-m", "-p", "-r", "-w", "--",
 		"env", "-i", "PATH=/usr/sbin:/usr/bin", "LC_ALL=C.UTF-8"}, argv...)...)
 	c.Stdin = stdin
-	out, err := osimage.Output(c)
-	if tool, ok := err.(*osimage.ToolError); ok { //nolint:errorlint // as Output makes it
+	out, err := osdriver.Output(c)
+	if tool, ok := err.(*osdriver.ToolError); ok { //nolint:errorlint // as Output makes it
 		tool.Argv = argv
 	}
 	return out, err

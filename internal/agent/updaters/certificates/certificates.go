@@ -24,11 +24,11 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/cri"
+	"github.com/refit-dev/refit/internal/agent/host/kubecert"
+	"github.com/refit-dev/refit/internal/agent/host/transientunit"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/detached"
-	"github.com/refit-dev/refit/internal/host/kubecert"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -250,13 +250,13 @@ func (u *Updater) next(ctx context.Context, t updaters.Task, c *model.NodeConfig
 // writes key and certificate one after the other.
 func (u *Updater) renew(ctx context.Context, t updaters.Task, name string) (updaters.Result, error) {
 	f := filesOf(t, name)
-	result, err := detached.ReadResult(f.result)
+	result, err := transientunit.ReadResult(f.result)
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	n := tried(f.count)
 	if result != nil && n >= tries {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm certs renew %s ended with status %d and the certificate is not as young as is wanted (its output is in %s):\n%s", name, result.Exit, f.log, detached.Tail(f.log, lines)), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm certs renew %s ended with status %d and the certificate is not as young as is wanted (its output is in %s):\n%s", name, result.Exit, f.log, transientunit.Tail(f.log, lines)), nil
 	}
 	if name == kubecert.KubeletClient {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet renews its own certificate; it has not done so yet"), nil

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/kubecert"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/kubecert"
 	"github.com/refit-dev/refit/internal/model"
 )
 

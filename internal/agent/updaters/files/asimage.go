@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -15,7 +15,7 @@ func imageEtc(etc string) string { return "/usr" + etc }
 // over reports whether refit wrote over what the booted image has at a path of /etc, or
 // removed it, so that it is refit's to give back. What somebody else has put there is not,
 // and a host that keeps nothing of its image has nothing that could be given back.
-func (u *Updater) over(g given, path string, now files.State) (bool, error) {
+func (u *Updater) over(g given, path string, now nodefiles.State) (bool, error) {
 	kept, err := u.fs.Look(imageEtc("/etc"))
 	if err != nil || !kept.Exists {
 		return false, err
@@ -32,7 +32,7 @@ func (u *Updater) over(g given, path string, now files.State) (bool, error) {
 }
 
 // alike are two paths that libostree takes for the same.
-func alike(a, b files.State) bool {
+func alike(a, b nodefiles.State) bool {
 	if !a.Exists || !b.Exists {
 		return a.Exists == b.Exists
 	}
@@ -90,5 +90,5 @@ func (u *Updater) asImage(g given, path string) string {
 	case !s.Exists:
 		return model.ValueAbsent
 	}
-	return model.FileValue(s.Digest, s.Mode, named("root", s.UID, files.UserID), named("root", s.GID, files.GroupID))
+	return model.FileValue(s.Digest, s.Mode, named("root", s.UID, nodefiles.UserID), named("root", s.GID, nodefiles.GroupID))
 }

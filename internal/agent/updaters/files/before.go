@@ -11,10 +11,10 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -293,7 +293,7 @@ func (u *Updater) restore(k keptFile) (theirs bool, err error) {
 }
 
 // is reports whether a path is as it was.
-func (k keptFile) is(s files.State) bool {
+func (k keptFile) is(s nodefiles.State) bool {
 	if !k.Exists {
 		return !s.Exists
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/host/files"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -113,7 +113,7 @@ func (u *Updater) value(g given, f model.ConfigFile) string {
 	case s.Exists && !s.Regular:
 		return "not a regular file"
 	case s.Exists:
-		return model.FileValue(s.Digest, s.Mode, named(f.Owner, s.UID, files.UserID), named(f.Group, s.GID, files.GroupID))
+		return model.FileValue(s.Digest, s.Mode, named(f.Owner, s.UID, nodefiles.UserID), named(f.Group, s.GID, nodefiles.GroupID))
 	}
 	return ""
 }

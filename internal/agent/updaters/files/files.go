@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/files"
-	"github.com/refit-dev/refit/internal/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -48,7 +48,7 @@ const limit = 2 * time.Minute
 // Updater is the step "files".
 type Updater struct {
 	host   Host
-	fs     files.FS
+	fs     nodefiles.FS
 	record record
 	now    func() time.Time
 	// work is held by whoever changes the node: a run, or a repair.
@@ -58,7 +58,7 @@ type Updater struct {
 // New makes the updater; paths are below root, empty for the node's own. file is the
 // agent's own, for what it gave this node.
 func New(h Host, root, file string) *Updater {
-	return &Updater{host: h, fs: files.FS{Root: root, Refuse: model.KeptPath}, record: record(file), now: time.Now}
+	return &Updater{host: h, fs: nodefiles.FS{Root: root, Refuse: model.KeptPath}, record: record(file), now: time.Now}
 }
 
 // Name is files.
@@ -128,12 +128,12 @@ func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 
 // as reports whether a file is as wanted. An owner that this node does not know
 // is never as wanted; writing it says why.
-func as(f model.ConfigFile, s files.State) bool {
+func as(f model.ConfigFile, s nodefiles.State) bool {
 	if f.Absent {
 		return !s.Exists
 	}
-	uid, err1 := files.UserID(f.Owner)
-	gid, err2 := files.GroupID(f.Group)
+	uid, err1 := nodefiles.UserID(f.Owner)
+	gid, err2 := nodefiles.GroupID(f.Group)
 	return err1 == nil && err2 == nil && s.Regular && s.Digest == f.Content() && s.Mode == f.Mode &&
 		int(s.UID) == uid && int(s.GID) == gid
 }
@@ -232,7 +232,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 
 // final errors do not go away by waiting.
 func final(err error) bool {
-	return errors.Is(err, files.ErrRefused) || errors.Is(err, files.ErrTooLarge) || errors.Is(err, errNotAFile) || errors.Is(err, errOwner) || errors.Is(err, updaters.ErrNoPayload)
+	return errors.Is(err, nodefiles.ErrRefused) || errors.Is(err, nodefiles.ErrTooLarge) || errors.Is(err, errNotAFile) || errors.Is(err, errOwner) || errors.Is(err, updaters.ErrNoPayload)
 }
 
 var (
@@ -258,11 +258,11 @@ func (u *Updater) write(wrong []model.ConfigFile) error {
 			}
 			continue
 		}
-		uid, err := files.UserID(f.Owner)
+		uid, err := nodefiles.UserID(f.Owner)
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
 		}
-		gid, err := files.GroupID(f.Group)
+		gid, err := nodefiles.GroupID(f.Group)
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
 		}
@@ -310,7 +310,7 @@ func (u *Updater) data(f model.ConfigFile) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, err)
 	case len(b) > model.MaxFile:
-		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, files.ErrTooLarge)
+		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, nodefiles.ErrTooLarge)
 	case model.DigestOf(b) != f.Digest: // it rotted, and is fetched again
 		return nil, fmt.Errorf("%s: payload %s is not what its digest says any more", f.Path, f.Payload)
 	}

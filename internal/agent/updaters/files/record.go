@@ -9,8 +9,8 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -151,7 +151,7 @@ func (r record) back(b before) error {
 
 // ours reports whether a copy in /etc that hides the image's is refit's: it wrote
 // these bytes there, or they are those of the image.
-func (u *Updater) ours(g given, path string, s files.State) bool {
+func (u *Updater) ours(g given, path string, s nodefiles.State) bool {
 	if slices.Contains(g.Files[path].Wrote, s.Digest) {
 		return s.Regular
 	}

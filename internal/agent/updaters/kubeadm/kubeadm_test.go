@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/cri"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/transientunit"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
 	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/detached"
-	"github.com/refit-dev/refit/internal/host/kube"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
@@ -378,26 +378,26 @@ func TestKubeadm(t *testing.T) {
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	log, result := filepath.Join(dir, "sub", "log"), filepath.Join(dir, "sub", "result")
-	if r, err := detached.ReadResult(result); r != nil || err != nil {
+	if r, err := transientunit.ReadResult(result); r != nil || err != nil {
 		t.Fatalf("before the end: %v %v", r, err)
 	}
-	if err := detached.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "echo one; echo two >&2; exit 3"}); err != nil {
+	if err := transientunit.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "echo one; echo two >&2; exit 3"}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := detached.ReadResult(result)
-	if err != nil || r.Exit != 3 || detached.Tail(log, 2) != "one\ntwo" {
-		t.Fatalf("%+v %v, log %q", r, err, detached.Tail(log, 9))
+	r, err := transientunit.ReadResult(result)
+	if err != nil || r.Exit != 3 || transientunit.Tail(log, 2) != "one\ntwo" {
+		t.Fatalf("%+v %v, log %q", r, err, transientunit.Tail(log, 9))
 	}
-	if err := detached.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "kill -9 $$"}); err != nil {
+	if err := transientunit.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "kill -9 $$"}); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := detached.ReadResult(result); r.Exit != 137 {
+	if r, _ := transientunit.ReadResult(result); r.Exit != 137 {
 		t.Fatalf("killed: %+v", r)
 	}
-	if err := detached.Keep(t.Context(), log, result, []string{filepath.Join(dir, "absent")}); err != nil {
+	if err := transientunit.Keep(t.Context(), log, result, []string{filepath.Join(dir, "absent")}); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := detached.ReadResult(result); r.Exit != 127 || r.Error == "" {
+	if r, _ := transientunit.ReadResult(result); r.Exit != 127 || r.Error == "" {
 		t.Fatalf("not there: %+v", r)
 	}
 }

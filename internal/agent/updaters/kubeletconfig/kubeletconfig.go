@@ -22,10 +22,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -64,13 +64,13 @@ const (
 // Updater is the step "kubelet-config".
 type Updater struct {
 	host Host
-	fs   files.FS
+	fs   nodefiles.FS
 	now  func() time.Time
 }
 
 // New makes the updater; files are below root, empty for the node's own.
 func New(h Host, root string) *Updater {
-	return &Updater{host: h, fs: files.FS{Root: root}, now: time.Now}
+	return &Updater{host: h, fs: nodefiles.FS{Root: root}, now: time.Now}
 }
 
 // Name is kubelet-config.

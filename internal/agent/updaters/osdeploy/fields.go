@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	host "github.com/refit-dev/refit/internal/host/osimage"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -39,7 +39,7 @@ const lookEvery = time.Minute
 // seen is what the host said last.
 type seen struct {
 	at     time.Time
-	status host.Status
+	status osdriver.Status
 	ok     bool
 }
 
@@ -74,7 +74,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	return out
 }
 
-func fieldsOf(s host.Status, want *model.ConfigOS, r given) map[string]string {
+func fieldsOf(s osdriver.Status, want *model.ConfigOS, r given) map[string]string {
 	out := map[string]string{FieldDriver: s.Driver, model.FieldKernelArguments: arguments(s.Running, want, r.Given)}
 	if s.Unsupported != "" {
 		out[FieldUnsupported] = s.Unsupported
@@ -112,18 +112,18 @@ func fieldsOf(s host.Status, want *model.ConfigOS, r given) map[string]string {
 // gone adds to what the host says that another deployment is booted than the one refit
 // booted last. left: the node was taken back from one that is wanted still to the one before
 // it, which a person or the host did, and which is not undone (R2.123).
-func gone(s host.Status, want *model.ConfigOS, r given) (drift []host.Drift, left bool) {
+func gone(s osdriver.Status, want *model.ConfigOS, r given) (drift []osdriver.Drift, left bool) {
 	drift = slices.Clone(s.Drift)
 	if r.Asked == "" || s.Booted == nil {
-		return slices.DeleteFunc(drift, func(d host.Drift) bool { return d.Kind == host.DriftForeign }), false // refit has booted nothing here yet
+		return slices.DeleteFunc(drift, func(d osdriver.Drift) bool { return d.Kind == osdriver.DriftForeign }), false // refit has booted nothing here yet
 	}
-	t := host.Target{Digest: r.Asked, Same: []string{r.Booted}}
+	t := osdriver.Target{Digest: r.Asked, Same: []string{r.Booted}}
 	switch {
 	case t.On(s.Booted):
 	case want.Digest() == r.Asked && s.Booted.Digest == r.Before:
 		left = true
 	case want.Digest() != s.Booted.Digest:
-		drift = append(drift, host.Drift{Kind: host.DriftForeign, Detail: "the node runs " + name(s.Booted) + ", which refit did not boot; it had booted " + short(r.Asked)})
+		drift = append(drift, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the node runs " + name(s.Booted) + ", which refit did not boot; it had booted " + short(r.Asked)})
 	}
 	return drift, left
 }

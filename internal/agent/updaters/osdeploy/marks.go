@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
-	host "github.com/refit-dev/refit/internal/host/osimage"
 )
 
 // marks are small files of one attempt, in one direction.
@@ -99,7 +99,7 @@ func kept(t updaters.Task) (*before, error) {
 
 // is reports whether a deployment is what was booted before: the same image, or, if
 // it was none, the same tree; deployed once more it has another serial number.
-func (b *before) is(d *host.Deployment) bool {
+func (b *before) is(d *osdriver.Deployment) bool {
 	if d == nil {
 		return false
 	}

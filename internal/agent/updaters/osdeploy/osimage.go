@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
-	host "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -18,13 +18,13 @@ import (
 type Host interface {
 	updaters.Configs
 	// Driver finds out how this node's OS is moved.
-	Driver(ctx context.Context) (host.Driver, error)
+	Driver(ctx context.Context) (osdriver.Driver, error)
 	// Image finds where the bytes of repository@digest are, the node's own store
 	// first, and the digests of the same content.
-	Image(ctx context.Context, image string) (host.Source, []string, error)
+	Image(ctx context.Context, image string) (osdriver.Source, []string, error)
 	// Fetch is Image, and brings the bytes to the node if only a registry has them, so
 	// that Image needs none afterwards. What was fetched for another image goes.
-	Fetch(ctx context.Context, image string) (host.Source, []string, error)
+	Fetch(ctx context.Context, image string) (osdriver.Source, []string, error)
 	// Forget lets go the bytes of images that lie ready.
 	Forget() error
 	// Boot is another one after every start of the machine, or of its user space.
@@ -93,9 +93,9 @@ func (u *Updater) Name() string { return "os-image" }
 
 // view is what one call looks at.
 type view struct {
-	driver host.Driver
-	status host.Status
-	target host.Target
+	driver osdriver.Driver
+	status osdriver.Status
+	target osdriver.Target
 	task   updaters.Task
 	// marks are the files of this run, with this word in their names.
 	marks marks
@@ -133,7 +133,7 @@ func (u *Updater) toward(ctx context.Context, c *model.NodeConfig) (v *view, r g
 	if r, err = u.record.read(); err != nil {
 		return nil, r, err
 	}
-	v.target = host.Target{Image: c.OS.Image, Digest: c.OS.Digest(), Kargs: c.OS.KernelArguments, Drop: r.Given, SoftReboot: c.OS.SoftReboot}
+	v.target = osdriver.Target{Image: c.OS.Image, Digest: c.OS.Digest(), Kargs: c.OS.KernelArguments, Drop: r.Given, SoftReboot: c.OS.SoftReboot}
 	if v.target.Image == "" && v.status.Booted != nil { // only the arguments are wanted
 		v.target.Image, v.target.Digest = v.status.Booted.Image, v.status.Booted.Digest
 	}
@@ -141,10 +141,10 @@ func (u *Updater) toward(ctx context.Context, c *model.NodeConfig) (v *view, r g
 	return v, r, nil
 }
 
-func (u *Updater) status(ctx context.Context) (host.Driver, host.Status, error) {
+func (u *Updater) status(ctx context.Context) (osdriver.Driver, osdriver.Status, error) {
 	d, err := u.host.Driver(ctx)
 	if err != nil {
-		return nil, host.Status{}, err
+		return nil, osdriver.Status{}, err
 	}
 	s, err := d.Status(ctx)
 	return d, s, err
@@ -168,7 +168,7 @@ func (v *view) wrong() string {
 }
 
 // name of a deployment for people.
-func name(d *host.Deployment) string {
+func name(d *osdriver.Deployment) string {
 	switch {
 	case d == nil:
 		return "not known"
@@ -287,7 +287,7 @@ func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
 		err = v.driver.Stage(ctx, t)
 	}
 	switch {
-	case errors.Is(err, host.ErrUnsupported):
+	case errors.Is(err, osdriver.ErrUnsupported):
 		return updaters.Fail(v1alpha1.ReasonOSUnsupported, "%v", err), nil
 	case err != nil:
 		return u.later(ctx, "the image could not be staged", err), nil
@@ -322,7 +322,7 @@ func (v *view) isStaged(ctx context.Context) (r updaters.Result, err error) {
 		failpoint.Here(failpoint.OSStaged)
 		return r, v.marks.write("staged", s.Next.ID)
 	case t.On(s.Booted) && s.Stays():
-		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image is booted already and does not bring the kernel arguments: missing %q, left over %q; this host (%s) takes them from /%s of the image alone, so the image has to be built with them", missing, left, s.Driver, host.KargsDir), nil
+		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image is booted already and does not bring the kernel arguments: missing %q, left over %q; this host (%s) takes them from /%s of the image alone, so the image has to be built with them", missing, left, s.Driver, osdriver.KargsDir), nil
 	}
 	return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host said that it staged %s, and the next boot is into %s; nothing was restarted", short(t.Digest), name(s.Next)), nil
 }
@@ -333,10 +333,10 @@ func (u *Updater) enter(ctx context.Context, v *view) (updaters.Result, error) {
 	if err != nil {
 		return u.later(ctx, "what was staged could not be let go", err), nil
 	}
-	if how == host.Live {
+	if how == osdriver.Live {
 		return updaters.Going(v1alpha1.ReasonUpdating, "the image is laid over /usr"), nil // the next call looks
 	}
-	return u.restart(ctx, v, how == host.BySoftReboot)
+	return u.restart(ctx, v, how == osdriver.BySoftReboot)
 }
 
 // restart notes the boot that is to end and has the machine end it.
@@ -361,7 +361,7 @@ func (u *Updater) restart(ctx context.Context, v *view, soft bool) (updaters.Res
 	return r, u.ask(ctx, soft && u.asked.IsZero()) // one that did not happen is followed by a whole one
 }
 
-func is(d *host.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }
+func is(d *osdriver.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }
 
 // cameBack says what became of a restart after which not all is as it should be.
 func (v *view) cameBack(ctx context.Context) updaters.Result {

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
-	host "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -28,7 +28,7 @@ const (
 // machine is a host that stages, takes some ticks to restart, and merges at shutdown.
 type machine struct {
 	config               string
-	booted, staged, back *host.Deployment
+	booted, staged, back *osdriver.Deployment
 	queued               bool
 	kargs, next          []string
 	oldKargs             []string
@@ -85,15 +85,15 @@ func (m *machine) KubeletSays(context.Context) string {
 
 const apiAway = "the API server does not answer"
 
-func (m *machine) Config(string) (string, bool)                { return m.config, true }
-func (m *machine) Driver(context.Context) (host.Driver, error) { return (*sim)(m), nil }
-func (m *machine) Image(_ context.Context, image string) (host.Source, []string, error) {
+func (m *machine) Config(string) (string, bool)                    { return m.config, true }
+func (m *machine) Driver(context.Context) (osdriver.Driver, error) { return (*sim)(m), nil }
+func (m *machine) Image(_ context.Context, image string) (osdriver.Source, []string, error) {
 	if m.away && m.here != image {
-		return host.Source{}, nil, errors.New("the registry has no such image")
+		return osdriver.Source{}, nil, errors.New("the registry has no such image")
 	}
-	return host.Source{Transport: host.Registry, Location: image}, []string{"sha256:other-form"}, nil
+	return osdriver.Source{Transport: osdriver.Registry, Location: image}, []string{"sha256:other-form"}, nil
 }
-func (m *machine) Fetch(ctx context.Context, image string) (host.Source, []string, error) {
+func (m *machine) Fetch(ctx context.Context, image string) (osdriver.Source, []string, error) {
 	s, same, err := m.Image(ctx, image)
 	if err == nil && m.here != image {
 		m.here = image
@@ -150,8 +150,8 @@ func (m *machine) tick() {
 type sim machine
 
 func (s *sim) Name() string { return "sim" }
-func (s *sim) Status(context.Context) (host.Status, error) {
-	out := host.Status{Driver: "sim", Booted: s.booted, Staged: s.staged, Rollback: s.back, RollbackQueued: s.queued, Running: slices.Clone(s.kargs), Next: s.booted}
+func (s *sim) Status(context.Context) (osdriver.Status, error) {
+	out := osdriver.Status{Driver: "sim", Booted: s.booted, Staged: s.staged, Rollback: s.back, RollbackQueued: s.queued, Running: slices.Clone(s.kargs), Next: s.booted}
 	if s.queued {
 		out.Next = s.back
 	} else if s.staged != nil {
@@ -161,11 +161,11 @@ func (s *sim) Status(context.Context) (host.Status, error) {
 		out.Unsupported = "made of packages"
 	}
 	if s.locks {
-		out.Capabilities = []string{host.CanDownloadOnly}
+		out.Capabilities = []string{osdriver.CanDownloadOnly}
 	}
 	return out, nil
 }
-func (s *sim) Stage(ctx context.Context, t host.Target) error {
+func (s *sim) Stage(ctx context.Context, t osdriver.Target) error {
 	if s.hang != nil {
 		close(s.hang)
 		s.hang = nil
@@ -176,31 +176,31 @@ func (s *sim) Stage(ctx context.Context, t host.Target) error {
 		return nil
 	}
 	s.serial++
-	s.queued, s.staged = false, &host.Deployment{ID: fmt.Sprint("dep-", s.serial), Image: t.Image, Digest: t.Digest, Locked: s.locks && !s.unlocked}
-	s.next = host.Change(s.kargs, t.Drop, t.Kargs)
+	s.queued, s.staged = false, &osdriver.Deployment{ID: fmt.Sprint("dep-", s.serial), Image: t.Image, Digest: t.Digest, Locked: s.locks && !s.unlocked}
+	s.next = osdriver.Change(s.kargs, t.Drop, t.Kargs)
 	return nil
 }
 func (s *sim) Discard(context.Context) error { s.staged, s.queued = nil, false; return nil }
 func (s *sim) Rollback(context.Context) error {
 	if s.back == nil {
-		return host.ErrNoRollback
+		return osdriver.ErrNoRollback
 	}
 	s.staged, s.queued = nil, true
 	return nil
 }
-func (s *sim) Activate(_ context.Context, t host.Target) (host.Activation, error) {
+func (s *sim) Activate(_ context.Context, t osdriver.Target) (osdriver.Activation, error) {
 	if s.staged != nil {
 		s.staged.Locked = false
 	}
 	if t.SoftReboot && s.softly {
-		return host.BySoftReboot, nil
+		return osdriver.BySoftReboot, nil
 	}
-	return host.ByReboot, nil
+	return osdriver.ByReboot, nil
 }
 func (s *sim) Failure(context.Context) string { return s.said }
 
 func newMachine() *machine {
-	return &machine{booted: &host.Deployment{ID: "dep-0", Image: oldImage, Digest: oldSum}, kargs: []string{"root=/dev/x", "old=1"}}
+	return &machine{booted: &osdriver.Deployment{ID: "dep-0", Image: oldImage, Digest: oldSum}, kargs: []string{"root=/dev/x", "old=1"}}
 }
 
 func (m *machine) state() string {
@@ -338,13 +338,13 @@ func TestBackByImage(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	s := host.Status{Driver: "bootc", Unsupported: "why", Booted: &host.Deployment{ID: "1", Digest: "sha256:a"}, Rollback: &host.Deployment{ID: "0", Digest: "sha256:o"},
-		Next: &host.Deployment{ID: "2", Digest: "sha256:n"}, Running: []string{"x", "b=1", "a=1", "gone=1"},
-		Drift: []host.Drift{{Kind: host.DriftShadow, Detail: "one"}, {Kind: host.DriftShadow, Detail: strings.Repeat("y", 600)}, {Kind: host.DriftOverlay, Detail: "over"}}}
+	s := osdriver.Status{Driver: "bootc", Unsupported: "why", Booted: &osdriver.Deployment{ID: "1", Digest: "sha256:a"}, Rollback: &osdriver.Deployment{ID: "0", Digest: "sha256:o"},
+		Next: &osdriver.Deployment{ID: "2", Digest: "sha256:n"}, Running: []string{"x", "b=1", "a=1", "gone=1"},
+		Drift: []osdriver.Drift{{Kind: osdriver.DriftShadow, Detail: "one"}, {Kind: osdriver.DriftShadow, Detail: strings.Repeat("y", 600)}, {Kind: osdriver.DriftOverlay, Detail: "over"}}}
 	got := fieldsOf(s, &model.ConfigOS{Image: newImage, KernelArguments: []string{"a=1", "b=1", "c=1"}}, given{Given: []string{"gone=1", "never=1"}})
 	want := map[string]string{FieldDriver: "bootc", FieldUnsupported: "why", model.FieldOSImage: "sha256:a", FieldRollback: "sha256:o", FieldStaged: "sha256:n",
-		model.FieldKernelArguments: "a=1 b=1 gone=1", FieldDrift: "ShadowedByEtc,UsrOverlay", PrefixDrift + host.DriftOverlay: "over",
-		PrefixDrift + host.DriftShadow: "one; " + strings.Repeat("y", 507) + " ..."}
+		model.FieldKernelArguments: "a=1 b=1 gone=1", FieldDrift: "ShadowedByEtc,UsrOverlay", PrefixDrift + osdriver.DriftOverlay: "over",
+		PrefixDrift + osdriver.DriftShadow: "one; " + strings.Repeat("y", 507) + " ..."}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
 	}
@@ -391,8 +391,8 @@ func TestLeft(t *testing.T) {
 	}
 	c.OS.Image = newImage
 	old := m.booted
-	m.booted = &host.Deployment{ID: "x", Image: "q/theirs@sha256:dddddddddddddddd", Digest: "sha256:dddddddddddddddd"}
-	if got := fields(); got[FieldDrift] != host.DriftForeign || got[model.FieldOSLeft] != "" {
+	m.booted = &osdriver.Deployment{ID: "x", Image: "q/theirs@sha256:dddddddddddddddd", Digest: "sha256:dddddddddddddddd"}
+	if got := fields(); got[FieldDrift] != osdriver.DriftForeign || got[model.FieldOSLeft] != "" {
 		t.Fatal("somebody's own:", got)
 	}
 	m.booted, m.back = m.back, old

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/failpoint"
-	host "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -76,7 +76,7 @@ func (u *Updater) prepare(ctx context.Context, name string, c *model.NodeConfig)
 		}
 		v.target.Same = p.Same
 	}
-	if !v.target.On(v.status.Booted) && v.status.Can(host.CanDownloadOnly) {
+	if !v.target.On(v.status.Booted) && v.status.Can(osdriver.CanDownloadOnly) {
 		if p.Deployment, err = u.lock(ctx, v); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (u *Updater) lock(ctx context.Context, v *view) (id string, err error) {
 }
 
 // holds reports whether what a configuration boots lies ready.
-func (p *prepared) holds(config string, s host.Status) bool {
+func (p *prepared) holds(config string, s osdriver.Status) bool {
 	return p != nil && p.Config == config && (p.Deployment == "" || is(s.Next, p.Deployment))
 }
 
@@ -127,7 +127,7 @@ func (u *Updater) Drop(ctx context.Context) error {
 	})
 }
 
-func (u *Updater) forget(ctx context.Context, d host.Driver, s host.Status, r given) error {
+func (u *Updater) forget(ctx context.Context, d osdriver.Driver, s osdriver.Status, r given) error {
 	if r.Prepared == nil {
 		return nil
 	}

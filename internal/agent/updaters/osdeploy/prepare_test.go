@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters"
-	host "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -100,7 +100,7 @@ func TestSuperseded(t *testing.T) {
 		t.Fatal(err, m.staged)
 	}
 	prepare(t, u, config, c)
-	m.staged = &host.Deployment{ID: "theirs", Image: third, Digest: "sha256:cccccccccccccccc"}
+	m.staged = &osdriver.Deployment{ID: "theirs", Image: third, Digest: "sha256:cccccccccccccccc"}
 	if err := u.Drop(t.Context()); err != nil || m.staged == nil {
 		t.Fatal("what somebody else staged is gone", err)
 	}

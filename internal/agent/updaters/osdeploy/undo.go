@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters"
-	host "github.com/refit-dev/refit/internal/host/osimage"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -68,8 +68,8 @@ func (u *Updater) leave(ctx context.Context, v *view, b *before) (updaters.Resul
 
 // target is what to go back to. Of refit's arguments those are wanted that the kernel
 // had then.
-func (b *before) target(given []string) host.Target {
-	t := host.Target{Image: b.Image, Digest: b.Digest}
+func (b *before) target(given []string) osdriver.Target {
+	t := osdriver.Target{Image: b.Image, Digest: b.Digest}
 	for _, a := range given {
 		switch {
 		case slices.Contains(t.Kargs, a) || slices.Contains(t.Drop, a):
@@ -89,7 +89,7 @@ func (b *before) runs(v *view) bool {
 }
 
 func (b *before) name() string {
-	return name(&host.Deployment{ID: b.ID, Digest: b.Digest})
+	return name(&osdriver.Deployment{ID: b.ID, Digest: b.Digest})
 }
 
 // stay drops what is staged over what is to stay.
@@ -115,7 +115,7 @@ func (u *Updater) back(ctx context.Context, v *view, b *before) (updaters.Result
 		return updaters.Result{}, err
 	}
 	switch err = u.turnBack(ctx, v, b); {
-	case errors.Is(err, host.ErrNoRollback):
+	case errors.Is(err, osdriver.ErrNoRollback):
 		return updaters.Fail(v1alpha1.ReasonNotReversible, "%s is no longer on this node, and was not from an image that could be fetched again", b.name()), nil
 	case err != nil:
 		return u.later(ctx, "going back could not be prepared", err), nil
@@ -135,7 +135,7 @@ func (u *Updater) turnBack(ctx context.Context, v *view, b *before) (err error) 
 		return v.driver.Rollback(ctx)
 	}
 	if b.Image == "" {
-		return host.ErrNoRollback
+		return osdriver.ErrNoRollback
 	}
 	t := v.target
 	if t.Source, t.Same, err = u.host.Image(ctx, b.Image); err != nil {

@@ -20,9 +20,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -178,7 +178,7 @@ func (u *Updater) replacePlugins(t updaters.Task) error {
 		if !slices.Contains(wrong, plugin{name, model.DigestOf(data)}) {
 			return nil
 		}
-		if err := (files.FS{}).Write(filepath.Join(u.host.PluginDir(), name), data, 0o755, os.Getuid(), os.Getgid()); err != nil {
+		if err := (nodefiles.FS{}).Write(filepath.Join(u.host.PluginDir(), name), data, 0o755, os.Getuid(), os.Getgid()); err != nil {
 			return err
 		}
 		failpoint.Here(failpoint.PluginsReplaced)

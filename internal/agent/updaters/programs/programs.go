@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -47,7 +47,7 @@ const limit = 5 * time.Minute
 type Updater struct {
 	host    Host
 	now     func() time.Time
-	digests files.Digests
+	digests nodefiles.Digests
 	tars    tars
 }
 

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -49,7 +49,7 @@ type Updater struct {
 
 // New makes the updater; the drop-in is below root, empty for the node's own.
 func New(h Host, root string) *Updater {
-	return &Updater{host: h, file: updaters.OwnFile{FS: files.FS{Root: root}, Path: Dropin}, now: time.Now}
+	return &Updater{host: h, file: updaters.OwnFile{FS: nodefiles.FS{Root: root}, Path: Dropin}, now: time.Now}
 }
 
 // Name is sandbox-image.

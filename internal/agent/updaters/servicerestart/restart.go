@@ -22,11 +22,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/bootclock"
+	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
-	"github.com/refit-dev/refit/internal/host/bootclock"
-	"github.com/refit-dev/refit/internal/host/cri"
 )
 
 // Host is the part of the node that is restarted.

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/cri"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/host/cri"
-	"github.com/refit-dev/refit/internal/host/files"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -63,10 +63,10 @@ type pod struct {
 }
 
 // read a step's parameters and find the pod's manifest.
-func (u *Updater) read(t updaters.Task) (*pod, []byte, files.State, error) {
+func (u *Updater) read(t updaters.Task) (*pod, []byte, nodefiles.State, error) {
 	p := model.StaticPodImages{}
 	if err := p.Read(t.Step.Params); err != nil {
-		return nil, nil, files.State{}, refuse("%v", err)
+		return nil, nil, nodefiles.State{}, refuse("%v", err)
 	}
 	out := &pod{namespace: p.Namespace, name: p.Pod, to: p.To, was: p.Was, limit: time.Duration(p.ReadySeconds) * time.Second}
 	if out.limit <= 0 {
@@ -77,8 +77,8 @@ func (u *Updater) read(t updaters.Task) (*pod, []byte, files.State, error) {
 }
 
 // fs refuses everything but files of the manifests' own directory.
-func (u *Updater) fs() files.FS {
-	return files.FS{Root: u.root, Refuse: func(path string) string {
+func (u *Updater) fs() nodefiles.FS {
+	return nodefiles.FS{Root: u.root, Refuse: func(path string) string {
 		if filepath.Dir(path) != model.ManifestsDir {
 			return "it is not in " + model.ManifestsDir
 		}
@@ -87,7 +87,7 @@ func (u *Updater) fs() files.FS {
 }
 
 // find the one manifest of a pod.
-func (u *Updater) find(p *pod) (data []byte, s files.State, err error) {
+func (u *Updater) find(p *pod) (data []byte, s nodefiles.State, err error) {
 	entries, err := os.ReadDir(filepath.Join("/", u.root, model.ManifestsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, s, fmt.Errorf("static pods: %w", err)
@@ -256,7 +256,7 @@ var errMissing = errors.New("the image is not on this node")
 
 // write the images into the manifest, if it does not have them, after what was
 // there is kept.
-func (u *Updater) write(ctx context.Context, t updaters.Task, p *pod, data []byte, s files.State) error {
+func (u *Updater) write(ctx context.Context, t updaters.Task, p *pod, data []byte, s nodefiles.State) error {
 	changes, err := p.fit(data)
 	if err != nil || !changes {
 		return err

@@ -1,0 +1,120 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/platforms"
+	"google.golang.org/grpc"
+
+	"github.com/refit-dev/refit/internal/agent/host/cri"
+)
+
+// Namespace is the one the kubelet's images are in.
+const Namespace = "k8s.io"
+
+// Blobs is where an image's blobs come from.
+type Blobs = cri.Blobs
+
+// Client speaks to one containerd.
+type Client struct {
+	socket   string
+	api      *containerd.Client
+	cri      *cri.Client
+	platform platforms.MatchComparer
+	busy     turns // blobs and layers that are being written
+	syncs    syncs
+}
+
+// Open prepares a client; the runtime may be away at that time.
+func Open(socket string) (*Client, error) {
+	c, err := cri.Open(socket)
+	if err != nil {
+		return nil, err
+	}
+	api, err := containerd.New(strings.TrimPrefix(socket, "unix://"),
+		containerd.WithDefaultNamespace(Namespace), containerd.WithTimeout(5*time.Second),
+		containerd.WithExtraDialOpts([]grpc.DialOption{grpc.WithIdleTimeout(0)}))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("containerd at %s: %w", socket, err), c.Close())
+	}
+	return &Client{socket: socket, api: api, cri: c, platform: platforms.Default()}, nil
+}
+
+// Close ends the connections.
+func (c *Client) Close() error { return errors.Join(c.api.Close(), c.cri.Close()) }
+
+// CRI is the same runtime seen as the kubelet sees it.
+func (c *Client) CRI() *cri.Client { return c.cri }
+
+// roots are the directories that must be synced after a load: the runtime's
+// own (content and metadata) and that of the snapshots.
+func (c *Client) roots(ctx context.Context) (root, snapshots, snapshotter string, err error) {
+	snapshots, err = c.cri.ImageRoot(ctx)
+	if err != nil {
+		return "", "", "", err
+	}
+	// CRI names the directory of the snapshotter it uses, whose last part is
+	// io.containerd.snapshotter.v1.<name>.
+	const prefix = "io.containerd.snapshotter.v1."
+	name, ok := strings.CutPrefix(filepath.Base(snapshots), prefix)
+	if !ok {
+		return "", "", "", fmt.Errorf("the runtime unpacks into %s, which names no snapshotter", snapshots)
+	}
+	return filepath.Dir(snapshots), snapshots, name, nil
+}
+
+// Root is the runtime's directory; its file system needs the room for images.
+func (c *Client) Root(ctx context.Context) (string, error) {
+	root, _, _, err := c.roots(ctx)
+	return root, err
+}
+
+// Watch calls changed whenever an image record was deleted or the runtime came
+// back after a restart, until the context ends.
+func (c *Client) Watch(ctx context.Context, changed func()) {
+	for ctx.Err() == nil {
+		events, errs := c.api.Subscribe(ctx, `topic=="/images/delete"`)
+		alive := true
+		for alive {
+			select {
+			case _, ok := <-events:
+				if alive = ok; ok {
+					changed()
+				}
+			case err := <-errs:
+				alive = err == nil && ctx.Err() == nil // the runtime went away, or we
+			case <-ctx.Done():
+				return
+			}
+		}
+		if !c.back(ctx) {
+			return
+		}
+		changed()
+	}
+}
+
+// back waits until the runtime answers.
+func (c *Client) back(ctx context.Context) bool {
+	for {
+		t := time.NewTimer(time.Second)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return false
+		case <-t.C:
+		}
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, _, err := c.cri.Version(call)
+		cancel()
+		if err == nil {
+			return true
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/refit-dev/refit/internal/agent/host/cri"
+	"github.com/refit-dev/refit/internal/failpoint"
+)
+
+// Image is what to load.
+type Image = cri.Target
+
+// leaseTime bounds how long a load that was cut off keeps its blobs.
+const leaseTime = time.Hour
+
+// Load brings an image into the runtime and pins it. It returns the names of
+// all its records. What is there already is not written again.
+func (c *Client) Load(ctx context.Context, img Image, blobs Blobs) ([]string, error) {
+	names, err := c.load(ctx, img, blobs)
+	if err != nil {
+		return nil, fmt.Errorf("load of image %s: %w", img.Name, err)
+	}
+	return names, nil
+}
+
+func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, error) {
+	var at place
+	var err error
+	if at.root, at.snapshots, at.snapshotter, err = c.roots(ctx); err != nil {
+		return nil, err
+	}
+	dgst, err := digest.Parse(img.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("digest %q: %w", img.Digest, err)
+	}
+	target := ocispec.Descriptor{MediaType: img.MediaType, Digest: dgst, Size: img.Size}
+	ctx, done, err := c.api.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(leaseTime))
+	if err != nil {
+		return nil, err
+	}
+	// The lease is let go only when the names hold the blobs, or nobody does.
+	defer func() { _ = done(context.WithoutCancel(ctx)) }()
+	if err := c.ingest(ctx, target, blobs); err != nil {
+		return nil, err
+	}
+	failpoint.Here(failpoint.LoadContent)
+	record := images.Image{Name: img.Name, Target: target}
+	if err := c.unpack(ctx, record, at); err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	// Layers that were there before us were not under our lease; from here on
+	// the configuration holds them.
+	ok, err := containerd.NewImageWithPlatform(c.api, record, c.platform).IsUnpacked(ctx, at.snapshotter)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	if !ok {
+		return nil, errors.New("unpack: a layer was collected meanwhile, it is tried again")
+	}
+	failpoint.Here(failpoint.LoadUnpack)
+	for _, dir := range []string{at.root, at.snapshots} {
+		if err := c.syncs.sync(dir); err != nil {
+			return nil, err
+		}
+	}
+	failpoint.Here(failpoint.LoadDone)
+	names, err := c.names(ctx, record, repository(img.Name))
+	if err != nil {
+		return nil, err
+	}
+	return names, c.record(ctx, names, target)
+}
+
+// ingest copies the blobs of this node's platform and links them, so that the
+// runtime's collector keeps them as long as the image has a name.
+func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Blobs) error {
+	cs := c.api.ContentStore()
+	children := images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if err := c.copyBlob(ctx, cs, desc, blobs); err != nil {
+			return nil, err
+		}
+		return images.Children(ctx, cs, desc)
+	})
+	handler := images.SetChildrenMappedLabels(cs, images.FilterPlatforms(children, c.platform), images.ChildGCLabels)
+	return images.Walk(ctx, handler, target)
+}
+
+// copyBlob always asks for a writer: also when the blob is there already, that
+// puts it under our lease, and the collector cannot take it away meanwhile.
+func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.Descriptor, blobs Blobs) error {
+	defer c.busy.take(desc.Digest.String())() // images that share it may come at once
+	ref := "refit-" + desc.Digest.String()
+	w, err := content.OpenWriter(ctx, cs, content.WithRef(ref), content.WithDescriptor(desc))
+	if errdefs.IsAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("blob %s: %w", desc.Digest, err)
+	}
+	defer w.Close()
+	r, err := blobs.Open(desc.Digest.String())
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = content.Copy(ctx, w, r, desc.Size, desc.Digest)
+	switch {
+	case err == nil, errdefs.IsAlreadyExists(err):
+		return nil
+	case errdefs.IsFailedPrecondition(err):
+		// Other bytes than promised: the next try must not go on after them.
+		err = errors.Join(err, w.Close(), cs.Abort(ctx, ref))
+	}
+	return fmt.Errorf("blob %s: %w", desc.Digest, err)
+}
+
+// names are all records that the image must have: its tag, its digest, that of
+// this platform's manifest, and its ID.
+func (c *Client) names(ctx context.Context, img images.Image, repo string) ([]string, error) {
+	cs := c.api.ContentStore()
+	config, err := img.Config(ctx, cs, c.platform)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	out := []string{img.Name, repo + "@" + img.Target.Digest.String()}
+	if images.IsIndexType(img.Target.MediaType) {
+		m, err := c.manifestOf(ctx, img.Target)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, repo+"@"+m.String())
+	}
+	return append(out, config.Digest.String()), nil
+}
+
+// manifestOf is the digest of this platform's manifest in an index.
+func (c *Client) manifestOf(ctx context.Context, index ocispec.Descriptor) (digest.Digest, error) {
+	cs := c.api.ContentStore()
+	handler := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(cs), c.platform), c.platform, 1)
+	ms, err := handler(ctx, index)
+	if err != nil {
+		return "", fmt.Errorf("index %s: %w", index.Digest, err)
+	}
+	if len(ms) == 0 {
+		return "", fmt.Errorf("index %s has no manifest for this platform", index.Digest)
+	}
+	return ms[0].Digest, nil
+}
+
+// record makes the names, each pinned from its first moment.
+func (c *Client) record(ctx context.Context, names []string, target ocispec.Descriptor) error {
+	is := c.api.ImageService()
+	for _, name := range names {
+		img := images.Image{Name: name, Target: target, Labels: pinLabels()}
+		_, err := is.Create(ctx, img)
+		if errdefs.IsAlreadyExists(err) {
+			err = c.takeOver(ctx, img)
+		}
+		if err != nil {
+			return fmt.Errorf("name %s: %w", name, err)
+		}
+		failpoint.Here(failpoint.PinLabel)
+	}
+	return nil
+}
+
+// takeOver changes of a record that exists what is ours to change. The record of
+// an ID may belong to another name as well: not its target. A pin that others
+// made stays theirs.
+func (c *Client) takeOver(ctx context.Context, img images.Image) error {
+	is := c.api.ImageService()
+	have, err := is.Get(ctx, img.Name)
+	if err != nil {
+		return err
+	}
+	var fields []string
+	if _, err := digest.Parse(img.Name); err != nil {
+		fields = append(fields, "target")
+	}
+	if have.Labels[pinLabel] != pinValue || have.Labels[ownLabel] != "" {
+		fields = append(fields, pinFields()...)
+	}
+	if len(fields) == 0 {
+		return nil // no fields would mean all of them
+	}
+	_, err = is.Update(ctx, img, fields...)
+	return err
+}

@@ -1,0 +1,67 @@
+// Package cpulevel says which processor baseline a machine has: new releases of an
+// operating system may no longer start on an older one.
+//
+// Promise: reads only, and says no more than every processor of the machine can.
+// What cannot be read is empty, never a guess.
+//
+// Input: a root directory, the architecture in Go's words. Output: x86-64-v1 to
+// x86-64-v4; on other architectures the architecture itself. Callers: the agent
+// and its first-boot check.
+package cpulevel
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// levels of x86-64 and the flags that each adds, in the words of /proc/cpuinfo.
+// abm is LZCNT, pni is SSE3.
+var levels = [][]string{
+	{"cmov", "cx8", "fpu", "fxsr", "mmx", "sse", "sse2"},
+	{"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"},
+	{"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"},
+	{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+
+// Prefix of the names of x86-64's levels.
+const Prefix = "x86-64-v"
+
+// Of the machine below root.
+func Of(root, arch string) string {
+	if arch != "amd64" {
+		return arch
+	}
+	f, err := os.Open(filepath.Join(root, "proc/cpuinfo"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	least, seen := len(levels), ""
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		name, flags, ok := strings.Cut(lines.Text(), ":")
+		if !ok || strings.TrimSpace(name) != "flags" || flags == seen {
+			continue
+		}
+		seen, least = flags, min(least, level(flags))
+	}
+	if lines.Err() != nil || seen == "" || least == 0 {
+		return ""
+	}
+	return Prefix + strconv.Itoa(least)
+}
+
+func level(flags string) int {
+	have := strings.Fields(flags)
+	for i, needed := range levels {
+		if slices.ContainsFunc(needed, func(f string) bool { return !slices.Contains(have, f) }) {
+			return i
+		}
+	}
+	return len(levels)
+}

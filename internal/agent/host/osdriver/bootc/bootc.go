@@ -1,0 +1,265 @@
+// Package bootc drives hosts whose OS is moved by bootc.
+//
+// Promise: as package osimage says. What bootc prints and its exit status are never
+// taken for a result: `switch` to what is staged already, or while a rollback is
+// queued, says "unchanged" and ends with 0.
+//
+// Inputs: osdriver.Host. Outputs: osdriver.Status. Callers: package detect.
+package bootc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+)
+
+// Driver is a host with bootc.
+type Driver struct{ host osdriver.Host }
+
+// New makes the driver; nothing is run yet.
+func New(h osdriver.Host) *Driver { return &Driver{h} }
+
+// Name is bootc.
+func (d *Driver) Name() string { return osdriver.Bootc }
+
+// Read asks bootc; the words of an older one are tried when it does not know ours.
+func (d *Driver) Read(ctx context.Context) (*Host, error) {
+	out, err := d.host.Runner.Run(ctx, nil, "bootc", "status", "--format=json", "--format-version=1")
+	var tool *osdriver.ToolError
+	if errors.As(err, &tool) && tool.Code == 2 {
+		out, err = d.host.Runner.Run(ctx, nil, "bootc", "status", "--json")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Parse(out)
+}
+
+// Status reads the host.
+func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
+	h, err := d.Read(ctx)
+	if err != nil {
+		return osdriver.Status{}, err
+	}
+	if !h.Known() {
+		return osdriver.Status{}, errors.New("bootc does not say what is booted: whether this host can be moved is not known")
+	}
+	s := h.status()
+	s.Capabilities = d.capabilities(ctx, h)
+	if s.Running, err = d.host.Running(); err != nil {
+		return osdriver.Status{}, err
+	}
+	s.Drift = append(s.Drift, d.host.EtcDrift(ctx)...)
+	return s, nil
+}
+
+// status is the document in our words.
+func (h *Host) status() osdriver.Status {
+	s := osdriver.Status{Driver: osdriver.Bootc, RollbackQueued: h.Status.RollbackQueued,
+		Booted: deployment(h.Status.Booted), Staged: deployment(h.Status.Staged), Rollback: deployment(h.Status.Rollback)}
+	switch {
+	case s.RollbackQueued && s.Rollback != nil:
+		s.Next = s.Rollback
+	case s.Staged != nil:
+		s.Next = s.Staged
+	default:
+		s.Next = s.Booted
+	}
+	if !h.Manages() {
+		s.Unsupported = "packages were layered on the image on this node, which bootc does not carry over; `rpm-ostree reset` on the node takes them away"
+		if h.Status.Booted.Image == nil && !h.Status.Booted.Incompatible {
+			s.Unsupported = "bootc runs here, but the booted OS is not from a container image"
+		}
+	}
+	s.Drift = h.drift()
+	return s
+}
+
+func (h *Host) drift() []osdriver.Drift {
+	var out []osdriver.Drift
+	if o := h.Status.UsrOverlay; o != nil {
+		out = append(out, osdriver.Drift{Kind: osdriver.DriftOverlay, Detail: "an overlay lies over /usr (" + o.AccessMode + ", " + o.Persistence + ")"})
+	}
+	all := []struct {
+		what string
+		e    *Entry
+	}{{"booted", h.Status.Booted}, {"staged", h.Status.Staged}}
+	for _, one := range all {
+		switch {
+		case one.e == nil:
+		case one.e.Incompatible:
+			out = append(out, osdriver.Drift{Kind: osdriver.DriftPackages, Detail: "the " + one.what + " deployment was changed on the node with rpm-ostree"})
+		case one.e.Image == nil:
+			out = append(out, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the " + one.what + " deployment is not from a container image"})
+		}
+	}
+	return out
+}
+
+func deployment(e *Entry) *osdriver.Deployment {
+	if e == nil {
+		return nil
+	}
+	d := &osdriver.Deployment{Pinned: e.Pinned, Incompatible: e.Incompatible, Locked: e.DownloadOnly, SoftReboot: e.SoftRebootCapable}
+	if e.OSTree != nil {
+		d.ID = fmt.Sprintf("%s.%d", e.OSTree.Checksum, e.OSTree.DeploySerial)
+	} else if e.Composefs != nil {
+		d.ID = e.Composefs.Verity
+	}
+	if i := e.Image; i != nil {
+		d.Image, d.Digest = i.Image.Image, i.ImageDigest
+		if i.Version != nil {
+			d.Version = *i.Version
+		}
+	}
+	return d
+}
+
+// capabilities are read from the help texts: versions say nothing about what a
+// distribution took over.
+func (d *Driver) capabilities(ctx context.Context, h *Host) []string {
+	out := []string{osdriver.CanKargsImage}
+	help, _ := d.host.Runner.Run(ctx, nil, "bootc", "switch", "--help") // without it there is less to use
+	if bytes.Contains(help, []byte("--download-only")) {
+		out = append(out, osdriver.CanDownloadOnly)
+	}
+	if bytes.Contains(help, []byte("--soft-reboot")) && (h.Status.Staged == nil || h.Status.Staged.SoftRebootCapable) {
+		out = append(out, osdriver.CanSoftReboot)
+	}
+	if help, err := d.host.Runner.Run(ctx, nil, "bootc", "loader-entries", "--help"); err == nil && bytes.Contains(help, []byte("set-options-for-source")) {
+		out = append(out, osdriver.CanKargsVerb)
+	}
+	return out
+}
+
+// kargsOwner is whose arguments they are, where bootc keeps that apart.
+const kargsOwner = "refit"
+
+// Stage switches to the image by digest. What is staged or queued is dropped first:
+// bootc compares with the staged reference and answers "unchanged".
+func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
+	s, err := d.Status(ctx)
+	switch {
+	case err != nil:
+		return err
+	case s.Unsupported != "":
+		return fmt.Errorf("%w: %s", osdriver.ErrUnsupported, s.Unsupported)
+	case !s.Stays():
+		if err := d.Discard(ctx); err != nil {
+			return err
+		}
+	}
+	argv := []string{"bootc", "switch", "--quiet", "--transport", t.Source.Transport}
+	switch {
+	case s.Can(osdriver.CanDownloadOnly):
+		// Not yet for a restart of user space: what is prepared for one is entered by any
+		// `systemctl reboot`, locked or not.
+		argv = append(argv, "--download-only")
+	case t.SoftReboot && s.Can(osdriver.CanSoftReboot):
+		argv = append(argv, "--soft-reboot=auto")
+	}
+	if _, err := d.host.Runner.Run(ctx, nil, append(argv, t.Source.Location)...); err != nil {
+		return err
+	}
+	if len(t.Kargs)+len(t.Drop) == 0 || !s.Can(osdriver.CanKargsVerb) {
+		return nil // kargs.d of the image has them, and the running kernel tells
+	}
+	_, err = d.host.Runner.Run(ctx, nil, "bootc", "loader-entries", "set-options-for-source", "--source", kargsOwner, "--options", strings.Join(t.Kargs, " "))
+	return err
+}
+
+// Discard drops what is staged or queued. bootc has no word for it: libostree has,
+// and a rollback drops what is staged and, told again, itself.
+func (d *Driver) Discard(ctx context.Context) error {
+	for range 3 {
+		s, err := d.Status(ctx)
+		if err != nil || s.Stays() {
+			return err
+		}
+		if s.Staged != nil && !s.RollbackQueued {
+			if _, err := d.host.Runner.Run(ctx, nil, "ostree", "admin", "undeploy", "0"); err == nil {
+				continue
+			} else if s.Rollback == nil {
+				return fmt.Errorf("what is staged cannot be dropped: %w", err)
+			}
+		}
+		if _, err := d.host.Runner.Run(ctx, nil, "bootc", "rollback"); err != nil {
+			return err
+		}
+	}
+	return errors.New("what was staged, or a rollback that was queued, could not be dropped; `bootc status` on the node shows it")
+}
+
+// Rollback queues the earlier deployment. It toggles, and drops what is staged.
+func (d *Driver) Rollback(ctx context.Context) error {
+	for range 2 {
+		s, err := d.Status(ctx)
+		switch {
+		case err != nil:
+			return err
+		case s.Rollback == nil:
+			return osdriver.ErrNoRollback
+		case s.RollbackQueued:
+			return nil
+		}
+		if _, err := d.host.Runner.Run(ctx, nil, "bootc", "rollback"); err != nil {
+			return err
+		}
+	}
+	s, err := d.Status(ctx)
+	if err == nil && !s.RollbackQueued {
+		err = errors.New("bootc rollback ended with 0, and no rollback is queued")
+	}
+	return err
+}
+
+// Activate lets go what was only downloaded.
+func (d *Driver) Activate(ctx context.Context, t osdriver.Target) (osdriver.Activation, error) {
+	s, err := d.Status(ctx)
+	if err != nil || s.Staged == nil || s.RollbackQueued {
+		return osdriver.ByReboot, err
+	}
+	how, argv := osdriver.ByReboot, []string{"bootc", "upgrade", "--from-downloaded"}
+	if softly(t, s) {
+		how, argv = osdriver.BySoftReboot, append(argv, "--soft-reboot=auto")
+	}
+	if !s.Staged.Locked {
+		return how, nil
+	}
+	if _, err := d.host.Runner.Run(ctx, nil, argv...); err != nil {
+		return "", err
+	}
+	if s, err = d.Status(ctx); err == nil && s.Staged != nil && s.Staged.Locked {
+		err = errors.New("bootc upgrade --from-downloaded ended with 0, and the staged deployment is still only downloaded")
+	}
+	return how, err
+}
+
+// Failure says why the last shutdown did not finish what was staged.
+func (d *Driver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }
+
+// Newer asks whether the tag that the host follows has moved: the digest behind it,
+// empty if it has not. The exit status is 0 either way.
+func (d *Driver) Newer(ctx context.Context) (digest string, err error) {
+	if _, err := d.host.Runner.Run(ctx, nil, "bootc", "upgrade", "--check"); err != nil {
+		return "", err
+	}
+	h, err := d.Read(ctx)
+	if err != nil || !h.Known() || h.Status.Booted.CachedUpdate == nil {
+		return "", err
+	}
+	booted, cached := h.Status.Booted.Image, h.Status.Booted.CachedUpdate
+	if booted != nil && booted.ImageDigest == cached.ImageDigest {
+		return "", nil
+	}
+	return cached.ImageDigest, nil
+}
+
+// softly reports whether what is staged may and can be entered without the firmware.
+func softly(t osdriver.Target, s osdriver.Status) bool {
+	return t.SoftReboot && s.Can(osdriver.CanSoftReboot) && s.Staged.SoftReboot
+}

@@ -1,0 +1,123 @@
+// Package detect finds out by which means a node's OS is moved as an image.
+//
+// Promise: what is not known is never taken for "no". A bootc that answers with
+// nothing is an error and not another kind of host: to rebase under it would change
+// what it manages. A host that nothing can move is told so, with the reason, and is
+// looked at all the same.
+//
+// Inputs: osdriver.Host, what opens images. Outputs: osdriver.Driver. Callers: the
+// osimage updater, the agent's facts.
+package detect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/bootc"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/ostree"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/rpmostree"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/sysext"
+)
+
+// Openers open images as trees.
+type Openers struct {
+	Whole     ostree.Open
+	Extension sysext.Open
+}
+
+// Find decides, in this order: bootc, rpm-ostree, plain libostree, systemd-sysext,
+// and an OS of packages.
+func Find(ctx context.Context, h osdriver.Host, open Openers) (osdriver.Driver, error) {
+	_, err := os.Stat(filepath.Join(h.Root, "/run/ostree-booted"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("how this host boots: %w", err)
+	}
+	deployed := err == nil
+	if d, err := ofBootc(ctx, h, deployed); d != nil || err != nil {
+		return d, err
+	}
+	if deployed {
+		return ofOSTree(ctx, h, open)
+	}
+	_, err = h.Runner.Run(ctx, nil, "systemd-sysext", "status", "--json=short")
+	switch {
+	case err == nil:
+		return sysext.New(h, open.Extension), nil
+	case osdriver.Missing(err):
+		return packages{h}, nil
+	}
+	return nil, err
+}
+
+// ofBootc is nil if bootc is not there or does not move this host.
+func ofBootc(ctx context.Context, h osdriver.Host, deployed bool) (osdriver.Driver, error) {
+	d := bootc.New(h)
+	said, err := d.Read(ctx)
+	switch {
+	case osdriver.Missing(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case said.Manages():
+		return d, nil
+	case !said.Known() && deployed:
+		return nil, errors.New("bootc does not say what is booted: whether this host can be moved is not known")
+	}
+	return nil, nil
+}
+
+// ofOSTree is for hosts that libostree deployed. An rpm-ostree that knows no
+// containers cannot rebase to one.
+func ofOSTree(ctx context.Context, h osdriver.Host, open Openers) (osdriver.Driver, error) {
+	out, err := h.Runner.Run(ctx, nil, "rpm-ostree", "--version")
+	switch {
+	case osdriver.Missing(err):
+		return ostree.New(h, open.Whole), nil
+	case err != nil:
+		return nil, err
+	case bytes.Contains(out, []byte("container")):
+		return rpmostree.New(h), nil
+	}
+	return unable{packages{h}, "its rpm-ostree knows no container images (`rpm-ostree --version` lists no feature container): update it first"}, nil
+}
+
+// packages is a host whose OS is made of packages.
+type packages struct{ host osdriver.Host }
+
+var errPackages = fmt.Errorf("%w: it is made of packages; bootc, rpm-ostree, ostree or systemd-sysext would be needed", osdriver.ErrUnsupported)
+
+func (packages) Name() string { return osdriver.Package }
+
+// Status says why nothing can be moved.
+func (p packages) Status(context.Context) (osdriver.Status, error) {
+	running, err := p.host.Running()
+	d := &osdriver.Deployment{ID: osdriver.Package}
+	return osdriver.Status{Driver: osdriver.Package, Booted: d, Next: d, Running: running,
+		Unsupported: "the OS of this node is made of packages: files, units and programs are updated, the OS itself is not; bootc, rpm-ostree, ostree or systemd-sysext would be needed"}, err
+}
+
+func (packages) Stage(context.Context, osdriver.Target) error { return errPackages }
+func (packages) Discard(context.Context) error                { return nil }
+func (packages) Rollback(context.Context) error               { return errPackages }
+func (packages) Activate(context.Context, osdriver.Target) (osdriver.Activation, error) {
+	return "", errPackages
+}
+func (packages) Failure(context.Context) string { return "" }
+
+// unable is a host that could be moved, if one of its tools were another.
+type unable struct {
+	packages
+	why string
+}
+
+func (u unable) Status(ctx context.Context) (osdriver.Status, error) {
+	s, err := u.packages.Status(ctx)
+	s.Unsupported = u.why
+	return s, err
+}

@@ -1,0 +1,65 @@
+package detect
+
+import (
+	"testing"
+
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver/hosttest"
+)
+
+const (
+	fromImage = `{"kind":"BootcHost","spec":{},"status":{"booted":{"image":{"image":{"image":"q","transport":"registry"},"imageDigest":"sha256:a"},"incompatible":false}}}`
+	layered   = `{"kind":"BootcHost","spec":{},"status":{"booted":{"image":null,"incompatible":true}}}`
+	plain     = `{"kind":"BootcHost","spec":{},"status":{"booted":{"image":null,"incompatible":false}}}`
+	silent    = `{"kind":"BootcHost","spec":{},"status":{"staged":null,"booted":null,"rollback":null,"type":null}}`
+)
+
+// The order of 2.3 of the specification (R2.110 to R2.115).
+func TestFind(t *testing.T) {
+	knows, old := hosttest.Answer{Out: "rpm-ostree:\n Features:\n  - container\n"}, hosttest.Answer{Out: "rpm-ostree:\n Features:\n  - rust\n"}
+	bootc := func(text string) hosttest.Answer { return hosttest.Answer{Out: text} }
+	for name, c := range map[string]struct {
+		deployed bool
+		programs map[string]hosttest.Answer
+		want     string // empty: an error
+	}{
+		"bootc that was booted from an image":                 {true, map[string]hosttest.Answer{"bootc status": bootc(fromImage), "rpm-ostree --version": knows}, osdriver.Bootc},
+		"bootc with its own storage, without libostree":       {false, map[string]hosttest.Answer{"bootc status": bootc(fromImage)}, osdriver.Bootc},
+		"packages were layered: rpm-ostree keeps them":        {true, map[string]hosttest.Answer{"bootc status": bootc(layered), "rpm-ostree --version": knows}, osdriver.RPMOSTree},
+		"not from an image yet: the first rebase makes it so": {true, map[string]hosttest.Answer{"bootc status": bootc(plain), "rpm-ostree --version": knows}, osdriver.RPMOSTree},
+		"rpm-ostree alone":                             {true, map[string]hosttest.Answer{"rpm-ostree --version": knows}, osdriver.RPMOSTree},
+		"an rpm-ostree that knows no containers":       {true, map[string]hosttest.Answer{"rpm-ostree --version": old}, osdriver.Package},
+		"libostree alone":                              {true, map[string]hosttest.Answer{"ostree --version": {}}, osdriver.OSTree},
+		"bootc says nothing and nothing else is there": {true, map[string]hosttest.Answer{"bootc status": bootc(silent)}, ""},
+		"bootc says nothing on a host of packages":     {false, map[string]hosttest.Answer{"bootc status": bootc(silent)}, osdriver.Package},
+		"bootc fails: not known":                       {true, map[string]hosttest.Answer{"bootc status": {Code: 1, Out: "boom"}, "ostree --version": {}}, ""},
+		"systemd-sysext":                               {false, map[string]hosttest.Answer{"systemd-sysext status": {Out: "[]"}}, osdriver.Sysext},
+		"systemd-sysext fails: not known":              {false, map[string]hosttest.Answer{"systemd-sysext status": {Code: 1}}, ""},
+		"packages":                                     {false, nil, osdriver.Package},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{}
+			if c.deployed {
+				files["run/ostree-booted"] = ""
+			}
+			s := &hosttest.Script{Answers: c.programs}
+			d, err := Find(t.Context(), s.Host(t, files), Openers{})
+			if c.want == "" {
+				if err == nil {
+					t.Fatalf("taken for %s", d.Name())
+				}
+				return
+			}
+			if err != nil || d.Name() != c.want {
+				t.Fatal(d, err)
+			}
+			if d.Name() != osdriver.Package {
+				return
+			}
+			st, err := d.Status(t.Context())
+			if err != nil || st.Unsupported == "" || d.Stage(t.Context(), osdriver.Target{}) == nil {
+				t.Fatalf("%+v %v", st, err)
+			}
+		})
+	}
+}

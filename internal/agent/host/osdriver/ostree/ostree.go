@@ -1,0 +1,270 @@
+// Package ostree drives hosts that have libostree and no tool that knows container
+// images: the image is flattened into a commit, the commit is staged as a
+// deployment, and libostree finishes it at shutdown, merging /etc then.
+//
+// Promise: as package osimage says. The commit carries the image's digest, so that a
+// deployment says itself what it is, also after it was rolled back to. An image that
+// the host has is not imported again.
+//
+// Inputs: osdriver.Host, Open. Outputs: osdriver.Status. Callers: package detect.
+package ostree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/failpoint"
+)
+
+// Open reads an image as the tree of its files, as a tar.
+type Open func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error)
+
+// Driver is a host with libostree alone.
+type Driver struct {
+	host osdriver.Host
+	open Open
+}
+
+// New makes the driver.
+func New(h osdriver.Host, open Open) *Driver { return &Driver{h, open} }
+
+// Name is ostree.
+func (d *Driver) Name() string { return osdriver.OSTree }
+
+func (d *Driver) run(ctx context.Context, argv ...string) (string, error) {
+	out, err := d.host.Runner.Run(ctx, nil, append([]string{"ostree"}, argv...)...)
+	return strings.TrimRight(string(out), "\n"), err // the first line may be indented
+}
+
+// Status reads the host.
+func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
+	s, _, err := d.read(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Drift = append(s.Drift, d.host.EtcDrift(ctx)...)
+	return s, nil
+}
+
+// read is Status, with libostree's own list in the order in which it boots.
+func (d *Driver) read(ctx context.Context) (osdriver.Status, []entry, error) {
+	out, err := d.run(ctx, "admin", "status")
+	if err != nil {
+		return osdriver.Status{}, nil, err
+	}
+	list := parse(out)
+	options, err := bootOptions(d.host.Root)
+	if err != nil {
+		return osdriver.Status{}, nil, err
+	}
+	s := osdriver.Status{Driver: osdriver.OSTree, Capabilities: []string{osdriver.CanDownloadOnly, osdriver.CanKargsVerb, osdriver.CanKargsImage}}
+	for i := range list {
+		e := &list[i]
+		e.d = &osdriver.Deployment{ID: e.id(), Pinned: e.pinned, Kargs: options[e.id()]}
+		if err := d.describe(ctx, e.d, e.checksum); err != nil {
+			return osdriver.Status{}, nil, err
+		}
+		e.d.Locked = e.staged && d.locked()
+		place(&s, e)
+	}
+	if s.Booted == nil {
+		return osdriver.Status{}, nil, errors.New("libostree does not say which deployment is booted; `ostree admin status` on the node shows what it sees")
+	}
+	s.Next = list[0].d
+	s.RollbackQueued = !s.Stays() && !list[0].staged
+	s.Running, err = d.host.Running()
+	s.Drift = drift(list)
+	return s, list, err
+}
+
+// Where a commit says which image it is: ours, and that of the tools of bootc.
+var digestKeys = []string{"refit.digest", "ostree.manifest-digest"}
+
+const imageKey = "refit.image"
+
+// describe says which image a deployment is from, if the commit says it.
+func (d *Driver) describe(ctx context.Context, out *osdriver.Deployment, commit string) error {
+	for _, key := range digestKeys {
+		v, err := d.metadata(ctx, commit, key)
+		if err != nil {
+			return err
+		}
+		if v != "" {
+			out.Digest = v
+			out.Image, err = d.metadata(ctx, commit, imageKey)
+			return err
+		}
+	}
+	return nil
+}
+
+// metadata is one text of a commit, "" if it has none of that name.
+func (d *Driver) metadata(ctx context.Context, commit, key string) (string, error) {
+	out, err := d.run(ctx, "show", "--repo="+repo, "--print-metadata-key="+key, commit)
+	var tool *osdriver.ToolError
+	if errors.As(err, &tool) && strings.Contains(tool.Said, "No such metadata key") {
+		return "", nil
+	}
+	return strings.Trim(out, "'"), err
+}
+
+// repo of the host's commits.
+const repo = "/ostree/repo"
+
+// refOf is the name under which an image is kept in the repository.
+func refOf(digest string) string { return "refit/" + strings.TrimPrefix(digest, "sha256:") }
+
+// Stage imports the image, if the host does not have it, and stages a deployment of
+// it with the arguments that it is to have: both in one go, because what a first
+// staging was given is lost by a second one.
+func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
+	s, list, err := d.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.importImage(ctx, t); err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.OSImported)
+	args, err := d.kargs(ctx, s.Booted.Kargs, refOf(t.Digest))
+	if err != nil {
+		return err
+	}
+	if !s.Stays() {
+		if err := d.Discard(ctx); err != nil {
+			return err
+		}
+	}
+	failpoint.Here(failpoint.OSDiscarded)
+	if err := d.deploy(ctx, booted(list).osname, refOf(t.Digest), osdriver.Change(args, t.Drop, t.Kargs)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(d.lock(), nil, 0o600); err != nil {
+		return fmt.Errorf("what is staged could not be locked: %w", err)
+	}
+	return d.forget(ctx, t.Digest)
+}
+
+// lock is the file by which libostree leaves what is staged alone at shutdown, so that
+// a restart that nobody planned is into the old OS. It goes with the boot.
+func (d *Driver) lock() string {
+	return filepath.Join(d.host.Root, "/run/ostree/staged-deployment-locked")
+}
+
+func (d *Driver) locked() bool {
+	_, err := os.Stat(d.lock())
+	return err == nil
+}
+
+func booted(list []entry) *entry {
+	return &list[slices.IndexFunc(list, func(e entry) bool { return e.booted })]
+}
+
+// deploy stages a commit; nothing but the given arguments is taken over.
+func (d *Driver) deploy(ctx context.Context, osname, rev string, kargs []string) error {
+	argv := []string{"admin", "deploy", "--stage", "--os=" + osname, "--karg-none"}
+	for _, a := range kargs {
+		argv = append(argv, "--karg-append="+a)
+	}
+	_, err := d.run(ctx, append(argv, rev)...)
+	return err
+}
+
+// importImage makes a commit of an image. A commit is there wholly or not at all.
+func (d *Driver) importImage(ctx context.Context, t osdriver.Target) error {
+	if _, err := d.run(ctx, "rev-parse", "--repo="+repo, refOf(t.Digest)); err == nil {
+		return nil
+	}
+	tree, err := d.open(ctx, t.Source)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	_, err = d.host.Runner.Run(ctx, tree, "ostree", "commit", "--repo="+repo, "--branch="+refOf(t.Digest), "--parent=none", "--bootable",
+		"--subject="+t.Image, "--tree=tar=-", "--tar-autocreate-parents",
+		"--add-metadata-string="+digestKeys[0]+"="+t.Digest, "--add-metadata-string="+imageKey+"="+t.Image)
+	return err
+}
+
+// forget lets go the images that no deployment is from; what they had alone goes
+// when libostree tidies up, as it does with every deployment.
+func (d *Driver) forget(ctx context.Context, digest string) error {
+	_, list, err := d.read(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := d.run(ctx, "refs", "--repo="+repo, "--list", "refit")
+	if err != nil {
+		return err
+	}
+	for _, ref := range strings.Fields(out) {
+		used := ref == refOf(digest) || slices.ContainsFunc(list, func(e entry) bool { return ref == refOf(e.d.Digest) })
+		if used {
+			continue
+		}
+		if _, err := d.run(ctx, "refs", "--repo="+repo, "--delete", ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Discard drops what is in front of the booted deployment.
+func (d *Driver) Discard(ctx context.Context) error {
+	for range 4 {
+		s, _, err := d.read(ctx)
+		if err != nil || s.Stays() {
+			return err
+		}
+		if _, err := d.run(ctx, "admin", "undeploy", "0"); err != nil {
+			return err
+		}
+	}
+	return errors.New("what is staged could not be dropped; `ostree admin status` on the node shows it")
+}
+
+// Rollback makes the earlier deployment the next. Where libostree cannot change the
+// order (before 2023.8), its commit is deployed once more, with its arguments: so
+// /etc keeps what was changed since.
+func (d *Driver) Rollback(ctx context.Context) error {
+	if err := d.Discard(ctx); err != nil {
+		return err
+	}
+	s, list, err := d.read(ctx)
+	switch {
+	case err != nil:
+		return err
+	case s.Rollback == nil:
+		return osdriver.ErrNoRollback
+	}
+	i := slices.IndexFunc(list, func(e entry) bool { return e.d == s.Rollback })
+	help, err := d.run(ctx, "admin", "--help")
+	if err == nil && strings.Contains(help, "set-default") {
+		_, err = d.run(ctx, "admin", "set-default", strconv.Itoa(i))
+		return err
+	}
+	if s.Rollback.Kargs == nil {
+		return fmt.Errorf("the arguments of deployment %s are not in the boot loader's entries", s.Rollback.ID)
+	}
+	return d.deploy(ctx, list[i].osname, list[i].checksum, s.Rollback.Kargs)
+}
+
+// Activate lets go what is staged: libostree finishes it at shutdown.
+func (d *Driver) Activate(context.Context, osdriver.Target) (osdriver.Activation, error) {
+	if err := os.Remove(d.lock()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("what is staged could not be let go: %w", err)
+	}
+	return osdriver.ByReboot, nil
+}
+
+// Failure says why the last shutdown did not finish what was staged.
+func (d *Driver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }

@@ -1,0 +1,114 @@
+package ostree
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+)
+
+// entry is one deployment as `ostree admin status` prints it.
+type entry struct {
+	osname, checksum, serial string
+	booted, staged           bool
+	pinned                   bool
+	unlocked                 string
+	d                        *osdriver.Deployment
+}
+
+func (e *entry) id() string { return e.checksum + "." + e.serial }
+
+var deploymentLine = regexp.MustCompile(`^([* ]) (\S+) ([0-9a-f]{64})\.([0-9]+)(?: \((\w+)\))?$`)
+
+// parse reads what `ostree admin status` prints, in the order in which it boots.
+func parse(out string) []entry {
+	var list []entry
+	for _, l := range strings.Split(out, "\n") {
+		if m := deploymentLine.FindStringSubmatch(strings.TrimRight(l, " ")); m != nil {
+			list = append(list, entry{booted: m[1] == "*", osname: m[2], checksum: m[3], serial: m[4], staged: m[5] == "staged"})
+			continue
+		}
+		if len(list) == 0 {
+			continue
+		}
+		last := &list[len(list)-1]
+		switch key, value, _ := strings.Cut(strings.TrimSpace(l), ":"); key {
+		case "Unlocked":
+			last.unlocked = strings.TrimSpace(value)
+		case "Pinned":
+			last.pinned = strings.TrimSpace(value) == "yes"
+		}
+	}
+	return list
+}
+
+// bootOptions are the arguments of every deployment that the boot loader knows,
+// without those that name it.
+func bootOptions(root string) (map[string][]string, error) {
+	dir := filepath.Join(root, "/boot/loader/entries")
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("entries of the boot loader: %w", err)
+	}
+	out := map[string][]string{}
+	for _, f := range files {
+		if filepath.Ext(f.Name()) != ".conf" {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("entries of the boot loader: %w", err)
+		}
+		for _, l := range strings.Split(string(b), "\n") {
+			if options, ok := strings.CutPrefix(l, "options "); ok {
+				args := osdriver.SplitKargs(options)
+				if id := deploymentOf(root, args); id != "" {
+					out[id] = osdriver.Machine(args)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// deploymentOf follows the link that the arguments name, "" if it leads nowhere.
+func deploymentOf(root string, args []string) string {
+	for _, a := range args {
+		if link, ok := strings.CutPrefix(a, "ostree="); ok {
+			to, err := os.Readlink(filepath.Join(root, link))
+			if err == nil {
+				return filepath.Base(to)
+			}
+		}
+	}
+	return ""
+}
+
+// place puts a deployment where Status has it: libostree lists them in the order in
+// which they boot, and the first older one after the booted is what a rollback is to.
+func place(s *osdriver.Status, e *entry) {
+	switch {
+	case e.booted:
+		s.Booted = e.d
+	case e.staged:
+		s.Staged = e.d
+	case s.Rollback == nil:
+		s.Rollback = e.d
+	}
+}
+
+func drift(list []entry) []osdriver.Drift {
+	var out []osdriver.Drift
+	for _, e := range list {
+		if e.booted && e.unlocked != "" && e.unlocked != "none" {
+			out = append(out, osdriver.Drift{Kind: osdriver.DriftOverlay, Detail: "/usr was unlocked on the node (" + e.unlocked + ")"})
+		}
+		if e.staged && e.d.Digest == "" {
+			out = append(out, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the staged deployment is not from a container image"})
+		}
+	}
+	return out
+}

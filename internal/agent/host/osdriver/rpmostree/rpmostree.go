@@ -1,0 +1,189 @@
+// Package rpmostree drives hosts whose OS is moved by rpm-ostree.
+//
+// Promise: as package osimage says. The image is rebased to first and the kernel's
+// arguments are set on top of what is pending: both in the other order would lose
+// the arguments. rpm-ostree does not read what an image brings in kargs.d, so it is
+// done here.
+//
+// Inputs: osdriver.Host. Outputs: osdriver.Status. Callers: package detect.
+package rpmostree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sort"
+
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/failpoint"
+)
+
+// Driver is a host with rpm-ostree.
+type Driver struct{ host osdriver.Host }
+
+// New makes the driver.
+func New(h osdriver.Host) *Driver { return &Driver{h} }
+
+// Name is rpm-ostree.
+func (d *Driver) Name() string { return osdriver.RPMOSTree }
+
+func sorted(s []string) []string {
+	sort.Strings(s)
+	return s
+}
+
+func (d *Driver) run(ctx context.Context, argv ...string) error {
+	_, err := d.host.Runner.Run(ctx, nil, append([]string{"rpm-ostree"}, argv...)...)
+	return err
+}
+
+func (d *Driver) read(ctx context.Context) (*Document, osdriver.Status, error) {
+	out, err := d.host.Runner.Run(ctx, nil, "rpm-ostree", "status", "--json")
+	if err != nil {
+		return nil, osdriver.Status{}, err
+	}
+	doc, err := Parse(out)
+	if err != nil {
+		return nil, osdriver.Status{}, err
+	}
+	s := doc.status()
+	if s.Booted == nil {
+		return nil, osdriver.Status{}, errors.New("rpm-ostree does not say which deployment is booted")
+	}
+	s.Capabilities = []string{osdriver.CanKargsVerb, osdriver.CanKargsImage}
+	s.Running, err = d.host.Running()
+	return doc, s, err
+}
+
+// Status reads the host.
+func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
+	_, s, err := d.read(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Drift = append(s.Drift, d.host.EtcDrift(ctx)...)
+	return s, nil
+}
+
+// reference is what rebase takes. The policy of the host still decides what may be
+// pulled; the digest says what it is.
+func reference(s osdriver.Source) (string, error) {
+	switch s.Transport {
+	case osdriver.Registry:
+		return "ostree-unverified-registry:" + s.Location, nil
+	case osdriver.Layout, osdriver.ContainersStorage:
+		return "ostree-unverified-image:" + s.Transport + ":" + s.Location, nil
+	}
+	return "", fmt.Errorf("rpm-ostree reads no image by %q", s.Transport)
+}
+
+// Stage rebases to the image, and gives what is pending its arguments. Rebasing to
+// what is booted is an error for some versions: then only the arguments are set.
+func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
+	_, s, err := d.read(ctx)
+	switch {
+	case err != nil:
+		return err
+	case s.Busy != "":
+		return fmt.Errorf("rpm-ostree is at work: %s", s.Busy)
+	case !s.Stays():
+		if err := d.Discard(ctx); err != nil {
+			return err
+		}
+	}
+	failpoint.Here(failpoint.OSDiscarded)
+	if !t.On(s.Booted) {
+		ref, err := reference(t.Source)
+		if err != nil {
+			return err
+		}
+		if err := d.run(ctx, "rebase", "--experimental", ref); err != nil {
+			return err
+		}
+	}
+	failpoint.Here(failpoint.OSImported)
+	doc, _, err := d.read(ctx)
+	if err != nil {
+		return err
+	}
+	return d.kargs(ctx, doc, s.Running, t)
+}
+
+// kargs changes the arguments of what boots next.
+func (d *Driver) kargs(ctx context.Context, doc *Document, running []string, t osdriver.Target) error {
+	next := doc.Deployments[0]
+	root := filepath.Join(d.host.Root, "/ostree/deploy", next.OSName, "deploy", fmt.Sprintf("%s.%d", next.Checksum, next.Serial))
+	args, err := osdriver.FollowImage(running, filepath.Join(d.host.Root, "/"), root)
+	if err != nil {
+		return err
+	}
+	args = osdriver.Change(args, t.Drop, t.Kargs)
+	argv := []string{"kargs"}
+	for _, a := range running {
+		if !slices.Contains(args, a) {
+			argv = append(argv, "--delete-if-present="+a)
+		}
+	}
+	for _, a := range args {
+		if !slices.Contains(running, a) {
+			argv = append(argv, "--append-if-missing="+a)
+		}
+	}
+	if len(argv) == 1 {
+		return nil
+	}
+	return d.run(ctx, argv...)
+}
+
+// Discard drops what is pending, and takes a rollback back that somebody queued.
+func (d *Driver) Discard(ctx context.Context) error {
+	for range 3 {
+		_, s, err := d.read(ctx)
+		if err != nil || s.Stays() {
+			return err
+		}
+		verb := []string{"cleanup", "--pending"}
+		if s.RollbackQueued && s.Staged == nil {
+			verb = []string{"rollback"}
+		}
+		if err := d.run(ctx, verb...); err != nil {
+			return err
+		}
+	}
+	return errors.New("what is pending could not be dropped; `rpm-ostree status` on the node shows it")
+}
+
+// Rollback makes the earlier deployment the next.
+func (d *Driver) Rollback(ctx context.Context) error {
+	_, s, err := d.read(ctx)
+	switch {
+	case err != nil:
+		return err
+	case s.Rollback == nil:
+		return osdriver.ErrNoRollback
+	case s.RollbackQueued:
+		return nil
+	case s.Staged != nil:
+		if err := d.run(ctx, "cleanup", "--pending"); err != nil {
+			return err
+		}
+	}
+	return d.run(ctx, "rollback")
+}
+
+// Activate lets go a deployment whose finalisation is locked.
+func (d *Driver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Activation, error) {
+	doc, s, err := d.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	if s.Staged != nil && s.Staged.Locked && s.Next == s.Staged {
+		return osdriver.ByReboot, d.run(ctx, "finalize-deployment", doc.Deployments[0].Checksum)
+	}
+	return osdriver.ByReboot, nil
+}
+
+// Failure says why the last shutdown did not finish what was staged.
+func (d *Driver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }
