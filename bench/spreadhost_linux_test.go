@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/fetcher"
-	"github.com/refit-dev/refit/internal/agent/peering"
+	"github.com/refit-dev/refit/internal/agent/peerserver"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/lab/netns"
 	"github.com/refit-dev/refit/internal/model"
@@ -83,7 +83,7 @@ func hostAddress(k int) string {
 }
 
 // liar is a library that sends every chunk with a wrong byte.
-type liar struct{ peering.Shelves }
+type liar struct{ peerserver.Shelves }
 
 func (l liar) Chunk(digest string, n int) ([]byte, error) {
 	b, err := l.Shelves.Chunk(digest, n)
@@ -121,9 +121,9 @@ func beHost(text string) error {
 	if err != nil {
 		return err
 	}
-	serve := peerapi.Library(peering.Shelves{Library: lib})
+	serve := peerapi.Library(peerserver.Shelves{Library: lib})
 	if role.Lies {
-		serve = liar{peering.Shelves{Library: lib}}
+		serve = liar{peerserver.Shelves{Library: lib}}
 	}
 	limit := &peerapi.Limit{}
 	limit.Set(role.Bandwidth)
@@ -131,7 +131,7 @@ func beHost(text string) error {
 		return slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.PublicKey == key })
 	}
 	go func() {
-		_ = peering.Serve(context.Background(), l, serve, peerapi.Alive{Node: hostName(role.Number)}, id, known, limit)
+		_ = peerserver.Serve(context.Background(), l, serve, peerapi.Alive{Node: hostName(role.Number)}, id, known, limit)
 	}()
 	_ = say.Encode(hostSays{Listens: true})
 	hear.Scan()
@@ -189,7 +189,7 @@ func take(role hostRole, shelf *bundlestore.Shelf, id *peerapi.Identity, peers [
 	began := time.Now()
 	err := fetcher.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, fetcher.Settings{
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		ChunkTime: peering.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
+		ChunkTime: peerserver.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
 		Got: func(n int64) {
 			mu.Lock()
 			defer mu.Unlock()

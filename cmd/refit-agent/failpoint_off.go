@@ -2,7 +2,7 @@
 
 package main
 
-import "github.com/refit-dev/refit/internal/agent/config"
+import "github.com/refit-dev/refit/internal/agent/agentconfig"
 
 // armFailpoints does nothing in a released agent.
-func armFailpoints(config.Config) {}
+func armFailpoints(agentconfig.Config) {}

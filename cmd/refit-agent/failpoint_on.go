@@ -3,9 +3,9 @@
 package main
 
 import (
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/failpoint/kill"
 )
 
 // armFailpoints lets tests end this agent at a named line: bin/failpoint only.
-func armFailpoints(c config.Config) { kill.From(c.WithPlaces().Path("failpoint")) }
+func armFailpoints(c agentconfig.Config) { kill.From(c.WithPlaces().Path("failpoint")) }

@@ -16,12 +16,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/agent/firstcheck"
 	"github.com/refit-dev/refit/internal/agent/host/transientunit"
+	"github.com/refit-dev/refit/internal/agent/hostinstall"
 	"github.com/refit-dev/refit/internal/agent/install"
-	"github.com/refit-dev/refit/internal/agent/onhost"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/convert/skewlimits"
 	"github.com/refit-dev/refit/internal/render/clean"
@@ -55,7 +55,7 @@ type usageError struct{ error }
 func exitCode(err error) int {
 	var usage usageError
 	var wrong *install.WrongBundleError
-	var refused *firstcheck.RefusedError
+	var refused *bootimagecheck.RefusedError
 	switch {
 	case errors.As(err, &refused):
 		return exitBlocked
@@ -68,18 +68,18 @@ func exitCode(err error) int {
 }
 
 func root() *cobra.Command {
-	var conf config.Config
+	var conf agentconfig.Config
 	var file string
 	c := &cobra.Command{Use: "refit-agent", Short: "refit's host service on a node", SilenceUsage: true, SilenceErrors: true}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := c.PersistentFlags()
-	f.StringVar(&file, "config", env("REFIT_CONFIG", config.DefaultFile), "configuration file")
+	f.StringVar(&file, "config", env("REFIT_CONFIG", agentconfig.DefaultFile), "configuration file")
 	f.StringVar(&conf.Node, "node", env("REFIT_NODE", ""), "this node's name (default: that of the kubelet's certificate)")
 	f.StringVar(&conf.Kubeconfig, "kubeconfig", env("REFIT_KUBECONFIG", ""), "kubeconfig of the node's identity (default: the kubelet's)")
-	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+config.DefaultStateDir+")")
+	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+agentconfig.DefaultStateDir+")")
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
-	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", config.DefaultPort))
-	load := func() config.Config { return merged(file, conf) }
+	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", agentconfig.DefaultPort))
+	load := func() agentconfig.Config { return merged(file, conf) }
 	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), labelCommand())
 	return c
 }
@@ -92,8 +92,8 @@ func env(name, otherwise string) string {
 }
 
 // merged is the file with the flags laid over it.
-func merged(file string, over config.Config) config.Config {
-	c := config.Understand(file)
+func merged(file string, over agentconfig.Config) agentconfig.Config {
+	c := agentconfig.Understand(file)
 	for _, f := range []struct{ to, from *string }{
 		{&c.Node, &over.Node}, {&c.Kubeconfig, &over.Kubeconfig}, {&c.StateDir, &over.StateDir},
 		{&c.Runtime, &over.Runtime}, {&c.Address, &over.Address},
@@ -105,7 +105,7 @@ func merged(file string, over config.Config) config.Config {
 	return c
 }
 
-func runCommand(load func() config.Config, file func() string) *cobra.Command {
+func runCommand(load func() agentconfig.Config, file func() string) *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "run the host service", Args: cobra.NoArgs,
 		Long: `Run the host service. systemd does this; by hand it is of use to look at it.
@@ -119,7 +119,7 @@ USB: patterns of names, paths, or all) and noDevices. Flags and REFIT_... variab
 			armFailpoints(conf)
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			if len(conf.Problems) == 0 {
-				if err := config.Remember(file()); err != nil {
+				if err := agentconfig.Remember(file()); err != nil {
 					log.Warn("failed to keep a copy of the configuration", "error", err)
 				}
 			}
@@ -132,7 +132,7 @@ func say(w io.Writer) func(string, ...any) {
 	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 }
 
-func installCommand(conf *config.Config) *cobra.Command {
+func installCommand(conf *agentconfig.Config) *cobra.Command {
 	o := install.Options{}
 	var ontoHost, stay bool
 	c := &cobra.Command{
@@ -159,7 +159,7 @@ func installCommand(conf *config.Config) *cobra.Command {
 
 // installOntoHost is what the DaemonSet runs.
 func installOntoHost(cmd *cobra.Command, stay bool) error {
-	if err := onhost.Install(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+	if err := hostinstall.Install(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	if stay {
@@ -168,7 +168,7 @@ func installOntoHost(cmd *cobra.Command, stay bool) error {
 	return nil
 }
 
-func uninstallCommand(load func() config.Config) *cobra.Command {
+func uninstallCommand(load func() agentconfig.Config) *cobra.Command {
 	o := install.Removal{}
 	c := &cobra.Command{
 		Use: "uninstall", Short: "remove the agent and its state", Args: cobra.NoArgs,
@@ -185,14 +185,14 @@ func uninstallCommand(load func() config.Config) *cobra.Command {
 	return c
 }
 
-func statusCommand(load func() config.Config) *cobra.Command {
+func statusCommand(load func() agentconfig.Config) *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "print what this node's agent reports, as JSON", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf := load()
 			dir := conf.RunDir
 			if dir == "" {
-				dir = config.RunDir
+				dir = agentconfig.RunDir
 			}
 			b, err := os.ReadFile(filepath.Join(dir, "status.json"))
 			if err != nil {
@@ -220,7 +220,7 @@ taken away: they are asked once. If they do not hold, or cannot be read, the exi
 code is 3, so that what needs refit-first-boot.service does not start, and the
 console says why.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return firstcheck.Check(cmd.Context(), firstcheck.Options{Root: root, Now: time.Now, Out: cmd.OutOrStdout(), Patience: patience})
+			return bootimagecheck.Check(cmd.Context(), bootimagecheck.Options{Root: root, Now: time.Now, Out: cmd.OutOrStdout(), Patience: patience})
 		},
 	}
 	c.Flags().StringVar(&root, "root", "", "look at a machine whose root is here")

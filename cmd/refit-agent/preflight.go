@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/service"
 )
 
 // preflightCommand is what refit-preflight.service and the kubelet's unit run.
-func preflightCommand(load func() config.Config) *cobra.Command {
+func preflightCommand(load func() agentconfig.Config) *cobra.Command {
 	var stopping bool
 	var patience time.Duration
 	c := &cobra.Command{

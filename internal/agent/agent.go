@@ -12,16 +12,16 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/agent/preflight"
-	"github.com/refit-dev/refit/internal/agent/remember"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/localstats"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -146,7 +146,7 @@ type Parts struct {
 
 // Agent is one node's agent.
 type Agent struct {
-	conf    config.Config
+	conf    agentconfig.Config
 	log     *slog.Logger
 	api     API
 	runtime Runtime
@@ -182,7 +182,7 @@ type Agent struct {
 	authority *authority.Keeper
 
 	mu       sync.Mutex
-	want     *told.Want
+	want     *desired.Want
 	heard    bool // want comes from the API server, not from disk
 	state    state
 	compared map[string]bool // payloads, by digest
@@ -197,9 +197,9 @@ type Agent struct {
 	release   release         // hold loop only
 	mended    time.Time       // hold loop only: when the kubelet's records were mended last
 	firstHold chan struct{}
-	unwanted  remember.Unwanted
-	sources   *remember.Sources
-	arrivals  remember.Arrivals
+	unwanted  localstats.Unwanted
+	sources   *localstats.Sources
+	arrivals  localstats.Arrivals
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
@@ -209,12 +209,12 @@ type Agent struct {
 }
 
 // New opens the agent's state. Run does the work.
-func New(conf config.Config, p Parts) (*Agent, error) {
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, configChecks: map[string]configCheck{}, unwanted: remember.Unwanted{Grace: remember.Grace}}
+func New(conf agentconfig.Config, p Parts) (*Agent, error) {
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, configChecks: map[string]configCheck{}, unwanted: localstats.Unwanted{Grace: localstats.Grace}}
 	a.peers.Limit = &a.limit
 	a.media.Label = p.Label
 	a.drills = make(chan string, 1)
-	a.problems, a.off = statefile.At(conf.RunPath()), func() string { return preflight.Off(preflight.KernelCommandLine, preflight.OffFile) }
+	a.problems, a.off = statefile.At(conf.RunPath()), func() string { return coldstart.Off(coldstart.KernelCommandLine, coldstart.OffFile) }
 	a.knownProblems()
 	for _, k := range []*chan struct{}{&a.kickProblems, &a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled, &a.kickDoor} {
 		*k = make(chan struct{}, 1)
@@ -231,10 +231,10 @@ func New(conf config.Config, p Parts) (*Agent, error) {
 	}
 	a.library = bundlestore.OpenLibrary(conf.StateDir, p.Log, a.note)
 	a.keeper = imagekeeper.NewKeeper(p.Runtime, conf.StateDir, a.note)
-	if a.want = told.Read(conf.Path("want.json"), a.note); a.want != nil {
+	if a.want = desired.Read(conf.Path("want.json"), a.note); a.want != nil {
 		a.limit.Set(a.want.Spec.Bandwidth)
 	}
-	a.sources = remember.OpenSources(conf.Path("sources.json"), a.note)
+	a.sources = localstats.OpenSources(conf.Path("sources.json"), a.note)
 	a.authority = authority.Open(conf.Path(authority.File), p.API, p.Log, a.note, a.authorityChanged)
 	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config, Held: a.held, Note: a.note})
 	return a, nil
@@ -293,7 +293,7 @@ func each(ctx context.Context, kicked <-chan struct{}, period time.Duration, f f
 }
 
 // wanted is what the node was told last; nil if nothing yet.
-func (a *Agent) wanted() *told.Want {
+func (a *Agent) wanted() *desired.Want {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.want
@@ -330,7 +330,7 @@ func (a *Agent) told(ctx context.Context, nu *v1alpha1.NodeUpdate, newer chan *v
 	}
 	for {
 		before := a.wanted()
-		w, err := told.Resolve(ctx, a.api, nu, before)
+		w, err := desired.Resolve(ctx, a.api, nu, before)
 		if err == nil {
 			err = a.newStore(ctx, nu)
 		}
@@ -363,7 +363,7 @@ func whyUnread(err error) (*model.Verdict, <-chan time.Time) {
 	return &model.Verdict{Reason: v1alpha1.ReasonLoading, Message: err.Error(), Waiting: true}, time.After(3 * time.Second)
 }
 
-func (a *Agent) take(w, before *told.Want, nu *v1alpha1.NodeUpdate) {
+func (a *Agent) take(w, before *desired.Want, nu *v1alpha1.NodeUpdate) {
 	// Not the generation alone: a NodeUpdate that was made anew counts from 1.
 	changed := before == nil || !reflect.DeepEqual(before, w)
 	if changed {

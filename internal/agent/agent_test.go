@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -249,7 +249,7 @@ func (noRun) Adopt(v1alpha1.NodeRun, v1alpha1.NodeRunStatus) error              
 type testNode struct {
 	t       *testing.T
 	name    string
-	conf    config.Config
+	conf    agentconfig.Config
 	api     *fakeAPI
 	runtime *fakeRuntime
 	facts   noFacts
@@ -264,7 +264,7 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 	dir := t.TempDir()
 	n := &testNode{t: t, name: name, api: newFakeAPI(),
 		runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
-		conf: config.Config{Node: name, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+		conf: agentconfig.Config{Node: name, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
 			Kubeconfig: filepath.Join(dir, "none"), Address: fmt.Sprintf("127.0.0.1:%d", port), NoDevices: true, Media: media}}
 	n.start()
 	t.Cleanup(func() { n.stop() })

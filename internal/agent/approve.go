@@ -8,13 +8,13 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/model"
 )
 
 // policy is what this node may load: what the controller named, as far as
 // administrators stand behind it.
-func (a *Agent) policy(w *told.Want) bundlestore.Policy {
+func (a *Agent) policy(w *desired.Want) bundlestore.Policy {
 	// A build before a release counts as that release.
 	release, _, _ := strings.Cut(agentVersion(), "-")
 	return a.authority.Policy(w.Approved(), w.Trust, release)

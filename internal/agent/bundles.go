@@ -11,10 +11,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/fetcher"
-	"github.com/refit-dev/refit/internal/agent/peering"
-	"github.com/refit-dev/refit/internal/agent/remember"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/localstats"
+	"github.com/refit-dev/refit/internal/agent/peerserver"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -206,7 +206,7 @@ func full(s *bundlestore.Shelf) bool {
 
 // acquire gets the chunks of one bundle, round by round: what an index or a
 // manifest wants is known once it is here.
-func (a *Agent) acquire(ctx context.Context, w *told.Want, s *bundlestore.Shelf, peers []*peerapi.Client) []model.Verdict {
+func (a *Agent) acquire(ctx context.Context, w *desired.Want, s *bundlestore.Shelf, peers []*peerapi.Client) []model.Verdict {
 	defer a.countProgress(ctx, w)
 	for ctx.Err() == nil {
 		hold, _ := a.inStore(ctx, w)
@@ -235,7 +235,7 @@ func (a *Agent) round(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 	if m := a.media.With(s.Digest()); m != nil {
 		f, err := m.Reader()
 		if err == nil {
-			err = bundlestore.Copy(ctx, f, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
+			err = bundlestore.Copy(ctx, f, a.arriving(s, func(n int64) localstats.Bytes { return localstats.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
 		}
 		if errors.Is(err, bundlestore.ErrStore) {
 			return a.waits(err)
@@ -269,7 +269,7 @@ func (s arriving) Put(n int, data []byte) (bool, error) {
 	return kept, err
 }
 
-func (a *Agent) arriving(s *bundlestore.Shelf, from func(bytes int64) remember.Bytes) arriving {
+func (a *Agent) arriving(s *bundlestore.Shelf, from func(bytes int64) localstats.Bytes) arriving {
 	return arriving{s, func(n int) {
 		c := s.Bundle().Chunks.Chunk(n)
 		a.arrivals.Add(s.Bundle().Metadata.Blobs[c.Blob].Digest, from(c.Size))
@@ -302,7 +302,7 @@ func (a *Agent) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := fetcher.Fetch(ctx, a.arriving(s, func(n int64) remember.Bytes { return remember.Bytes{Peers: n} }), chunks, ps, fetcher.Settings{Log: a.log, First: a.first(s), ChunkTime: peering.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
+	err := fetcher.Fetch(ctx, a.arriving(s, func(n int64) localstats.Bytes { return localstats.Bytes{Peers: n} }), chunks, ps, fetcher.Settings{Log: a.log, First: a.first(s), ChunkTime: peerserver.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)
@@ -336,7 +336,7 @@ func (a *Agent) missingChunks(s *bundlestore.Shelf, x load.Want) []int {
 func (a *Agent) progress() func(digest string, media, peers int64) {
 	var looked time.Time
 	return func(digest string, media, peers int64) {
-		a.sources.Add(digest, remember.Bytes{Media: media, Peers: peers})
+		a.sources.Add(digest, localstats.Bytes{Media: media, Peers: peers})
 		a.mu.Lock()
 		a.state.holding.BytesDone += media + peers
 		if !model.Blocked(a.state.bundleVerdicts) {
@@ -355,7 +355,7 @@ func (a *Agent) progress() func(digest string, media, peers int64) {
 }
 
 // countProgress counts anew what of the hold list is in the store.
-func (a *Agent) countProgress(ctx context.Context, w *told.Want) {
+func (a *Agent) countProgress(ctx context.Context, w *desired.Want) {
 	count := a.countStore(ctx, w)
 	a.update(func(s *state) {
 		if a.want.Spec.Hold == w.Spec.Hold { // or the counts are not about it
@@ -366,7 +366,7 @@ func (a *Agent) countProgress(ctx context.Context, w *told.Want) {
 
 // countStore looks what of the hold list is in the store, and returns what
 // writes it down.
-func (a *Agent) countStore(ctx context.Context, w *told.Want) func(*v1alpha1.Holding) {
+func (a *Agent) countStore(ctx context.Context, w *desired.Want) func(*v1alpha1.Holding) {
 	var total, done int64
 	payloads := 0
 	hold, _ := a.inStore(ctx, w)
@@ -408,7 +408,7 @@ func (a *Agent) needed(hold model.HoldList, digests []string) (bundles, blobs ma
 }
 
 // collect removes bundles that are neither served nor held, and their blobs.
-func (a *Agent) collect(ctx context.Context, w *told.Want, served []string) {
+func (a *Agent) collect(ctx context.Context, w *desired.Want, served []string) {
 	if a.runner.Busy() {
 		return // a run may need what nobody else does
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -81,7 +81,7 @@ func (a *Agent) noteConfig(last, next configCheck) {
 }
 
 // followsConfig checks the configuration that the node is to have.
-func (a *Agent) followsConfig(ctx context.Context, what string, r told.Rendered) bool {
+func (a *Agent) followsConfig(ctx context.Context, what string, r desired.Rendered) bool {
 	return a.follows(ctx, what, r.Name, func(ctx context.Context) *model.Verdict {
 		return authority.CheckConfig(ctx, a.api, r.Name, r.Config)
 	})
@@ -89,7 +89,7 @@ func (a *Agent) followsConfig(ctx context.Context, what string, r told.Rendered)
 
 // visible leaves out fields that are read in files of this node, unless administrators
 // named them: their values are published.
-func (a *Agent) visible(ctx context.Context, current string, all []told.Rendered) (configs []*model.NodeConfig, whole bool) {
+func (a *Agent) visible(ctx context.Context, current string, all []desired.Rendered) (configs []*model.NodeConfig, whole bool) {
 	whole = true
 	for _, r := range all {
 		c := r.Config

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/preflight"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -18,7 +18,7 @@ import (
 // all but images that need no copy and that the runtime holds. If that one does not
 // answer, nothing is fetched for such images, and known is false: nothing is let
 // go either.
-func (a *Agent) inStore(ctx context.Context, w *told.Want) (list model.HoldList, known bool) {
+func (a *Agent) inStore(ctx context.Context, w *desired.Want) (list model.HoldList, known bool) {
 	list = w.Hold
 	if !slices.ContainsFunc(list.Images, func(i model.HeldImage) bool { return i.NoCopy }) {
 		return list, true
@@ -38,7 +38,7 @@ func (a *Agent) inStore(ctx context.Context, w *told.Want) (list model.HoldList,
 const withoutMost = 16
 
 // coldStart is what this node would start from now.
-func (a *Agent) coldStart(w *told.Want) *v1alpha1.ColdStart {
+func (a *Agent) coldStart(w *desired.Want) *v1alpha1.ColdStart {
 	c := &v1alpha1.ColdStart{}
 	blobs := map[string]bool{}
 	for _, img := range w.Hold.Images {
@@ -64,7 +64,7 @@ func (a *Agent) coldStart(w *told.Want) *v1alpha1.ColdStart {
 		}
 	}
 	c.Without = c.Without[:min(len(c.Without), withoutMost)]
-	if r, err := preflight.ReadReport(a.conf); err == nil {
+	if r, err := coldstart.ReadReport(a.conf); err == nil {
 		at := metav1.NewTime(r.At.Truncate(time.Second))
 		c.CheckedBoot, c.CheckedAt, c.CheckSeconds, c.Unclean, c.Drill = r.BootID, &at, int32(r.Seconds+0.5), r.Unclean, r.Drill
 		c.Compared, c.Restored, c.Missing = int32(r.Files), int32(len(r.Restored)), int32(len(r.Missing))

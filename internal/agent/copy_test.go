@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
@@ -48,7 +48,7 @@ func TestADrillIsPlayedOnAReadyNodeOnly(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	var played []string
 	a.drill = func(_ context.Context, id string) error { played = append(played, id); return nil }
-	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
 	a.state.holding = v1alpha1.Holding{Content: "hold-1", ImagesTotal: 2, ImagesPinned: 2}
 	for _, c := range []struct {
 		cold *v1alpha1.ColdStart

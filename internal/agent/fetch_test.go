@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
-	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -26,11 +26,11 @@ func TestRoomForWhatIsFetched(t *testing.T) {
 		"its kubelet fetches it":       {model.HeldImage{Registry: true, Kubelet: true, Size: 1 << 50}, false},
 	} {
 		dir := t.TempDir()
-		a := &Agent{conf: config.Config{Node: "n1", StateDir: dir}, runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
+		a := &Agent{conf: agentconfig.Config{Node: "n1", StateDir: dir}, runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
 			log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return kube.Eviction{} }}
 		c.img.Name, c.img.Digest = "r.example/app:1", "sha256:a"
 		src := source{}
-		vs := a.asks(t.Context(), &told.Want{Hold: model.HoldList{Images: []model.HeldImage{c.img}}}, &src)
+		vs := a.asks(t.Context(), &desired.Want{Hold: model.HoldList{Images: []model.HeldImage{c.img}}}, &src)
 		if src.full != c.full || src.closed || len(vs) > 0 != c.full || c.full && vs[0].Reason != v1alpha1.ReasonInsufficientSpace {
 			t.Errorf("%s: full %v, closed %v: %v", name, src.full, src.closed, vs)
 		}

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/blobstore"
 	"github.com/refit-dev/refit/internal/agent/host/layers"
-	"github.com/refit-dev/refit/internal/agent/preflight"
-	"github.com/refit-dev/refit/internal/agent/remember"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/localstats"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -34,7 +34,7 @@ type writer struct {
 
 func writers(t *testing.T, dir string) map[string]writer {
 	t.Helper()
-	conf := config.Config{StateDir: dir, RunDir: t.TempDir()}
+	conf := agentconfig.Config{StateDir: dir, RunDir: t.TempDir()}
 	refuse := func(p statefile.Problem) { t.Errorf("a damaged file was left: %+v", p) }
 	blob := func(version int) (blobstore.Blob, []byte) {
 		data := bytes.Repeat([]byte{byte(version)}, 64<<10)
@@ -68,25 +68,25 @@ func writers(t *testing.T, dir string) map[string]writer {
 	}
 	id := func(v int) string { return fmt.Sprintf("version-%d", v) }
 	return map[string]writer{
-		"want.json": {func(v int) error { return (&told.Want{Generation: int64(v)}).Save(conf.Path("want.json")) }, func() int {
-			if w := told.Read(conf.Path("want.json"), refuse); w != nil {
+		"want.json": {func(v int) error { return (&desired.Want{Generation: int64(v)}).Save(conf.Path("want.json")) }, func() int {
+			if w := desired.Read(conf.Path("want.json"), refuse); w != nil {
 				return int(w.Generation)
 			}
 			return 0
 		}},
-		"drill.json": {func(v int) error { _, err := preflight.Arm(conf, id(v), "b"); return err }, text("drill.json", id)},
-		"clean-end":  {func(v int) error { return preflight.NoteEnd(conf, id(v)) }, text("clean-end", id)},
+		"drill.json": {func(v int) error { _, err := coldstart.Arm(conf, id(v), "b"); return err }, text("drill.json", id)},
+		"clean-end":  {func(v int) error { return coldstart.NoteEnd(conf, id(v)) }, text("clean-end", id)},
 		"sources.json": {func(v int) error {
-			s := remember.OpenSources(conf.Path("sources.json"), statefile.Ignore)
-			s.Add(id(v), remember.Bytes{Media: int64(v)})
+			s := localstats.OpenSources(conf.Path("sources.json"), statefile.Ignore)
+			s.Add(id(v), localstats.Bytes{Media: int64(v)})
 			s.Save()
-			if remember.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media == 0 {
+			if localstats.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media == 0 {
 				return os.ErrInvalid // a statistic: it says nothing itself
 			}
 			return nil
 		}, func() int {
 			return newest(func(v int) bool {
-				return remember.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media > 0
+				return localstats.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media > 0
 			})
 		}},
 		"bundle headers": {func(v int) error {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/agent/preflight"
-	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -111,17 +111,17 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 // images too, and the kubelet waits for it: a pass begins after it, and ends when it wants
 // to begin.
 func (a *Agent) lockImages(ctx context.Context) (pass context.Context, unlock func(), err error) {
-	for preflight.Running(a.conf) && ctx.Err() == nil {
+	for coldstart.Running(a.conf) && ctx.Err() == nil {
 		sleep(ctx, time.Second)
 	}
-	free, err := fsutil.Lock(a.conf.RunPath(preflight.LockFile))
+	free, err := fsutil.Lock(a.conf.RunPath(coldstart.LockFile))
 	if err != nil {
 		return ctx, nil, err
 	}
 	pass, cancel := context.WithCancel(ctx)
 	go func() {
 		for pass.Err() == nil {
-			if sleep(pass, time.Second); preflight.Running(a.conf) {
+			if sleep(pass, time.Second); coldstart.Running(a.conf) {
 				cancel()
 			}
 		}
@@ -130,7 +130,7 @@ func (a *Agent) lockImages(ctx context.Context) (pass context.Context, unlock fu
 }
 
 // asks whether there is room, and closes the source if there is none.
-func (a *Agent) asks(ctx context.Context, w *told.Want, src *source) []model.Verdict {
+func (a *Agent) asks(ctx context.Context, w *desired.Want, src *source) []model.Verdict {
 	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
 		src.closed = true
 		return vs
@@ -142,7 +142,7 @@ func (a *Agent) asks(ctx context.Context, w *told.Want, src *source) []model.Ver
 
 // recheck looks, once for a failure, whether the blobs of images that could not
 // be loaded have rotted in the store; those that have are fetched again.
-func (a *Agent) recheck(w *told.Want, failed map[string]error) {
+func (a *Agent) recheck(w *desired.Want, failed map[string]error) {
 	for _, img := range w.Hold.Images {
 		key := pin.Key(img)
 		if failed[img.Name] == nil {
@@ -189,7 +189,7 @@ func holdVerdicts(node, runtime string, r imagekeeper.Result) []model.Verdict {
 // partial says of which bundles something that this node wants has not arrived.
 // None of their images is loaded yet: what is found altered on a stick leaves
 // the runtime as it was.
-func (a *Agent) partial(ctx context.Context, w *told.Want) map[string]bool {
+func (a *Agent) partial(ctx context.Context, w *desired.Want) map[string]bool {
 	hold, _ := a.inStore(ctx, w)
 	out := map[string]bool{}
 	for _, d := range w.Bundles() {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/load"
 )
@@ -77,7 +77,7 @@ func (a *Agent) tell(ctx context.Context, reason, message string) {
 }
 
 // lookAfter says what came back, and once all is held, that the kubelet uses it.
-func (a *Agent) lookAfter(ctx context.Context, w *told.Want, r imagekeeper.Result, busy bool) {
+func (a *Agent) lookAfter(ctx context.Context, w *desired.Want, r imagekeeper.Result, busy bool) {
 	a.tellRestored(ctx, r.Restored)
 	if !r.Complete() {
 		return
@@ -170,7 +170,7 @@ func (a *Agent) runtimeName(ctx context.Context) string {
 const mendGap = 10 * time.Minute
 
 // mendPulls sees to it that the kubelet does not pull again what is held.
-func (a *Agent) mendPulls(ctx context.Context, w *told.Want) {
+func (a *Agent) mendPulls(ctx context.Context, w *desired.Want) {
 	if a.mend == nil || time.Since(a.mended) < mendGap {
 		return
 	}

@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/cri/critest"
 	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	agenttold "github.com/refit-dev/refit/internal/agent/told"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
@@ -66,7 +66,7 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
 	images := func(e kube.Eviction) load.Room {
 		dir := t.TempDir()
-		a := &Agent{conf: config.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return e }}
+		a := &Agent{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return e }}
 		for _, r := range a.rooms(t.Context()) {
 			if r.Name == load.ImagesFS {
 				return r
@@ -129,7 +129,7 @@ func TestAnotherStoreIsSaid(t *testing.T) {
 	if hear(told("another")); len(api.events) != 1 {
 		t.Errorf("said again: %v", api.events)
 	}
-	a.want = &agenttold.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
 	a.state.holding.Content = "hold-1" // and nothing is wanted: all is here
 	if v := a.view(); strings.Contains(v.message, "another one") || a.state.replaced {
 		t.Errorf("it is still said when all is here: %q", v.message)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/failpoint"
@@ -132,7 +132,7 @@ func (r runtimeFiles) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
 func child(dir string) {
 	f := files{dir}
 	kill.From(f.path("state/failpoint"))
-	a, err := New(config.Config{Node: "n1", StateDir: f.path("state"), RunDir: f.path("run"), Kubeconfig: f.path("none"),
+	a, err := New(agentconfig.Config{Node: "n1", StateDir: f.path("state"), RunDir: f.path("run"), Kubeconfig: f.path("none"),
 		Address: "127.0.0.1:17960", NoDevices: true, Media: []string{f.path("stick")}},
 		Parts{API: f, Runtime: runtimeFiles{f}, Runner: func(Store) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -33,7 +33,7 @@ type lack struct {
 // judge says which images kubeadm would look for on this node and neither the
 // bundle brought nor anybody else: kubeadm would find out only after the node
 // was drained. Before all that is wanted is held, images are merely on their way.
-func (a *Agent) judge(ctx context.Context, w *told.Want, complete bool) lack {
+func (a *Agent) judge(ctx context.Context, w *desired.Want, complete bool) lack {
 	if !complete {
 		return lack{known: true}
 	}
@@ -65,7 +65,7 @@ func few(names []string) []string {
 	return names
 }
 
-func (a *Agent) lacking(ctx context.Context, w *told.Want) ([]string, error) {
+func (a *Agent) lacking(ctx context.Context, w *desired.Want) ([]string, error) {
 	wants, err := a.releaseImages(ctx, w)
 	if err != nil || len(wants) == 0 {
 		return nil, err
@@ -85,7 +85,7 @@ func (a *Agent) lacking(ctx context.Context, w *told.Want) ([]string, error) {
 
 // releaseImages asks the bundle's kubeadm, once; none on a node that kubeadm does
 // not run on.
-func (a *Agent) releaseImages(ctx context.Context, w *told.Want) ([]string, error) {
+func (a *Agent) releaseImages(ctx context.Context, w *desired.Want) ([]string, error) {
 	if len(w.Spec.Bundles) == 0 || w.Spec.Hold == "" {
 		return nil, nil
 	}

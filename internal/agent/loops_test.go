@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/agent/report"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/desired"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
@@ -40,7 +40,7 @@ func (r *awayRuntime) Present(context.Context) ([]pin.Present, error) {
 func idle(t *testing.T, rt Runtime) *Agent {
 	t.Helper()
 	dir := t.TempDir()
-	a, err := New(config.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+	a, err := New(agentconfig.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
 		Kubeconfig: filepath.Join(dir, "none"), Address: "127.0.0.1:1", NoDevices: true},
 		Parts{API: newFakeAPI(), Runtime: rt, Runner: func(Store) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -55,7 +55,7 @@ func idle(t *testing.T, rt Runtime) *Agent {
 func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 	rt := &awayRuntime{}
 	a := idle(t, rt)
-	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
 	synctest.Test(t, func(t *testing.T) {
 		for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickPublish} {
 			*k = make(chan struct{}, 1)
@@ -81,9 +81,9 @@ func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 // one look held.
 func TestCountsOfAnOldListAreNotThoseOfTheNew(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
-	a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "new"}}
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "new"}}
 	a.state.holding = v1alpha1.Holding{Content: "new", PayloadsTotal: 3}
-	a.countProgress(t.Context(), &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "old"}})
+	a.countProgress(t.Context(), &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "old"}})
 	if a.view().held {
 		t.Fatalf("held: %+v", a.state.holding)
 	}
@@ -95,25 +95,25 @@ func TestASentenceIsNotAState(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	a.state.present = true
 	say := func(reason, message string) *v1alpha1.NodeUpdateStatus {
-		a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u"}}}
+		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u"}}}
 		a.state.run = &v1alpha1.NodeRunStatus{UID: "u", State: v1alpha1.RunRunning, Step: "kubeadm", Reason: reason, Message: message}
 		return a.status(time.Now())
 	}
 	a.state.sent = say("Updating", "pulling images")
-	if u := a.urgency(say("Updating", "writing manifests"), 0, report.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
+	if u := a.urgency(say("Updating", "writing manifests"), 0, statusreport.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
 		t.Error("every line that kubeadm prints is written at once")
 	}
-	if u := a.urgency(say("Settling", "pulling images"), 0, report.At(v1alpha1.NodeUpdateSpec{})); u != 0 {
+	if u := a.urgency(say("Settling", "pulling images"), 0, statusreport.At(v1alpha1.NodeUpdateSpec{})); u != 0 {
 		t.Error("another reason waits")
 	}
 	full := func(free int) *v1alpha1.NodeUpdateStatus {
 		a.state.run = nil
-		a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "h"}}
+		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "h"}}
 		a.state.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonInsufficientSpace, Message: fmt.Sprintf("%d bytes are free", free)}}
 		return a.status(time.Now())
 	}
 	a.state.sent = full(1000)
-	if u := a.urgency(full(1001), 0, report.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
+	if u := a.urgency(full(1001), 0, statusreport.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
 		t.Error("every byte that is free or not is written at once")
 	}
 }
@@ -160,7 +160,7 @@ func TestANewNodeUpdateOfTheSameGenerationIsKept(t *testing.T) {
 		nu.Generation = 1
 		a.told(t.Context(), nu, nil)
 	}
-	w := told.Read(a.conf.Path("want.json"), statefile.Ignore)
+	w := desired.Read(a.conf.Path("want.json"), statefile.Ignore)
 	if w == nil || len(w.Spec.Bundles) != 1 || w.Spec.Bundles[0].Digest != "sha256:b" {
 		t.Fatalf("after a restart the agent knows %+v", w)
 	}
@@ -219,7 +219,7 @@ func TestAnOldPermissionBeginsNothing(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: a.api.(*fakeAPI).ordered(t, "u")}}
 	nu.Generation = 1
-	a.want = &told.Want{Generation: 1, Spec: nu.Spec} // as read from want.json
+	a.want = &desired.Want{Generation: 1, Spec: nu.Spec} // as read from want.json
 	if r := a.permitted(); r != nil {
 		t.Fatalf("%+v is permitted by a file", r)
 	}

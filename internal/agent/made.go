@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/model"
 )
 
 // shelve puts what images that were made on the site have of their own into the store.
-func (a *Agent) shelve(w *told.Want) (verdicts []model.Verdict) {
+func (a *Agent) shelve(w *desired.Want) (verdicts []model.Verdict) {
 	failed := w.Shelve(a.library)
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		verdicts = append(verdicts, model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + a.conf.Node,

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/media"
-	"github.com/refit-dev/refit/internal/agent/told"
 )
 
 // scanEvery is how often media are looked at without any event: events can be
@@ -55,7 +55,7 @@ func (a *Agent) scan() {
 func (a *Agent) describeMedia(ctx context.Context) {
 	w := a.wanted()
 	if w == nil {
-		w = &told.Want{}
+		w = &desired.Want{}
 	}
 	hold, _ := a.inStore(ctx, w)
 	out := a.media.Describe(a.policy(w), func(digest string) (here bundlestore.Here) {

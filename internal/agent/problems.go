@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/agent/preflight"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
 // lockAgent sees to it that one agent works on a node. The lock is in memory: a disk that
 // takes no file keeps no agent from starting.
-func lockAgent(conf config.Config) (unlock func(), err error) {
+func lockAgent(conf agentconfig.Config) (unlock func(), err error) {
 	if err := os.MkdirAll(conf.RunPath(), 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
@@ -41,7 +41,7 @@ func (a *Agent) note(p statefile.Problem) {
 // meanwhile are over.
 func (a *Agent) knownProblems() {
 	for _, p := range a.problems.List(time.Now()) {
-		if p.Reason == config.ReasonInvalid {
+		if p.Reason == agentconfig.ReasonInvalid {
 			a.problems.Clear(p.Reason, p.Object)
 		}
 	}
@@ -105,10 +105,10 @@ func (a *Agent) releasedBy() string {
 		boot = a.state.observed.BootID
 	}
 	a.mu.Unlock()
-	if r, err := preflight.ReadReport(a.conf); err == nil && r.BootID == boot && r.Released != "" && !r.Off {
+	if r, err := coldstart.ReadReport(a.conf); err == nil && r.BootID == boot && r.Released != "" && !r.Off {
 		return "the kubelet was started without a finished check of its images: " + r.Released
 	}
-	if why := preflight.ReleasedByUnit(a.conf, boot); why != "" {
+	if why := coldstart.ReleasedByUnit(a.conf, boot); why != "" {
 		return "the kubelet was started without a check of its images: " + why
 	}
 	return ""

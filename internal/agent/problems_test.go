@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
@@ -19,7 +19,7 @@ import (
 // onDir is an agent with its state in a directory.
 func onDir(t *testing.T, state, run string) *Agent {
 	t.Helper()
-	a, err := New(config.Config{Node: "n1", StateDir: state, RunDir: run, Kubeconfig: filepath.Join(run, "none"), Address: "127.0.0.1:1", NoDevices: true},
+	a, err := New(agentconfig.Config{Node: "n1", StateDir: state, RunDir: run, Kubeconfig: filepath.Join(run, "none"), Address: "127.0.0.1:1", NoDevices: true},
 		Parts{API: newFakeAPI(), Runtime: &fakeRuntime{}, Runner: func(Store) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatalf("the agent does not start: %v", err)
@@ -93,7 +93,7 @@ func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	defer onDir(t, filepath.Join(dir, "state"), dir).unlock()
-	if _, err := lockAgent(config.Config{RunDir: dir}); err == nil || !strings.Contains(err.Error(), "another agent") {
+	if _, err := lockAgent(agentconfig.Config{RunDir: dir}); err == nil || !strings.Contains(err.Error(), "another agent") {
 		t.Error(err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/report"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
@@ -37,7 +37,7 @@ func (a *Agent) publishLoop(ctx context.Context) {
 		}
 		now := time.Now()
 		status := a.status(now).DeepCopy() // parts of it are the state's
-		report.Clean(status)
+		statusreport.Clean(status)
 		a.writeLocal(status)
 		urgency := a.urgency(status, now.Sub(last), pace)
 		if urgency > 0 {
@@ -61,19 +61,19 @@ func (a *Agent) publishLoop(ctx context.Context) {
 
 // pace is how often this agent is to write. Heartbeats come somewhat before they
 // must, and not at the same time on all nodes.
-func (a *Agent) pace() report.Pace {
+func (a *Agent) pace() statusreport.Pace {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p := report.At(v1alpha1.NodeUpdateSpec{})
+	p := statusreport.At(v1alpha1.NodeUpdateSpec{})
 	if a.want != nil {
-		p = report.At(a.want.Spec)
+		p = statusreport.At(a.want.Spec)
 	}
 	p.Beat -= p.Beat/12 + rand.N(p.Beat/6)
 	return p
 }
 
 // urgency is how long a status may still wait; 0 means it is written now.
-func (a *Agent) urgency(status *v1alpha1.NodeUpdateStatus, since time.Duration, p report.Pace) time.Duration {
+func (a *Agent) urgency(status *v1alpha1.NodeUpdateStatus, since time.Duration, p statusreport.Pace) time.Duration {
 	a.mu.Lock()
 	sent, present := a.state.sent, a.state.present
 	a.mu.Unlock()

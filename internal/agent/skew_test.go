@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -51,7 +51,7 @@ func outdated(t *testing.T, n *testNode, content, member string, pins int) {
 	if got := n.runtime.pinned(); got != pins {
 		t.Errorf("%d images are pinned, %d were", got, pins)
 	}
-	w := told.Read(n.conf.Path("want.json"), statefile.Ignore)
+	w := desired.Read(n.conf.Path("want.json"), statefile.Ignore)
 	if w == nil || w.Spec.Hold == content || w.Spec.Trust == content || len(w.Hold.Images) != pins {
 		t.Errorf("after a restart the agent knows %+v", w)
 	}
@@ -110,11 +110,11 @@ func TestAnotherVersionReadsItsContentsAnew(t *testing.T) {
 	for _, by := range []string{"", "0.0.1", agentVersion()} {
 		t.Run(fmt.Sprintf("read by %q", by), func(t *testing.T) {
 			path := n.conf.Path("want.json")
-			before := &told.Want{ReadBy: by, Spec: nu.Spec} // without requireSignatures
+			before := &desired.Want{ReadBy: by, Spec: nu.Spec} // without requireSignatures
 			if err := before.Save(path); err != nil {
 				t.Fatal(err)
 			}
-			w, err := told.Resolve(t.Context(), api, nu, told.Read(path, statefile.Ignore))
+			w, err := desired.Resolve(t.Context(), api, nu, desired.Read(path, statefile.Ignore))
 			if err != nil {
 				t.Fatal(err)
 			}

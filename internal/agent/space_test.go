@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -92,7 +92,7 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 func TestFilesLeaveTheKubeletsThreshold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	a := &Agent{conf: config.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler),
+	a := &Agent{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler),
 		eviction: func() kube.Eviction { return kube.Eviction{ImageFiles: "5%"} },
 		roomAt:   func(string) (fsutil.Room, error) { return fsutil.Room{ID: "8:1", FreeFiles: 100, Files: 1000}, nil }}
 	rooms := a.rooms(t.Context())

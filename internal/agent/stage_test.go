@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/told"
+	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -80,9 +80,9 @@ func configText(t *testing.T, version, image string) string {
 }
 
 // wantsStaged is what a node is told: to make ready the configuration of that name.
-func wantsStaged(t *testing.T, name string) *told.Want {
+func wantsStaged(t *testing.T, name string) *desired.Want {
 	t.Helper()
-	return &told.Want{Spec: v1alpha1.NodeUpdateSpec{Stage: name}, Configs: map[string]string{
+	return &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Stage: name}, Configs: map[string]string{
 		"one": configText(t, model.ConfigVersion, "q/os@sha256:1"), "two": configText(t, model.ConfigVersion, "q/os@sha256:2"), "newer": configText(t, "refit.dev/config/v9", "q/os@sha256:3"), "torn": "{"}}
 }
 
@@ -199,7 +199,7 @@ func TestPutBack(t *testing.T) {
 				}
 				return c.did, c.fails
 			}
-			w := &told.Want{Configs: map[string]string{}}
+			w := &desired.Want{Configs: map[string]string{}}
 			for i, text := range c.configs {
 				name := []string{"current", "staged"}[i]
 				w.Configs[name] = text
@@ -260,7 +260,7 @@ func TestTheControllerAloneConfiguresNothing(t *testing.T) {
 			api.says(people)
 			a.api = api
 			a.repair = func(context.Context, *model.NodeConfig, func() bool) ([]string, error) { repaired++; return nil, nil }
-			a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{Config: "c"}, Configs: map[string]string{"c": string(c.config.JSON())}}
+			a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Config: "c"}, Configs: map[string]string{"c": string(c.config.JSON())}}
 			asked, config, _ := a.asked(t.Context())
 			a.repairDrift(t.Context())
 			read := len(asked.Configs[0].External) > 0
@@ -280,7 +280,7 @@ func TestAPortThatTheNodeNeedsIsNotTaken(t *testing.T) {
 	a := idle(t, &fakeRuntime{dir: t.TempDir()})
 	a.conf.Address = "127.0.0.1"
 	for port, refused := range map[int32]bool{0: false, 18740: false, 7000: false, 22: true, 2379: true, 6443: true, 10250: true, 10257: true} {
-		a.want = &told.Want{Spec: v1alpha1.NodeUpdateSpec{PeerPort: port}}
+		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{PeerPort: port}}
 		if address, err := a.listenAddress(); (err != nil) != refused {
 			t.Errorf("port %d: %s %v", port, address, err)
 		}

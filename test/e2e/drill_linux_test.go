@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/preflight"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/render"
@@ -25,7 +25,7 @@ type coldStarts struct {
 	// Before is what the drill said beforehand, with and without the local copy.
 	Before map[string]render.DrillView `json:"beforehand"`
 	// Nodes are the reports of the checks after all nodes had been killed.
-	Nodes map[string]preflight.Report `json:"nodes"`
+	Nodes map[string]coldstart.Report `json:"nodes"`
 	// ReadySeconds from the kill of the last node to all nodes Ready again.
 	ReadySeconds float64 `json:"readySeconds"`
 	// Run is a drill that was asked of one node.
@@ -44,7 +44,7 @@ func TestDrill(t *testing.T) {
 	}
 	s := prepared(t, scenario.Options{Name: "drill", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n2"})
 	ctx := t.Context()
-	result := coldStarts{Before: map[string]render.DrillView{}, Nodes: map[string]preflight.Report{}}
+	result := coldStarts{Before: map[string]render.DrillView{}, Nodes: map[string]coldstart.Report{}}
 	keepResult(t, "drill.json", func() any {
 		result.Steps = played[t.Name()]
 		return result
@@ -92,7 +92,7 @@ func TestDrill(t *testing.T) {
 			must(t, s.Lab.Reboot(ctx, n))
 			out, err := s.Output(ctx, n, "cat", "/run/refit/preflight.json")
 			must(t, err)
-			var r preflight.Report
+			var r coldstart.Report
 			must(t, json.Unmarshal([]byte(out), &r))
 			if !r.OK || r.Unclean || len(r.Damage)+len(r.Restored)+len(r.Missing) > 0 || r.Layers == 0 || r.BootID == boot {
 				t.Errorf("node %s: %s", n, out)
@@ -214,7 +214,7 @@ true`
 )
 
 // powerGoes kills every node at one time and waits until the cluster is back.
-func powerGoes(t *testing.T, s *scenario.Scenario, b scenario.Bundle) (map[string]preflight.Report, float64) {
+func powerGoes(t *testing.T, s *scenario.Scenario, b scenario.Bundle) (map[string]coldstart.Report, float64) {
 	ctx := t.Context()
 	boots := map[string]string{}
 	for node, script := range map[string]string{"n1": tearSome, "n2": wipeAll, "n3": crioWipe} {
@@ -231,7 +231,7 @@ func powerGoes(t *testing.T, s *scenario.Scenario, b scenario.Bundle) (map[strin
 	for range 3 {
 		must(t, <-ended)
 	}
-	reports := map[string]preflight.Report{}
+	reports := map[string]coldstart.Report{}
 	for _, n := range s.Lab.Nodes() {
 		eventually(t, 8*time.Minute, "the images of "+n+" are whole and its kubelet runs", func() (bool, string) {
 			out, err := s.Output(ctx, n, "cat", "/run/refit/preflight.json")
@@ -239,7 +239,7 @@ func powerGoes(t *testing.T, s *scenario.Scenario, b scenario.Bundle) (map[strin
 				said, _ := s.Output(ctx, n, "journalctl", "-b", "-u", "refit-preflight", "-n", "3", "--no-pager", "-o", "cat")
 				return false, said
 			}
-			var r preflight.Report
+			var r coldstart.Report
 			must(t, json.Unmarshal([]byte(out), &r))
 			reports[n] = r
 			active, _ := s.Output(ctx, n, "systemctl", "is-active", "kubelet")

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/preflight"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
@@ -187,7 +187,7 @@ func tear(t *testing.T, s *scenario.Scenario, node string, c tornCase) tornResul
 		t.Errorf("the kubelet ran %.0f s after the cut", r.KubeletSeconds)
 	}
 	if out, err := s.Output(ctx, node, "cat", "/run/refit/preflight.json"); err == nil {
-		var p preflight.Report
+		var p coldstart.Report
 		must(t, json.Unmarshal([]byte(out), &p))
 		r.Released = p.Released
 	}

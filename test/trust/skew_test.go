@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/nodeapi"
+	"github.com/refit-dev/refit/internal/agent/apiclient"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
@@ -54,7 +54,7 @@ func TestANewerAgentWritesItsStatusToOlderKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	forgetMembers(t, admin)
-	api, err := nodeapi.New(kubeconfig(t, cfg, t.TempDir(), "n1"), "n1", slog.New(slog.DiscardHandler))
+	api, err := apiclient.New(kubeconfig(t, cfg, t.TempDir(), "n1"), "n1", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/apiclient"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/config"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
-	"github.com/refit-dev/refit/internal/agent/nodeapi"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -141,12 +141,12 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	api, err := nodeapi.New(kubeconfig(t, cfg, dir, "n1"), "n1", log)
+	api, err := apiclient.New(kubeconfig(t, cfg, dir, "n1"), "n1", log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rt := &store{dir: dir, images: map[string]string{}}
-	a, err := agent.New(config.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Kubeconfig: "x",
+	a, err := agent.New(agentconfig.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Kubeconfig: "x",
 		Address: "127.0.0.1:17981", NoDevices: true, Media: []string{stick}},
 		agent.Parts{API: api, Runtime: rt, Facts: rt, Runner: func(agent.Store) agent.Runner { return s.runner }, Log: log,
 			Drill: func(_ context.Context, id string) error { s.drilled <- id; return nil }, Stager: s.stager,

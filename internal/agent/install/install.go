@@ -16,7 +16,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
@@ -49,13 +49,13 @@ func (p Places) asks() string {
 	return p.at("/etc/systemd/system/kubelet.service.d/20-refit-preflight.conf")
 }
 
-func (p Places) config() string { return p.at(config.DefaultFile) }
+func (p Places) config() string { return p.at(agentconfig.DefaultFile) }
 
 // Options of Install.
 type Options struct {
 	Places Places
 	// Config is added to what the configuration file has.
-	Config config.Config
+	Config agentconfig.Config
 	// From is a bundle in a file or on a device; empty for none.
 	From string
 	// Digest that the bundle must have, empty for any: whoever names the medium
@@ -163,7 +163,7 @@ func loadGroup(ctx context.Context, o Options, f *read.File, r *Report) error {
 
 // openRuntime is the node's container runtime, as the configuration names it or
 // the kubelet uses it.
-func openRuntime(ctx context.Context, conf config.Config, places Places) (imagekeeper.NodeRuntime, error) {
+func openRuntime(ctx context.Context, conf agentconfig.Config, places Places) (imagekeeper.NodeRuntime, error) {
 	socket := conf.Runtime
 	if socket == "" {
 		socket = kube.RuntimeSocket(kube.Paths{Root: places.Root})
@@ -174,7 +174,7 @@ func openRuntime(ctx context.Context, conf config.Config, places Places) (imagek
 func contactFile(o Options) string {
 	dir := o.Config.StateDir
 	if dir == "" {
-		dir = o.Places.at(config.DefaultStateDir)
+		dir = o.Places.at(agentconfig.DefaultStateDir)
 	}
 	return filepath.Join(dir, "first-contact.json")
 }
@@ -208,7 +208,7 @@ func (e *WrongBundleError) Error() string {
 	return fmt.Sprintf("%s holds bundle %s, digest %s; expected was %s. Nothing was loaded or installed", e.Path, e.Name, e.Found, e.Expected)
 }
 
-func putFiles(o Options, conf config.Config, r *Report) error {
+func putFiles(o Options, conf agentconfig.Config, r *Report) error {
 	if err := putBinary(o, r); err != nil {
 		return err
 	}
@@ -257,8 +257,8 @@ func putBinary(o Options, r *Report) error {
 // mergeConfig keeps what an administrator wrote; what is given now wins, media
 // are added. A medium that is gone is forgotten. Fields that a newer version wrote stay as
 // they are: an older agent is installed all the same, and reports them.
-func mergeConfig(path string, add config.Config) ([]byte, error) {
-	have := config.Understand(path)
+func mergeConfig(path string, add agentconfig.Config) ([]byte, error) {
+	have := agentconfig.Understand(path)
 	for _, f := range []struct{ to, from *string }{
 		{&have.Node, &add.Node}, {&have.Kubeconfig, &add.Kubeconfig}, {&have.StateDir, &add.StateDir},
 		{&have.Runtime, &add.Runtime}, {&have.Address, &add.Address},
@@ -282,7 +282,7 @@ func mergeConfig(path string, add config.Config) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	for name, value := range config.Unknown(path) {
+	for name, value := range agentconfig.Unknown(path) {
 		if _, known := all[name]; !known {
 			all[name] = value
 		}
@@ -351,7 +351,7 @@ func start(ctx context.Context, o Options, r *Report) error {
 // Removal is what Uninstall is told.
 type Removal struct {
 	Places Places
-	Config config.Config
+	Config agentconfig.Config
 	// Unpin lets go of the images that refit pinned; otherwise they stay pinned.
 	Unpin bool
 	// KeepState leaves the state directory.
@@ -365,7 +365,7 @@ func Uninstall(ctx context.Context, o Removal) error {
 		return errors.New("the agent is removed by root: run this with sudo")
 	}
 	if o.Config.StateDir == "" {
-		o.Config.StateDir = o.Places.at(config.DefaultStateDir)
+		o.Config.StateDir = o.Places.at(agentconfig.DefaultStateDir)
 	}
 	if err := stop(ctx, o); err != nil {
 		return err
@@ -390,7 +390,7 @@ func Uninstall(ctx context.Context, o Removal) error {
 // removeFiles removes what Install wrote; what the kubelet asks goes before what
 // answers.
 func removeFiles(p Places) error {
-	files := []string{p.Binary(), p.config(), config.Last(p.config())}
+	files := []string{p.Binary(), p.config(), agentconfig.Last(p.config())}
 	for _, u := range p.units() {
 		files = append([]string{u.path}, files...)
 	}
@@ -409,7 +409,7 @@ func removeFiles(p Places) error {
 // then.
 func removeState(o Removal) error {
 	dir := o.Config.StateDir
-	if filepath.Clean(dir) == o.Places.at(config.DefaultStateDir) {
+	if filepath.Clean(dir) == o.Places.at(agentconfig.DefaultStateDir) {
 		return os.RemoveAll(dir)
 	}
 	for _, name := range []string{"blobs", "bundles", "journal", "runs", "rollback", "failpoint", "first-contact.json", "kubelet-restart",

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -38,16 +38,16 @@ func TestInstall(t *testing.T) {
 		if err := os.WriteFile(p.config(), []byte("address: 10.1.1.1\nmedia: [/gone]\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Places: p, NoStart: true, Say: say(t), Config: config.Config{Node: "n1", Media: []string{stick}}}
+		o := Options{Places: p, NoStart: true, Say: say(t), Config: agentconfig.Config{Node: "n1", Media: []string{stick}}}
 		r, err := Install(t.Context(), o)
 		if err != nil || len(r.Changed) != 5 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		got, err := config.Read(p.config())
+		got, err := agentconfig.Read(p.config())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(config.Config{Node: "n1", Address: "10.1.1.1", Media: []string{stick}}, got); d != "" {
+		if d := cmp.Diff(agentconfig.Config{Node: "n1", Address: "10.1.1.1", Media: []string{stick}}, got); d != "" {
 			t.Fatal(d)
 		}
 		if r, err = Install(t.Context(), o); err != nil || len(r.Changed) != 0 {
@@ -141,7 +141,7 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := Removal{Places: p, Config: config.Config{StateDir: state}, Say: say(t)}
+	o := Removal{Places: p, Config: agentconfig.Config{StateDir: state}, Say: say(t)}
 	for range 2 {
 		if err := Uninstall(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestInstallOverAConfigurationThatIsNotUnderstoodWhole(t *testing.T) {
 			if err := os.WriteFile(p.config(), []byte(x.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			o := Options{Places: p, NoStart: true, Say: say(t), Config: config.Config{Node: "n1"}}
+			o := Options{Places: p, NoStart: true, Say: say(t), Config: agentconfig.Config{Node: "n1"}}
 			if _, err := Install(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/agent/config"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
@@ -25,30 +25,30 @@ func bootID() (string, error) {
 }
 
 // Preflight checks the node's images and returns when its kubelet may start.
-func Preflight(ctx context.Context, conf config.Config, patience time.Duration, log *slog.Logger) (preflight.Report, error) {
+func Preflight(ctx context.Context, conf agentconfig.Config, patience time.Duration, log *slog.Logger) (coldstart.Report, error) {
 	boot, err := bootID()
 	if err != nil {
 		log.Error("failed to read the boot ID", "error", err)
 	}
 	conf = conf.WithPlaces()
-	o := preflight.Options{Config: conf, BootID: boot, Patience: patience, Pause: preflightPause, Log: log}
+	o := coldstart.Options{Config: conf, BootID: boot, Patience: patience, Pause: preflightPause, Log: log}
 	// Before anything that may fail: the kubelet's unit asks at every start.
-	if r, done := preflight.Done(conf, boot); done {
+	if r, done := coldstart.Done(conf, boot); done {
 		return r, nil
 	}
 	for _, p := range conf.Problems {
 		log.Error("configuration of the agent damaged", "error", p.Message)
 		statefile.At(conf.RunPath()).Add(p)
 	}
-	if why := preflight.Off(preflight.KernelCommandLine, preflight.OffFile); why != "" {
-		return preflight.Skip(o, why)
+	if why := coldstart.Off(coldstart.KernelCommandLine, coldstart.OffFile); why != "" {
+		return coldstart.Skip(o, why)
 	}
 	var rt imagekeeper.NodeRuntime
-	o.Open = func(ctx context.Context) (_ preflight.Runtime, err error) {
+	o.Open = func(ctx context.Context) (_ coldstart.Runtime, err error) {
 		rt, err = imagekeeper.Open(ctx, conf.Runtime, crio.Places{}, log)
 		return rt, err
 	}
-	r, err := preflight.Run(ctx, o)
+	r, err := coldstart.Run(ctx, o)
 	if rt != nil && r.Released == "" { // a check that hangs may still use it
 		err = errors.Join(err, rt.Close())
 	}
@@ -57,7 +57,7 @@ func Preflight(ctx context.Context, conf config.Config, patience time.Duration, 
 
 // NoteEnd is called when the unit of the check stops: if the machine goes down, the
 // next start need not compare contents.
-func NoteEnd(ctx context.Context, conf config.Config) error {
+func NoteEnd(ctx context.Context, conf agentconfig.Config) error {
 	m, err := systemd.Connect(ctx)
 	if err != nil {
 		return err
@@ -70,17 +70,17 @@ func NoteEnd(ctx context.Context, conf config.Config) error {
 	if err != nil {
 		return err
 	}
-	return preflight.NoteEnd(conf.WithPlaces(), boot)
+	return coldstart.NoteEnd(conf.WithPlaces(), boot)
 }
 
 // drillOf notes a drill and restarts the machine.
-func drillOf(conf config.Config) func(ctx context.Context, id string) error {
+func drillOf(conf agentconfig.Config) func(ctx context.Context, id string) error {
 	return func(ctx context.Context, id string) error {
 		boot, err := bootID()
 		if err != nil {
 			return err
 		}
-		fresh, err := preflight.Arm(conf, id, boot)
+		fresh, err := coldstart.Arm(conf, id, boot)
 		if err != nil || !fresh {
 			return err
 		}

@@ -9,15 +9,15 @@ import (
 	"sync"
 
 	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/apiclient"
+	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/config"
-	"github.com/refit-dev/refit/internal/agent/firstcheck"
+	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/agent/host/etcd"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/copies"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/agent/nodeapi"
-	"github.com/refit-dev/refit/internal/agent/preflight"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/certificates"
 	"github.com/refit-dev/refit/internal/agent/updaters/engine"
@@ -36,7 +36,7 @@ import (
 )
 
 // Run is the host service: it works until the context ends.
-func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
+func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	conf, err := conf.Complete()
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	}
 	defer runtime.Close()
 	takeAway(conf.Runtime, log)
-	api, err := nodeapi.New(conf.Kubeconfig, conf.Node, log)
+	api, err := apiclient.New(conf.Kubeconfig, conf.Node, log)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
 	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), copies.Dir(conf.Path("blobs", "sha256")), outbound.New(outbound.AgentRegistry, conf.LocalRegistries...)}, conf.Path)
-	machine := sync.OnceValue(func() map[string]string { return firstcheck.Facts("/", "") })
+	machine := sync.OnceValue(func() map[string]string { return bootimagecheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		MendPulls: host.mendPulls,
@@ -70,7 +70,7 @@ func Run(ctx context.Context, conf config.Config, log *slog.Logger) error {
 			return next.files.Repair(ctx, conf.Path("repair"), c, busy)
 		},
 		Drill:   drillOf(conf),
-		Settled: (&preflight.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
+		Settled: (&coldstart.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
 		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.held = store.Config, store.Held

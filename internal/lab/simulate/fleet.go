@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/report"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -192,7 +192,7 @@ func (f *fleet) writeStatus(ctx context.Context, n *node, now time.Time) (wait t
 	if reflect.DeepEqual(st, n.sent) {
 		return 0, nil
 	}
-	if wait := report.At(n.want.Spec).Wait(st, n.sent, now.Sub(n.sentAt)); wait > 0 {
+	if wait := statusreport.At(n.want.Spec).Wait(st, n.sent, now.Sub(n.sentAt)); wait > 0 {
 		return wait, nil
 	}
 	body := *st

@@ -1,7 +1,7 @@
 // Package port says which process of this host holds a TCP port.
 //
 // Promise: it only reads /proc; a process that ends meanwhile is no error. Inputs: a
-// port. Outputs: a name for people. Callers: internal/agent/peering.
+// port. Outputs: a name for people. Callers: internal/agent/peerserver.
 package port
 
 import (

@@ -1,0 +1,53 @@
+package apiclient
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxUndeclared is how many answers about undeclared members one write of a status takes:
+// the API server names one of each object at a time.
+const maxUndeclared = 32
+
+var (
+	undeclared = regexp.MustCompile(`\.(status\.\S+): field not declared in schema`)
+	selector   = regexp.MustCompile(`\[[^\]]*\]`)
+)
+
+// dropUndeclared removes the members from an object that the API server's error calls
+// undeclared, and returns their paths. A server-side apply with one such member is refused
+// whole, so an agent that is newer than the cluster's kinds would write no status at all.
+func dropUndeclared(object map[string]any, answer error) (dropped []string) {
+	if answer == nil {
+		return nil
+	}
+	for _, m := range undeclared.FindAllStringSubmatch(answer.Error(), -1) {
+		path := selector.ReplaceAllString(m[1], "")
+		if !slices.Contains(dropped, path) && drop(object, strings.Split(path, ".")) {
+			dropped = append(dropped, path)
+		}
+	}
+	return dropped
+}
+
+// drop removes a member by its path, of every element of a list on the way.
+func drop(v any, path []string) (found bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, x := range v {
+			found = drop(x, path) || found
+		}
+	case map[string]any:
+		next, is := v[path[0]]
+		if !is {
+			return false
+		}
+		if len(path) > 1 {
+			return drop(next, path[1:])
+		}
+		delete(v, path[0])
+		return true
+	}
+	return found
+}

@@ -1,0 +1,207 @@
+// Package bootimagecheck is what a machine asks itself at its first boot, before it
+// joins: is the image that I was started from new enough?
+//
+// Promise: before it has decided nothing of the machine is changed. If the limits
+// hold they are taken away and the machine joins; without limits it joins. If they
+// do not hold, or cannot be read, the check ends with an error, so that what joins
+// does not start, and the console says why: image, what is wanted, the cure. The
+// check can be cut off anywhere: the next boot begins it anew. Nobody's answer is
+// needed: where a refusal is told is asked afterwards, and silence changes nothing.
+//
+// Inputs: /etc/refit/first-boot.json, what the machine says of itself (aleph,
+// os-release, processor, boot loader). Outputs: /run/issue.d, the report, an error.
+// Caller: refit-agent first-boot, run by refit-first-boot.service.
+package bootimagecheck
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/internal/agent/host/bootloader"
+	"github.com/refit-dev/refit/internal/agent/host/cpulevel"
+	"github.com/refit-dev/refit/internal/agent/host/installedimage"
+	"github.com/refit-dev/refit/internal/bootimage/skew"
+	"github.com/refit-dev/refit/internal/convert/skewlimits"
+)
+
+// Issue is what consoles show before they ask for a login. It is gone after a
+// reboot, and then written again if it is still true.
+const Issue = "/run/issue.d/99-refit-boot-image.issue"
+
+// reload is the file that running consoles watch.
+const reload = "/run/agetty.reload"
+
+// Options of a check.
+type Options struct {
+	// Root of the machine, empty for its own.
+	Root string
+	// Arch in Go's words; empty is the machine's own.
+	Arch string
+	Now  func() time.Time
+	// Out is the journal and the console.
+	Out io.Writer
+	// Patience is how long it is tried to tell the cluster of a refusal.
+	Patience time.Duration
+}
+
+// RefusedError is a machine that may not join.
+type RefusedError struct{ Message string }
+
+func (e *RefusedError) Error() string { return e.Message }
+
+// Check decides. A RefusedError means that the machine must not join.
+func Check(ctx context.Context, o Options) error {
+	at := func(path string) string { return filepath.Join("/", o.Root, path) }
+	data, err := os.ReadFile(at(skewlimits.Path))
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintln(o.Out, "no limits for boot images: the machine joins")
+		return nil
+	}
+	m := measure(at("/"), o.Arch)
+	f, err := parse(data, err)
+	if err != nil {
+		return o.refuse(ctx, at, nil, m, fmt.Sprintf("This machine does not join: whether its boot image is new enough cannot be said, because %s holds %v. Start it from a newer image, or correct the limits where its pool is configured.", skewlimits.Path, err))
+	}
+	if found := f.Judge(m, o.Now()); len(found) > 0 {
+		return o.refuse(ctx, at, f.Report, m, f.Message(m, found))
+	}
+	fmt.Fprintf(o.Out, "boot image %s, %v: new enough for pool %s, the machine joins\n", m.OS, m.Facts, f.Pool)
+	return errors.Join(gone(at(Issue)), gone(at(skewlimits.Path)))
+}
+
+func parse(data []byte, err error) (*skewlimits.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return skewlimits.Parse(data)
+}
+
+func gone(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Facts of a machine, as rules know them. What it does not say is not there.
+func Facts(root, arch string) map[string]string {
+	if arch == "" {
+		arch = runtime.GOARCH
+	}
+	l := bootloader.Of(root)
+	all := map[string]string{skew.FactCPU: cpulevel.Of(root, arch), skew.FactShim: l.Shim, skew.FactGrub: l.Grub}
+	if !l.Built.IsZero() {
+		all[skew.FactLoader] = l.Built.Format(time.DateOnly)
+	}
+	for name, v := range all {
+		if v == "" {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+func measure(root, arch string) skewlimits.Machine {
+	return skewlimits.Machine{OS: installedimage.Booted(root), Facts: Facts(root, arch)}
+}
+
+// refuse says it on the console first, then to the cluster.
+func (o Options) refuse(ctx context.Context, at func(string) string, to *skewlimits.Report, m skewlimits.Machine, message string) error {
+	refused := &RefusedError{Message: message}
+	err := show(at(Issue), message)
+	if f, e := os.OpenFile(at(reload), os.O_CREATE|os.O_WRONLY, 0o600); e == nil { // consoles that wait already show it too
+		_ = os.Chtimes(at(reload), o.Now(), o.Now())
+		_ = f.Close()
+	}
+	fmt.Fprintln(o.Out, message)
+	if to != nil {
+		err = errors.Join(err, o.report(ctx, to, skewlimits.Told{OS: m.OS, Machine: m.Facts, Message: message}))
+	}
+	if err != nil {
+		fmt.Fprintln(o.Out, "and this could not be told everywhere:", err)
+	}
+	return refused
+}
+
+// show replaces the file as a whole: a console never reads half a sentence. Issue
+// files know escapes, which begin with a backslash.
+func show(path, message string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	text := "\n" + strings.ReplaceAll(message, `\`, `\\`) + "\n\n"
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := os.Chmod(path+".new", 0o644); err != nil { // it is for everybody who stands at the console
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// Between two tries, and for one of them.
+const (
+	between = 3 * time.Second
+	oneTry  = 15 * time.Second
+)
+
+// report tells the server that handed the limits out. The network may not be up
+// yet.
+func (o Options) report(ctx context.Context, to *skewlimits.Report, told skewlimits.Told) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Patience)
+	defer cancel()
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(to.CA)) {
+		return errors.New("report: the server's certificate authority cannot be read")
+	}
+	body, err := json.Marshal(told)
+	if err != nil {
+		return err
+	}
+	c := &http.Client{Timeout: oneTry, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	for {
+		again, err := post(ctx, c, to.URL, body)
+		if !again {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("report: %w", err)
+		case <-time.After(between):
+		}
+	}
+}
+
+// post says whether it is of use to try again.
+func post(ctx context.Context, c *http.Client, url string, body []byte) (again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return false, errors.New("report: the address cannot be read") // it holds a token
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
+	if err != nil {
+		return true, errors.New("the server does not answer")
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode < http.StatusMultipleChoices:
+		return false, nil
+	case resp.StatusCode >= http.StatusInternalServerError:
+		return true, errors.New("the server answers " + resp.Status)
+	}
+	return false, errors.New("report: the server answers " + resp.Status)
+}

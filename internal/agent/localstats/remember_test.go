@@ -1,0 +1,42 @@
+package localstats
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
+)
+
+func TestSourcesOutliveARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sources.json")
+	s := OpenSources(path, statefile.Ignore)
+	s.Add("a", Bytes{Media: 1, Peers: 2})
+	s.Add("b", Bytes{Peers: 10})
+	s.Add("other", Bytes{Peers: 100})
+	s.Save()
+	if got := OpenSources(path, statefile.Ignore).Of([]string{"a", "b", "none"}); got != (Bytes{Media: 1, Peers: 12}) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+func TestUnwanted(t *testing.T) {
+	now := Unwanted{}
+	if !now.Over("x", false) {
+		t.Error("without a grace time it is let go at once")
+	}
+	u := Unwanted{Grace: time.Hour}
+	for range 2 {
+		if u.Over("x", false) {
+			t.Error("let go within the grace time")
+		}
+	}
+	u.since["x"] = time.Now().Add(-2 * time.Hour)
+	if u.Over("x", true) || u.Over("x", false) {
+		t.Error("wanted in between: the time begins anew")
+	}
+	u.since["x"] = time.Now().Add(-2 * time.Hour)
+	if !u.Over("x", false) {
+		t.Error("never let go")
+	}
+}
