@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
@@ -320,9 +321,14 @@ func refusedAgents(t *testing.T, s *skewed) {
 func olderAgents(t *testing.T, s *skewed) {
 	t.Helper()
 	step(t, "a configuration of a newer version stops neither the agent nor the kubelet", func(t *testing.T) {
-		must(t, s.Exec(t.Context(), "n2", "sh", "-c", "echo 'fromTheNextVersion: {a: 1}' >> /etc/refit/agent.yaml"))
+		must(t, s.Exec(t.Context(), "n2", "sh", "-c", "echo 'fromTheNextVersion: {a: 1}' >> /etc/refit/agent.yaml && sync"))
+		boot := bootOf(t, s.Scenario, "n2")
 		must(t, s.Lab.CutPower(t.Context(), "n2"))
-		must(t, s.Lab.WaitRunning(t.Context(), "n2"))
+		eventually(t, 3*time.Minute, "n2 is in a new boot", func() (bool, string) {
+			var n corev1.Node
+			err := s.Client.Get(t.Context(), client.ObjectKey{Name: "n2"}, &n)
+			return err == nil && n.Status.NodeInfo.BootID != boot, fmt.Sprint(err)
+		})
 		s.works(t, "agent.yaml of a newer version", "n2", olderVersion, olderVersion)
 		eventually(t, time.Minute, "the status names the file", func() (bool, string) {
 			nu, err := nodeUpdate(t, s.Scenario, "n2")
