@@ -3,11 +3,11 @@ package installcmd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,7 +57,7 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 		}
 	}
 	o.Note("applied %d objects", len(objects))
-	if err := o.waitController(ctx, c); err != nil {
+	if err := o.waitController(ctx, c, image); err != nil {
 		return err
 	}
 	return o.waitAgents(ctx, c)
@@ -85,22 +85,26 @@ func (o installer) labelHolders(ctx context.Context, c client.Client, image stri
 	}
 }
 
+// labelNodes labels the nodes that have the image, and no other: one may have had that of
+// the version before.
 func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image string, hosts []host) ([]string, error) {
 	var holders []string
 	for i := range nodes {
 		n := &nodes[i]
-		if !reports(n, image) && !firstContact(n, hosts) {
-			continue
+		holds := reports(n, image) || firstContact(n, hosts)
+		if holds {
+			holders = append(holders, n.Name)
 		}
-		holders = append(holders, n.Name)
-		if _, ok := n.Labels[labelFirstContact]; ok {
+		if _, labelled := n.Labels[labelFirstContact]; labelled == holds {
 			continue
 		}
 		patch := client.MergeFrom(n.DeepCopy())
 		if n.Labels == nil {
 			n.Labels = map[string]string{}
 		}
-		n.Labels[labelFirstContact] = ""
+		if delete(n.Labels, labelFirstContact); holds {
+			n.Labels[labelFirstContact] = ""
+		}
 		if err := c.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 			return nil, fmt.Errorf("cannot label node %s: %w", n.Name, err)
 		}
@@ -164,12 +168,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (o installer) waitController(ctx context.Context, c client.Client) error {
+// waitController waits until a controller of the image is ready: of an upgrade, the one of
+// before does not count.
+func (o installer) waitController(ctx context.Context, c client.Client, image string) error {
 	p := progress.New(o.Err)
-	key := client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}
 	for {
-		var d appsv1.Deployment
-		if err := c.Get(ctx, key, &d); err == nil && d.Status.ReadyReplicas > 0 && d.Status.ObservedGeneration >= d.Generation {
+		var pods corev1.PodList
+		err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"refit.dev/component": "controller"})
+		if err == nil && slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return isReady(&p, image) }) {
 			o.Note("the controller runs")
 			return nil
 		}
@@ -178,6 +184,14 @@ func (o installer) waitController(ctx context.Context, c client.Client) error {
 			return exit.With(exit.InProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
 		}
 	}
+}
+
+// isReady reports whether a pod of an image is ready and stays.
+func isReady(p *corev1.Pod, image string) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) &&
+		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
 }
 
 // whyNotReady says what the controller's pod waits for.
