@@ -114,11 +114,11 @@ func (s *skewed) installAgent(t *testing.T, programs, node string) {
 	must(t, s.Exec(t.Context(), node, "sh", "-c", newerConfig+" && /var/tmp/refit-agent.install install && rm /var/tmp/refit-agent.install"))
 }
 
-// skewedSite is a cluster on which the older version installed everything and pinned its images.
-func skewedSite(t *testing.T, name, commit, older, newer string, nodes int) *skewed {
+// skewedSite is a cluster, with two workers for the pods of a node that is drained, on which the older version installed everything and pinned its images.
+func skewedSite(t *testing.T, name, commit, older, newer string) *skewed {
 	t.Helper()
 	s := &skewed{older: older, newer: newer}
-	s.Scenario = prepared(t, scenario.Options{Name: name, From: from, To: to, Nodes: nodes, Stick: "n1", Refit: filepath.Join(newer, "refit")})
+	s.Scenario = prepared(t, scenario.Options{Name: name, From: from, To: to, Nodes: 3, Stick: "n1", Refit: filepath.Join(newer, "refit")})
 	ctx := t.Context()
 	must(t, s.Components(ctx))
 	must(t, s.Up(ctx))
@@ -273,9 +273,9 @@ func TestSkew(t *testing.T) {
 		return map[string]any{"older": map[string]string{"silent": silentCommit, "reporting": reportingCommit}, "stories": stories, "measured": noted[t.Name()]}
 	})
 	silent, reporting, newer := programsOf(t, silentCommit), programsOf(t, reportingCommit), programs(t, "../..", newerVersion)
-	t.Run("agents that report nothing", func(t *testing.T) { refusedAgents(t, skewedSite(t, "skew", silentCommit, silent, newer, 3)) })
-	t.Run("older agents", func(t *testing.T) { olderAgents(t, skewedSite(t, "skewold", reportingCommit, reporting, newer, 2)) })
-	t.Run("newer agents", func(t *testing.T) { newerAgents(t, skewedSite(t, "skewnew", reportingCommit, reporting, newer, 2)) })
+	t.Run("agents that report nothing", func(t *testing.T) { refusedAgents(t, skewedSite(t, "skew", silentCommit, silent, newer)) })
+	t.Run("older agents", func(t *testing.T) { olderAgents(t, skewedSite(t, "skewold", reportingCommit, reporting, newer)) })
+	t.Run("newer agents", func(t *testing.T) { newerAgents(t, skewedSite(t, "skewnew", reportingCommit, reporting, newer)) })
 }
 
 // refusedAgents: an agent that cannot say what it knows keeps its node as it is, and no
