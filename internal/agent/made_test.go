@@ -16,8 +16,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/brought"
-	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
+	"github.com/refit-dev/refit/internal/controller/bundleheaders"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
@@ -148,7 +148,7 @@ func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.Mad
 	if err != nil {
 		t.Fatal(err)
 	}
-	hs := headers.New(id)
+	hs := bundleheaders.New(id)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = hs.Start(ctx) }()
@@ -156,7 +156,7 @@ func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.Mad
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
 		s.Peers = append(s.Peers, v1alpha1.Peer{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()})
 	})
-	f := &bases.Finder{Client: oneNode{node: n}, Bundles: &brought.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}}
+	f := &bases.Finder{Client: oneNode{node: n}, Bundles: &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}}
 	var base *bases.Base
 	why := ""
 	for range 300 { // a header that could not be had is asked for again after some seconds

@@ -14,8 +14,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/updaters"
-	"github.com/refit-dev/refit/internal/controller/brought"
-	"github.com/refit-dev/refit/internal/controller/headers"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
+	"github.com/refit-dev/refit/internal/controller/bundleheaders"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -66,15 +66,15 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hs := headers.New(id)
+	hs := bundleheaders.New(id)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = hs.Start(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	f := &brought.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
+	f := &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
 	const most = 1 << 20
 
-	if p, err := f.File(ctx, h.Digest, bundle.PayloadResources, most); p != nil || !errors.Is(err, brought.ErrNotYet) {
+	if p, err := f.File(ctx, h.Digest, bundle.PayloadResources, most); p != nil || !errors.Is(err, bundlefiles.ErrNotYet) {
 		t.Fatalf("before anybody has the bundle: %v, %v", p, err)
 	}
 	approve(t, h, gate.Wanted(h, platform()), n)
@@ -82,7 +82,7 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
 		s.Peers = []v1alpha1.Peer{{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()}}
 	})
-	var p *brought.File
+	var p *bundlefiles.File
 	for range 300 { // a header that could not be had is asked for again after some seconds
 		if p, err = f.File(ctx, h.Digest, bundle.PayloadResources, most); err == nil {
 			break
@@ -111,7 +111,7 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = nil })
 	for range 100 {
-		again := &brought.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
+		again := &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
 		if _, err = again.File(ctx, h.Digest, bundle.PayloadResources, most); err != nil {
 			break
 		}

@@ -6,5 +6,5 @@
 // what was asked, never an empty answer.
 //
 // Input: a client that reads. Output: values of packages gate and drain.
-// Callers: controller/updates, controller/evict, `refit explain node/NAME`.
+// Callers: controller/clusterupdates, controller/evict, `refit explain node/NAME`.
 package clusterfacts

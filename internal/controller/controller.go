@@ -23,28 +23,28 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/clusterfacts"
-	"github.com/refit-dev/refit/internal/controller/apiaway"
+	"github.com/refit-dev/refit/internal/controller/apidowntime"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
 	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/controller/brought"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
+	"github.com/refit-dev/refit/internal/controller/bundleheaders"
 	"github.com/refit-dev/refit/internal/controller/clusterapi"
-	"github.com/refit-dev/refit/internal/controller/decision"
+	"github.com/refit-dev/refit/internal/controller/clusterresources"
+	"github.com/refit-dev/refit/internal/controller/clusterupdates"
 	"github.com/refit-dev/refit/internal/controller/evict"
-	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
-	"github.com/refit-dev/refit/internal/controller/headers"
-	"github.com/refit-dev/refit/internal/controller/joins"
-	"github.com/refit-dev/refit/internal/controller/neighbours"
+	"github.com/refit-dev/refit/internal/controller/interlocks"
+	"github.com/refit-dev/refit/internal/controller/joinserver"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/noderights"
 	"github.com/refit-dev/refit/internal/controller/osimages"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/controller/osimages/telling"
 	"github.com/refit-dev/refit/internal/controller/probes"
-	"github.com/refit-dev/refit/internal/controller/resources"
+	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 	"github.com/refit-dev/refit/internal/controller/tracks"
-	"github.com/refit-dev/refit/internal/controller/updates"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
@@ -91,7 +91,7 @@ type Options struct {
 	ClusterAPI clusterapi.Options
 	// Joins says where machines fetch their first-boot configuration; without an
 	// address they do not.
-	Joins joins.Options
+	Joins joinserver.Options
 	// Bandwidth is what nodes may use of their networks to pass chunks on.
 	Bandwidth transfer.Bandwidth
 	// Registries is how image registries are reached; nil is the usual way, which leads
@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	times := decision.NewTimes(o.Registry)
+	times := reconcilemetrics.NewTimes(o.Registry)
 	health := probes.New(times.Oldest, stuckAfter)
 	if err := health.Listen(ctx, o.HealthAddress); err != nil {
 		return err
@@ -176,7 +176,7 @@ func access(of *rest.Config) *rest.Config {
 	// It runs beside its API server: thirty thousand objects are there sooner than
 	// they are compressed.
 	cfg.DisableCompression = true
-	cfg.Wrap(decision.Transport)
+	cfg.Wrap(reconcilemetrics.Transport)
 	cfg.UserAgent = "refit-controller/" + version.Version()
 	return cfg
 }
@@ -198,12 +198,12 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 		return nil
 	}
 	o.Joins.Now = o.Now
-	return joins.Setup(mgr, direct, o.Joins)
+	return joinserver.Setup(mgr, direct, o.Joins)
 }
 
 // register adds what does the work.
-func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *decision.Times, o Options) error {
-	hs := headers.New(id)
+func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *reconcilemetrics.Times, o Options) error {
+	hs := bundleheaders.New(id)
 	hs.Node = func(ctx context.Context, name string) (*corev1.Node, error) {
 		n := &corev1.Node{}
 		return n, mgr.GetClient().Get(ctx, client.ObjectKey{Name: name}, n)
@@ -215,8 +215,8 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 		return err
 	}
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
-	f := &fleet.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
-	if err := f.Setup(ctx, mgr, times, fleet.HeaderSource(hs.Changed())); err != nil {
+	f := &nodedistribution.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
+	if err := f.Setup(ctx, mgr, times, nodedistribution.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}
 	c := &nodeconfigs.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
@@ -227,29 +227,29 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err != nil {
 		return err
 	}
-	away, err := apiaway.New(mgr.GetConfig(), o.Now)
+	away, err := apidowntime.New(mgr.GetConfig(), o.Now)
 	if err != nil {
 		return err
 	}
 	if err := mgr.Add(away); err != nil {
 		return err
 	}
-	u := &updates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
+	u := &clusterupdates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
 		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
 		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics, APIAt: clusterfacts.MetricsAt(mgr.GetConfig())},
-		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: updates.NewMetrics(o.Registry), Servers: o.servers(), Away: away}
+		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: clusterupdates.NewMetrics(o.Registry), Servers: o.servers(), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
 		return err
 	}
 	if err := registerBeside(mgr, hs, id, o); err != nil {
 		return err
 	}
-	n := &neighbours.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
+	n := &interlocks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
 	return n.Setup(ctx, mgr, times)
 }
 
 // registerBeside adds what moves no node: boot images, cluster resources, tags.
-func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *peerapi.Identity, o Options) error {
+func registerBeside(mgr ctrl.Manager, hs *bundleheaders.Cache, id *peerapi.Identity, o Options) error {
 	objects, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
@@ -258,11 +258,11 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *peerapi.Identity, o
 		o.Registries = outbound.New(outbound.RegistryFlag, o.LocalRegistries...).Transport()
 	}
 	poller := registry.NewPoller(o.Registries, o.Now)
-	files := &brought.Reader{Client: mgr.GetClient(), Headers: hs, Identity: id}
+	files := &bundlefiles.Reader{Client: mgr.GetClient(), Headers: hs, Identity: id}
 	if err := keepBootImages(mgr, objects, files, poller, o); err != nil {
 		return err
 	}
-	rs := &resources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: resources.From(files)}
+	rs := &clusterresources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: clusterresources.From(files)}
 	if err := rs.Setup(mgr); err != nil {
 		return err
 	}
@@ -277,14 +277,14 @@ func registerBeside(mgr ctrl.Manager, hs *headers.Cache, id *peerapi.Identity, o
 
 // keepBootImages adds what keeps boot images fresh; objects reads machine kinds
 // past the cache, files those of bundles.
-func keepBootImages(mgr ctrl.Manager, objects client.Client, files *brought.Reader, poller *registry.Poller, o Options) error {
+func keepBootImages(mgr ctrl.Manager, objects client.Client, files *bundlefiles.Reader, poller *registry.Poller, o Options) error {
 	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
 		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller, Servers: o.servers()}}
 	return b.Setup(mgr)
 }
 
 // leaderOnly fetches headers while this process leads.
-type leaderOnly struct{ *headers.Cache }
+type leaderOnly struct{ *bundleheaders.Cache }
 
 func (leaderOnly) NeedLeaderElection() bool { return true }
 

@@ -9,7 +9,7 @@
 // accepts (Accept) and its own (User-Agent).
 //
 // Inputs: two headers, what the pool wants. Output: Decision. Caller:
-// internal/controller/joins.
+// internal/controller/joinserver.
 package jointoken
 
 import (

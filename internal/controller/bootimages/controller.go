@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
 	"github.com/refit-dev/refit/internal/controller/bootimages/onmachines"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 )
 
 // FieldOwner of what is written to machine managers, templates and the specs of
@@ -52,9 +52,9 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	all := fleet.Whole("bootimages", settle)
+	all := nodedistribution.Whole("bootimages", settle)
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	return ctrl.NewControllerManagedBy(mgr).Named("bootimages").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
+	return ctrl.NewControllerManagedBy(mgr).Named("bootimages").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
 		Watches(&v1alpha1.BootImagePolicy{}, all, changed).
 		Watches(&v1alpha1.BootImageStream{}, all, changed).
 		Watches(&v1alpha1.MachineSource{}, all, changed).

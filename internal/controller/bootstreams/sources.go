@@ -14,8 +14,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
-	"github.com/refit-dev/refit/internal/controller/brought"
-	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/registry"
@@ -95,7 +95,7 @@ func (l *Loader) due(st *v1alpha1.BootImageStreamStatus, every time.Duration) bo
 // fetchAndKeep stores what can be read.
 func (l *Loader) fetchAndKeep(ctx context.Context, from source, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
 	data, err := from.get(ctx)
-	if errors.Is(err, brought.ErrNotYet) {
+	if errors.Is(err, bundlefiles.ErrNotYet) {
 		return nil, err // nobody was asked
 	}
 	at := metav1.NewTime(l.Now().Truncate(time.Second))
@@ -110,7 +110,7 @@ func (l *Loader) fetchAndKeep(ctx context.Context, from source, st *v1alpha1.Boo
 	if len(data) > largest {
 		return nil, fmt.Errorf("it has more than %d bytes", largest)
 	}
-	c, err := fleet.MakeContent(ctx, l.Client, v1alpha1.ContentStream, string(data))
+	c, err := nodedistribution.MakeContent(ctx, l.Client, v1alpha1.ContentStream, string(data))
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (l *Loader) ofBundle(ctx context.Context, digest string) ([]byte, error) {
 		return nil, errors.New("bundles cannot be read here")
 	}
 	f, err := l.Brought(ctx, digest, bundle.PayloadBootImages, bootstream.Largest)
-	if errors.Is(err, brought.ErrNotYet) {
+	if errors.Is(err, bundlefiles.ErrNotYet) {
 		return nil, fmt.Errorf("no node has handed out the bundle yet (%w): it must be approved (a Bundle with this digest) and on a medium at a node, or loaded", err)
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
-	"github.com/refit-dev/refit/internal/controller/brought"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -26,15 +26,15 @@ var (
 )
 
 // bundles that nodes hold, by digest; nil is one without a stream.
-type bundles map[string]*brought.File
+type bundles map[string]*bundlefiles.File
 
-func (b bundles) file(_ context.Context, digest, name string, most int64) (*brought.File, error) {
+func (b bundles) file(_ context.Context, digest, name string, most int64) (*bundlefiles.File, error) {
 	if name != bundle.PayloadBootImages || most <= 0 {
 		return nil, fmt.Errorf("asked for %s of at most %d bytes", name, most)
 	}
 	f, ok := b[digest]
 	if !ok {
-		return nil, fmt.Errorf("%w: %w", brought.ErrNotYet, errors.New("no node has the bundle's header"))
+		return nil, fmt.Errorf("%w: %w", bundlefiles.ErrNotYet, errors.New("no node has the bundle's header"))
 	}
 	return f, nil
 }
@@ -76,7 +76,7 @@ func TestStreamOfABundle(t *testing.T) {
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte("a disk")))
 	meta := &bundle.Metadata{Name: "kubernetes", Version: "1.36.3", KubernetesVersion: "v1.36.3", Payloads: []bundle.Payload{
 		{Name: bundle.PrefixBootImage + "vsphere.amd64.ova", Digest: "sha256:" + sum}, {Name: bundle.PayloadKubelet, Digest: digestB}}}
-	held[digestA] = &brought.File{Bundle: meta, Data: fmt.Appendf(nil, coreosOVA, sum)}
+	held[digestA] = &bundlefiles.File{Bundle: meta, Data: fmt.Appendf(nil, coreosOVA, sum)}
 	got, said = s.load() // at once: nobody was asked before
 	if got == nil || got.Release != "1.36.3" || got.Kubernetes != "v1.36.3" || !strings.HasPrefix(said, "True AsExpected") {
 		t.Fatalf("%s %+v", said, got)
@@ -106,12 +106,12 @@ func TestBundlesThatBringNoStream(t *testing.T) {
 	t.Parallel()
 	meta := &bundle.Metadata{Name: "apps", Version: "0.0.0"}
 	for name, tc := range map[string]struct {
-		file *brought.File
+		file *bundlefiles.File
 		want string
 	}{
 		"no payload":                {nil, "brings no stream of boot images: make it with refit bundle create boot-images:FILE"},
-		"something else":            {&brought.File{Bundle: meta, Data: []byte("{}")}, "bundle apps 0.0.0: boot image stream: neither"},
-		"nobody says which release": {&brought.File{Bundle: meta, Data: fmt.Appendf(nil, coreosOVA, "00")}, "neither the data nor spec.release says which release"},
+		"something else":            {&bundlefiles.File{Bundle: meta, Data: []byte("{}")}, "bundle apps 0.0.0: boot image stream: neither"},
+		"nobody says which release": {&bundlefiles.File{Bundle: meta, Data: fmt.Appendf(nil, coreosOVA, "00")}, "neither the data nor spec.release says which release"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
-	"github.com/refit-dev/refit/internal/controller/brought"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/osversion"
 	"github.com/refit-dev/refit/internal/outbound"
@@ -43,8 +43,8 @@ type Loader struct {
 	Now  func() time.Time
 	// Servers guards the connections to web servers.
 	Servers *outbound.Guard
-	// Brought reads a file of a bundle: see brought.Reader.
-	Brought func(ctx context.Context, digest, name string, most int64) (*brought.File, error)
+	// Brought reads a file of a bundle: see bundlefiles.Reader.
+	Brought func(ctx context.Context, digest, name string, most int64) (*bundlefiles.File, error)
 	// Registry reads artifacts.
 	Registry *registry.Poller
 }

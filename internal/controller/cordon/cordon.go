@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/neighbours"
-	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/controller/interlocks"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 )
 
@@ -19,7 +19,7 @@ type Cordoner struct {
 	Client client.Client
 	// Live reads from the API server, for a node that is not as it was known.
 	Live   client.Reader
-	Roster *roster.Roster
+	Roster *nodeindex.Roster
 	Now    func() time.Time
 }
 
@@ -36,7 +36,7 @@ func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m rolloutfacts.
 			n.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + update
 			n.Spec.Unschedulable = true
 		}
-		neighbours.HoldNode(n, m.UID)
+		interlocks.HoldNode(n, m.UID)
 	})
 	return first, err
 }
@@ -53,7 +53,7 @@ func (c *Cordoner) GiveBack(ctx context.Context, known *corev1.Node, record *rol
 		}
 		delete(n.Annotations, v1alpha1.AnnotationCordonedBy)
 		delete(n.Annotations, v1alpha1.AnnotationUpdating)
-		neighbours.ReleaseNode(n)
+		interlocks.ReleaseNode(n)
 	})
 }
 

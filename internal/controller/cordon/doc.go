@@ -7,5 +7,5 @@
 // also at the end.
 //
 // Inputs: a node's name, the mark, the record of a node that is done. Callers:
-// controller/updates.
+// controller/clusterupdates.
 package cordon

@@ -4,7 +4,7 @@
 // around. It does not wait; whoever calls asks again. A refusal names pod,
 // owner, budget and how many disruptions that allows.
 //
-// Input: a node, a drain.Decision. Output: verdicts. Caller: controller/updates.
+// Input: a node, a drain.Decision. Output: verdicts. Caller: controller/clusterupdates.
 package evict
 
 import (

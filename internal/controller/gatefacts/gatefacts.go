@@ -8,7 +8,7 @@
 //
 // Input: what the updates' reconciler has gathered, and a client that reads.
 // Output: parts of gate.Input, and the gate's answers as the status shows them.
-// Caller: controller/updates.
+// Caller: controller/clusterupdates.
 package gatefacts
 
 import (

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
@@ -36,7 +36,7 @@ type world struct {
 	sources map[string]nodeconfig.Source
 	// images of pools that have an OSImage, by the pool's name.
 	images    map[string]*poolImage
-	selectors roster.Selectors
+	selectors nodeindex.Selectors
 }
 
 func (r *Reconciler) gather(ctx context.Context) (*world, error) {
@@ -199,7 +199,7 @@ func (w *world) decide(memory *memory) *outcome {
 
 // memory has what nodes come to, from one look to the next.
 type memory struct {
-	row  roster.Row[share]
+	row  nodeindex.Row[share]
 	seen string
 	sets map[string]*set
 }

@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/decision"
-	"github.com/refit-dev/refit/internal/controller/fleet"
-	"github.com/refit-dev/refit/internal/controller/pace"
-	"github.com/refit-dev/refit/internal/controller/roster"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
+	"github.com/refit-dev/refit/internal/controller/throttle"
 )
 
 // FieldOwner is the server-side apply owner of NodeUpdate.spec.config.
@@ -40,18 +40,18 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	roster *roster.Roster
+	roster *nodeindex.Roster
 	memory memory
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *decision.Times) error {
-	r.roster = roster.New()
-	if err := r.roster.Watch(ctx, mgr.GetCache(), roster.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
+	r.roster = nodeindex.New()
+	if err := r.roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
 		return err
 	}
-	all := fleet.Paced("nodeconfig", func() time.Duration { return max(settle, pace.Settle(r.roster.Size())) })
-	return ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: fleet.Backoff()}).
+	all := nodedistribution.Paced("nodeconfig", func() time.Duration { return max(settle, throttle.Settle(r.roster.Size())) })
+	return ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
 		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.UpdatePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.OSImage{}, all).

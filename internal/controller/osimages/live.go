@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/fleet"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/osimages/building"
 	"github.com/refit-dev/refit/internal/controller/osimages/comparing"
 	"github.com/refit-dev/refit/internal/controller/osimages/given"
@@ -69,7 +69,7 @@ func (r *Reconciler) settleLive(ctx context.Context, w *world, x *wish, s osimag
 		say += ": nodes stay on the one that they have"
 	}
 	l.Message = building.Cut(say, 1024)
-	c, err := fleet.MakeContent(ctx, r.Client, v1alpha1.ContentOSLive, string(contents.Seal(was, is, live.Files)))
+	c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentOSLive, string(contents.Seal(was, is, live.Files)))
 	if err != nil {
 		return err
 	}

@@ -6,5 +6,5 @@
 // are written before what names them.
 //
 // Input: update.Input, Contents. Output: plans with their digests. Caller:
-// controller/updates.
+// controller/clusterupdates.
 package plans

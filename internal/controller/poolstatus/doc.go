@@ -4,5 +4,5 @@
 // window that cannot be read, and a node that is in two pools, are conditions of
 // the pool.
 //
-// Input: Look. Caller: controller/updates, once in every look at everything.
+// Input: Look. Caller: controller/clusterupdates, once in every look at everything.
 package poolstatus

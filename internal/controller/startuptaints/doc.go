@@ -5,6 +5,6 @@
 // annotations only the note; a write is based on the node as it was seen and is
 // refused if it changed since. Every change is an event of the node.
 //
-// Inputs: a node, an admit.Action. Callers: controller/fleet; poolstatus counts the
+// Inputs: a node, an admit.Action. Callers: controller/nodedistribution; poolstatus counts the
 // taints.
 package startuptaints

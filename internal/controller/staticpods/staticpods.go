@@ -2,7 +2,7 @@
 // be: the static pods that kubeadm versions run the wanted release and are Ready.
 //
 // Promise: it looks at the API server, past any cache, and believes only what it
-// sees there. Caller: controller/updates, before a node is given back or tried
+// sees there. Caller: controller/clusterupdates, before a node is given back or tried
 // again, and before a control-plane node starts.
 package staticpods
 

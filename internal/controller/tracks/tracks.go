@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/fleet"
-	"github.com/refit-dev/refit/internal/controller/headers"
-	"github.com/refit-dev/refit/internal/controller/pulse"
+	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+	"github.com/refit-dev/refit/internal/controller/heartbeats"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/tracks/onnodes"
 	"github.com/refit-dev/refit/internal/controller/tracks/preload"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
@@ -45,7 +45,7 @@ type Reconciler struct {
 	// Live reads past the cache: workloads are not cached, and what a track
 	// remembers must not be an old copy.
 	Live    client.Reader
-	Headers *headers.Cache
+	Headers *bundleheaders.Cache
 	Poller  *registry.Poller
 	// Now is the clock.
 	Now func() time.Time
@@ -54,7 +54,7 @@ type Reconciler struct {
 	due map[types.UID]due
 	// turns is held from the look at who has the turn until it is written down.
 	turns sync.Mutex
-	pulse pulse.Pulse
+	pulse heartbeats.Pulse
 }
 
 // due is when a track's registry is asked next. It is only ever a reason not to
@@ -67,7 +67,7 @@ type due struct {
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("tracks").
-		WithOptions(controller.Options{RateLimiter: fleet.Backoff(), MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff(), MaxConcurrentReconciles: workers}).
 		For(&v1alpha1.ImageTrack{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(r)
 }
@@ -214,7 +214,7 @@ func (r *Reconciler) ask(ctx context.Context, l *turn) error {
 	switch {
 	case l.o.Spec.Source == v1alpha1.SourceBundles:
 		s, err = r.lookBundles(ctx, l.t, l.state)
-		if errors.Is(err, headers.ErrPending) {
+		if errors.Is(err, bundleheaders.ErrPending) {
 			l.later = busyEvery
 			return nil
 		}

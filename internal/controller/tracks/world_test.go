@@ -26,7 +26,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
-	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/registry"
@@ -202,7 +202,7 @@ func (w *world) agents(name string, held bool) {
 	}
 	data, err := json.Marshal(l)
 	w.must(err)
-	c, err := fleet.MakeContent(ctx, w.ctl, v1alpha1.ContentHold, string(data))
+	c, err := nodedistribution.MakeContent(ctx, w.ctl, v1alpha1.ContentHold, string(data))
 	w.must(err)
 	for _, node := range set.Spec.NodeSelector.MatchExpressions[0].Values {
 		_, err := ssa.NodeSpec(ctx, w.ctl, v1alpha1.FieldOwnerController, node, &v1alpha1.NodeUpdateSpec{Hold: c.Name})

@@ -2,7 +2,7 @@
 // configuration, and the Secrets that stand for them.
 //
 // Promise: a token cannot be guessed and is stored nowhere; its Secret is named by
-// its hash and holds the pool and the end. Callers: controller/joins, which uses
+// its hash and holds the pool and the end. Callers: controller/joinserver, which uses
 // them up, and `refit bootimage token`, which makes them.
 package joinsecret
 

@@ -6,5 +6,5 @@
 // taken for "no limit": the pool starts nothing, the node is marked anew.
 //
 // Inputs: objects of the API package, Nodes. Outputs: rollout's values. Callers:
-// controller/updates, and the command line, which shows how a plan will roll out.
+// controller/clusterupdates, and the command line, which shows how a plan will roll out.
 package rolloutfacts

@@ -7,7 +7,7 @@
 // hold: it is said, not let pass. Without a rule nothing is refused.
 //
 // Inputs: rules of policies and streams; what a machine says of itself. Outputs:
-// the file, findings. Callers: controller/joins writes it, agent/firstcheck judges.
+// the file, findings. Callers: controller/joinserver writes it, agent/firstcheck judges.
 package skewlimits
 
 import (

@@ -3,7 +3,7 @@
 // Promise: the controller and every node make the same list of the same objects,
 // so that they decide alike.
 //
-// Input: TrustPolicies. Output: model.Trust. Callers: controller/fleet, the
+// Input: TrustPolicies. Output: model.Trust. Callers: controller/nodedistribution, the
 // agent's authority.
 package trustlist
 

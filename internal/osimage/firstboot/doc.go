@@ -11,7 +11,7 @@
 // What comes with a bundle, and what needs a kubelet that runs, is left to the agent and
 // is named (Left). Nothing secret is added to what a configuration has.
 //
-// Inputs: a rendered configuration. Outputs: text. Caller: internal/controller/joins.
+// Inputs: a rendered configuration. Outputs: text. Caller: internal/controller/joinserver.
 // Example:
 //
 //	text, left, err := day1.Ignition(config)

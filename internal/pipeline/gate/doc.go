@@ -18,7 +18,7 @@
 //	func bootImageSkew(in *Input) (verdicts, verdicts)
 //
 // in a file of its own in this package, add what it looks at to Input (plain
-// values, gathered by the controller: controller/updates/gatefacts*.go), add
+// values, gathered by the controller: controller/clusterupdates/gatefacts*.go), add
 // one line to Checks at the place where its answer should be read, and a line
 // to TestChecks. A verdict's message holds no time and no number that changes
 // from look to look; its reason is a word of the catalogue. Plan, controller

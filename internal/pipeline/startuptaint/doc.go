@@ -6,5 +6,5 @@
 // asked about is left alone; what keeps a node out has an end that the node itself
 // reaches, or goes when nobody asks for it any more.
 //
-// Input: Facts. Output: Action. Caller: controller/fleet.
+// Input: Facts. Output: Action. Caller: controller/nodedistribution.
 package startuptaint

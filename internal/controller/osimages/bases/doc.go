@@ -7,7 +7,7 @@
 // That a base is not there is a sentence with what cures it; an error is only what the
 // API server did not answer.
 //
-// Inputs: NodeUpdates, the catalogues and small blobs of bundles (controller/brought).
+// Inputs: NodeUpdates, the catalogues and small blobs of bundles (controller/bundlefiles).
 // Output: a Base, which package appendlayer builds on. Callers: osimages and its
 // building.
 package bases

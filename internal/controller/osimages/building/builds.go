@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/osimages/bases"
 	"github.com/refit-dev/refit/internal/controller/osimages/telling"
 	"github.com/refit-dev/refit/internal/osimage"
@@ -51,7 +51,7 @@ type Builds struct {
 // Setup registers the reconciler with a manager.
 func (r *Builds) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("osbuilds").For(&v1alpha1.OSBuild{}).
-		WithOptions(controller.Options{RateLimiter: fleet.Backoff(), MaxConcurrentReconciles: atOnce}).Complete(r)
+		WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff(), MaxConcurrentReconciles: atOnce}).Complete(r)
 }
 
 // result of one look at a build.

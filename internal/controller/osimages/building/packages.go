@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/fleet"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 )
@@ -54,7 +54,7 @@ func (r *Builds) packages(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1
 		return nil
 	}
 	if name == "" {
-		c, err := fleet.MakeContent(ctx, r.Client, v1alpha1.ContentPackages, text)
+		c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentPackages, text)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/pulse"
+	"github.com/refit-dev/refit/internal/controller/heartbeats"
 	"github.com/refit-dev/refit/internal/controller/staticpods"
 	"github.com/refit-dev/refit/internal/controller/tracks/targets"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
@@ -29,7 +29,7 @@ type Nodes struct {
 	Client client.Client
 	// Live reads past the cache.
 	Live  client.Reader
-	Pulse *pulse.Pulse
+	Pulse *heartbeats.Pulse
 }
 
 // Roll is which image of which track is meant.

@@ -6,5 +6,5 @@
 // learned from this cluster's own nodes, or is not said.
 //
 // Input: rollout.Input. Outputs: Outline (sentences), Foresee (verdicts that only
-// wait), Estimate. Callers: controller/updates, the command line.
+// wait), Estimate. Callers: controller/clusterupdates, the command line.
 package forecast

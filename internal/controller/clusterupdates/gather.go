@@ -1,0 +1,246 @@
+package clusterupdates
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/controller/throttle"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
+)
+
+// world is everything that is looked at.
+type world struct {
+	// now measures durations; wall is for windows.
+	now, wall time.Time
+	// The objects of nodes and updates are shared with the cache.
+	nodes   []*corev1.Node // by name
+	byName  map[string]*corev1.Node
+	updates map[string]*v1alpha1.NodeUpdate
+	// reports are the same in the order of the nodes; edition names that order.
+	reports []*v1alpha1.NodeUpdate
+	edition int
+	moves   []v1alpha1.ClusterUpdate // oldest first
+	pools   []v1alpha1.UpdatePool
+	bundles []v1alpha1.Bundle
+	// poolsOf names the pools whose selector matches a node.
+	poolsOf func(*corev1.Node) []string
+	header  func(digest string) (*bundle.Header, error)
+}
+
+func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+	var moves v1alpha1.ClusterUpdateList
+	var pools v1alpha1.UpdatePoolList
+	var bundles v1alpha1.BundleList
+	for _, l := range []client.ObjectList{&moves, &pools, &bundles} {
+		if err := r.Client.List(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	wall := r.Now()
+	now := r.clock.Read(wall)
+	v := r.Roster.Look(now)
+	w := &world{now: now, wall: wall, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
+	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
+	sort.Slice(w.moves, func(i, j int) bool {
+		a, b := &w.moves[i], &w.moves[j]
+		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+			return a.CreationTimestamp.Before(&b.CreationTimestamp)
+		}
+		return a.Name < b.Name
+	})
+	r.large = throttle.Every(len(w.nodes)) > 0
+	w.poolsOf = matcher(w.pools)
+	w.header = func(d string) (*bundle.Header, error) {
+		if d == "" {
+			return noBundle, nil
+		}
+		return r.Headers.Get(d, func() []peerapi.Peer { return nodedistribution.Sources(w.updates, d) })
+	}
+	return w, nil
+}
+
+// noBundle stands for the bundle of an update that has none: it brings nothing.
+var noBundle = &bundle.Header{Metadata: &bundle.Metadata{}}
+
+// matcher names the pools whose selector matches a node.
+func matcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
+	selectors := make([]labels.Selector, len(pools))
+	for i := range pools {
+		s, err := metav1.LabelSelectorAsSelector(&pools[i].Spec.NodeSelector)
+		if err != nil {
+			s = labels.Nothing()
+		}
+		selectors[i] = s
+	}
+	return func(n *corev1.Node) []string {
+		var out []string
+		for i, s := range selectors {
+			if s.Matches(labels.Set(n.Labels)) {
+				out = append(out, pools[i].Name)
+			}
+		}
+		return out
+	}
+}
+
+// poolsSeen names the pools as they are selected from now.
+func poolsSeen(pools []v1alpha1.UpdatePool) string {
+	var b strings.Builder
+	for i := range pools {
+		fmt.Fprintf(&b, "%s %d,", pools[i].UID, pools[i].Generation)
+	}
+	return b.String()
+}
+
+func ready(n *corev1.Node) bool {
+	ok, _ := rolloutfacts.Ready(n)
+	return ok
+}
+
+func controlPlane(n *corev1.Node) bool { return rolloutfacts.ControlPlane(n) }
+
+func platform(n *corev1.Node) string {
+	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
+}
+
+// planInput gathers what the planner looks at besides the nodes.
+func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (updateplan.Input, error) {
+	m := h.Metadata
+	in := updateplan.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
+		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
+	var err error
+	if in.KubeadmVersion, in.ExternalEtcd, err = r.kubeadmConfig(ctx); err != nil {
+		return in, err
+	}
+	in.Payloads, in.Held = payloads(h), w.held()
+	for i := range w.pools {
+		in.Pools = append(in.Pools, updateplan.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds})
+	}
+	return in, nil
+}
+
+func payloads(h *bundle.Header) []updateplan.Payload {
+	var out []updateplan.Payload
+	for _, p := range h.Metadata.Payloads {
+		out = append(out, updateplan.Payload{Name: p.Name, Platform: p.Platform, Digest: p.Digest, Size: p.Size})
+	}
+	return out
+}
+
+// held are the files of all approved bundles: the nodes hold them.
+func (w *world) held() []updateplan.Payload {
+	var out []updateplan.Payload
+	for i := range w.bundles {
+		b := &w.bundles[i]
+		if b.Spec.Digest == "" && b.Status.Digest == "" || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved) {
+			continue
+		}
+		h, err := w.header(cmp.Or(b.Spec.Digest, b.Status.Digest))
+		if err != nil {
+			continue // what it brings is not known yet
+		}
+		for _, p := range payloads(h) {
+			if strings.HasPrefix(p.Name, bundle.PrefixFile) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// planNodes are all nodes as the planner sees them, with what external updaters offer;
+// one that did not change is the same pointer as before.
+func (r *Reconciler) planNodes(ctx context.Context, w *world, in *updateplan.Input) ([]*updateplan.Node, error) {
+	r.planNode.Under(poolsSeen(w.pools), w.edition, w.nodes)
+	configs := nodeconfigs.Reader{Client: r.Client, Live: r.Live}
+	out := make([]*updateplan.Node, 0, len(w.nodes))
+	for i, n := range w.nodes {
+		nu := w.reports[i]
+		pn, same := r.planNode.At(i, n, nu)
+		if !same {
+			now := w.planNode(n, nu)
+			if err := configs.Want(ctx, nu, &now); err != nil {
+				r.planNode.Forget(i)
+				return nil, err
+			}
+			*pn = plans.Same(*pn, now)
+		}
+		out = append(out, *pn)
+	}
+	return r.Outside.Offers(ctx, in, out, r.offered)
+}
+
+// planNode is a node as the planner sees it.
+func (w *world) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.Node {
+	var o v1alpha1.Observed
+	if nu != nil && nu.Status.Observed != nil {
+		o = *nu.Status.Observed
+	}
+	return updateplan.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf(n),
+		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
+}
+
+// lastDone is the target of the last update of the whole cluster that was
+// completed, nil if none.
+func (w *world) lastDone() *model.Target {
+	var last *v1alpha1.ClusterUpdate
+	for i := range w.moves {
+		u := &w.moves[i]
+		if u.Spec.Bundle != "" && len(u.Spec.Nodes) == 0 && u.Status.Phase == v1alpha1.PhaseDone && u.Status.FinishedAt != nil && (last == nil || u.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
+			last = u
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	t := &model.Target{Bundle: last.Spec.Bundle, Version: last.Status.Version}
+	for i := range w.bundles {
+		if w.bundles[i].Status.Digest == last.Spec.Bundle {
+			t.Name, t.Version = w.bundles[i].Status.Name, w.bundles[i].Status.Version
+		}
+	}
+	return t
+}
+
+// kubeadmConfig is the version kubeadm believes the cluster has, empty if the
+// cluster was not made by kubeadm, and whether its etcd is somewhere else.
+func (r *Reconciler) kubeadmConfig(ctx context.Context) (version string, externalEtcd bool, err error) {
+	var cm corev1.ConfigMap
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm)
+	if apierrors.IsNotFound(err) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("read kube-system/kubeadm-config: %w", err)
+	}
+	var conf struct {
+		KubernetesVersion string `json:"kubernetesVersion"`
+		Etcd              struct {
+			External *struct{} `json:"external"`
+		} `json:"etcd"`
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &conf); err != nil {
+		return "", false, fmt.Errorf("kube-system/kubeadm-config: ClusterConfiguration: %w", err)
+	}
+	return conf.KubernetesVersion, conf.Etcd.External != nil, nil
+}

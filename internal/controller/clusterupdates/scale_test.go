@@ -1,0 +1,149 @@
+package clusterupdates
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
+)
+
+// largeWorld is a large update in its middle: half of the nodes are done, as
+// many as the budget allows run their steps, the rest waits.
+func largeWorld(nodes, budget int) (*world, *v1alpha1.ClusterUpdate, model.Plan) {
+	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
+	b := intstr.FromInt32(int32(budget))
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: types.UID("0f0c2a3e-5a5b-4a66-9d0e-1f2d3c4b5a69")}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:1"},
+		Status: v1alpha1.ClusterUpdateStatus{PlanDigest: "sha256:2", Phase: v1alpha1.PhaseUpdating, StartedAt: metaNow(now)}}
+	w := &world{now: now, byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{},
+		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &b, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"w": "y"}}}}}}
+	steps := []model.Step{{ID: "cordon"}, {ID: "drain"}, {ID: "kubeadm", By: model.ByAgent}, {ID: "kubelet", By: model.ByAgent,
+		Changes: []model.Change{{Path: "kubernetes/kubelet", From: "v1.35.4", To: "v1.36.3"}}}, {ID: "settle", By: model.ByAgent}, {ID: "uncordon"}}
+	plan := model.Plan{Version: model.PlanVersion}
+	for i := range nodes {
+		name := fmt.Sprintf("node-%05d", i)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"w": "y", "kubernetes.io/hostname": name}, Annotations: map[string]string{"a": "b"}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.4", OperatingSystem: "linux", Architecture: "amd64"}}}
+		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: v1alpha1.NodeUpdateStatus{Phase: "Held",
+			Agent: &v1alpha1.AgentInfo{Heartbeat: metaNow(now)}, Observed: &v1alpha1.Observed{KubeletVersion: "v1.35.4", Fields: map[string]string{"a": "b"}}}}
+		if i < nodes/2+budget {
+			nu.Spec.Run = &v1alpha1.NodeRun{UID: string(u.UID), PlanDigest: u.Status.PlanDigest, Attempt: 1, Try: 1}
+			nu.Status.Run = &v1alpha1.NodeRunStatus{UID: string(u.UID), PlanDigest: u.Status.PlanDigest, Attempt: 1, State: v1alpha1.RunRunning, Step: "kubeadm"}
+			n.Annotations[v1alpha1.AnnotationUpdating] = rolloutfacts.Mark{UID: string(u.UID), Attempt: rollout.Attempt{Number: 1, Try: 1}, At: now}.String()
+			n.Spec.Unschedulable = true
+		}
+		if i < nodes/2 {
+			n.Status.NodeInfo.KubeletVersion, nu.Status.Observed.KubeletVersion = "v1.36.3", "v1.36.3"
+			nu.Status.Run.State = v1alpha1.RunSucceeded
+			delete(n.Annotations, v1alpha1.AnnotationUpdating)
+			n.Annotations[v1alpha1.AnnotationUpdated] = rolloutfacts.Record{UID: string(u.UID), Start: now.Add(-time.Minute), End: now}.String()
+			n.Spec.Unschedulable = false
+		}
+		w.nodes = append(w.nodes, n)
+		w.byName[name], w.updates[name] = n, nu
+		w.reports = append(w.reports, nu)
+		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: name, Pool: "workers", Role: model.RoleWorker, From: "v1.35.4", To: "v1.36.3", Steps: steps})
+	}
+	w.poolsOf = matcher(w.pools)
+	return w, u, plan
+}
+
+// decideLarge is all that a look at a running update decides, without its writes.
+func decideLarge(t testing.TB, r *Reconciler, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) rollout.Decision {
+	in, drains, err := r.rolloutInput(context.Background(), w, &status{u: u}, plan)
+	if err != nil || len(drains) > 0 {
+		t.Fatalf("%d drains, %v", len(drains), err)
+	}
+	d := rollout.Next(in)
+	st := r.newStatus(w, u)
+	st.verdicts = d.Verdicts
+	st.progress(d)
+	st.estimate(in, d)
+	st.enter(d)
+	st.out.Blockers = blockers(st.verdicts, u.Status.Blockers, w.now)
+	st.conditions()
+	return d
+}
+
+// BenchmarkDecide30000 is a look at a running update of thirty thousand nodes, of
+// which a few have changed since the last look.
+func BenchmarkDecide30000(b *testing.B) {
+	r := &Reconciler{}
+	w, u, plan := largeWorld(30000, 1500)
+	i := 0
+	for b.Loop() {
+		for range 20 {
+			i = (i + 7919) % len(w.nodes)
+			w.nodes[i] = w.nodes[i].DeepCopy()
+			w.byName[w.nodes[i].Name] = w.nodes[i]
+		}
+		w.now = w.now.Add(time.Millisecond)
+		if d := decideLarge(b, r, w, u, plan); d.Done != 15000 || len(d.Current) != 1500 {
+			b.Fatalf("%d done, %d current", d.Done, len(d.Current))
+		}
+	}
+}
+
+// What is remembered of a node is forgotten when the node changes: a decision
+// from memory is the decision from scratch.
+func TestDecisionFromMemoryIsTheDecision(t *testing.T) {
+	t.Parallel()
+	r := &Reconciler{}
+	w, u, plan := largeWorld(300, 20)
+	first := decideLarge(t, r, w, u, plan)
+	if len(first.Actions) != 0 || first.Done != 150 {
+		t.Fatalf("%d actions, %d done", len(first.Actions), first.Done)
+	}
+	n, nu := w.nodes[150].DeepCopy(), w.updates["node-00150"].DeepCopy() // it has run its steps
+	n.Status.NodeInfo.KubeletVersion, nu.Status.Observed.KubeletVersion, nu.Status.Run.State = "v1.36.3", "v1.36.3", v1alpha1.RunSucceeded
+	w.nodes[150], w.byName[n.Name], w.updates[n.Name] = n, n, nu
+	w.reports[150] = nu
+	again := decideLarge(t, r, w, u, plan)
+	if len(again.Actions) != 1 || again.Actions[0].Verb != rollout.Uncordon || again.Actions[0].Node != "node-00150" {
+		t.Errorf("a node that is done is not seen: %+v", again.Actions)
+	}
+	fresh := &Reconciler{}
+	w.poolsOf = func(n *corev1.Node) []string { return matcher(w.pools)(n) }
+	if d := decideLarge(t, fresh, w, u, plan); d.Done != again.Done || len(d.Current) != len(again.Current) || len(d.Verdicts) != len(again.Verdicts) {
+		t.Errorf("from scratch %d done, %d current, %d verdicts; from memory %d, %d, %d", d.Done, len(d.Current), len(d.Verdicts), again.Done, len(again.Current), len(again.Verdicts))
+	}
+}
+
+// The census of a look is what counting all nodes anew would give.
+func TestCensusCountsAsReadDoes(t *testing.T) {
+	t.Parallel()
+	r := &Reconciler{}
+	w, _, _ := largeWorld(40, 5)
+	for round := range 4 {
+		n := w.nodes[round*7].DeepCopy()
+		n.Spec.Unschedulable = !n.Spec.Unschedulable
+		w.nodes[round*7] = n
+		switch round {
+		case 2:
+			w.pools = nil
+		case 3:
+			w.nodes[3] = w.nodes[3].DeepCopy()
+			w.nodes[3].Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+			w.nodes[3].Status.Conditions = nil
+		}
+		r.census.take(w)
+		if d := cmp.Diff(rolloutfacts.Pools(w.pools, w.nodes, w.poolsOf, updateplan.DefaultPool), r.census.pools(w)); d != "" {
+			t.Errorf("round %d: %s", round, d)
+		}
+		if d := cmp.Diff(rolloutfacts.Unhealthy(w.nodes), rolloutfacts.Unhealthy(r.census.controlPlanes())); d != "" {
+			t.Errorf("round %d: %s", round, d)
+		}
+	}
+}

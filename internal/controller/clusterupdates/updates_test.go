@@ -1,0 +1,44 @@
+package clusterupdates
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+var start = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
+
+// Since when a reason stands is kept while it stands; a person's business
+// comes first, what is merely busy last.
+func TestBlockers(t *testing.T) {
+	first := []model.Verdict{
+		{Reason: v1alpha1.ReasonDraining, Object: "Node/n1", Waiting: true},
+		{Reason: v1alpha1.ReasonDisruptionBudget, Object: "Pod/a", Waiting: true},
+		{Reason: v1alpha1.ReasonStepFailed, Object: "Node/n2"},
+	}
+	a := blockers(first, nil, start)
+	if a[0].Reason != v1alpha1.ReasonStepFailed || a[2].Reason != v1alpha1.ReasonDraining {
+		t.Errorf("order: %+v", a)
+	}
+	b := blockers(append(first, model.Verdict{Reason: v1alpha1.ReasonPaused}), a, start.Add(time.Minute))
+	for _, x := range b {
+		want := start
+		if x.Reason == v1alpha1.ReasonPaused {
+			want = start.Add(time.Minute)
+		}
+		if !x.Since.Time.Equal(want) {
+			t.Errorf("%s since %s, want %s", x.Reason, x.Since, want)
+		}
+	}
+	var many []model.Verdict
+	for range 30 {
+		many = append(many, model.Verdict{Reason: "X", Message: strings.Repeat("\u00e4", 2000)})
+	}
+	c := blockers(many, nil, start)
+	if len(c) != maxBlockers || len(c[0].Message) > maxMessage {
+		t.Errorf("%d blockers, message of %d bytes", len(c), len(c[0].Message))
+	}
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package decision
-
-import "time"
-
-// threadTime is not known here: the controller runs on Linux.
-func threadTime() time.Duration { return 0 }

@@ -1,0 +1,131 @@
+package externalupdaters
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
+	"github.com/refit-dev/refit/internal/pipeline/capidiff"
+)
+
+const (
+	// keepOffer is how old an answer to the question of what an updater would move may
+	// be; keepSilence the same where it gave none.
+	keepOffer   = time.Minute
+	keepSilence = 5 * time.Second
+	// soonest is when an updater that is at work is asked again, at the latest often.
+	soonest = 2 * time.Second
+	latest  = 30 * time.Second
+	// forget is after how long an answer that nobody asks for is dropped, mostKept how
+	// many there are at most.
+	forget   = 10 * time.Minute
+	mostKept = 20_000
+	// atOnce is how many updaters' answers are waited for at a time.
+	atOnce = 16
+)
+
+// Caller asks external updaters. The zero value with a Client is ready.
+type Caller struct {
+	// Client reads Updaters.
+	Client client.Reader
+	// Called is told when an answer has come; may be nil.
+	Called func()
+	// Now is the clock.
+	Now func() time.Time
+
+	// Registry keeps the connections; the zero value is ready.
+	Registry hooks.Registry
+
+	mu    sync.Mutex
+	kept  map[key]*kept
+	slots chan struct{}
+}
+
+// key of a question: who is asked, about which node, and what.
+type key struct{ updater, node, question string }
+
+type kept struct {
+	busy   bool
+	asked  bool // there is an answer, or silence
+	answer hooks.Answer
+	silent string
+	due    time.Time
+	used   time.Time
+}
+
+// updaters that are asked about plain nodes, in their order.
+func (c *Caller) updaters(ctx context.Context) ([]*hooks.Registered, error) {
+	all, err := c.Registry.List(ctx, c.Client)
+	var out []*hooks.Registered
+	for _, r := range all {
+		if r.Spec.Nodes {
+			out = append(out, r)
+		}
+	}
+	return out, err
+}
+
+// Object is a node as the hooks show it.
+func Object(node string, fields map[string]string) map[string]any {
+	in := map[string]any{}
+	for path, value := range fields {
+		if value != "" {
+			in[path] = value
+		}
+	}
+	return map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Node", "metadata": map[string]any{"name": node}, "spec": map[string]any{"fields": in}}
+}
+
+// ask returns what was said last, and asks beside if that is due.
+func (c *Caller) ask(ctx context.Context, r *hooks.Registered, k key, h hooks.Hook, req hooks.Request, rest func(*kept) time.Duration) kept {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Now()
+	c.sweep(now)
+	x := c.kept[k]
+	if x == nil {
+		x = &kept{}
+		c.kept[k] = x
+	}
+	x.used = now
+	if !x.busy && !now.Before(x.due) {
+		x.busy = true
+		go c.call(context.WithoutCancel(ctx), r, x, h, req, rest)
+	}
+	return *x
+}
+
+// call asks once. The updater's own deadline bounds it.
+func (c *Caller) call(ctx context.Context, r *hooks.Registered, x *kept, h hooks.Hook, req hooks.Request, rest func(*kept) time.Duration) {
+	c.slots <- struct{}{}
+	answer, silent := r.Ask(ctx, h, req)
+	<-c.slots
+	c.mu.Lock()
+	x.busy, x.asked, x.answer, x.silent = false, true, answer, silent
+	x.due = c.Now().Add(rest(x))
+	c.mu.Unlock()
+	if c.Called != nil {
+		c.Called()
+	}
+}
+
+// sweep drops what nobody asks for any more.
+func (c *Caller) sweep(now time.Time) {
+	if c.kept == nil {
+		c.kept, c.slots = map[key]*kept{}, make(chan struct{}, atOnce)
+	}
+	if len(c.kept) < mostKept {
+		return
+	}
+	for k, x := range c.kept {
+		if !x.busy && now.Sub(x.used) > forget {
+			delete(c.kept, k)
+		}
+	}
+}
+
+func machine(o map[string]any) hooks.Objects { return hooks.Objects{capidiff.Machine: o} }

@@ -1,0 +1,164 @@
+package joinserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert/skewfacts"
+	"github.com/refit-dev/refit/internal/convert/skewlimits"
+)
+
+// checked is the configuration with a check of the machine itself, if its pool
+// has limits that a machine can judge.
+func (s *Server) checked(ctx context.Context, r request, held *corev1.Secret, config []byte) ([]byte, error) {
+	f, err := s.limits(ctx, held)
+	if err != nil || len(f.Rules) == 0 {
+		return config, err
+	}
+	ca := &corev1.Secret{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, ca); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read the server's own authority: %w", err)
+	}
+	if pem := string(ca.Data["ca.crt"]); pem != "" && r.host != "" {
+		f.Report = &skewlimits.Report{URL: "https://" + r.host + joinsecret.Path + r.token, CA: pem}
+	}
+	program, err := ignition.ParseProgram(held.Annotations[joinsecret.AnnotationAgent])
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w", joinsecret.AnnotationAgent, held.Namespace, held.Name, err)
+	}
+	data, err := f.JSON()
+	if err != nil {
+		return nil, err
+	}
+	out, err := ignition.WithCheck(config, data, skewlimits.Path, program)
+	if err != nil {
+		return nil, fmt.Errorf("configuration in Secret %s/%s: %w", held.Namespace, held.Name, err)
+	}
+	return out, nil
+}
+
+// limits for machines of a pool: what its Secret says, and the rules of its policy
+// and of that one's streams for what runs now.
+func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*skewlimits.File, error) {
+	an := held.Annotations
+	f := &skewlimits.File{Pool: strings.TrimPrefix(held.Name, "first-boot-"), Source: an[joinsecret.AnnotationSource], Fix: an[joinsecret.AnnotationFix]}
+	if least := an[joinsecret.AnnotationMinimumOS]; least != "" {
+		f.Rules = append(f.Rules, v1alpha1.SkewRule{Name: "minimum-os", MinimumOS: least})
+	}
+	name := an[joinsecret.AnnotationPolicy]
+	if name == "" {
+		return f, nil
+	}
+	p := &v1alpha1.BootImagePolicy{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: BootImagePolicy %s: %w", joinsecret.AnnotationPolicy, held.Namespace, held.Name, name, err)
+	}
+	if p.Spec.Skew.Mode == "None" { // the risk was taken
+		return f, nil
+	}
+	rules, releases, err := s.streams(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	f.Rules = append(f.Rules, skewlimits.Rules(append(rules, p.Spec.Skew.Rules...))...)
+	f.Waivers = p.Spec.Skew.Waivers
+	t := skewfacts.Target(p.Status.Release, releases, p, &v1alpha1.MachineSource{}, false)
+	f.Target = skewlimits.Target{Kubernetes: t.Kubernetes, Release: t.Release, OS: t.OS}
+	return f, nil
+}
+
+// streams of a policy: their rules, and which releases they are for.
+func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rules []v1alpha1.SkewRule, releases []skewfacts.Release, err error) {
+	for _, name := range p.Spec.Streams {
+		st := &v1alpha1.BootImageStream{}
+		err := s.Client.Get(ctx, client.ObjectKey{Name: name}, st)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return nil, nil, fmt.Errorf("read BootImageStream %s: %w", name, err)
+		}
+		rules = append(rules, st.Spec.Rules...)
+		releases = append(releases, skewfacts.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS})
+	}
+	return rules, releases, nil
+}
+
+// Limits of a report and of what is kept of it.
+const (
+	mostTold  = 16 << 10
+	mostKept  = 480
+	toldAfter = time.Hour
+)
+
+// told takes a machine's word that its own check refused it. It is believed from
+// the address that the configuration was given to.
+func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Request, token, from string) {
+	var t skewlimits.Told
+	if err := json.NewDecoder(io.LimitReader(r.Body, mostTold)).Decode(&t); err != nil || t.Message == "" {
+		http.Error(w, "a report is JSON with a message", http.StatusBadRequest)
+		return
+	}
+	used, err := s.usedBy(ctx, token, from)
+	if err != nil {
+		s.no(w, err)
+		return
+	}
+	_, held, err := s.pool(ctx, used.Labels[joinsecret.LabelPool])
+	if err == nil {
+		err = s.refused(ctx, used, held, from, t.Message)
+	}
+	if err != nil {
+		s.no(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// usedBy is the record of a token that an address used within the last hour.
+func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret, error) {
+	r, err := s.read(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	at, err := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUsedAt])
+	if err != nil || r.Annotations[joinsecret.AnnotationUsedBy] != from || s.Now().Sub(at) > toldAfter {
+		return nil, errToken
+	}
+	return r, nil
+}
+
+// refused keeps in the record that a machine cannot join, and says it once in an
+// event: who is told the same again writes nothing.
+func (s *Server) refused(ctx context.Context, r, held *corev1.Secret, from, why string) error {
+	why = strings.ToValidUTF8(strings.TrimSpace(why), "?")
+	if len(why) > mostKept {
+		why = strings.ToValidUTF8(why[:mostKept], "") + "..."
+	}
+	if r.Annotations[joinsecret.AnnotationRefused] == why && r.Annotations[joinsecret.AnnotationRefusedFrom] == from {
+		return nil
+	}
+	r.Annotations[joinsecret.AnnotationRefused], r.Annotations[joinsecret.AnnotationRefusedFrom] = why, from
+	r.Annotations[joinsecret.AnnotationRefusedAt] = s.Now().UTC().Format(time.RFC3339)
+	err := s.Client.Update(ctx, r)
+	switch {
+	case apierrors.IsConflict(err): // the same machine asked twice at once, and the other one says it
+		return nil
+	case err != nil:
+		return fmt.Errorf("keep that a machine was refused: %w", err)
+	}
+	s.Events.Eventf(held, nil, corev1.EventTypeWarning, v1alpha1.ReasonBootImageTooOld, "Join", "a machine at %s: %s", from, why)
+	return nil
+}

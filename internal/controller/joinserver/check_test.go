@@ -1,0 +1,225 @@
+package joinserver_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/go-logr/logr"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/joinserver"
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert/skewlimits"
+)
+
+// pools is a server over objects in memory: what the API server decides is tested
+// beside, this is what the server makes of pools and policies.
+func pools(t *testing.T, objects ...client.Object) *site {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	s := &site{t: t, admin: c, now: time.Now(), recorder: events.NewFakeRecorder(100)}
+	s.server = joinserver.New(c, s.recorder, logr.Discard(), joinserver.Options{Now: s.clock, Names: []string{"127.0.0.1"}})
+	if err := c.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: joinsecret.Server}, Data: map[string][]byte{"ca.crt": []byte("PEM")}}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// tell as the machine's own check does.
+func (s *site) tell(token, from, body string) int {
+	r := httptest.NewRequest(http.MethodPost, "/join/"+token, strings.NewReader(body))
+	r.RemoteAddr = net.JoinHostPort(from, "40000")
+	w := httptest.NewRecorder()
+	s.server.Handler().ServeHTTP(w, r)
+	return w.Code
+}
+
+// served takes a configuration apart: the limits in it, and the pool's own.
+func served(t *testing.T, body string) (*skewlimits.File, string) {
+	t.Helper()
+	var c struct {
+		Ignition struct {
+			Config struct {
+				Merge []struct{ Source string }
+			}
+		}
+		Storage struct {
+			Files []struct {
+				Path     string
+				Contents struct{ Source string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &c); err != nil || len(c.Ignition.Config.Merge) != 1 || len(c.Storage.Files) == 0 {
+		t.Fatalf("%v %s", err, body)
+	}
+	data := func(source string) []byte {
+		_, text, _ := strings.Cut(source, ";base64,")
+		out, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	f, err := skewlimits.Parse(data(c.Storage.Files[0].Contents.Source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, string(data(c.Ignition.Config.Merge[0].Source))
+}
+
+// R1.83: a machine is given the rules of its pool, and of the policy and the
+// streams that it names, beside its configuration.
+func TestServesLimits(t *testing.T) {
+	t.Parallel()
+	policy := &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"v1.36", "gone"},
+		Skew: v1alpha1.BootImageSkew{Rules: []v1alpha1.SkewRule{{Name: "cpu", MinimumFacts: map[string]string{"cpu": "x86-64-v3"}}, {Name: "release", MinimumRelease: "1.35.0"}}}},
+		Status: v1alpha1.BootImagePolicyStatus{Release: "1.36.3"}}
+	stream := &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "v1.36"}, Spec: v1alpha1.BootImageStreamSpec{Rules: []v1alpha1.SkewRule{{Name: "os", MinimumOS: "9.4", Targets: []string{"1.36"}}}},
+		Status: v1alpha1.BootImageStreamStatus{Release: "1.36.3", Kubernetes: "1.36.3", OS: "9.6.20251023-0"}}
+	s := pools(t, policy, stream)
+	s.secret("first-boot-plain", secretConfig, nil)
+	s.secret("first-boot-least", secretConfig, map[string]string{joinsecret.AnnotationMinimumOS: "9.6", joinsecret.AnnotationFix: "Use 9.6."})
+	s.secret("first-boot-policy", secretConfig, map[string]string{joinsecret.AnnotationPolicy: "all", joinsecret.AnnotationSource: "src"})
+	s.secret("first-boot-lost", secretConfig, map[string]string{joinsecret.AnnotationPolicy: "nobody"})
+	s.secret("first-boot-agent", secretConfig, map[string]string{joinsecret.AnnotationMinimumOS: "9.6", joinsecret.AnnotationAgent: "http://x/agent"})
+
+	if code, body := s.ask(s.token("plain", time.Hour), "10.0.0.1", accept3, "Ignition/2.20.0"); code != http.StatusOK || body != secretConfig {
+		t.Errorf("without limits nothing is added: %d %s", code, body)
+	}
+	token := s.token("least", time.Hour)
+	code, body := s.ask(token, "10.0.0.1", accept3, "Ignition/2.20.0")
+	if code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	validate(t, body)
+	f, inside := served(t, body)
+	if inside != secretConfig || f.Pool != "least" || f.Fix != "Use 9.6." || len(f.Rules) != 1 || f.Rules[0].MinimumOS != "9.6" {
+		t.Errorf("%+v %s", f, inside)
+	}
+	if f.Report == nil || f.Report.URL != "https://example.com/join/"+token || f.Report.CA != "PEM" {
+		t.Errorf("%+v", f.Report)
+	}
+	code, body = s.ask(s.token("policy", time.Hour), "10.0.0.1", accept3, "Ignition/2.20.0")
+	if code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	f, _ = served(t, body)
+	if len(f.Rules) != 2 || f.Rules[0].Name != "os" || f.Rules[1].Name != "cpu" || f.Source != "src" || f.Target != (skewlimits.Target{Kubernetes: "1.36.3", Release: "1.36.3", OS: "9.6.20251023-0"}) {
+		t.Errorf("%+v", f)
+	}
+	for _, pool := range []string{"lost", "agent"} {
+		held := s.token(pool, time.Hour)
+		if code, body := s.ask(held, "10.0.0.1", accept3, "Ignition/2.20.0"); code != http.StatusServiceUnavailable || strings.Contains(body, "ssh-ed25519") {
+			t.Errorf("%s: limits that are not known are not passed over: %d %s", pool, code, body)
+		}
+		rec := &corev1.Secret{}
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(held)}, rec); err != nil || rec.Annotations[joinsecret.AnnotationUsedBy] != "" {
+			t.Errorf("%s: and the token is still good: %v %v", pool, rec.Annotations, err)
+		}
+	}
+}
+
+// One event and one record for a machine that its own check refused, however often
+// it says so, and only from where the configuration was given to.
+func TestMachineSaysItWasRefused(t *testing.T) {
+	t.Parallel()
+	s := pools(t)
+	s.secret("first-boot-w", secretConfig, map[string]string{joinsecret.AnnotationMinimumOS: "9.6"})
+	token := s.token("w", time.Hour)
+	const told = `{"os":"9.4.20250101-0","message":"This machine cannot join pool w"}`
+	if code := s.tell(token, "10.0.0.1", told); code != http.StatusForbidden {
+		t.Errorf("before the token was used: %d", code)
+	}
+	if code, body := s.ask(token, "10.0.0.1", accept3, "Ignition/2.20.0"); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	for name, tc := range map[string]struct {
+		token, from, body string
+		code              int
+	}{
+		"another address":    {token, "10.0.0.2", told, http.StatusForbidden},
+		"an unknown token":   {strings.Repeat("A", 43), "10.0.0.1", told, http.StatusForbidden},
+		"no token":           {"", "10.0.0.1", told, http.StatusForbidden},
+		"nothing said":       {token, "10.0.0.1", `{}`, http.StatusBadRequest},
+		"no report":          {token, "10.0.0.1", "x", http.StatusBadRequest},
+		"more than a report": {token, "10.0.0.1", `{"message":"` + strings.Repeat("x", 20<<10) + `"}`, http.StatusBadRequest},
+	} {
+		if code := s.tell(tc.token, tc.from, tc.body); code != tc.code {
+			t.Errorf("%s: %d", name, code)
+		}
+	}
+	if len(s.recorder.Events) != 0 {
+		t.Error("who is not believed makes no event")
+	}
+	for range 3 {
+		if code := s.tell(token, "10.0.0.1", told); code != http.StatusNoContent {
+			t.Errorf("%d", code)
+		}
+	}
+	if n := len(s.recorder.Events); n != 1 {
+		t.Errorf("%d events", n)
+	}
+	if e := <-s.recorder.Events; !strings.Contains(e, "BootImageTooOld") || !strings.Contains(e, "a machine at 10.0.0.1: This machine cannot join pool w") {
+		t.Error(e)
+	}
+	rec := &corev1.Secret{}
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(token)}, rec); err != nil {
+		t.Fatal(err)
+	}
+	if an := rec.Annotations; an[joinsecret.AnnotationRefused] != "This machine cannot join pool w" || an[joinsecret.AnnotationRefusedFrom] != "10.0.0.1" || an[joinsecret.AnnotationRefusedAt] == "" {
+		t.Errorf("%v", an)
+	}
+	s.later(2 * time.Hour)
+	if code := s.tell(token, "10.0.0.1", told); code != http.StatusForbidden {
+		t.Errorf("hours later: %d", code)
+	}
+}
+
+// An image that is too old for Ignition's own check, and then a new one: the
+// refusal is taken back.
+func TestRefusalIsTakenBack(t *testing.T) {
+	t.Parallel()
+	s := pools(t)
+	s.secret("first-boot-w", secretConfig, map[string]string{"refit.dev/minimum-ignition": "2.14.0"})
+	token := s.token("w", time.Hour)
+	refused := func() string {
+		rec := &corev1.Secret{}
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(token)}, rec); err != nil {
+			t.Fatal(err)
+		}
+		return rec.Annotations[joinsecret.AnnotationRefused]
+	}
+	for range 3 {
+		if code, _ := s.ask(token, "10.0.0.1", accept3, "Ignition/2.2.1"); code != http.StatusOK {
+			t.Fatal(code)
+		}
+	}
+	if n := len(s.recorder.Events); n != 1 || !strings.Contains(refused(), "its boot image is too old") {
+		t.Errorf("%d events, %q", n, refused())
+	}
+	if code, body := s.ask(token, "10.0.0.1", accept3, "Ignition/2.20.0"); code != http.StatusOK || body != secretConfig || refused() != "" {
+		t.Errorf("%d %q", code, refused())
+	}
+}

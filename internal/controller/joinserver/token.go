@@ -1,0 +1,99 @@
+package joinserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/internal/convert/joinsecret"
+)
+
+const (
+	// sameAgain is how long the same address may fetch again.
+	sameAgain = 2 * time.Minute
+	// keepUsed is how long the record of a used token stays.
+	keepUsed = time.Hour
+)
+
+// errToken is every "no" about a token: nobody learns which.
+var errToken = errors.New("the token is not known, has ended, or was used")
+
+// read is the record of a token, whatever became of it.
+func (s *Server) read(ctx context.Context, token string) (*corev1.Secret, error) {
+	name := joinsecret.Name(token)
+	if name == "" {
+		return nil, errToken
+	}
+	r := &corev1.Secret{}
+	err := s.Client.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: name}, r)
+	if apierrors.IsNotFound(err) {
+		return nil, errToken
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record of a token: %w", err)
+	}
+	return r, nil
+}
+
+// record of a token that may be used, by whom it is now.
+func (s *Server) record(ctx context.Context, token, from string) (*corev1.Secret, error) {
+	r, err := s.read(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	until, err := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUntil])
+	if err != nil || !s.Now().Before(until) || r.Labels[joinsecret.LabelPool] == "" {
+		return nil, errToken
+	}
+	if by := r.Annotations[joinsecret.AnnotationUsedBy]; by != "" && (by != from || s.usedLongAgo(r)) {
+		return nil, errToken
+	}
+	return r, nil
+}
+
+func (s *Server) usedLongAgo(r *corev1.Secret) bool {
+	at, err := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUsedAt])
+	return err != nil || s.Now().Sub(at) > sameAgain
+}
+
+// claim uses a token up. Of two that come at once the API server takes one.
+func (s *Server) claim(ctx context.Context, r *corev1.Secret, from string) error {
+	if r.Annotations[joinsecret.AnnotationUsedBy] == from {
+		return nil
+	}
+	for _, a := range []string{joinsecret.AnnotationRefused, joinsecret.AnnotationRefusedAt, joinsecret.AnnotationRefusedFrom} { // an older image was; this one is not
+		delete(r.Annotations, a)
+	}
+	r.Annotations[joinsecret.AnnotationUsedBy], r.Annotations[joinsecret.AnnotationUsedAt] = from, s.Now().UTC().Format(time.RFC3339)
+	err := s.Client.Update(ctx, r)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errToken
+	}
+	if err != nil {
+		return fmt.Errorf("use a token up: %w", err)
+	}
+	return nil
+}
+
+// sweep deletes records that have ended, or were used some time ago.
+func (s *Server) sweep(ctx context.Context) error {
+	var l corev1.SecretList
+	if err := s.Client.List(ctx, &l, client.InNamespace(joinsecret.Namespace), client.HasLabels{joinsecret.LabelPool}); err != nil {
+		return fmt.Errorf("list the records of tokens: %w", err)
+	}
+	var errs []error
+	for i := range l.Items {
+		r := &l.Items[i]
+		until, errU := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUntil])
+		used, errA := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUsedAt])
+		if errU != nil || !s.Now().Before(until.Add(keepUsed)) || errA == nil && s.Now().Sub(used) > keepUsed {
+			errs = append(errs, client.IgnoreNotFound(s.Client.Delete(ctx, r, client.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion})))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,172 @@
+package nodedistribution
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// contentRest is how long a Content that nobody names stays.
+const contentRest = 10 * time.Minute
+
+// apply decides and writes, in an order that a crash cannot hurt: what is
+// named is written before what names it.
+func (r *Reconciler) apply(ctx context.Context, w *world) error {
+	trust := w.trust()
+	trustData, err := json.Marshal(trust)
+	if err != nil {
+		return err
+	}
+	media := w.foundBundles()
+	people := w.peopleApproved()
+	approvals := map[string]approval{}
+	for d := range w.digests(media) {
+		approvals[d] = w.approve(d, people, trust, media[d])
+	}
+	r.Headers.Keep(w.headersWanted(approvals))
+	order := w.order(approvals)
+	holds := w.newHolding(order)
+	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
+	want := &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey), bandwidth: r.Bandwidth.Share(len(w.nodes))}
+	var stale []staleNode
+	stale, r.more = r.stale(w, want)
+	waiting, doorErr := r.letIn(ctx, w, want)
+
+	contents := map[string]content{trustName: {v1alpha1.ContentTrust, string(trustData)}}
+	for name, data := range holds.data {
+		contents[name] = content{v1alpha1.ContentHold, data}
+	}
+	return errors.Join(
+		doorErr,
+		r.makeBundles(ctx, w, media),
+		r.dropFound(ctx, w, media),
+		r.makeSets(ctx, w, order),
+		r.writeSpecs(ctx, w, contents, without(stale, waiting)),
+		r.writeBundles(ctx, w, approvals, media),
+		r.writeSets(ctx, w),
+		r.writePolicies(ctx, w),
+		r.sweep(ctx, w, contents),
+	)
+}
+
+type content struct{ kind, data string }
+
+// digests are all that somebody talks about.
+func (w *world) digests(media map[string]*found) map[string]bool {
+	out := map[string]bool{}
+	for d := range media {
+		out[d] = true
+	}
+	for i := range w.bundles {
+		if d := digestOf(&w.bundles[i]); d != "" {
+			out[d] = true
+		}
+	}
+	return out
+}
+
+func (w *world) headersWanted(approvals map[string]approval) map[string]bool {
+	out := map[string]bool{}
+	for d := range approvals {
+		out[d] = true
+	}
+	for _, s := range w.sets {
+		out[s.Spec.Bundle] = true
+	}
+	for _, m := range w.moves {
+		out[m.Spec.Bundle] = true
+	}
+	return out
+}
+
+func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) error {
+	var errs []error
+	for _, d := range w.missingSets(approved) {
+		errs = append(errs, ssa.Spec(ctx, r.Client, v1alpha1.FieldOwnerController, ssa.Object{Kind: "PinnedImageSet", Name: setName(d),
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController}},
+			&v1alpha1.PinnedImageSetSpec{Bundle: d, AllOfBundle: true}))
+	}
+	gone, err := r.unused(ctx, w, w.letGo(approved))
+	errs = append(errs, err)
+	for _, s := range gone {
+		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})))
+	}
+	return errors.Join(errs...)
+}
+
+// MakeContent makes the Content of some data, if there is none yet.
+func MakeContent(ctx context.Context, c client.Client, kind, data string) (*v1alpha1.Content, error) {
+	o := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(kind, data)}, Type: kind, Data: data}
+	err := c.Create(ctx, o, client.FieldOwner(v1alpha1.FieldOwnerController))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("make Content %s: %w", o.Name, err)
+	}
+	return o, nil
+}
+
+// sweep deletes the NodeUpdates of nodes that left, and Contents that nobody
+// names any more.
+func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]content) error {
+	named := w.named(contents)
+	var errs []error
+	for _, nu := range w.orphans() {
+		named[nu.Spec.Hold], named[nu.Spec.Trust] = true, true
+		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
+	}
+	for name, c := range w.contents {
+		if slices.Contains([]string{v1alpha1.ContentConfig, v1alpha1.ContentOSConfig, v1alpha1.ContentOSImage, v1alpha1.ContentPackages, v1alpha1.ContentStream}, c.Type) {
+			continue // the part that renders them knows who needs them
+		}
+		if !named[name] && w.now.Sub(c.CreationTimestamp.Time) > contentRest {
+			errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, c)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// named are the Contents that something needs: what is written now, plans and
+// their parts, and what nodes were told.
+func (w *world) named(contents map[string]content) map[string]bool {
+	named := map[string]bool{}
+	for name := range contents {
+		named[name] = true
+	}
+	for _, m := range w.moves {
+		named[m.Status.Plan] = true
+		if c := w.contents[m.Status.Plan]; c != nil {
+			for _, part := range model.PlanParts(c.Data) {
+				named[part] = true
+			}
+		}
+	}
+	for _, g := range w.tally().groups {
+		named[g.hold], named[g.trust] = true, true
+	}
+	return named
+}
+
+// orphans are the NodeUpdates of nodes that left. If every one belongs to a node,
+// nobody looks for them by name.
+func (w *world) orphans() []*v1alpha1.NodeUpdate {
+	if w.tally().reports == len(w.updates) {
+		return nil
+	}
+	var out []*v1alpha1.NodeUpdate
+	for name, nu := range w.updates {
+		if w.byName[name] == nil {
+			out = append(out, nu)
+		}
+	}
+	return out
+}

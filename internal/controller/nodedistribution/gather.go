@@ -1,0 +1,136 @@
+package nodedistribution
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sort"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// world is everything that is looked at, sorted by name.
+type world struct {
+	now     time.Time
+	nodes   []*corev1.Node // shared with the cache, as are the updates
+	byName  map[string]*corev1.Node
+	updates map[string]*v1alpha1.NodeUpdate // by node
+	// reports are the same in the order of the nodes; edition names that order.
+	reports []*v1alpha1.NodeUpdate
+	edition int
+	// ledger counts the nodes, counted is its answer of this look.
+	ledger   *ledger
+	counted  *tally
+	bundles  []v1alpha1.Bundle
+	policies []v1alpha1.TrustPolicy
+	sets     []v1alpha1.PinnedImageSet
+	moves    []v1alpha1.ClusterUpdate
+	pools    []v1alpha1.UpdatePool
+	contents map[string]*v1alpha1.Content
+	// kept says why sets stay that could go, by their names.
+	kept map[string]string
+	// doors are pools that want nodes to hold first.
+	doors     []doorkeeper
+	lists     map[string]model.HoldList // of contents, as they were read
+	selectors nodeindex.Selectors
+	// header answers for a bundle: the header, or why there is none.
+	header func(digest string) (*bundle.Header, error)
+	refit  string
+}
+
+func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+	now := r.Now()
+	v := r.roster.Look(now)
+	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, ledger: &r.ledger, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
+	var bundles v1alpha1.BundleList
+	var policies v1alpha1.TrustPolicyList
+	var sets v1alpha1.PinnedImageSetList
+	var moves v1alpha1.ClusterUpdateList
+	var pools v1alpha1.UpdatePoolList
+	var contents v1alpha1.ContentList
+	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &pools, &contents} {
+		if err := r.Client.List(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	w.bundles, w.policies, w.sets, w.moves = bundles.Items, policies.Items, sets.Items, moves.Items
+	w.pools, w.doors = pools.Items, doorkeepers(pools.Items)
+	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
+	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
+	sort.Slice(w.sets, func(i, j int) bool { return w.sets[i].Name < w.sets[j].Name })
+	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
+	sort.Slice(w.moves, func(i, j int) bool { return w.moves[i].Name < w.moves[j].Name })
+	for i := range contents.Items {
+		w.contents[contents.Items[i].Name] = &contents.Items[i]
+	}
+	w.header = once(func(digest string) (*bundle.Header, error) {
+		return r.Headers.Get(digest, func() []peerapi.Peer { return Sources(w.updates, digest) })
+	})
+	return w, nil
+}
+
+// once asks for each header once in a look: while one is not here yet, that goes
+// through all nodes. One that comes meanwhile calls for another look.
+func once(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header, error) {
+	type answer struct {
+		h   *bundle.Header
+		err error
+	}
+	known := map[string]answer{}
+	return func(digest string) (*bundle.Header, error) {
+		a, ok := known[digest]
+		if !ok {
+			a.h, a.err = get(digest)
+			known[digest] = a
+		}
+		return a.h, a.err
+	}
+}
+
+// Sources are the agents that serve a bundle's header: from their store, or from a
+// medium.
+func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerapi.Peer {
+	var out []peerapi.Peer
+	for _, nu := range updates {
+		a := nu.Status.Agent
+		if a == nil {
+			continue
+		}
+		if slices.Contains(nu.Status.Bundles, digest) || slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest == digest }) {
+			out = append(out, peerapi.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// hold reads a hold list that was written before; empty if there is none.
+func (w *world) hold(name string) model.HoldList {
+	if h, ok := w.lists[name]; ok {
+		return h
+	}
+	h := w.readHold(name)
+	if w.lists == nil {
+		w.lists = map[string]model.HoldList{}
+	}
+	w.lists[name] = h
+	return h
+}
+
+func (w *world) readHold(name string) model.HoldList {
+	var h model.HoldList
+	c := w.contents[name]
+	if c == nil || v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) != name {
+		return h
+	}
+	_ = json.Unmarshal([]byte(c.Data), &h) // the name is its hash: it is what was written
+	return h
+}

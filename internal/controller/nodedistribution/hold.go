@@ -1,0 +1,196 @@
+package nodedistribution
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+// holding makes hold lists; nodes with the same sets and platform share one.
+type holding struct {
+	w *world
+	// rank of a bundle: the wanted one first.
+	rank map[string]int
+	memo map[string]string
+	// data of every list by its Content name.
+	data map[string]string
+}
+
+func (w *world) newHolding(order []string) *holding {
+	h := &holding{w: w, rank: map[string]int{}, memo: map[string]string{}, data: map[string]string{}}
+	for i, d := range order {
+		h.rank[d] = i
+	}
+	return h
+}
+
+// of returns the name of the node's hold list, empty if it holds nothing. nu may
+// be nil.
+func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
+	var sets []*v1alpha1.PinnedImageSet
+	old := ""
+	if nu != nil {
+		old = nu.Spec.Hold
+	}
+	discard := h.w.discards(n)
+	key := fmt.Sprint(platform(n), " ", old, " ", discard)
+	for i := range h.w.sets {
+		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && h.w.selectors.Match(s.Spec.NodeSelector, n.Labels) {
+			sets = append(sets, s)
+			key += " " + s.Name
+		}
+	}
+	name, ok := h.memo[key]
+	if !ok {
+		name = h.make(sets, platform(n), discard, h.w.hold(old))
+		h.memo[key] = name
+	}
+	return name
+}
+
+func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard bool, old model.HoldList) string {
+	sort.SliceStable(sets, func(i, j int) bool { return h.rankOf(sets[i]) < h.rankOf(sets[j]) })
+	u := union{names: map[string]bool{}, payloads: map[model.HeldPayload]bool{}}
+	for _, s := range sets {
+		l := h.w.wantedBy(s, platform, old)
+		for i := range l.Images {
+			// The next image that is made on the site is put together from the same base.
+			l.Images[i].NoCopy = l.Images[i].Bundle != "" && l.Images[i].Made == "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
+		}
+		u.add(l)
+	}
+	if len(u.list.Images)+len(u.list.Payloads) == 0 {
+		return ""
+	}
+	return h.store(u.sorted())
+}
+
+// discards reports whether the node's pool keeps no copies. A node of two pools
+// keeps: nobody can tell which one counts.
+func (w *world) discards(n *corev1.Node) bool {
+	p := w.poolOf(n)
+	return p != nil && p.Spec.LocalCopy == v1alpha1.LocalCopyDiscard
+}
+
+// peerPort is that of the node's pool, 0 for the usual one.
+func (w *world) peerPort(n *corev1.Node) int32 {
+	if !slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool { return p.Spec.PeerPort != 0 }) {
+		return 0
+	}
+	if p := w.poolOf(n); p != nil {
+		return p.Spec.PeerPort
+	}
+	return 0
+}
+
+// poolOf is the node's pool, nil if it is of none or of two.
+func (w *world) poolOf(n *corev1.Node) *v1alpha1.UpdatePool {
+	var of []*v1alpha1.UpdatePool
+	for i := range w.pools {
+		if p := &w.pools[i]; p.DeletionTimestamp.IsZero() && w.selectors.Match(&p.Spec.NodeSelector, n.Labels) {
+			of = append(of, p)
+		}
+	}
+	if len(of) != 1 {
+		return nil
+	}
+	return of[0]
+}
+
+func (h *holding) rankOf(s *v1alpha1.PinnedImageSet) int {
+	if r, ok := h.rank[s.Spec.Bundle]; ok {
+		return r
+	}
+	return len(h.rank)
+}
+
+func (h *holding) store(l model.HoldList) string {
+	data, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // a HoldList holds only strings
+	}
+	name := v1alpha1.ContentName(v1alpha1.ContentHold, string(data))
+	h.data[name] = string(data)
+	return name
+}
+
+// wantedBy lists what a set wants on a node. While a bundle's header is not
+// here, what the node was told before about that bundle stays as it is: a pin
+// is never lost because the controller does not know something.
+func (w *world) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.HoldList) model.HoldList {
+	var l model.HoldList
+	for _, g := range s.Spec.Groups {
+		for _, i := range g.Images {
+			l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: s.Spec.Bundle, Registry: s.Spec.FromRegistry, Kubelet: s.Spec.FromRegistry && s.Spec.ByKubelet, Size: i.SizeBytes, Base: i.Base, Made: i.Parts})
+		}
+	}
+	if !s.Spec.AllOfBundle || s.Spec.Bundle == "" {
+		return l
+	}
+	if header, err := w.header(s.Spec.Bundle); err == nil {
+		all := gate.Wanted(header, platform)
+		return model.HoldList{Images: append(l.Images, all.Images...), Payloads: all.Payloads}
+	}
+	for _, i := range old.Images {
+		if i.Bundle == s.Spec.Bundle {
+			l.Images = append(l.Images, i)
+		}
+	}
+	for _, p := range old.Payloads {
+		if p.Bundle == s.Spec.Bundle {
+			l.Payloads = append(l.Payloads, p)
+		}
+	}
+	return l
+}
+
+// union adds up what several sets want (R0.120). A tag can name one image on a
+// node: where two bundles give it to different images, the first in rank has it.
+type union struct {
+	list     model.HoldList
+	names    map[string]bool
+	payloads map[model.HeldPayload]bool
+}
+
+func (u *union) add(l model.HoldList) {
+	for _, i := range l.Images {
+		if !u.names[i.Name] {
+			u.names[i.Name] = true
+			u.list.Images = append(u.list.Images, i)
+			continue
+		}
+		at := slices.IndexFunc(u.list.Images, func(x model.HeldImage) bool { return x.Name == i.Name })
+		if x := &u.list.Images[at]; x.Digest == i.Digest && x.Bundle == i.Bundle {
+			x.NoCopy = x.NoCopy && i.NoCopy // who keeps has its way
+		}
+	}
+	for _, p := range l.Payloads {
+		if !u.payloads[p] {
+			u.payloads[p] = true
+			u.list.Payloads = append(u.list.Payloads, p)
+		}
+	}
+}
+
+func (u *union) sorted() model.HoldList {
+	l := u.list
+	if l.Images == nil {
+		l.Images = []model.HeldImage{}
+	}
+	sort.Slice(l.Images, func(i, j int) bool { return l.Images[i].Name < l.Images[j].Name })
+	sort.Slice(l.Payloads, func(i, j int) bool {
+		a, b := l.Payloads[i], l.Payloads[j]
+		if a.Name != b.Name {
+			return a.Name < b.Name
+		}
+		return a.Digest < b.Digest
+	})
+	return l
+}

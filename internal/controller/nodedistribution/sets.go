@@ -1,0 +1,102 @@
+package nodedistribution
+
+import (
+	"strings"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// setName of the set that the controller makes for a bundle.
+func setName(digest string) string {
+	hex := strings.TrimPrefix(digest, "sha256:")
+	return "bundle-" + hex[:min(12, len(hex))]
+}
+
+func ours(s *v1alpha1.PinnedImageSet) bool {
+	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController
+}
+
+// missingSets are the approved bundles that have no set yet (R0.125).
+func (w *world) missingSets(approved []string) []string {
+	have := map[string]bool{}
+	for i := range w.sets {
+		if s := &w.sets[i]; s.Name == setName(s.Spec.Bundle) && s.DeletionTimestamp.IsZero() {
+			have[s.Spec.Bundle] = true
+		}
+	}
+	var out []string
+	for _, d := range approved {
+		if !have[d] {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// letGo lists our own sets that may go: the bundle is approved no longer, no
+// update wants it, it is not what the last update brought, and a later update
+// was completed since (R0.118). A revoked bundle that never ran goes at once.
+func (w *world) letGo(approved []string) []*v1alpha1.PinnedImageSet {
+	keep := map[string]bool{}
+	for _, d := range approved {
+		keep[d] = true
+	}
+	last := w.lastDone()
+	for i := range w.moves {
+		if m := &w.moves[i]; m.Status.Phase != v1alpha1.PhaseDone {
+			keep[m.Spec.Bundle] = true
+		}
+	}
+	if last != nil {
+		keep[last.Spec.Bundle] = true
+	}
+	var out []*v1alpha1.PinnedImageSet
+	for i := range w.sets {
+		s := &w.sets[i]
+		if ours(s) && s.DeletionTimestamp.IsZero() && !keep[s.Spec.Bundle] && (w.revoked(s.Spec.Bundle) || w.doneSince(s)) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (w *world) revoked(digest string) bool {
+	for _, d := range w.trust().RevokedDigests {
+		if d == digest {
+			return !w.everRan(digest)
+		}
+	}
+	return false
+}
+
+func (w *world) everRan(digest string) bool {
+	for _, m := range w.moves {
+		if m.Spec.Bundle == digest && m.Status.StartedAt != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) doneSince(s *v1alpha1.PinnedImageSet) bool {
+	for _, m := range w.moves {
+		if m.Spec.Bundle != "" && len(m.Spec.Nodes) == 0 && m.Spec.Bundle != s.Spec.Bundle && m.Status.Phase == v1alpha1.PhaseDone && m.Status.FinishedAt != nil && m.Status.FinishedAt.After(s.CreationTimestamp.Time) {
+			return true
+		}
+	}
+	return false
+}
+
+// lastDone is the update of the whole cluster to a bundle that was completed last,
+// nil if none: one that was limited to some nodes says nothing about the others.
+func (w *world) lastDone() *v1alpha1.ClusterUpdate {
+	var last *v1alpha1.ClusterUpdate
+	for i := range w.moves {
+		m := &w.moves[i]
+		if m.Spec.Bundle != "" && len(m.Spec.Nodes) == 0 && m.Status.Phase == v1alpha1.PhaseDone && m.Status.FinishedAt != nil &&
+			(last == nil || m.Status.FinishedAt.After(last.Status.FinishedAt.Time)) {
+			last = m
+		}
+	}
+	return last
+}

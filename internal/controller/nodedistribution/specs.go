@@ -1,0 +1,77 @@
+package nodedistribution
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// order lists the approved digests: what moves nodes now, what is to move them
+// next, what runs, then the newest Bundle objects. The order decides whose image
+// keeps a tag that moved between releases, so a bundle that is refused because
+// it is older comes after what runs.
+func (w *world) order(approvals map[string]approval) []string {
+	var out []string
+	add := func(d string) {
+		if approvals[d].ok && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	for _, d := range w.wantedByMoves() {
+		add(d)
+	}
+	if last := w.lastDone(); last != nil {
+		add(last.Spec.Bundle)
+		if w.runsUnapproved(last.Spec.Bundle, approvals) && !slices.Contains(out, last.Spec.Bundle) {
+			out = append(out, last.Spec.Bundle)
+		}
+	}
+	bundles := slices.Clone(w.bundles)
+	sort.SliceStable(bundles, func(i, j int) bool { return bundles[j].CreationTimestamp.Before(&bundles[i].CreationTimestamp) })
+	for i := range bundles {
+		add(digestOf(&bundles[i]))
+	}
+	return out
+}
+
+// wantedByMoves: what moves nodes now, then what is to move them, the newest first.
+func (w *world) wantedByMoves() []string {
+	moves := slices.Clone(w.moves)
+	sort.SliceStable(moves, func(i, j int) bool { return moves[j].CreationTimestamp.Before(&moves[i].CreationTimestamp) })
+	var out []string
+	for _, started := range []bool{true, false} {
+		for i := range moves {
+			if m := &moves[i]; m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started && planned(m) {
+				out = append(out, m.Spec.Bundle)
+			}
+		}
+	}
+	return out
+}
+
+// runsUnapproved: what the last update brought runs, and is held until a later
+// one is done, also when somebody deleted the Bundle that approved it. A revoked
+// one is not.
+func (w *world) runsUnapproved(digest string, approvals map[string]approval) bool {
+	a, known := approvals[digest]
+	return (!known || a.reason == v1alpha1.ReasonAwaitingApproval || a.reason == v1alpha1.ReasonSignaturesRequired) && !slices.Contains(w.trust().RevokedDigests, digest)
+}
+
+// planned updates were planned and are not refused as older than what runs.
+func planned(m *v1alpha1.ClusterUpdate) bool {
+	return m.Status.StartedAt != nil || m.Status.PlanDigest != "" && !slices.ContainsFunc(m.Status.Blockers, func(b v1alpha1.Blocker) bool {
+		return b.Reason == v1alpha1.ReasonOlderThanRunning
+	})
+}
+
+func (w *world) bundleNames() map[string]string {
+	out := map[string]string{}
+	for i := range w.bundles {
+		b := &w.bundles[i]
+		if d := digestOf(b); d != "" && (out[d] == "" || b.Spec.Digest != "") {
+			out[d] = b.Name
+		}
+	}
+	return out
+}

@@ -1,0 +1,458 @@
+package nodedistribution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+var notDNS = regexp.MustCompile(`[^a-z0-9.]+`)
+
+// objectName of a found bundle: its name and version, with the beginning of
+// the digest if that name is taken.
+func (f *found) objectName(taken map[string]bool) string {
+	name := strings.Trim(notDNS.ReplaceAllString(strings.ToLower(f.name+"-"+f.version), "-"), "-.")
+	if len(name) > 200 {
+		name = strings.Trim(name[:200], "-.")
+	}
+	if name == "" {
+		name = "bundle"
+	}
+	if taken[name] {
+		name += "-" + strings.TrimPrefix(f.digest, "sha256:")[:8]
+	}
+	return name
+}
+
+// progress of a bundle over the nodes.
+type progress struct {
+	want, loaded int
+	// stalled is what stops one of the nodes, in words; more counts the others.
+	reason, message string
+	more            int
+	copying         bool
+	// conflict names an image whose tag another bundle gives to another image.
+	conflict string
+}
+
+func (w *world) progress(digest string) progress {
+	var p progress
+	h, headerErr := w.header(digest)
+	lists := map[listKey]*listFacts{}
+	t := w.tally()
+	for i := range t.groups {
+		g := &t.groups[i]
+		if !w.wants(g.kind, digest) {
+			continue
+		}
+		p.want += g.nodes
+		if !g.reports || headerErr != nil {
+			continue
+		}
+		key := listKey{g.hold, g.os, g.arch}
+		list := lists[key]
+		if list == nil {
+			list = &listFacts{gate.Covers(w.hold(g.hold), h, g.os+"/"+g.arch), w.needOf(g.hold)}
+			lists[key] = list
+			p.conflict = w.conflict(g.hold, h)
+		}
+		if list.covers && list.need.met(g.kind) {
+			p.loaded += g.nodes
+			continue
+		}
+		p.note(g, w.reports[g.first])
+	}
+	return p
+}
+
+// conflict finds an image of a bundle whose tag names another image in a hold list.
+func (w *world) conflict(hold string, h *bundle.Header) string {
+	for _, i := range w.hold(hold).Images {
+		if img := h.ImageByName(i.Name); img != nil && img.Digest != i.Digest {
+			return fmt.Sprintf("image %s is %s in this bundle and %s in bundle %s, whose turn it is", i.Name, img.Digest, i.Digest, i.Bundle)
+		}
+	}
+	return ""
+}
+
+// note takes down what keeps the nodes of a group; first is the report of the
+// first of them.
+func (p *progress) note(g *group, first *v1alpha1.NodeUpdate) {
+	p.copying = p.copying || g.copying
+	if !g.stalled {
+		return
+	}
+	if p.reason != "" {
+		p.more += g.nodes
+		return
+	}
+	c := stalledOf(first)
+	p.reason, p.message, p.more = c.Reason, "node "+first.Name+": "+c.Message, g.nodes-1
+}
+
+// listKey names a hold list on a platform: nodes with the same share the facts.
+type listKey struct{ hold, os, arch string }
+
+// listFacts are what the progress of a bundle needs of a hold list.
+type listFacts struct {
+	covers bool
+	need   need
+}
+
+// need is how much a node with a hold list must hold; there is false while
+// nobody knows the list.
+type need struct {
+	there            bool
+	images, payloads int32
+	// fetched from registries; only sets of such wait for them.
+	fetched int32
+}
+
+func (w *world) needOf(hold string) need {
+	list := w.hold(hold)
+	bundled, fetched := list.Counts()
+	return need{w.contents[hold] != nil, int32(bundled), int32(len(list.Payloads)), int32(fetched)}
+}
+
+func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[string]approval, media map[string]*found) error {
+	var errs []error
+	for i := range w.bundles {
+		b := &w.bundles[i]
+		st := w.bundleStatus(b, approvals, media)
+		if equality.Semantic.DeepEqual(b.Status, st) || r.tooSoon(w, b, &st) {
+			continue
+		}
+		errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "Bundle", Name: b.Name, UID: string(b.UID)}, &st))
+	}
+	return errors.Join(errs...)
+}
+
+// progressEvery is how often mere progress is written: seldom in large clusters.
+func progressEvery(nodes int) time.Duration {
+	return max(10*time.Second, time.Duration(nodes)*time.Second/50)
+}
+
+// tooSoon keeps mere progress from being written too often; what changes the
+// state of a bundle is written at once.
+func (r *Reconciler) tooSoon(w *world, b *v1alpha1.Bundle, st *v1alpha1.BundleStatus) bool {
+	if r.progressAt == nil {
+		r.progressAt = map[types.UID]time.Time{}
+	}
+	mere := equality.Semantic.DeepEqual(withoutProgress(&b.Status), withoutProgress(st))
+	if mere && w.now.Sub(r.progressAt[b.UID]) < progressEvery(len(w.nodes)) {
+		r.later = true
+		return true
+	}
+	r.progressAt[b.UID] = w.now
+	return false
+}
+
+func withoutProgress(st *v1alpha1.BundleStatus) *v1alpha1.BundleStatus {
+	out := st.DeepCopy()
+	out.Loaded = ""
+	for i := range out.Conditions {
+		out.Conditions[i].Message = ""
+	}
+	return out
+}
+
+func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*found) v1alpha1.BundleStatus {
+	d := digestOf(b)
+	a, f := approvals[d], media[d]
+	st := *b.Status.DeepCopy()
+	st.ObservedGeneration, st.SignedBy, st.Found, st.Loaded = b.Generation, a.signedBy, nil, ""
+	if f != nil {
+		st.Digest = d
+		st.Found = f.at[:min(len(f.at), 16)]
+	}
+	h, err := w.header(d)
+	if err == nil {
+		describe(&st, h)
+	}
+	p := w.progress(d)
+	if a.ok {
+		st.Loaded = fmt.Sprintf("%d/%d", p.loaded, p.want)
+	}
+	loaded := a.ok && p.want > 0 && p.loaded == p.want && err == nil
+	reason, message := w.bundleReason(b, a, f, p, loaded)
+	bundleConditions(&st, b.Generation, a, loaded, reason, message)
+	return st
+}
+
+func bundleConditions(st *v1alpha1.BundleStatus, generation int64, a approval, loaded bool, reason, message string) {
+	approved := withFix(a.message, a.fix)
+	if a.ok {
+		approved = "every byte under the digest may be copied, loaded and held"
+	}
+	waits := a.ok && !loaded && (reason == v1alpha1.ReasonCopying || reason == v1alpha1.ReasonLoading)
+	for _, c := range []struct {
+		kind            string
+		ok              bool
+		reason, message string
+	}{
+		{v1alpha1.ConditionApproved, a.ok, word(a.reason), approved},
+		{v1alpha1.ConditionLoaded, loaded, reason, message},
+		{v1alpha1.ConditionReady, loaded, reason, message},
+		{v1alpha1.ConditionReconciling, waits, reason, message},
+		{v1alpha1.ConditionStalled, !loaded && !waits, reason, message},
+	} {
+		setCondition(&st.Conditions, generation, c.kind, c.ok, c.reason, c.message)
+	}
+}
+
+func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
+	m := h.Metadata
+	st.Digest, st.Name, st.Version, st.KubernetesVersion = h.Digest, m.Name, m.Version, m.KubernetesVersion
+	st.Platforms = m.Platforms[:min(len(m.Platforms), 16)]
+	st.Images, st.SizeBytes = int32(len(m.Images)), h.FileSize()
+}
+
+// bundleReason is the one sentence about a bundle: what stops it, else what it
+// is busy with.
+func (w *world) bundleReason(b *v1alpha1.Bundle, a approval, f *found, p progress, loaded bool) (reason, message string) {
+	d := digestOf(b)
+	refused := f != nil && len(f.refusals) > 0
+	switch {
+	case d == "":
+		return v1alpha1.ReasonAwaitingApproval, "this Bundle names no digest; set spec.digest to approve one"
+	case !a.ok && a.reason == v1alpha1.ReasonAwaitingApproval && f != nil && len(a.candidate) == 0:
+		return w.mismatch(b, f)
+	case !a.ok:
+		return word(a.reason), withFix(a.message, a.fix)
+	case loaded:
+		return v1alpha1.ReasonAsExpected, fmt.Sprintf("all %d nodes hold and pin it", p.want)
+	case refused:
+		return v1alpha1.ReasonBundleCorrupt, f.refusals[0]
+	case p.reason != "":
+		return word(p.reason), p.sentence()
+	}
+	return w.underWay(d, f, p)
+}
+
+// sentence about the node that is stopped, and how many others are.
+func (p progress) sentence() string {
+	if p.more == 0 {
+		return p.message
+	}
+	return fmt.Sprintf("%s (and %d more nodes)", p.message, p.more)
+}
+
+// mismatch of a found bundle that nobody approved: says what was expected.
+func (w *world) mismatch(b *v1alpha1.Bundle, f *found) (string, string) {
+	found := fmt.Sprintf("found %s on %s %s", f.digest, f.at[0].Node, f.at[0].Device)
+	if e := w.expected(); len(e) > 0 {
+		return v1alpha1.ReasonDigestMismatch, found + ", expected " + strings.Join(e, " or ") + "; nothing of it is loaded. Bring the expected one, or approve this one: set spec.digest of Bundle " + b.Name
+	}
+	return v1alpha1.ReasonAwaitingApproval, found + "; nobody approved it. Set spec.digest of Bundle " + b.Name + " to approve it"
+}
+
+// expected are the approved digests that are not on every node yet.
+func (w *world) expected() []string {
+	var out []string
+	for i := range w.bundles {
+		if d := w.bundles[i].Spec.Digest; d != "" {
+			_, err := w.header(d)
+			if p := w.progress(d); err != nil || p.want == 0 || p.loaded < p.want {
+				out = append(out, fmt.Sprintf("%s (Bundle %s)", d, w.bundles[i].Name))
+			}
+		}
+	}
+	return out
+}
+
+// underWay is about an approved bundle that no node complains of.
+func (w *world) underWay(d string, f *found, p progress) (string, string) {
+	_, err := w.header(d)
+	bad := w.unreadable()
+	switch {
+	case p.conflict != "":
+		return v1alpha1.ReasonTagConflict, p.conflict
+	case err == nil && p.copying:
+		return v1alpha1.ReasonCopying, fmt.Sprintf("%d of %d nodes hold and pin it, others copy", p.loaded, p.want)
+	case err == nil:
+		return v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin it", p.loaded, p.want)
+	case f != nil || w.served(d):
+		return v1alpha1.ReasonCopying, "the first node reads it"
+	case len(bad) > 0:
+		return v1alpha1.ReasonBundleUnreadable, bad[0]
+	}
+	if other := w.strangers(d); len(other) > 0 {
+		return v1alpha1.ReasonDigestMismatch, "expected " + d + ", found " + strings.Join(other, ", ") + "; nothing of it is loaded"
+	}
+	return v1alpha1.ReasonNoSource, "approved, but no node has it and no medium with it is plugged in"
+}
+
+// served reports whether an agent has a bundle's header.
+func (w *world) served(digest string) bool {
+	for _, nu := range w.updates {
+		if nu.Status.Agent != nil && slices.Contains(nu.Status.Bundles, digest) {
+			return true
+		}
+	}
+	return false
+}
+
+// strangers are found bundles that nobody approved, with where they are.
+func (w *world) strangers(expected string) []string {
+	people := w.peopleApproved()
+	var out []string
+	for _, i := range w.tally().media {
+		for _, m := range w.reports[i].Status.Media {
+			if m.Digest != "" && m.Digest != expected && !contains(people, m.Digest) {
+				out = append(out, fmt.Sprintf("%s on %s %s", m.Digest, w.nodes[i].Name, m.Device))
+			}
+		}
+	}
+	return out[:min(len(out), 3)]
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func word(reason string) string {
+	if reason == "" {
+		return v1alpha1.ReasonAwaitingApproval
+	}
+	return reason
+}
+
+func withFix(message, fix string) string {
+	if fix == "" {
+		return message
+	}
+	return message + ". " + strings.ToUpper(fix[:1]) + fix[1:]
+}
+
+func setCondition(list *[]metav1.Condition, generation int64, kind string, ok bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if ok {
+		status = metav1.ConditionTrue
+	}
+	if len(message) > 1024 {
+		message = strings.ToValidUTF8(message[:1021], "") + "..."
+	}
+	meta.SetStatusCondition(list, metav1.Condition{Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: message})
+}
+
+func (r *Reconciler) writeSets(ctx context.Context, w *world) error {
+	var errs []error
+	for i := range w.sets {
+		s := &w.sets[i]
+		st := w.setStatus(i)
+		if !equality.Semantic.DeepEqual(s.Status, st) {
+			errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "PinnedImageSet", Name: s.Name, UID: string(s.UID)}, &st))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
+	s := &w.sets[set]
+	st := v1alpha1.PinnedImageSetStatus{ObservedGeneration: s.Generation, Conditions: append([]metav1.Condition(nil), s.Status.Conditions...)}
+	var known bool
+	st.Images, known = w.imagesOf(s)
+	want, done, stopped := w.holders(set, known)
+	st.Nodes = fmt.Sprintf("%d/%d", done, want)
+	ready := known && done == want
+	reason, message := v1alpha1.ReasonAsExpected, fmt.Sprintf("%d nodes hold and pin the set", want)
+	if !ready {
+		reason, message = v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin the set", done, want)
+	}
+	if why := w.kept[s.Name]; why != "" {
+		message += "; it could go, and is kept: " + why
+	}
+	why, says := reason, message
+	if stopped != nil { // slow is not stopped; a node that cannot go on is, and says why
+		c := stalledOf(stopped)
+		why, says = c.Reason, message+"; node "+stopped.Name+": "+c.Message
+	}
+	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReady, ready, why, says)
+	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionReconciling, !ready, reason, message)
+	setCondition(&st.Conditions, s.Generation, v1alpha1.ConditionStalled, stopped != nil, why, says)
+	return st
+}
+
+// holders counts the nodes that are to hold a set and those that do; stopped is one
+// that a person must see to, nil if there is none. known is false while it is not
+// known what the set brings.
+func (w *world) holders(set int, known bool) (want, done int, stopped *v1alpha1.NodeUpdate) {
+	needs := map[string]need{}
+	t := w.tally()
+	for i := range t.groups {
+		g := &t.groups[i]
+		if !g.in(set) {
+			continue
+		}
+		want += g.nodes
+		if !known || g.hold == "" {
+			continue
+		}
+		all, ok := needs[g.hold]
+		if !ok {
+			all = w.needOf(g.hold)
+			needs[g.hold] = all
+		}
+		if all.metFor(g.kind, &w.sets[set]) {
+			done += g.nodes
+		} else if stopped == nil && g.stalled {
+			stopped = w.reports[g.first]
+		}
+	}
+	return want, done, stopped
+}
+
+// imagesOf counts a set's images; known is false while its bundle's header is
+// not here.
+func (w *world) imagesOf(s *v1alpha1.PinnedImageSet) (n int32, known bool) {
+	for _, g := range s.Spec.Groups {
+		n += int32(len(g.Images))
+	}
+	if !s.Spec.AllOfBundle {
+		return n, true
+	}
+	h, err := w.header(s.Spec.Bundle)
+	if err != nil {
+		return s.Status.Images, false
+	}
+	return n + int32(len(h.Metadata.Images)), true
+}
+
+func (r *Reconciler) writePolicies(ctx context.Context, w *world) error {
+	var errs []error
+	for i := range w.policies {
+		p := &w.policies[i]
+		st := v1alpha1.TrustPolicyStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
+		reason, message := v1alpha1.ReasonAsExpected, "in force"
+		for _, k := range p.Spec.Keys {
+			if _, err := bundle.ParsePublicKeyPEM([]byte(k.PublicKey)); err != nil {
+				reason, message = v1alpha1.ReasonInvalidKey, fmt.Sprintf("key %s: %v; it never counts", k.Name, err)
+			}
+		}
+		setCondition(&st.Conditions, p.Generation, v1alpha1.ConditionReady, reason == v1alpha1.ReasonAsExpected, reason, message)
+		setCondition(&st.Conditions, p.Generation, v1alpha1.ConditionStalled, reason != v1alpha1.ReasonAsExpected, reason, message)
+		if !equality.Semantic.DeepEqual(p.Status, st) {
+			errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "TrustPolicy", Name: p.Name, UID: string(p.UID)}, &st))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,182 @@
+package nodedistribution
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
+)
+
+// kind is all that bundles and sets ask of a node but its name: nodes of a kind
+// are counted together. In a fleet at rest there are a few kinds, while it loads
+// as many as there are different numbers of images.
+type kind struct {
+	// selected has a 1 for every set that selects the node, in their order.
+	selected string
+	os, arch string
+	// reports is whether it has a NodeUpdate, which says all below.
+	reports                                bool
+	hold, trust                            string
+	holding                                bool
+	content                                string
+	imagesHeld, imagesPinned, payloadsHeld int32
+	// fetched from registries.
+	fetchedHeld      int32
+	copying, stalled bool
+}
+
+// group is the nodes of a kind.
+type group struct {
+	*kind
+	nodes int
+	// first of them, by its place among the nodes.
+	first int
+}
+
+// tally counts the nodes of a world.
+type tally struct {
+	// groups in the order of their first nodes.
+	groups []group
+	// media are the places of nodes that report any, reports counts NodeUpdates of nodes.
+	media   []int
+	reports int
+}
+
+// maxKinds are remembered; then everything is read anew.
+const maxKinds = 20000
+
+// ledger remembers of which kind each node is, until the node changes.
+type ledger struct {
+	entries nodeindex.Row[entry]
+	ids     map[kind]int32
+	kinds   []*kind
+	resets  int
+}
+
+type entry struct {
+	kind  int32
+	media bool
+}
+
+// take counts the nodes as they are now.
+func (l *ledger) take(w *world) *tally {
+	if len(l.kinds) > maxKinds {
+		l.resets, l.ids, l.kinds = l.resets+1, nil, nil
+	}
+	l.entries.Under(fmt.Sprintf("%d|%s", l.resets, setsSeen(w)), w.edition, w.nodes)
+	t := &tally{}
+	at := make([]int32, len(l.kinds)) // where a kind is among the groups, from 1
+	for i, n := range w.nodes {
+		nu := w.reports[i]
+		e, same := l.entries.At(i, n, nu)
+		if !same {
+			*e = l.read(w, n, nu)
+		}
+		for int(e.kind) >= len(at) {
+			at = append(at, 0)
+		}
+		if at[e.kind] == 0 {
+			t.groups = append(t.groups, group{kind: l.kinds[e.kind], first: i})
+			at[e.kind] = int32(len(t.groups))
+		}
+		t.groups[at[e.kind]-1].nodes++
+		if e.media {
+			t.media = append(t.media, i)
+		}
+	}
+	for i := range t.groups {
+		if t.groups[i].reports {
+			t.reports += t.groups[i].nodes
+		}
+	}
+	return t
+}
+
+// setsSeen names the sets as they select now.
+func setsSeen(w *world) string {
+	var b strings.Builder
+	for i := range w.sets {
+		s := &w.sets[i]
+		fmt.Fprintf(&b, "%s %s %d,", s.Name, s.UID, s.Generation)
+	}
+	return b.String()
+}
+
+func (l *ledger) read(w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate) entry {
+	k := kindOf(w, n, nu)
+	id, known := l.ids[k]
+	if !known {
+		if l.ids == nil {
+			l.ids = map[kind]int32{}
+		}
+		id = int32(len(l.kinds))
+		l.ids[k], l.kinds = id, append(l.kinds, &k)
+	}
+	return entry{id, nu != nil && len(nu.Status.Media) > 0}
+}
+
+func kindOf(w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
+	selected := make([]byte, len(w.sets))
+	for i := range w.sets {
+		selected[i] = '0'
+		if w.selectors.Match(w.sets[i].Spec.NodeSelector, n.Labels) {
+			selected[i] = '1'
+		}
+	}
+	k := kind{selected: string(selected), os: n.Status.NodeInfo.OperatingSystem, arch: n.Status.NodeInfo.Architecture}
+	if nu == nil {
+		return k
+	}
+	k.reports, k.hold, k.trust = true, nu.Spec.Hold, nu.Spec.Trust
+	if h := nu.Status.Holding; h != nil {
+		k.holding, k.content, k.copying = true, h.Content, h.BytesDone < h.BytesTotal
+		k.imagesHeld, k.imagesPinned, k.payloadsHeld = h.ImagesHeld, h.ImagesPinned, h.PayloadsHeld
+		k.fetchedHeld = h.FetchedHeld
+	}
+	k.stalled = stalledOf(nu) != nil
+	return k
+}
+
+// stalledOf is what stops an agent, in its words; nil if nothing does.
+func stalledOf(nu *v1alpha1.NodeUpdate) *metav1.Condition {
+	if c := meta.FindStatusCondition(nu.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
+		return c
+	}
+	return nil
+}
+
+// tally is the count of this look.
+func (w *world) tally() *tally {
+	if w.counted == nil {
+		w.counted = w.ledger.take(w)
+	}
+	return w.counted
+}
+
+// in reports whether the i-th set is for the nodes of a kind.
+func (k *kind) in(i int) bool { return k.selected[i] == '1' }
+
+// wants reports whether a set asks the nodes of a kind for all of a bundle.
+func (w *world) wants(k *kind, digest string) bool {
+	for i := range w.sets {
+		if s := &w.sets[i]; s.Spec.Bundle == digest && s.Spec.AllOfBundle && k.in(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// met reports whether nodes of a kind hold and pin all that their hold list says.
+func (n need) met(k *kind) bool {
+	return n.there && k.holding && k.content == k.hold && k.imagesHeld >= n.images && k.imagesPinned >= n.images && k.payloadsHeld >= n.payloads
+}
+
+// metFor counts what comes from registries as well, if the set is of such.
+func (n need) metFor(k *kind, s *v1alpha1.PinnedImageSet) bool {
+	return n.met(k) && (!s.Spec.FromRegistry || k.fetchedHeld >= n.fetched)
+}

@@ -1,0 +1,32 @@
+package nodeindex
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Selectors reads each selector of a look once, not for every node. The zero
+// value is empty.
+type Selectors struct {
+	read map[*metav1.LabelSelector]labels.Selector
+}
+
+// Match reports whether a selector is for these labels: none at all is for every,
+// one that cannot be read for none.
+func (s *Selectors) Match(sel *metav1.LabelSelector, of map[string]string) bool {
+	if sel == nil {
+		return true
+	}
+	got, known := s.read[sel]
+	if !known {
+		var err error
+		if got, err = metav1.LabelSelectorAsSelector(sel); err != nil {
+			got = labels.Nothing()
+		}
+		if s.read == nil {
+			s.read = map[*metav1.LabelSelector]labels.Selector{}
+		}
+		s.read[sel] = got
+	}
+	return got.Matches(labels.Set(of))
+}

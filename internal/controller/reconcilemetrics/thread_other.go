@@ -1,0 +1,8 @@
+//go:build !linux
+
+package reconcilemetrics
+
+import "time"
+
+// threadTime is not known here: the controller runs on Linux.
+func threadTime() time.Duration { return 0 }
