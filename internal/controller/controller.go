@@ -34,17 +34,17 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterupdates"
 	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
+	"github.com/refit-dev/refit/internal/controller/imagetracks"
 	"github.com/refit-dev/refit/internal/controller/interlocks"
 	"github.com/refit-dev/refit/internal/controller/joinserver"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/noderights"
 	"github.com/refit-dev/refit/internal/controller/osimages"
-	"github.com/refit-dev/refit/internal/controller/osimages/bases"
-	"github.com/refit-dev/refit/internal/controller/osimages/telling"
+	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
+	"github.com/refit-dev/refit/internal/controller/osimages/buildevents"
 	"github.com/refit-dev/refit/internal/controller/probes"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
-	"github.com/refit-dev/refit/internal/controller/tracks"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
@@ -267,11 +267,11 @@ func registerBeside(mgr ctrl.Manager, hs *bundleheaders.Cache, id *peerapi.Ident
 		return err
 	}
 	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: poller, Over: o.Registries, Now: o.Now,
-		Bases: &bases.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: telling.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
+		Bases: &basefinder.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: buildevents.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
 	if err := oi.Setup(mgr); err != nil {
 		return err
 	}
-	tr := &tracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: poller, Now: o.Now}
+	tr := &imagetracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: poller, Now: o.Now}
 	return tr.Setup(mgr)
 }
 

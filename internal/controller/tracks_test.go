@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/tracks"
+	"github.com/refit-dev/refit/internal/controller/imagetracks"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
@@ -40,8 +40,8 @@ func TestATrackFromTheRegistryToTheWorkload(t *testing.T) {
 		s.create(p)
 	}
 	s.agents["n3"].set(func(a *simAgent) { a.full = true })
-	s.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: tracks.WriterRole},
-		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: tracks.WriterRole},
+	s.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: imagetracks.WriterRole},
+		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: imagetracks.WriterRole},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}}})
 	s.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: v1alpha1.ImageTrackSpec{Repository: reg.Ref("shop/app"),
 		Follow: v1alpha1.TrackFollow{Tag: "1.2.3-rev1"}, Mode: v1alpha1.ModeWrite, IntervalSeconds: 3600,

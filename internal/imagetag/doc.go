@@ -12,7 +12,7 @@
 // a pre-release.
 //
 // Inputs: tags and references as text, a Scheme that a person declared. Outputs:
-// Tag, Order, Ref. Callers: internal/imagetag/*, internal/controller/tracks,
+// Tag, Order, Ref. Callers: internal/imagetag/*, internal/controller/imagetracks,
 // internal/cli/tagscmd.
 //
 //	s, err := tag.ByName("rev")

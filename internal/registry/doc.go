@@ -13,5 +13,5 @@
 // internal/outbound.
 //
 // Inputs: repositories, tags, a clock. Outputs: digests, lists of tags, what an
-// image says of itself. Callers: internal/controller/tracks, internal/cli/tagscmd.
+// image says of itself. Callers: internal/controller/imagetracks, internal/cli/tagscmd.
 package registry

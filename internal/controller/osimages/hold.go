@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/building"
-	"github.com/refit-dev/refit/internal/controller/osimages/given"
-	"github.com/refit-dev/refit/internal/controller/osimages/holding"
+	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
+	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
+	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
 	"github.com/refit-dev/refit/internal/registry"
 )
 
@@ -32,7 +32,7 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 	if !strings.Contains(st.Image, "@") {
 		return true, nil
 	}
-	k := &holding.Keeper{Client: r.Client, Live: r.Live}
+	k := &osprepull.Keeper{Client: r.Client, Live: r.Live}
 	want := wantOf(x, st)
 	h, err := w.look(ctx, k, want)
 	if err != nil {
@@ -46,7 +46,7 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 }
 
 // holdFetched is hold for an image of a registry, or one that a bundle brings.
-func (r *Reconciler) holdFetched(ctx context.Context, k *holding.Keeper, x *wish, want holding.Want, h holding.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) holdFetched(ctx context.Context, k *osprepull.Keeper, x *wish, want osprepull.Want, h osprepull.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
 	var about seen
 	if !h.Bundled {
 		if about, err = r.describe(ctx, x.image, st.Image); err != nil {
@@ -67,7 +67,7 @@ func (r *Reconciler) holdFetched(ctx context.Context, k *holding.Keeper, x *wish
 
 // holdMade is hold for an image that no registry has: nodes put it together from the
 // base that a bundle brings, and from what was added to it.
-func (r *Reconciler) holdMade(ctx context.Context, k *holding.Keeper, b *v1alpha1.OSBuild, want holding.Want, h holding.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) holdMade(ctx context.Context, k *osprepull.Keeper, b *v1alpha1.OSBuild, want osprepull.Want, h osprepull.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
 	want.Parts, want.Secret = b.Status.Parts, ""
 	_, want.Base, _ = strings.Cut(b.Spec.Base, "@")
 	before, err := k.BundleOf(ctx, want.Pool.Name)
@@ -87,9 +87,9 @@ func (r *Reconciler) holdMade(ctx context.Context, k *holding.Keeper, b *v1alpha
 	}
 	switch {
 	case why != "":
-		st.HoldReason, st.HoldMessage = v1alpha1.ReasonOSBaseNotHeld, building.Cut(why, 1024)
+		st.HoldReason, st.HoldMessage = v1alpha1.ReasonOSBaseNotHeld, osbuild.Cut(why, 1024)
 	case h.Why != "":
-		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, building.Cut(h.Why, 1024)
+		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, osbuild.Cut(h.Why, 1024)
 	default:
 		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, "they put it together from the base that a bundle brings"
 	}
@@ -98,12 +98,12 @@ func (r *Reconciler) holdMade(ctx context.Context, k *holding.Keeper, b *v1alpha
 
 // itself: the nodes' container runtimes cannot fetch the image, which the hosts then
 // fetch themselves.
-func itself(want holding.Want, h holding.Held) bool {
+func itself(want osprepull.Want, h osprepull.Held) bool {
 	return h.Failing && want.Secret == "" && !h.Bundled
 }
 
 // look at what nodes hold, which is gathered once.
-func (w *world) look(ctx context.Context, k *holding.Keeper, want holding.Want) (h holding.Held, err error) {
+func (w *world) look(ctx context.Context, k *osprepull.Keeper, want osprepull.Want) (h osprepull.Held, err error) {
 	if w.site == nil {
 		if w.site, err = k.Gather(ctx); err != nil {
 			return h, err
@@ -113,9 +113,9 @@ func (w *world) look(ctx context.Context, k *holding.Keeper, want holding.Want) 
 }
 
 // wantOf a pool: a built image is called as its build, a finished one by its digest.
-func wantOf(x *wish, st *v1alpha1.OSImagePool) holding.Want {
+func wantOf(x *wish, st *v1alpha1.OSImagePool) osprepull.Want {
 	_, digest, _ := strings.Cut(st.Image, "@sha256:")
-	want := holding.Want{OSImage: x.image, Pool: x.pool, Image: st.Image, Tag: st.Build}
+	want := osprepull.Want{OSImage: x.image, Pool: x.pool, Image: st.Image, Tag: st.Build}
 	if want.Tag == "" {
 		want.Tag = "refit-" + digest[:min(12, len(digest))]
 	}
@@ -133,7 +133,7 @@ func nodeSecret(o *v1alpha1.OSImage) *v1alpha1.PullSecret {
 	return o.Spec.Secret
 }
 
-func sayHold(problem *registry.Failure, why string, h holding.Held) (reason, message string) {
+func sayHold(problem *registry.Failure, why string, h osprepull.Held) (reason, message string) {
 	switch {
 	case problem == nil && why != "":
 		message = why
@@ -142,13 +142,13 @@ func sayHold(problem *registry.Failure, why string, h holding.Held) (reason, mes
 	case problem == nil:
 		message = "they are fetching it"
 	case problem.Kind == registry.Denied:
-		return v1alpha1.ReasonRegistryDenies, building.Cut(plain(problem), 1024)
+		return v1alpha1.ReasonRegistryDenies, osbuild.Cut(plain(problem), 1024)
 	case problem.Kind == registry.Away || problem.Kind == registry.Limited:
-		return v1alpha1.ReasonRegistryAway, building.Cut(plain(problem), 1024)
+		return v1alpha1.ReasonRegistryAway, osbuild.Cut(plain(problem), 1024)
 	default:
-		return v1alpha1.ReasonOSImageAbsent, building.Cut(plain(problem), 1024)
+		return v1alpha1.ReasonOSImageAbsent, osbuild.Cut(plain(problem), 1024)
 	}
-	return v1alpha1.ReasonImagesMissing, building.Cut(message, 1024)
+	return v1alpha1.ReasonImagesMissing, osbuild.Cut(message, 1024)
 }
 
 // plain says what went wrong without the time at which it is asked again, which would
@@ -171,11 +171,11 @@ func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image st
 	if ok && r.Now().Sub(known.at) < fresh {
 		return known, nil
 	}
-	x, err := given.Read(ctx, r.Live, o)
+	x, err := inputs.Read(ctx, r.Live, o)
 	if err != nil {
 		return known, err
 	}
-	keys, _, err := given.Keys(ctx, r.Live, nodeSecret(o))
+	keys, _, err := inputs.Keys(ctx, r.Live, nodeSecret(o))
 	if err != nil {
 		return known, err
 	}

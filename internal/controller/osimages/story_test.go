@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/building"
+	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage/buildjob"
 )
@@ -139,10 +139,10 @@ func TestFaults(t *testing.T) {
 	// A build while the registry is away is tried four times, and the old image stays.
 	w.say(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
 	w.look()
-	for i := range building.Tries {
+	for i := range osbuild.Tries {
 		w.make()
 		b := w.build(w.pool(w.look()).Wanted)
-		if failed := b.Status.Phase == v1alpha1.BuildFailed; failed != (i == building.Tries-1) || b.Status.Attempts != int32(i+1) || b.Status.Log == "" {
+		if failed := b.Status.Phase == v1alpha1.BuildFailed; failed != (i == osbuild.Tries-1) || b.Status.Attempts != int32(i+1) || b.Status.Log == "" {
 			t.Fatalf("try %d: %+v", i+1, b.Status)
 		}
 	}

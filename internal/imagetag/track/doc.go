@@ -15,7 +15,7 @@
 // Inputs: Track (what a person said), State (what is remembered), Look (what a
 // registry or a bundle answered), what the workloads name and run, now. Outputs:
 // the next State, Candidates with class, decision and why, Rows and Steps.
-// Callers: internal/controller/tracks, internal/cli/tagscmd.
+// Callers: internal/controller/imagetracks, internal/cli/tagscmd.
 //
 //	s := track.Take(t, state, look, now)
 //	s, candidates := track.Decide(t, s, found, now)

@@ -8,7 +8,7 @@
 //
 // Inputs: a test, images as a few words of content. Outputs: an address,
 // digests, the requests that were served. Callers: tests of internal/registry,
-// internal/cli/tagscmd, internal/controller/tracks.
+// internal/cli/tagscmd, internal/controller/imagetracks.
 //
 //	r := registrytest.Start(t)
 //	d := r.Push("app", registrytest.Image{Version: "2.6.2"}, "2.6.2-rev1-b1.1", "2.6.2")

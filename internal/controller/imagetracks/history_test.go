@@ -1,0 +1,271 @@
+//go:build linux
+
+package imagetracks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/registry/registrytest"
+)
+
+// publisher makes a history as the four cases do (R3.17): which tags are new and
+// which move.
+type publisher struct {
+	w          *world
+	minor, fix int
+	rev, build int
+	digest     string
+	long       string
+	images     int
+}
+
+func (p *publisher) app() string  { return fmt.Sprintf("2.%d.%d", p.minor, p.fix) }
+func (p *publisher) line() string { return fmt.Sprintf("%s-rev%d", p.app(), p.rev) }
+
+// publish one image; which case is chosen by n.
+func (p *publisher) publish(n int) string {
+	what := "rebuild"
+	switch {
+	case n < 1 || p.images == 0:
+		what = "new minor version"
+		p.minor, p.fix, p.rev, p.build = p.minor+1, 0, 1, 0
+	case n < 2:
+		what = "new version"
+		p.fix, p.rev, p.build = p.fix+1, 1, 0
+	case n < 4:
+		what = "mended definition"
+		p.rev, p.build = p.rev+1, 0
+	}
+	p.build++
+	p.images++
+	p.long = fmt.Sprintf("%s-b%d.1", p.line(), p.build)
+	p.digest = p.w.reg.Push("shop/app", registrytest.Image{Version: p.app(), Layers: []string{fmt.Sprint("image ", p.images)}}, p.long, p.line(), p.app(), "latest")
+	return what
+}
+
+var all = []string{v1alpha1.ClassSecurity, v1alpha1.ClassRebuild, v1alpha1.ClassImageFix, v1alpha1.ClassNewVersion}
+
+// A made history of 60 images over the four cases: every change is found within
+// one look, named by its long tag, and a look that finds nothing new asks once a
+// tag and writes nothing.
+func TestAHistoryOfSixtyImages(t *testing.T) {
+	w := newWorld(t)
+	p := &publisher{w: w, minor: 5}
+	p.publish(0)
+	tracks := map[string]v1alpha1.TrackFollow{
+		"latest": {Tag: "latest"}, "newest": {Tier: v1alpha1.TierIntermediate}, "short": {Tier: v1alpha1.TierShort}, "line": {Tag: p.line()}}
+	for name, follow := range tracks {
+		w.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImageTrackSpec{Repository: w.reg.Ref("shop/app"), Follow: follow,
+			Automatic: all, IntervalSeconds: 3600, DiscoverSeconds: 4 * 3600}})
+	}
+	firstLine := p.line()
+	seen := map[string]int{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for step := range 60 {
+		if step > 0 {
+			seen[p.publish(random.IntN(10))]++
+		}
+		w.now = w.now.Add(5 * time.Hour) // the listing is due as well
+		want := map[string]string{"latest": p.digest, "newest": p.digest, "short": p.digest, "line": w.reg.Resolve("shop/app", firstLine)}
+		for name, digest := range want {
+			o := w.look(name)
+			if o.Status.Approved == nil || o.Status.Approved.Digest != digest {
+				t.Fatalf("image %d (%s), track %s: %+v, want %s; candidates %+v", p.images, p.long, name, o.Status.Approved, digest, o.Status.Candidates)
+			}
+			if digest == p.digest && o.Status.Approved.LongTag != p.long {
+				t.Fatalf("track %s names it %s, not %s", name, o.Status.Approved.LongTag, p.long)
+			}
+		}
+		if step%10 == 9 {
+			w.quiet(tracks)
+		}
+	}
+	if len(seen) < 4 || p.images != 60 {
+		t.Fatalf("the history is too poor: %v, %d images", seen, p.images)
+	}
+}
+
+// quiet lets all tracks look when nothing happened; once before, so that tags that
+// were left are dropped.
+func (w *world) quiet(tracks map[string]v1alpha1.TrackFollow) {
+	w.t.Helper()
+	w.now = w.now.Add(70 * time.Minute)
+	for name := range tracks {
+		w.look(name)
+	}
+	w.now = w.now.Add(70 * time.Minute) // the listing is not due
+	for name := range tracks {
+		tags := len(w.track(name).Status.Tags)
+		w.asked.take()
+		w.api.take()
+		w.look(name)
+		if asked, _ := w.asked.take(); asked > tags {
+			w.t.Fatalf("track %s: %d questions for %d tags", name, asked, tags)
+		}
+		if _, writes := w.api.take(); len(writes) > 0 {
+			w.t.Fatalf("track %s writes: %v", name, writes)
+		}
+	}
+}
+
+// R3.69: whatever the registry does, what is approved stays, the reason is said
+// once, and what happened meanwhile is found when it is back.
+func TestARegistryInTrouble(t *testing.T) {
+	w := newWorld(t)
+	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	w.newTrack(func(s *v1alpha1.ImageTrackSpec) {
+		s.Targets, s.Automatic = nil, []string{v1alpha1.ClassRebuild}
+	})
+	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+
+	t.Log("it is away")
+	w.reg.Stop()
+	w.later()
+	o := w.look("app")
+	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryAway, "shop/app")
+	if o.Status.Approved.Digest != a {
+		t.Fatalf("%+v", o.Status)
+	}
+	since := o.Status.PollError.Since
+	w.later()
+	w.api.take()
+	if o = w.look("app"); !o.Status.PollError.Since.Equal(since) {
+		t.Fatal("since when it is away is forgotten")
+	}
+	if _, writes := w.api.take(); len(writes) > 0 {
+		t.Fatalf("it says the same again: %v", writes)
+	}
+	w.reg.Resume()
+	b := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	w.later()
+	if o = w.look("app"); o.Status.Approved.Digest != b || o.Status.PollError != nil {
+		t.Fatalf("%+v", o.Status)
+	}
+
+	t.Log("it limits")
+	w.asked.set(func(r *http.Request) *http.Response {
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"36000"}}, Body: http.NoBody, Request: r}
+	})
+	w.later()
+	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryLimits)
+	w.asked.set(nil)
+	w.asked.take()
+	w.later()
+	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryLimits)
+	if asked, _ := w.asked.take(); asked != 0 {
+		t.Fatalf("it was told to wait ten hours, and asked %d times after two", asked)
+	}
+	w.now = w.now.Add(9 * time.Hour)
+	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+
+	t.Log("it denies")
+	w.asked.set(func(r *http.Request) *http.Response {
+		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}
+	})
+	w.later()
+	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonRegistryDenies)
+	w.asked.set(nil)
+
+	t.Log("the tag is deleted, and comes back with what it was")
+	w.reg.Delete("shop/app", b)
+	w.later()
+	o = w.look("app")
+	says(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTagGone, "2.6.2-rev1")
+	if o.Status.Approved.Digest != b || !o.Status.Tags[0].Gone {
+		t.Fatalf("%+v", o.Status)
+	}
+	serial := o.Status.Serial
+	w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	w.later()
+	o = w.look("app")
+	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+	if o.Status.Serial != serial || o.Status.Tags[0].Gone {
+		t.Fatalf("%+v", o.Status)
+	}
+}
+
+// The mirror is asked first, and who answered is said; without it the repository
+// is asked (R3.48, R3.66).
+func TestMirrors(t *testing.T) {
+	w := newWorld(t)
+	mirror := registrytest.Start(t)
+	fresh := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	old := mirror.Push("copy/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Mirrors = nil, []string{mirror.Ref("copy/app")} })
+	o := w.look("app")
+	if o.Status.Endpoint != mirror.Ref("copy/app") || o.Status.Approved.Digest != old {
+		t.Fatalf("%+v", o.Status)
+	}
+	if diff := cmp.Diff([]v1alpha1.UpstreamTag{{Tag: "2.6.2-rev1", Digest: fresh}}, o.Status.Upstream); diff != "" {
+		t.Errorf("what the mirror does not have yet is not said (-want +got):\n%s", diff)
+	}
+	facts := (&auditfacts.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
+	if p := facts.Published[w.reg.Ref("shop/app")+":2.6.2-rev1"]; p.Mirror != old || p.Digest != fresh {
+		t.Errorf("the report knows %+v", p)
+	}
+	mirror.Stop()
+	w.later()
+	if o := w.look("app"); o.Status.Endpoint != w.reg.Ref("shop/app") || o.Status.PollError != nil || len(o.Status.Candidates) != 1 || len(o.Status.Upstream) != 0 {
+		t.Fatalf("%+v", o.Status)
+	}
+}
+
+// A digest that no registry has any more is said: neither a roll-back nor a node that
+// lost the image can pull it. One that only the mirror lost is not gone.
+func TestADigestVanishes(t *testing.T) {
+	w := newWorld(t)
+	mirror := registrytest.Start(t)
+	one := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	if mirror.Push("copy/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1") != one {
+		t.Fatal("the copy is another image")
+	}
+	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Mirrors = nil, []string{mirror.Ref("copy/app")} })
+	if o := w.look("app"); o.Status.Approved.Digest != one || len(o.Status.GoneDigests) != 0 {
+		t.Fatalf("%+v", o.Status)
+	}
+	two := build("two")
+	mirror.Push("copy/app", two, "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	w.reg.Push("shop/app", two, "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	mirror.Delete("copy/app", one)
+	w.now = w.now.Add(12 * time.Hour)
+	if o := w.look("app"); len(o.Status.GoneDigests) != 0 {
+		t.Fatalf("the repository has it still: %v", o.Status.GoneDigests)
+	}
+	w.reg.Delete("shop/app", one)
+	w.now = w.now.Add(12 * time.Hour)
+	o := w.look("app")
+	if diff := cmp.Diff([]string{one}, o.Status.GoneDigests); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	facts := (&auditfacts.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
+	if name := w.reg.Ref("shop/app") + "@" + one; !facts.GoneDigests[name] || !facts.Site().GoneDigests[name] {
+		t.Errorf("neither lint nor the forecast of a restart knows: %v", facts.GoneDigests)
+	}
+}
+
+// A pull secret that cannot be read is said, and nothing of it is.
+func TestThePullSecret(t *testing.T) {
+	w := newWorld(t)
+	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.PullSecret = nil, &v1alpha1.PullSecret{Name: "pull"} })
+	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "no Secret pull in namespace refit-builds")
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.BuildsNamespace, Name: "pull"}, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("hunter2 {")}})
+	o := w.look("app")
+	says(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "pull")
+	for _, c := range o.Status.Conditions {
+		if strings.Contains(c.Message, "hunter2") {
+			t.Fatal("the secret is told")
+		}
+	}
+}

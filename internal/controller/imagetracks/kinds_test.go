@@ -1,0 +1,194 @@
+//go:build linux
+
+package imagetracks
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+func noPreload(s *v1alpha1.ImageTrackSpec) {
+	no := false
+	s.Preload = &no
+}
+
+// R3.50: pods of a workload that replaces only what goes are evicted, one after
+// the other, and the API server itself keeps the budget.
+func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.Background()
+	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	three := int32(3)
+	labels := map[string]string{"app": "db"}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: appsv1.StatefulSetSpec{Replicas: &three, ServiceName: "db",
+		UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+		Selector:       &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate("db", w.reg.Ref("shop/app:2.6.2-rev1"))}}
+	w.create(set)
+	two := intstr.FromInt32(2)
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &two, Selector: &metav1.LabelSelector{MatchLabels: labels}}}
+	w.create(budget)
+	w.allow(budget, 1)
+	pod := func(name, image string) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels},
+			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "app", Image: image}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "app", ImageID: w.reg.Ref("shop/app@" + a)}}}}
+		w.create(p)
+	}
+	ready := func(n int32) {
+		w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(set), set))
+		set.Status = appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, Replicas: 3, ReadyReplicas: n, AvailableReplicas: n}
+		w.must(w.admin.Status().Update(ctx, set))
+	}
+	names := []string{"db-0", "db-1", "db-2"}
+	for _, n := range names {
+		pod(n, w.reg.Ref("shop/app:2.6.2-rev1"))
+	}
+	ready(3)
+	w.grant("shop")
+	w.newTrack(noPreload, func(s *v1alpha1.ImageTrackSpec) {
+		s.Targets = []v1alpha1.TrackTarget{{Kind: "StatefulSet", Namespace: "shop", Name: "db"}}
+	})
+	leaving := func() (out []string) {
+		for _, n := range names {
+			var p corev1.Pod
+			w.must(w.admin.Get(ctx, client.ObjectKey{Namespace: "shop", Name: n}, &p))
+			if p.DeletionTimestamp != nil {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	w.look("app")
+	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(set), set))
+	pinned := w.reg.Ref("shop/app:2.6.2-rev1@" + a)
+	if got := set.Spec.Template.Spec.Containers[0].Image; got != pinned || len(leaving()) > 0 {
+		t.Fatalf("first the template: %s, leaving %v", got, leaving())
+	}
+	ready(3)
+	for i, n := range names {
+		w.look("app")
+		if got := leaving(); len(got) != 1 || got[0] != n {
+			t.Fatalf("%v leave, it is the turn of %s", got, n)
+		}
+		ready(2)
+		says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonImageRolling)
+		if got := leaving(); len(got) != 1 {
+			t.Fatalf("%v leave while one is not ready", got)
+		}
+		zero := int64(0)
+		w.must(w.admin.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: n}}, &client.DeleteOptions{GracePeriodSeconds: &zero}))
+		pod(n, pinned)
+		ready(3)
+		if i < len(names)-1 { // the API server has taken the one disruption
+			o := w.look("app")
+			if got := leaving(); len(got) > 0 || !strings.Contains(o.Status.Workloads[0].Message, "allows no disruption") {
+				t.Fatalf("the budget is used up, and %v leave: %s", got, o.Status.Workloads[0].Message)
+			}
+			w.allow(budget, 1)
+		}
+	}
+	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+}
+
+// Spec 2.5: what a GitOps tool owns is proposed, with the whole patch; a CronJob has
+// it at its next run.
+func TestWhatIsProposed(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.Background()
+	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	argo := deployment("argo", w.reg.Ref("shop/app:2.6.2-rev1"), 1)
+	argo.Labels = map[string]string{"argocd.argoproj.io/instance": "shop"}
+	w.create(argo)
+	job := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "job"}, Spec: batchv1.CronJobSpec{Schedule: "0 0 * * *",
+		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: podTemplate("job", w.reg.Ref("shop/app:2.6.2-rev1"))}}}}
+	job.Spec.JobTemplate.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	w.create(job)
+	w.grant("shop")
+	w.newTrack(noPreload, func(s *v1alpha1.ImageTrackSpec) {
+		s.Targets = []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop"}, {Kind: "CronJob", Namespace: "shop", Name: "job"}}
+	})
+	w.look("app")
+	o := w.look("app")
+	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageProposed, "Argo CD")
+	pinned := w.reg.Ref("shop/app:2.6.2-rev1@" + a)
+	if got := w.image("argo"); got != w.reg.Ref("shop/app:2.6.2-rev1") {
+		t.Fatalf("what Argo CD owns was changed: %s", got)
+	}
+	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(job), job))
+	if got := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image; got != pinned {
+		t.Fatalf("the CronJob has %s", got)
+	}
+	var cm corev1.ConfigMap
+	w.must(w.admin.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "track-app"}, &cm))
+	if len(cm.Data) != 1 || !strings.Contains(cm.Data["deployment.shop.argo.yaml"], pinned) {
+		t.Fatalf("%v", cm.Data)
+	}
+	w.steady("app")
+
+	t.Log("when it was taken over, nothing is proposed any more")
+	w.setImage("argo", pinned)
+	w.well("argo", 1, true)
+	w.look("app")
+	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(&cm), &cm))
+	if len(cm.Data) != 0 {
+		t.Fatalf("%v", cm.Data)
+	}
+
+	t.Log("a track that only proposes writes nothing, also where it may")
+	w.say("app", func(s *v1alpha1.ImageTrackSpec) { s.Mode, s.Automatic = v1alpha1.ModePropose, all })
+	b := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	w.later()
+	o = w.look("app")
+	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(job), job))
+	if got := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image; got != pinned || o.Status.Approved.Digest != b {
+		t.Fatalf("the CronJob has %s, approved %+v", got, o.Status.Approved)
+	}
+}
+
+// Two tracks that want the same workload do not take turns.
+func TestTwoTracksDoNotTakeTurns(t *testing.T) {
+	w := newWorld(t)
+	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	w.reg.Push("shop/app", build("two"), "2.6.3-rev1-b1.1", "2.6.3-rev1")
+	w.create(deployment("app", w.reg.Ref("shop/app:2.6.2-rev1"), 1))
+	w.runs("app", a)
+	w.grant("shop")
+	w.newTrack(noPreload)
+	w.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.ImageTrackSpec{Repository: w.reg.Ref("shop/app"),
+		Follow: v1alpha1.TrackFollow{Tag: "2.6.3-rev1"}, Mode: v1alpha1.ModeWrite, Automatic: all, Preload: w.track("app").Spec.Preload,
+		Targets: []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop", Name: "app"}}}})
+	written := map[string]int{}
+	last := w.image("app")
+	for range 8 {
+		for _, name := range []string{"app", "other"} {
+			w.later()
+			w.look(name)
+			if now := w.image("app"); now != last {
+				written[now]++
+				last = now
+			}
+			w.well("app", 1, true)
+		}
+	}
+	for image, n := range written {
+		if n > 1 {
+			t.Errorf("%s was written %d times", image, n)
+		}
+	}
+	if len(written) == 0 {
+		t.Error("neither wrote")
+	}
+}

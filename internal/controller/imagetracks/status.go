@@ -1,0 +1,222 @@
+package imagetracks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/imagetag/track"
+)
+
+const (
+	// maxNodes named in a status for one digest.
+	maxNodes = 16
+	// maxMessage of a condition.
+	maxMessage = 1024
+)
+
+// describe fills in what is seen now, and the conditions.
+func (l *turn) describe() {
+	st := &l.status
+	st.ObservedGeneration = l.o.Generation
+	st.Running = l.runningDigests()
+	st.Preloaded = ""
+	if l.pre.Wanted {
+		st.Preloaded = fmt.Sprintf("%d/%d", l.pre.Done, l.pre.Nodes)
+	}
+	st.Turn = nil
+	if l.step.Turn != "" {
+		st.Turn = &v1alpha1.TrackTurn{Workload: l.ws[l.step.TurnOf].Key(), Node: l.step.Turn}
+	}
+	st.Workloads = nil
+	for i, r := range l.rows {
+		t := v1alpha1.TrackedWorkload{Workload: r.Key, State: r.State, Digest: l.ws[i].Named, Message: cut(r.Message)}
+		l.timing(i, &t)
+		st.Workloads = append(st.Workloads, t)
+	}
+	l.record()
+	l.conditions()
+}
+
+// runningDigests by the image they belong to, the nodes by name.
+func (l *turn) runningDigests() []v1alpha1.RunningDigest {
+	by := map[string]*v1alpha1.RunningDigest{}
+	for _, w := range l.ws {
+		w.Running(l.t, func(digest, node string) {
+			known := l.state.Known(digest)
+			if known != nil {
+				digest = known.Digest
+			}
+			d := by[digest]
+			if d == nil {
+				d = &v1alpha1.RunningDigest{Digest: digest}
+				if known != nil {
+					d.LongTag = known.Long
+				}
+				by[digest] = d
+			}
+			d.Pods++
+			if !slices.Contains(d.Nodes, node) {
+				d.Nodes = append(d.Nodes, node)
+			}
+		})
+	}
+	var out []v1alpha1.RunningDigest
+	for _, d := range by {
+		slices.Sort(d.Nodes)
+		d.Nodes = d.Nodes[:min(len(d.Nodes), maxNodes)]
+		out = append(out, *d)
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.RunningDigest) int { return strings.Compare(a.Digest, b.Digest) })
+	return out
+}
+
+// word is the one thing to say: whether all is as approved, the reason, what a
+// person reads, and whether it stays so until somebody does something.
+type word struct {
+	ready           bool
+	reason, message string
+	stalled         bool
+}
+
+func (l *turn) word() word {
+	if e := l.status.PollError; e != nil {
+		return word{reason: e.Reason, message: e.Message, stalled: e.Reason == v1alpha1.ReasonTagGone || e.Reason == v1alpha1.ReasonRegistryDenies}
+	}
+	for _, c := range []struct {
+		state, reason string
+		stalled       bool
+	}{
+		{track.Stopped, v1alpha1.ReasonWorkloadBlocked, true}, {track.Rolling, v1alpha1.ReasonImageRolling, false},
+		{track.Preloading, v1alpha1.ReasonImagePreloading, false}, {track.Proposed, v1alpha1.ReasonImageProposed, true},
+	} {
+		if text := l.rowsIn(c.state); text != "" {
+			return word{reason: c.reason, message: text, stalled: c.stalled}
+		}
+	}
+	if text := l.closed(); text != "" {
+		return word{reason: v1alpha1.ReasonOutsideWindow, message: text}
+	}
+	return l.candidateWord()
+}
+
+// closed joins what is said of the targets that wait for a window.
+func (l *turn) closed() string {
+	var out []string
+	for _, r := range l.rows {
+		if r.Closed && r.State == track.Waiting {
+			out = append(out, r.Key+": "+r.Message)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// rowsIn joins what is said of the targets in a state.
+func (l *turn) rowsIn(state string) string {
+	var out []string
+	for _, r := range l.rows {
+		if r.State == state {
+			out = append(out, r.Key+": "+r.Message)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// candidateWord is said when the targets are as approved, or nothing is.
+func (l *turn) candidateWord() word {
+	settled := l.state.Approved != nil && l.rowsIn(track.Waiting) == ""
+	for _, c := range l.status.Candidates {
+		text := fmt.Sprintf("%s of class %s: %s", name(c), c.Class, c.Why)
+		switch c.Decision {
+		case v1alpha1.DecisionApproval:
+			return word{settled, v1alpha1.ReasonImageNeedsApproval, text, !settled}
+		case v1alpha1.DecisionBlocked:
+			return word{settled, v1alpha1.ReasonImageBlocked, text, true}
+		}
+	}
+	switch {
+	case l.state.Approved == nil:
+		return word{reason: v1alpha1.ReasonTrackLooking, message: "nothing is approved yet"}
+	case !settled:
+		return word{reason: v1alpha1.ReasonImageRolling, message: l.rowsIn(track.Waiting)}
+	case len(l.rows) == 0:
+		return word{true, v1alpha1.ReasonAsExpected, l.state.Approved.Name() + " is approved; the track has no targets", false}
+	}
+	return word{true, v1alpha1.ReasonAsExpected, "all targets are at " + l.state.Approved.Name(), false}
+}
+
+func name(c v1alpha1.TrackCandidate) string {
+	if c.LongTag != "" {
+		return c.LongTag
+	}
+	return c.Tag + "@" + c.Digest[:min(len(c.Digest), 19)]
+}
+
+func (l *turn) conditions() {
+	w := l.word()
+	skew, said := l.skew()
+	if skew && w.ready {
+		w = word{reason: v1alpha1.ReasonImageSkewed, message: said}
+	}
+	l.set(v1alpha1.ConditionReady, w.ready, w.reason, w.message)
+	l.set(v1alpha1.ConditionReconciling, !w.ready && !w.stalled, w.reason, w.message)
+	l.set(v1alpha1.ConditionStalled, w.stalled && !w.ready, w.reason, w.message)
+	reason := v1alpha1.ReasonAsExpected
+	if skew {
+		reason = v1alpha1.ReasonImageSkewed
+	}
+	l.set(v1alpha1.ConditionSkewed, skew, reason, said)
+}
+
+// skew says which digests run where, if it is more than one (R3.70).
+func (l *turn) skew() (bool, string) {
+	if len(l.status.Running) < 2 {
+		return false, "all pods run one image"
+	}
+	var out []string
+	for _, d := range l.status.Running {
+		label := d.LongTag
+		if label == "" {
+			label = "an image without a known long tag"
+		}
+		out = append(out, fmt.Sprintf("%s (%s) in %d pods on %s", label, d.Digest, d.Pods, strings.Join(d.Nodes, ", ")))
+	}
+	return true, strings.Join(out, "; ")
+}
+
+func (l *turn) set(kind string, is bool, reason, message string) {
+	setCondition(&l.status, l.o.Generation, kind, is, reason, message)
+}
+
+func setCondition(st *v1alpha1.ImageTrackStatus, generation int64, kind string, is bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: cut(message), ObservedGeneration: generation})
+}
+
+func cut(s string) string { return cutTo(s, maxMessage) }
+
+func cutTo(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most-3], "") + "..."
+	}
+	return s
+}
+
+// writeInvalid says what a person must correct.
+func (r *Reconciler) writeInvalid(ctx context.Context, o *v1alpha1.ImageTrack, why error) error {
+	st := *o.Status.DeepCopy()
+	st.ObservedGeneration = o.Generation
+	for kind, is := range map[string]bool{v1alpha1.ConditionReady: false, v1alpha1.ConditionReconciling: false, v1alpha1.ConditionStalled: true} {
+		setCondition(&st, o.Generation, kind, is, v1alpha1.ReasonTrackInvalid, why.Error())
+	}
+	slices.SortFunc(st.Conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return r.writeStatus(ctx, o, &st)
+}

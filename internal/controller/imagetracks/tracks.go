@@ -1,0 +1,353 @@
+package imagetracks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+	"github.com/refit-dev/refit/internal/controller/heartbeats"
+	"github.com/refit-dev/refit/internal/controller/imagetracks/prepull"
+	"github.com/refit-dev/refit/internal/controller/imagetracks/staticpodrollout"
+	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/imagetag/track"
+	"github.com/refit-dev/refit/internal/registry"
+)
+
+const (
+	// busyEvery is how often it is looked while nodes load or a workload rolls.
+	busyEvery = 3 * time.Second
+	// stoppedEvery is how often it is looked at what a person must change.
+	stoppedEvery = time.Minute
+	// workers look at tracks side by side.
+	workers = 4
+)
+
+// Reconciler looks at one ImageTrack at a time.
+type Reconciler struct {
+	Client client.Client
+	// Live reads past the cache: workloads are not cached, and what a track
+	// remembers must not be an old copy.
+	Live    client.Reader
+	Headers *bundleheaders.Cache
+	Poller  *registry.Poller
+	// Now is the clock.
+	Now func() time.Time
+
+	mu  sync.Mutex
+	due map[types.UID]due
+	// turns is held from the look at who has the turn until it is written down.
+	turns sync.Mutex
+	pulse heartbeats.Pulse
+}
+
+// due is when a track's registry is asked next. It is only ever a reason not to
+// ask: who forgets it asks once more.
+type due struct {
+	at         time.Time
+	generation int64
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("tracks").
+		WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff(), MaxConcurrentReconciles: workers}).
+		For(&v1alpha1.ImageTrack{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(r)
+}
+
+// Reconcile looks, decides, remembers, and does one thing.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	o := &v1alpha1.ImageTrack{}
+	if err := r.Live.Get(ctx, req.NamespacedName, o); err != nil || !o.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	t, err := trackOf(&o.Spec)
+	if err != nil {
+		return ctrl.Result{}, r.writeInvalid(ctx, o, err)
+	}
+	l := &turn{o: o, t: t, now: r.Now().Truncate(time.Second), state: stateOf(&o.Status), status: *o.Status.DeepCopy()}
+	if l.ws, err = workloads.Gather(ctx, r.Live, o.Spec.Targets); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.about(ctx, l); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.ask(ctx, l); err != nil {
+		if errors.Is(err, errSecret) {
+			return ctrl.Result{RequeueAfter: stoppedEvery}, r.writeInvalid(ctx, o, err)
+		}
+		return ctrl.Result{}, err
+	}
+	if l.later > 0 {
+		return ctrl.Result{RequeueAfter: l.later}, nil
+	}
+	var candidates []track.Candidate
+	l.state, candidates = track.Decide(l.t, l.state, l.found(), l.now)
+	if err := r.about(ctx, l); err != nil {
+		return ctrl.Result{}, err
+	}
+	remember(&l.state, candidates, &l.status)
+	if err := r.act(ctx, l); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: r.next(l)}, nil
+}
+
+// turn is one look at one track.
+type turn struct {
+	o     *v1alpha1.ImageTrack
+	t     track.Track
+	now   time.Time
+	ws    []*workloads.Workload
+	state track.State
+	// status as it will be written.
+	status v1alpha1.ImageTrackStatus
+	// bundles are what lookBundles found.
+	bundles map[string]prepull.Held
+	// later: nothing can be said before that; again: the registry is asked then.
+	later time.Duration
+	again time.Time
+	rows  []track.Row
+	pre   track.Preload
+	step  track.Step
+	// opens is when a window is open next that is waited for.
+	opens time.Time
+}
+
+// about tells the workloads which of their containers are meant, and of static
+// pods how far their nodes are.
+func (r *Reconciler) about(ctx context.Context, l *turn) error {
+	l.t.Critical = false
+	for _, w := range l.ws {
+		w.About(l.t, l.state.Approved)
+		l.t.Critical = l.t.Critical || w.Critical && len(w.Containers) > 0
+		if w.Kind == track.StaticPod {
+			if err := r.nodes().Fill(ctx, l.roll(), w, l.before(w.Key())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// nodes are where static pods are.
+func (r *Reconciler) nodes() *staticpodrollout.Nodes {
+	return &staticpodrollout.Nodes{Client: r.Client, Live: r.Live, Pulse: &r.pulse}
+}
+
+func (l *turn) roll() staticpodrollout.Roll {
+	return staticpodrollout.Roll{Object: l.o, Track: l.t, Approved: l.state.Approved, Now: l.now}
+}
+
+// before is the digest that a workload named at the look before.
+func (l *turn) before(key string) string {
+	for _, w := range l.o.Status.Workloads {
+		if w.Workload == key {
+			return w.Digest
+		}
+	}
+	return ""
+}
+
+// found is what the targets name and run.
+func (l *turn) found() track.Found {
+	var f track.Found
+	for _, w := range l.ws {
+		f.Workloads = append(f.Workloads, track.Workload{Key: w.Key(), Named: w.Named, Before: l.before(w.Key())})
+	}
+	f.Running = l.running()
+	return f
+}
+
+// running digests, each once.
+func (l *turn) running() (out []string) {
+	for _, w := range l.ws {
+		w.Running(l.t, func(digest, _ string) {
+			if !slices.Contains(out, digest) {
+				out = append(out, digest)
+			}
+		})
+	}
+	slices.Sort(out)
+	return out
+}
+
+// used digests: approved, named by a workload, kept for a roll-back; each once.
+func (l *turn) used() (out []string) {
+	if l.state.Approved != nil {
+		out = append(out, l.state.Approved.Digest)
+	}
+	if len(l.state.History) > 0 {
+		out = append(out, l.state.History[0].Digest)
+	}
+	for _, w := range l.ws {
+		if w.Named != "" {
+			out = append(out, w.Named)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ask looks at the source if it is due, and takes in what is there.
+func (r *Reconciler) ask(ctx context.Context, l *turn) error {
+	l.again = r.dueAt(l.o)
+	var s seen
+	var err error
+	switch {
+	case l.o.Spec.Source == v1alpha1.SourceBundles:
+		s, err = r.lookBundles(ctx, l.t, l.state)
+		if errors.Is(err, bundleheaders.ErrPending) {
+			l.later = busyEvery
+			return nil
+		}
+	case l.now.Before(l.again):
+		return nil
+	default:
+		s, err = r.lookRegistry(ctx, &l.o.Spec, l.t, l.state, l.running(), l.used())
+	}
+	interval := time.Duration(l.o.Spec.IntervalSeconds) * time.Second
+	var f *registry.Failure
+	if errors.As(err, &f) {
+		l.again = l.now.Add(interval)
+		if !f.Until.IsZero() {
+			l.again = f.Until
+		}
+		r.setDue(l.o, l.again)
+		l.failed(reasonOf(f.Kind), said(f))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.again = l.now.Add(interval + jitter(l.o.UID, interval/10))
+	r.setDue(l.o, l.again)
+	l.take(s)
+	return nil
+}
+
+// take takes in what a look found.
+func (l *turn) take(s seen) {
+	l.bundles = s.bundle
+	if s.endpoint != "" {
+		l.status.Endpoint = s.endpoint
+	}
+	l.status.PollError, l.status.Upstream, l.status.GoneDigests = nil, nil, s.gone
+	for _, tag := range slices.Sorted(maps.Keys(s.upstream)) {
+		l.status.Upstream = append(l.status.Upstream, v1alpha1.UpstreamTag{Tag: tag, Digest: s.upstream[tag]})
+	}
+	l.state = track.Take(l.state, s.Look, l.now)
+	if l.state.Approved == nil && len(l.state.History) == 0 {
+		l.state.History = s.earlier
+	}
+	switch {
+	case len(s.Gone) > 0:
+		l.failed(v1alpha1.ReasonTagGone, fmt.Sprintf("%s has no tag %s", l.t.Repository, strings.Join(s.Gone, ", ")))
+	case len(s.Images) == 0:
+		l.failed(v1alpha1.ReasonTagGone, l.t.Repository+" has no tag that is followed: no tag of that tier is in the range")
+	}
+}
+
+// failed notes why the look failed; since when, if it failed so before.
+func (l *turn) failed(reason, message string) {
+	e := &v1alpha1.PollError{Reason: reason, Message: message, Since: toTime(l.now)}
+	if old := l.o.Status.PollError; old != nil && old.Reason == reason {
+		e.Since = old.Since
+	}
+	l.status.PollError = e
+}
+
+func reasonOf(k registry.Kind) string {
+	switch k {
+	case registry.Limited:
+		return v1alpha1.ReasonRegistryLimits
+	case registry.Denied:
+		return v1alpha1.ReasonRegistryDenies
+	case registry.TagGone, registry.RepositoryGone:
+		return v1alpha1.ReasonTagGone
+	}
+	return v1alpha1.ReasonRegistryAway
+}
+
+// said is a failure without the time at which it is asked again: that would
+// change the status at every try.
+func said(f *registry.Failure) string {
+	plain := *f
+	plain.Until = time.Time{}
+	return plain.Error()
+}
+
+// dueAt is when the registry is asked next, zero for now.
+func (r *Reconciler) dueAt(o *v1alpha1.ImageTrack) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, known := r.due[o.UID]
+	if !known || d.generation != o.Generation {
+		return time.Time{}
+	}
+	return d.at
+}
+
+func (r *Reconciler) setDue(o *v1alpha1.ImageTrack, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.due == nil {
+		r.due = map[types.UID]due{}
+	}
+	r.due[o.UID] = due{at, o.Generation}
+}
+
+// jitter keeps tracks from asking all together, and each to its own beat.
+func jitter(uid types.UID, most time.Duration) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(uid))
+	return time.Duration(h.Sum32()%1000) * most / 1000
+}
+
+// next is when to look again.
+func (r *Reconciler) next(l *turn) time.Duration {
+	wait := max(time.Second, l.again.Sub(l.now))
+	for _, row := range l.rows {
+		if row.Closed {
+			wait = min(wait, max(time.Second, l.opens.Sub(l.now)))
+			continue
+		}
+		switch row.State {
+		case track.Rolling, track.Preloading, track.Waiting:
+			wait = min(wait, busyEvery)
+		case track.Stopped, track.Proposed:
+			wait = min(wait, stoppedEvery)
+		}
+	}
+	for _, c := range l.status.Candidates {
+		if age := time.Duration(l.o.Spec.MinAgeSeconds)*time.Second - l.now.Sub(timeOf(c.Since)); c.Decision == v1alpha1.DecisionWaits && !l.o.Spec.Freeze {
+			wait = min(wait, max(time.Second, age))
+		}
+	}
+	return wait
+}
+
+// conflict: somebody else was faster; it is looked at again.
+func conflict(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

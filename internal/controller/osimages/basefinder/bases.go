@@ -1,0 +1,193 @@
+package basefinder
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+)
+
+// Bundles are read from the nodes that have them; brought.Reader does.
+type Bundles interface {
+	// Header of a bundle; an error while it is not known.
+	Header(ctx context.Context, digest string) (*bundle.Header, error)
+	// Blob of it by its number.
+	Blob(ctx context.Context, h *bundle.Header, blob int) ([]byte, error)
+}
+
+// Finder looks into bundles.
+type Finder struct {
+	Client  client.Reader
+	Bundles Bundles
+}
+
+// Base is an image of a bundle.
+type Base struct {
+	// Bundle that has it, by digest.
+	Bundle string
+	// Root of the image; its store has what the bundle has of it.
+	Root oci.Root
+
+	files *files
+}
+
+// NotRead says that no node has sent a blob. It passes: nodes are still copying, or are
+// away.
+type NotRead struct{ error }
+
+// Unwrap is what the nodes said.
+func (e NotRead) Unwrap() error { return e.error }
+
+// Find the base repository@sha256:...; of several bundles the one that is preferred, or
+// the one that is wanted first. why says, if there is none, what would cure that.
+func (f *Finder) Find(ctx context.Context, ref, prefer string) (found *Base, why string, err error) {
+	repository, dgst, _ := strings.Cut(ref, "@")
+	all, err := f.served(ctx, prefer)
+	if err != nil {
+		return nil, "", err
+	}
+	var pending, others []string
+	for _, d := range all {
+		h, err := f.Bundles.Header(ctx, d)
+		if err != nil {
+			pending = append(pending, fmt.Sprintf("%.19s (%v)", d, err))
+			continue
+		}
+		if img := h.ImageByDigest(dgst); img != nil {
+			return open(f.Bundles, h, img, ref), "", nil
+		}
+		for _, img := range h.Metadata.Images {
+			if oci.Repository(img.Name) == repository {
+				others = append(others, fmt.Sprintf("bundle %s has %s@%s", h.Metadata.Name, img.Name, img.Digest))
+			}
+		}
+	}
+	return nil, sayMissing(ref, pending, others), nil
+}
+
+func sayMissing(ref string, pending, others []string) string {
+	if len(pending) > 0 {
+		return fmt.Sprintf("base %s is looked for in bundles whose catalogue is being read from the nodes: %s", ref, strings.Join(pending, ", "))
+	}
+	why := fmt.Sprintf("base %s is not held by any node yet: insert a bundle that has it, and approve it", ref)
+	if len(others) > 0 {
+		slices.Sort(others)
+		why += "; or name in spec.base.image what is there: " + strings.Join(slices.Compact(others), ", ")
+	}
+	return why
+}
+
+// served are the bundles that agents serve: the preferred one, then the approved ones,
+// the one that is wanted first before all others.
+func (f *Finder) served(ctx context.Context, prefer string) (out []string, err error) {
+	var updates v1alpha1.NodeUpdateList
+	if err := f.Client.List(ctx, &updates, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("bundles that nodes have: %w", err)
+	}
+	served := map[string]bool{}
+	for i := range updates.Items {
+		for _, d := range updates.Items[i].Status.Bundles {
+			served[d] = true
+		}
+	}
+	add := func(d string) {
+		if served[d] && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	add(prefer)
+	for i := range updates.Items {
+		for _, b := range updates.Items[i].Spec.Bundles {
+			add(b.Digest)
+		}
+	}
+	for _, d := range slices.Sorted(maps.Keys(served)) {
+		add(d)
+	}
+	return out, nil
+}
+
+func open(from Bundles, h *bundle.Header, img *bundle.Image, ref string) *Base {
+	s := &files{from: from, header: h, blobs: map[string]int{}}
+	for _, b := range img.Blobs {
+		s.blobs[h.Metadata.Blobs[b].Digest] = b
+	}
+	top := h.Metadata.Blobs[s.blobs[img.Digest]]
+	return &Base{Bundle: h.Digest, files: s,
+		Root: oci.Root{Name: ref, Sparse: true, Store: s, Desc: ocispec.Descriptor{MediaType: img.MediaType, Digest: digest.Digest(top.Digest), Size: top.Size}}}
+}
+
+// Has reports whether the bundle has a blob of the base.
+func (b *Base) Has(d ocispec.Descriptor) bool {
+	n, ok := b.files.blobs[d.Digest.String()]
+	return ok && b.files.header.Metadata.Blobs[n].Size == d.Size
+}
+
+// Platforms of an index that the bundle has; none for an image of one platform.
+func (b *Base) Platforms(ctx context.Context) (out []string, err error) {
+	raw, err := oci.Fetch(ctx, b.Root.Store, b.Root.Desc)
+	if err != nil {
+		return nil, err
+	}
+	var idx ocispec.Index
+	if err := json.Unmarshal(raw, &idx); err != nil {
+		return nil, fmt.Errorf("base %s: %w", b.Root.Name, err)
+	}
+	for _, d := range idx.Manifests {
+		if d.Platform == nil || d.Platform.OS == "unknown" || !b.Has(d) {
+			continue
+		}
+		p := d.Platform.OS + "/" + d.Platform.Architecture
+		if d.Platform.Variant != "" {
+			p += "/" + d.Platform.Variant
+		}
+		out = append(out, p)
+	}
+	if len(idx.Manifests) > 0 && len(out) == 0 {
+		return nil, fmt.Errorf("base %s is an index, and the bundle has none of its platforms", b.Root.Name)
+	}
+	return out, nil
+}
+
+// files are the blobs of one image of a bundle.
+type files struct {
+	from   Bundles
+	header *bundle.Header
+	blobs  map[string]int // by digest
+}
+
+func (s *files) String() string { return "bundle " + s.header.Metadata.Name }
+
+// Open reads a small blob from a node; what it is is compared by who reads on.
+func (s *files) Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	n, ok := s.blobs[d.Digest.String()]
+	if !ok || s.header.Metadata.Blobs[n].Size > model.MaxMadeBlob {
+		return nil, fmt.Errorf("the bundle has no small blob %s of this image: %w", d.Digest, fs.ErrNotExist)
+	}
+	data, err := s.from.Blob(ctx, s.header, n)
+	if err != nil {
+		return nil, NotRead{err}
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// Passes reports whether an error of a build is one of nodes that have not sent a blob.
+func Passes(err error) bool {
+	var n NotRead
+	return errors.As(err, &n)
+}

@@ -1,0 +1,131 @@
+package buildevents
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// Teller tells of builds.
+type Teller struct {
+	events events.EventRecorder
+
+	builds           *prometheus.GaugeVec
+	ended, retries   *prometheus.CounterVec
+	copied           *prometheus.CounterVec
+	reused, unbooted *prometheus.CounterVec
+	seconds          *prometheus.HistogramVec
+}
+
+// durations of builds, in seconds: a layer takes one, a Containerfile minutes.
+var durations = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 2400, 3600}
+
+// New makes the metrics and registers them.
+func New(recorder events.EventRecorder, reg prometheus.Registerer) *Teller {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "refit", Name: name, Help: help}, labels)
+	}
+	t := &Teller{events: recorder,
+		builds:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "refit", Name: "os_builds", Help: "OSBuilds that there are, by phase: Prepared ones wait, Building ones run."}, []string{"os_image", "phase"}),
+		ended:    counter("os_builds_ended_total", "Builds of OS images that ended, by builder and how.", "os_image", "builder", "phase"),
+		retries:  counter("os_build_retries_total", "Tries of builds that failed because of their surroundings.", "os_image"),
+		copied:   counter("os_build_copied_bytes_total", "Bytes of bases that had to be copied to another registry.", "os_image"),
+		reused:   counter("os_builds_reused_total", "Times that a pool went back to an image of an earlier build, and nothing was built.", "os_image"),
+		unbooted: counter("os_images_not_booted_total", "Times that a pool's nodes did not have to boot a new image, because it differs only in what agents write.", "os_image"),
+		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "refit", Name: "os_build_duration_seconds", Help: "How long builds took, from their start to their end.", Buckets: durations}, []string{"builder", "phase"}),
+	}
+	reg.MustRegister(t.builds, t.ended, t.retries, t.copied, t.reused, t.unbooted, t.seconds)
+	return t
+}
+
+// Count the builds there are.
+func (t *Teller) Count(list []v1alpha1.OSBuild) {
+	if t == nil {
+		return
+	}
+	t.builds.Reset()
+	for i := range list {
+		phase := list[i].Status.Phase
+		if phase == "" {
+			phase = v1alpha1.BuildPrepared
+		}
+		t.builds.WithLabelValues(list[i].Spec.OSImage, phase).Inc()
+	}
+}
+
+// Changed tells what a step did to a build: b is as it was before, st what is written.
+func (t *Teller) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) {
+	if t == nil {
+		return
+	}
+	if more := st.Attempts - b.Status.Attempts; more > 0 {
+		t.retries.WithLabelValues(b.Spec.OSImage).Add(float64(more))
+	}
+	if st.Phase == b.Status.Phase {
+		return
+	}
+	took := ""
+	if st.EndedAt != nil && st.StartedAt != nil {
+		d := st.EndedAt.Sub(st.StartedAt.Time)
+		t.ended.WithLabelValues(b.Spec.OSImage, b.Spec.Builder, st.Phase).Inc()
+		t.seconds.WithLabelValues(b.Spec.Builder, st.Phase).Observe(d.Seconds())
+		took = " after " + d.Round(time.Second).String()
+	}
+	switch st.Phase {
+	case v1alpha1.BuildBuilding:
+		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonImageBuilding, "it is built with "+b.Spec.Builder+": "+b.Spec.Why)
+	case v1alpha1.BuildSucceeded:
+		t.copied.WithLabelValues(b.Spec.OSImage).Add(float64(st.Copied))
+		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonImageBuilt, fmt.Sprintf("the image is %s@%s%s, %d bytes of the base were copied; %s", b.Spec.Repository, st.Digest, took, st.Copied, st.PackagesSay))
+	case v1alpha1.BuildFailed:
+		t.event(b, corev1.EventTypeWarning, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("it failed%s, at try %d: %s", took, max(1, st.Attempts), tail(st.Log)))
+	case v1alpha1.BuildInterrupted:
+		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more; it ended"+took)
+	}
+}
+
+// Reused tells that a pool has the image of an earlier build again.
+func (t *Teller) Reused(o *v1alpha1.OSImage, pool, build string) {
+	if t == nil {
+		return
+	}
+	t.reused.WithLabelValues(o.Name).Inc()
+	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageReused, "Build", "%s", note("pool "+pool+" has the image of build "+build+" again, and nothing was built"))
+}
+
+// NotBooted tells that a pool's nodes need not boot what was built.
+func (t *Teller) NotBooted(o *v1alpha1.OSImage, pool, why string) {
+	if t == nil {
+		return
+	}
+	t.unbooted.WithLabelValues(o.Name).Inc()
+	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageNotBooted, "Build", "%s", note("pool "+pool+": "+why))
+}
+
+func (t *Teller) event(b *v1alpha1.OSBuild, kind, reason, text string) {
+	t.events.Eventf(b, nil, kind, reason, "Build", "%s", note(text))
+}
+
+// mostNote is how long the text of an event may be, in bytes.
+const mostNote = 1000
+
+func note(s string) string {
+	if len(s) <= mostNote {
+		return strings.ToValidUTF8(s, "")
+	}
+	return strings.ToValidUTF8(s[:mostNote], "") + " ..."
+}
+
+// tail of a log: why it failed is at its end.
+func tail(log string) string {
+	if len(log) <= mostNote/2 {
+		return log
+	}
+	return "... " + log[len(log)-mostNote/2:]
+}

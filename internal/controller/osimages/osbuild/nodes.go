@@ -1,0 +1,108 @@
+package osbuild
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
+	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+)
+
+const (
+	// baseEvery is how often a base is looked for again.
+	baseEvery = 5 * time.Second
+	// mostParts bytes of a Content: the API server takes no more.
+	mostParts = 1000000
+)
+
+// forNodes makes the base with the configuration and pushes it nowhere: what it has
+// beside the base's layers becomes a Content, from which every node puts it together.
+func (r *Builds) forNodes(ctx context.Context, b *v1alpha1.OSBuild, m materials) (result, error) {
+	base, why, err := r.Bases.Find(ctx, b.Spec.Base, "")
+	if err != nil {
+		return result{}, err
+	}
+	if base == nil {
+		return result{waits: baseEvery, because: why}, nil
+	}
+	img, err := appended(ctx, base, b, m)
+	switch {
+	case basefinder.Passes(err):
+		return result{waits: baseEvery, because: "no node has sent the base's manifest or configuration yet: " + err.Error()}, ctx.Err()
+	case errors.Is(err, fs.ErrNotExist):
+		return result{user: fmt.Sprintf("append build: the bundle %s has not all of the base's manifests and configurations: %v; name in spec.platforms those that it has", base.Bundle, err)}, nil
+	case err != nil:
+		return result{user: "append build: " + err.Error()}, ctx.Err()
+	}
+	for _, d := range img.Kept {
+		if !base.Has(d) {
+			return result{user: fmt.Sprintf("append build: bundle %s has no layer %s of the base, so no node could put the image together", base.Bundle, d.Digest)}, nil
+		}
+	}
+	data, err := partsOf(img, b)
+	if err != nil {
+		return result{user: "append build: " + err.Error()}, nil //nolint:nilerr // it is the build's result
+	}
+	c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentOSImage, data)
+	if err != nil {
+		return result{}, err
+	}
+	got := resultOf(img)
+	got.parts = c.Name
+	return got, nil
+}
+
+// appended is the image for those platforms that the bundle has of the base.
+func appended(ctx context.Context, base *basefinder.Base, b *v1alpha1.OSBuild, m materials) (*appendlayer.Image, error) {
+	platforms := b.Spec.Platforms
+	if len(platforms) == 0 {
+		var err error
+		if platforms, err = base.Platforms(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return appendlayer.Build(ctx, appendlayer.Request{Base: base.Root, Entries: m.placed.Entries, Labels: labelsOf(b), Platforms: platforms})
+}
+
+// partsOf an image as the data of a Content.
+func partsOf(img *appendlayer.Image, b *v1alpha1.OSBuild) (string, error) {
+	out := model.MadeImage{Digest: img.Digest(), MediaType: img.Desc.MediaType, Base: baseDigest(b)}
+	total := 0
+	for _, x := range slices.Concat(img.Blobs, img.Manifests) {
+		if total += len(x.Data); len(x.Data) > model.MaxMadeBlob {
+			return "", tooLarge(total)
+		}
+		if out.Has(x.Digest) {
+			continue
+		}
+		if err := out.Add(x.Data); err != nil {
+			return "", err
+		}
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		return "", err
+	}
+	if len(data) > mostParts {
+		return "", tooLarge(total)
+	}
+	return string(data), nil
+}
+
+func tooLarge(bytes int) error {
+	return fmt.Errorf("what the configuration adds to the base has %d bytes, too many to travel to the nodes without a registry (an object of the cluster takes %d, compressed): bring large files as payloads of a bundle, or build the image where there is room (refit image build --output oci:DIR:TAG) and bring it in a bundle", bytes, mostParts)
+}
+
+func baseDigest(b *v1alpha1.OSBuild) string {
+	_, d, _ := strings.Cut(b.Spec.Base, "@")
+	return d
+}
