@@ -25,7 +25,7 @@ import (
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/controller/apidowntime"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
-	"github.com/refit-dev/refit/internal/controller/bootimages/gauges"
+	"github.com/refit-dev/refit/internal/controller/bootimages/bootmetrics"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/bundleheaders"
@@ -278,7 +278,7 @@ func registerBeside(mgr ctrl.Manager, hs *bundleheaders.Cache, id *peerapi.Ident
 // keepBootImages adds what keeps boot images fresh; objects reads machine kinds
 // past the cache, files those of bundles.
 func keepBootImages(mgr ctrl.Manager, objects client.Client, files *bundlefiles.Reader, poller *registry.Poller, o Options) error {
-	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: gauges.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
+	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: bootmetrics.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
 		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller, Servers: o.servers()}}
 	return b.Setup(mgr)
 }

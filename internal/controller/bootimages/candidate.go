@@ -18,9 +18,9 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
-	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
-	"github.com/refit-dev/refit/internal/controller/bootimages/wanted"
+	"github.com/refit-dev/refit/internal/controller/bootimages/imagefinder"
+	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
+	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
@@ -33,7 +33,7 @@ type candidate struct {
 	table   *machinekinds.Table
 	row     *machinekinds.Manager
 	object  *unstructured.Unstructured
-	listing *machines.Listing
+	listing *machineobjects.Listing
 	name    string // of its MachineSource
 	source  *v1alpha1.MachineSource
 
@@ -42,10 +42,10 @@ type candidate struct {
 	// held is the object that holds the image, the manager itself unless it
 	// refers to another.
 	held        *unstructured.Unstructured
-	heldListing *machines.Listing
+	heldListing *machineobjects.Listing
 	ref         machinekinds.Reference
 
-	asker  wanted.Asker
+	asker  imagefinder.Asker
 	stream *bootstreams.Stream
 	image  bootstream.Image
 	// upload is what a person must do first, nil for nothing.
@@ -57,7 +57,7 @@ type candidate struct {
 	// the image, nil for none.
 	stub *corev1.Secret
 	// authority in it, nil if the policy does not look after that.
-	authority *stubs.Verdict
+	authority *userdata.Verdict
 
 	in       bootimage.Input
 	decision bootimage.Decision
@@ -92,7 +92,7 @@ func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootI
 			continue
 		}
 		for _, o := range l.Items {
-			c := &candidate{policy: p, choice: choice, table: table, row: row, object: o, listing: l, name: machines.SourceName(row.Group, row.Kind, o.GetNamespace(), o.GetName())}
+			c := &candidate{policy: p, choice: choice, table: table, row: row, object: o, listing: l, name: machineobjects.SourceName(row.Group, row.Kind, o.GetNamespace(), o.GetName())}
 			if c.facts = table.Facts(row, o.Object); c.facts.PartOf == "" && w.claim(c) {
 				out = append(out, c)
 			}
@@ -187,9 +187,9 @@ func (c *candidate) read(ctx context.Context, w *world) error {
 		}
 	}
 	c.ref, err = c.holder.Row.Read(c.held.Object, c.holder.Part)
-	c.asker = wanted.Asker{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
+	c.asker = imagefinder.Asker{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
 	if c.ref.Region == "" && c.choice.Region == "" {
-		c.asker.Region, c.asker.RegionErr = wanted.Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
+		c.asker.Region, c.asker.RegionErr = imagefinder.Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
 	}
 	return err
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/births"
-	"github.com/refit-dev/refit/internal/controller/bootimages/lineage"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machines"
-	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
+	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
+	"github.com/refit-dev/refit/internal/controller/bootimages/machineowners"
+	"github.com/refit-dev/refit/internal/controller/bootimages/provenance"
+	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/osversion"
 )
@@ -24,13 +24,13 @@ type world struct {
 	policies []v1alpha1.BootImagePolicy
 	sources  map[string]*v1alpha1.MachineSource
 	streams  map[string]*bootstreams.Stream
-	nodes    []births.Node
+	nodes    []provenance.Node
 	// running is the newest Kubernetes version of a control-plane node that is
 	// Ready; architecture is the one that all nodes have, empty if they differ.
 	running, architecture string
 	// region that all nodes are in, empty if they differ or do not say.
 	region string
-	kinds  *machines.Kinds
+	kinds  *machineobjects.Kinds
 	// table of refit and of all policies: who may refer to a template.
 	table *machinekinds.Table
 	// problems of a policy, by its name: kinds that cannot be read, rows that are
@@ -44,9 +44,9 @@ type world struct {
 	// again is set when a write must be tried again soon.
 	again bool
 	// lineage says which machine came from which source, and who was refused.
-	lineage *lineage.Found
+	lineage *machineowners.Found
 	// stubs are the first-boot configurations.
-	stubs *stubs.Keeper
+	stubs *userdata.Keeper
 	// keep are templates of ours that are still of use, by kind and name.
 	keep map[string]bool
 }
@@ -64,9 +64,9 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if len(policies.Items)+len(sources.Items)+len(streams.Items) == 0 {
 		return nil, nil
 	}
-	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machines.New(r.Objects), table: machinekinds.BuiltIn(),
+	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.New(r.Objects), table: machinekinds.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
-	w.stubs = stubs.New(r.Objects, FieldOwner, w.now)
+	w.stubs = userdata.New(r.Objects, FieldOwner, w.now)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
 		w.sources[sources.Items[i].Name] = &sources.Items[i]
@@ -92,17 +92,17 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 	for i := range updates.Items {
 		seen[updates.Items[i].Name] = updates.Items[i].Status.Observed
 	}
-	var known []lineage.Node
+	var known []machineowners.Node
 	architectures, regions := map[string]bool{}, map[string]bool{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		architectures[n.Status.NodeInfo.Architecture] = true
 		regions[n.Labels[corev1.LabelTopologyRegion]] = true
-		one := births.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
+		one := provenance.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
 		if o := seen[n.Name]; o != nil {
 			one.Born, one.Machine = o.Born, o.Machine
 		}
-		w.nodes, known = append(w.nodes, one), append(known, lineage.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
+		w.nodes, known = append(w.nodes, one), append(known, machineowners.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
 			w.running = later(w.running, n.Status.NodeInfo.KubeletVersion)
 		}
@@ -113,7 +113,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 }
 
 // gatherMachines finds out which node came from which source.
-func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []lineage.Node) (err error) {
+func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []machineowners.Node) (err error) {
 	var groups []string
 	for i := range w.policies {
 		for _, m := range w.policies[i].Spec.Managers {
@@ -125,7 +125,7 @@ func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []linea
 			groups = append(groups, m.Group)
 		}
 	}
-	if w.lineage, err = lineage.Find(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
+	if w.lineage, err = machineowners.Find(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
 		return err
 	}
 	sources := w.lineage.SourcesOf()

@@ -20,8 +20,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/births"
-	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
+	"github.com/refit-dev/refit/internal/controller/bootimages/provenance"
+	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
 
@@ -79,7 +79,7 @@ func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
 	st.Proposal, st.ProposalObject = c.proposal()
 	st.Upload = c.uploadOf()
 	c.keepTemplates(w, &st)
-	stubs.Record(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
+	userdata.Record(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
 	message := c.decision.Message
 	if c.decision.Fix != "" {
 		message += "; " + c.decision.Fix
@@ -143,7 +143,7 @@ type verdict struct {
 // another than before.
 func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
 	old := s.Status
-	births.Record(s, st, &old, w.nodes, w.now)
+	provenance.Record(s, st, &old, w.nodes, w.now)
 	w.lineage.Record(s, st)
 	switch {
 	case st.Contradiction != "":
@@ -229,7 +229,7 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 	st := s.Status
 	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
 	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.Born, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
-	stubs.Record(&st, &s.Status, "", nil, false, s.Generation, w.now)
+	userdata.Record(&st, &s.Status, "", nil, false, s.Generation, w.now)
 	message := "no policy selects it; it keeps the image that was written last"
 	if gone {
 		message = "its machine manager is gone"

@@ -6,7 +6,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/controller/bootimages/judgement"
+	"github.com/refit-dev/refit/internal/controller/bootimages/versionlimits"
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
@@ -17,7 +17,9 @@ func clip(s string) string {
 	return s
 }
 
-func (w *world) judge() judgement.Judge { return judgement.Judge{Streams: w.streams, Now: w.now} }
+func (w *world) judge() versionlimits.Judge {
+	return versionlimits.Judge{Streams: w.streams, Now: w.now}
+}
 
 // blocked says why this candidate may not move to a version: its own image must
 // be new enough, which is the wanted one as soon as both are written, and a
@@ -29,7 +31,7 @@ func (c *candidate) blocked(w *world, version string) string {
 	}
 	s := c.withWanted()
 	if fs := w.judge().Findings(s, c.policy, version, true); skew.Blocks(fs) {
-		return "version " + version + " is refused: " + judgement.First(fs).Message
+		return "version " + version + " is refused: " + versionlimits.First(fs).Message
 	}
 	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
 		return w.others(c.name, version)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/bootimage"
-	"github.com/refit-dev/refit/internal/controller/bootimages/stubs"
+	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 )
 
 func (c *candidate) userDataKey() client.ObjectKey {
@@ -44,7 +44,7 @@ func (c *candidate) trust(ctx context.Context, w *world) error {
 	if spec == nil || c.ref.UserData == "" || c.facts.Deleting {
 		return nil
 	}
-	a := stubs.Ask{Secret: c.userDataKey(), Mode: c.in.Mode, Contest: c.in.Contest}
+	a := userdata.Ask{Secret: c.userDataKey(), Mode: c.in.Mode, Contest: c.in.Contest}
 	if c.source != nil && c.source.Status.Authority != nil {
 		a.Past = c.source.Status.Authority.Writes
 	}

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/clusterapi/site"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/workloadcluster"
 )
 
 const (
@@ -149,5 +149,5 @@ func (s *Server) forget(ctx context.Context, p *pool, uid string) error {
 	if err != nil {
 		return nil //nolint:nilerr // without a kubeconfig there is nobody to ask; the Machine's own status says so
 	}
-	return site.Forget(ctx, c, uid, true)
+	return workloadcluster.Forget(ctx, c, uid, true)
 }

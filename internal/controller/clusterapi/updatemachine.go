@@ -12,7 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/controller/clusterapi/site"
+	"github.com/refit-dev/refit/internal/controller/clusterapi/workloadcluster"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -159,7 +159,7 @@ func (s *Server) orphaned(claims []v1alpha1.InPlaceClaim, external []external) p
 
 // moveNode lets refit in the machine's own cluster move its node.
 func (s *Server) moveNode(ctx context.Context, p *pool, m machine, claimed bool) progress {
-	w := site.Wish{Machine: m.key(), UID: string(m.GetUID()), Node: m.node(), Version: m.version(), ControlPlane: m.controlPlane(), Unclaimed: !claimed}
+	w := workloadcluster.Wish{Machine: m.key(), UID: string(m.GetUID()), Node: m.node(), Version: m.version(), ControlPlane: m.controlPlane(), Unclaimed: !claimed}
 	switch {
 	case w.Version == "":
 		return progress{done: true} // it names none, so it wants none
@@ -177,10 +177,10 @@ func (s *Server) moveNode(ctx context.Context, p *pool, m machine, claimed bool)
 	if err != nil {
 		return from(wait(v1alpha1.ReasonClusterUnreachable, "Secret "+secret.Namespace+"/"+secret.Name+" with the kubeconfig of cluster "+p.Cluster+" cannot be used: "+err.Error(), later), updaterKubernetes)
 	}
-	reply, err := site.Move(ctx, c, w)
+	reply, err := workloadcluster.Move(ctx, c, w)
 	if err != nil {
 		s.report(ctx, "ask cluster "+p.Cluster, err)
-		reply = site.Unreachable(p.Cluster, err)
+		reply = workloadcluster.Unreachable(p.Cluster, err)
 		reply.Moving = true // a control plane that moves is away, and is not ill
 	}
 	x := progress{done: reply.Done, failed: reply.Failed, moving: reply.Moving, verdict: reply.Verdict, retry: often}

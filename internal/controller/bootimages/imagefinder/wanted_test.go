@@ -1,0 +1,117 @@
+package imagefinder_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/bootimage/bootstream"
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
+	"github.com/refit-dev/refit/internal/controller/bootimages/imagefinder"
+	"github.com/refit-dev/refit/internal/controller/bootstreams"
+)
+
+var sum = strings.Repeat("a", 64)
+
+func stream(t *testing.T, uploads ...bootstream.Upload) *bootstreams.Stream {
+	t.Helper()
+	s, err := bootstream.Parse([]byte(`{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3","images":[
+		{"architecture":"amd64","platform":"vsphere","version":"9.6.1","attributes":{"location":"https://example.test/d/rhcos.ova","sha256":"` + sum + `"}},
+		{"architecture":"amd64","platform":"metal","version":"9.6.1","attributes":{"location":"https://example.test/d/disk.raw.gz","sha256":"` + sum + `"}},
+		{"architecture":"amd64","platform":"aws","region":"r1","version":"9.6.1","attributes":{"image":"ami-1"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strange := s.Uploaded(uploads); len(strange) > 0 {
+		t.Fatal(strange)
+	}
+	return &bootstreams.Stream{Name: "s", Data: s}
+}
+
+func asker(platform string, attributes map[string]string) imagefinder.Asker {
+	return imagefinder.Asker{Choice: &v1alpha1.MachineSelection{Attributes: attributes, Region: "r1"}, Row: &machinekinds.ImageKind{Platform: platform}, Architecture: "amd64"}
+}
+
+// What is only a file is named by nobody before it was uploaded; what the stream
+// itself names needs nothing.
+func TestUpload(t *testing.T) {
+	t.Parallel()
+	everywhere := bootstream.Upload{SHA256: sum, Attributes: map[string]string{"template": "given-by-person"}}
+	here, elsewhere := bootstream.Upload{SHA256: sum, Region: "r1"}, bootstream.Upload{SHA256: sum, Region: "r2", Attributes: map[string]string{"template": "t"}}
+	for name, tc := range map[string]struct {
+		platform   string
+		attributes map[string]string
+		uploads    []bootstream.Upload
+		needs      []string
+		waits      bool
+		complete   bool
+		names      map[string]string
+	}{
+		"an image of a cloud":                   {"aws", nil, nil, []string{"image"}, false, true, map[string]string{"image": "ami-1"}},
+		"a copy of it under a policy's name":    {"aws", map[string]string{"image": "ami-mine"}, nil, []string{"image"}, false, true, map[string]string{"image": "ami-mine"}},
+		"a file without a name":                 {"vsphere", nil, nil, []string{"template"}, true, false, nil},
+		"a file with a policy's name":           {"vsphere", map[string]string{"template": "rhcos-{version}"}, nil, []string{"template"}, true, true, map[string]string{"template": "rhcos-9.6.1"}},
+		"uploaded under the policy's name":      {"vsphere", map[string]string{"template": "rhcos-{version}"}, []bootstream.Upload{here}, []string{"template"}, false, true, map[string]string{"template": "rhcos-9.6.1"}},
+		"uploaded under a name of its own":      {"vsphere", nil, []bootstream.Upload{everywhere}, []string{"template"}, false, true, map[string]string{"template": "given-by-person"}},
+		"uploaded elsewhere":                    {"vsphere", nil, []bootstream.Upload{elsewhere}, []string{"template"}, true, false, nil},
+		"uploaded, and nobody says the name":    {"vsphere", nil, []bootstream.Upload{here}, []string{"template"}, true, false, nil},
+		"a disk at the stream's address":        {"metal", nil, nil, []string{"location", "sha256"}, false, true, map[string]string{"location": "https://example.test/d/disk.raw.gz"}},
+		"a disk on a server of the site":        {"metal", map[string]string{"location": "http://10.0.0.1/{file}"}, nil, []string{"location", "sha256"}, true, true, map[string]string{"location": "http://10.0.0.1/disk.raw.gz"}},
+		"a disk on a server of the site, there": {"metal", map[string]string{"location": "http://10.0.0.1/{file}"}, []bootstream.Upload{here}, []string{"location", "sha256"}, false, true, map[string]string{"location": "http://10.0.0.1/disk.raw.gz"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, a := stream(t, tc.uploads...), asker(tc.platform, tc.attributes)
+			i, err := a.Find(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, complete := a.Upload("s", i, tc.needs)
+			if (u != nil) != tc.waits || complete != tc.complete {
+				t.Errorf("waits %v, complete %v: %+v", u != nil, complete, u)
+			}
+			if u != nil && (u.SHA256 != sum || u.Stream != "s" || u.Region != "r1" || len(u.Names) != len(tc.needs)) {
+				t.Errorf("%+v", u)
+			}
+			have := a.Names(i)
+			for k, v := range tc.names {
+				if have[k] != v {
+					t.Errorf("%s is %q, want %q", k, have[k], v)
+				}
+				a.Ref.Attributes = map[string]string{k: v}
+				if _, ok := a.Recognise(s); !ok {
+					t.Errorf("%s=%s is not recognised", k, v)
+				}
+			}
+			a.Ref.Attributes = map[string]string{tc.needs[0]: "something else"}
+			if r, ok := a.Recognise(s); ok {
+				t.Errorf("something else is recognised as %+v", r)
+			}
+		})
+	}
+}
+
+// The object's own region counts, then the policy's, then the one that was found.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	a := asker("aws", nil)
+	for _, step := range []struct {
+		change func()
+		want   string
+	}{
+		{func() { a.Ref.Region, a.Region = "of-object", "found" }, "of-object"},
+		{func() { a.Ref.Region = "" }, "r1"},
+		{func() { a.Choice.Region = "" }, "found"},
+	} {
+		step.change()
+		k, err := a.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(bootstream.Key{Architecture: "amd64", Platform: "aws", Region: step.want}, k); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+// Package machineowners says which machine came from which source of machines, and which
+// node it became: by Machine objects, their owners and their nodes.
+//
+// Promise: reads only. A node is a machine's only if nothing contradicts it: a
+// machine of another cluster whose node has the same name is not taken for it. What
+// cannot be read is an error, never "there are none".
+//
+// Inputs: Machines of Cluster API and OpenShift, MachinePools, NodeClaims of
+// Karpenter; Nodes. Outputs: machines with the names of the MachineSources that
+// they come from. Caller: controller/bootimages.
+package machineowners
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
+	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
+)
+
+// Groups whose machines are looked at.
+const (
+	ClusterAPI = "cluster.x-k8s.io"
+	OpenShift  = "machine.openshift.io"
+	karpenter  = "karpenter.sh"
+)
+
+// labelCluster names the Cluster of what belongs to one.
+const labelCluster = "cluster.x-k8s.io/cluster-name"
+
+// Node is what is known of a node.
+type Node struct{ Name, UID, ProviderID string }
+
+// Machine is one machine.
+type Machine struct {
+	// Object is the Machine itself, nil where there is none (pools, Karpenter).
+	Object *unstructured.Unstructured
+	// Sources are the names of the MachineSources that it may come from: its owner,
+	// that one's, and so on.
+	Sources []string
+	// Node that it became in this cluster, empty if it has none here.
+	Node string
+	// Joined is true if it has a node, here or, as its own object says, elsewhere.
+	Joined bool
+	// Addresses of it.
+	Addresses []string
+}
+
+// All machines, of every kind that the cluster serves and a source needs.
+func All(ctx context.Context, k *machineobjects.Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
+	r := reader{kinds: k, table: table, byName: map[string]Node{}, byProvider: map[string]string{}}
+	for _, n := range nodes {
+		r.byName[n.Name] = n
+		if n.ProviderID != "" {
+			r.byProvider[n.ProviderID] = n.Name
+		}
+	}
+	var out []Machine
+	var errs []error
+	for _, part := range []struct {
+		needs string // in the group of a manager
+		read  func(context.Context) ([]Machine, error)
+	}{{ClusterAPI, r.clusterAPI}, {ClusterAPI, r.pools}, {OpenShift, r.openShift}, {"karpenter", r.claims}} {
+		if !slices.ContainsFunc(groups, func(g string) bool { return strings.Contains(g, part.needs) }) {
+			continue
+		}
+		ms, err := part.read(ctx)
+		out, errs = append(out, ms...), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
+
+type reader struct {
+	kinds      *machineobjects.Kinds
+	table      *machinekinds.Table
+	byName     map[string]Node
+	byProvider map[string]string
+}
+
+func (r *reader) clusterAPI(ctx context.Context) ([]Machine, error) {
+	return r.machines(ctx, ClusterAPI, []string{"v1beta2", "v1beta1"})
+}
+
+func (r *reader) openShift(ctx context.Context) ([]Machine, error) {
+	return r.machines(ctx, OpenShift, []string{"v1beta1"})
+}
+
+func (r *reader) machines(ctx context.Context, group string, versions []string) ([]Machine, error) {
+	l := r.kinds.Of(ctx, group, "Machine", versions)
+	if l.Err != nil {
+		return nil, l.Err
+	}
+	var out []Machine
+	for _, o := range l.Items {
+		name := text(o, "status", "nodeRef", "name")
+		m := Machine{Object: o, Sources: r.sources(ctx, o), Addresses: addresses(o)}
+		m.Node = r.node(name, text(o, "status", "nodeRef", "uid"), text(o, "spec", "providerID"))
+		m.Joined = name != "" || m.Node != ""
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// node of a machine in this cluster: by name, unless UID or provider say that it
+// is another one's; else by the provider's name of the machine.
+func (r *reader) node(name, uid, provider string) string {
+	n, ok := r.byName[name]
+	switch {
+	case name == "" || !ok:
+		return r.byProvider[provider]
+	case uid != "" && n.UID != "" && uid != n.UID, provider != "" && n.ProviderID != "" && provider != n.ProviderID:
+		return ""
+	}
+	return name
+}
+
+// deepest is how many owners are climbed.
+const deepest = 4
+
+// sources climbs from owner to owner, as far as kinds are known.
+func (r *reader) sources(ctx context.Context, o *unstructured.Unstructured) []string {
+	var out []string
+	add := func(group, kind, ns, name string) {
+		if s := machineobjects.SourceName(group, kind, ns, name); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	ns, at := o.GetNamespace(), o
+	for range deepest {
+		row, name := r.owner(at)
+		if row == nil {
+			break
+		}
+		add(row.Group, row.Kind, ns, name)
+		l := r.kinds.Of(ctx, row.Group, row.Kind, row.Versions)
+		if at = l.ByName[ns+"/"+name]; at == nil {
+			break
+		}
+	}
+	if c := o.GetLabels()[labelCluster]; c != "" {
+		add(ClusterAPI, "Cluster", ns, c)
+	}
+	return out
+}
+
+// owner of an object that makes machines.
+func (r *reader) owner(o *unstructured.Unstructured) (*machinekinds.Manager, string) {
+	for _, ref := range o.GetOwnerReferences() {
+		group, _, _ := strings.Cut(ref.APIVersion, "/")
+		if row := r.table.Manager(group, ref.Kind); row != nil && ref.Kind != "Cluster" {
+			return row, ref.Name
+		}
+	}
+	return nil, ""
+}
+
+func addresses(o *unstructured.Unstructured) []string {
+	list, _, _ := unstructured.NestedSlice(o.Object, "status", "addresses")
+	var out []string
+	for _, a := range list {
+		if m, ok := a.(map[string]any); ok {
+			if at, ok := m["address"].(string); ok && at != "" {
+				out = append(out, at)
+			}
+		}
+	}
+	return out
+}
+
+// pools of machines without objects of their own name their nodes.
+func (r *reader) pools(ctx context.Context) ([]Machine, error) {
+	l := r.kinds.Of(ctx, ClusterAPI, "MachinePool", []string{"v1beta2", "v1beta1"})
+	if l.Err != nil {
+		return nil, l.Err
+	}
+	var out []Machine
+	for _, o := range l.Items {
+		refs, _, _ := unstructured.NestedSlice(o.Object, "status", "nodeRefs")
+		for _, ref := range refs {
+			m, _ := ref.(map[string]any)
+			name, _ := m["name"].(string)
+			uid, _ := m["uid"].(string)
+			if node := r.node(name, uid, ""); node != "" {
+				out = append(out, Machine{Sources: []string{machineobjects.SourceName(ClusterAPI, "MachinePool", o.GetNamespace(), o.GetName())}, Node: node, Joined: true})
+			}
+		}
+	}
+	return out, nil
+}
+
+// claims of Karpenter: the node class is the source.
+func (r *reader) claims(ctx context.Context) ([]Machine, error) {
+	l := r.kinds.Of(ctx, karpenter, "NodeClaim", []string{"v1"})
+	if l.Err != nil {
+		return nil, l.Err
+	}
+	var out []Machine
+	for _, o := range l.Items {
+		class := machineobjects.SourceName(text(o, "spec", "nodeClassRef", "group"), text(o, "spec", "nodeClassRef", "kind"), "", text(o, "spec", "nodeClassRef", "name"))
+		name := text(o, "status", "nodeName")
+		out = append(out, Machine{Sources: []string{class}, Joined: name != "", Node: r.node(name, "", text(o, "status", "providerID"))})
+	}
+	return out, nil
+}
+
+func text(o *unstructured.Unstructured, path ...string) string {
+	s, _, _ := unstructured.NestedString(o.Object, path...)
+	return s
+}

@@ -1,0 +1,71 @@
+// Package summary counts the sources of a policy and puts the numbers into words.
+//
+// Promise: pure. Every source is counted once; nothing is said of all that is not
+// true of all. Inputs: MachineSources, a policy. Caller: controller/bootimages.
+package summary
+
+import (
+	"cmp"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+)
+
+// Effective says in words what counts: the defaults are filled in.
+func Effective(p *v1alpha1.BootImagePolicy) []string {
+	var out []string
+	for _, m := range p.Spec.Managers {
+		word := cmp.Or(m.Select, "All")
+		if word == "Partial" {
+			word = "Partial " + metav1.FormatLabelSelector(m.Selector)
+		}
+		out = append(out, fmt.Sprintf("%s.%s: %s, %s", m.Kind, m.Group, word, cmp.Or(m.Mode, v1alpha1.BootImageObserve)))
+	}
+	return out
+}
+
+// Count adds a source to a policy's numbers.
+func Count(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
+	st.Sources++
+	switch s.Status.State {
+	case v1alpha1.SourceCurrent, v1alpha1.SourceDeclared:
+		st.Current++
+	case v1alpha1.SourceOutdated:
+		st.Outdated++
+	case v1alpha1.SourceSkipped:
+		st.Skipped++
+	case v1alpha1.SourceExcluded:
+		st.Excluded++
+	case v1alpha1.SourceContested:
+		st.Contested++
+	default:
+		st.Unknown++
+	}
+	if c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionNewEnough); c != nil && c.Status == metav1.ConditionFalse {
+		st.TooOld++
+	}
+}
+
+// Words are the numbers as a sentence. It never says "all" unless it is all.
+func Words(st *v1alpha1.BootImagePolicyStatus) string {
+	if st.Sources == 0 {
+		return "no source of machines is selected"
+	}
+	if st.Current == st.Sources {
+		return fmt.Sprintf("all %d sources are current", st.Sources)
+	}
+	text := fmt.Sprintf("%d of %d sources are current", st.Current, st.Sources)
+	for _, part := range []struct {
+		n    int32
+		text string
+	}{{st.Outdated, "%d outdated"}, {st.Skipped, "%d left alone, of others, custom or newer"}, {st.Contested, "%d undone by others"}, {st.Unknown, "%d cannot be judged"},
+		{st.Excluded, "%d excluded on purpose: their images are not known"}, {st.TooOld, "%d not known to be new enough for what runs"}} {
+		if part.n > 0 {
+			text += ", " + fmt.Sprintf(part.text, part.n)
+		}
+	}
+	return text
+}
