@@ -17,6 +17,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
+	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
@@ -294,7 +295,12 @@ func refusedAgents(t *testing.T, s *skewed) {
 	})
 	step(t, "the gate names the agent and the version needed", func(t *testing.T) {
 		must(t, s.Approve(t.Context(), b))
-		s.runRefit(t, s.newer, "plan", "--to", b.Digest)
+		s.Refit = filepath.Join(s.newer, "refit")
+		r, err := s.Run(t.Context(), "plan", "--to", b.Digest)
+		must(t, err)
+		if r.Code != exit.Blocked {
+			t.Fatalf("plan: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
+		}
 		sentence := ""
 		eventually(t, 3*time.Minute, "agent-versions says no", func() (bool, string) {
 			result, said := s.gateSays(t, "agent-versions", v1alpha1.ReasonAgentOutdated)
@@ -302,9 +308,9 @@ func refusedAgents(t *testing.T, s *skewed) {
 			return result == v1alpha1.CheckClosed && strings.Contains(said, "n2") && strings.Contains(said, "refit "+newerVersion), string(result) + " " + said
 		})
 		measured(t, "gate", sentence)
-		r, err := s.Run(t.Context(), "apply", "--yes", "--timeout", "1m")
+		r, err = s.Run(t.Context(), "apply", "--yes", "--timeout", "1m")
 		must(t, err)
-		if r.Code == 0 || !strings.Contains(r.Stdout+r.Stderr, "n2") {
+		if r.Code != exit.Blocked || !strings.Contains(r.Stdout+r.Stderr, "n2") {
 			t.Errorf("apply: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 		}
 		s.nothingMoved(t)
