@@ -88,12 +88,26 @@ func TestAWatchEndsWhenAPersonMustAct(t *testing.T) {
 		ends  bool
 	}{{blocked, 0, false}, {blocked, 9 * time.Second, false}, {updating, time.Second, false}, {blocked, time.Second, false}, {blocked, 9 * time.Second, false}, {blocked, time.Second, true}} {
 		at = at.Add(step.after)
-		if got := b.tooLong(step.v, at); got != step.ends {
+		if got := b.tooLong(step.v.Phase, at); got != step.ends {
 			t.Errorf("step %d: ends %t, want %t", i, got, step.ends)
 		}
 	}
 	if got := exit.Code(codeOf(blocked)); got != exit.Blocked {
 		t.Errorf("exit code %d", got)
+	}
+}
+
+// A command that waits for the nodes does not take a moment's Blocked for an answer, one
+// that only asks does.
+func TestBlockedIsAnAnswerAfterAWhile(t *testing.T) {
+	t.Parallel()
+	var waits, asks blockedFor
+	at := time.Unix(0, 0)
+	if waits.ends(v1alpha1.PhaseBlocked, true, at) || !asks.ends(v1alpha1.PhaseBlocked, false, at) {
+		t.Error("a wait ends at once, or a question waits")
+	}
+	if !waits.ends(v1alpha1.PhaseReady, true, at) || waits.ends(v1alpha1.PhaseBlocked, true, at.Add(blockedPatience)) || !waits.ends(v1alpha1.PhaseBlocked, true, at.Add(2*blockedPatience)) {
+		t.Error("Ready is no answer, or the patience does not start anew after it")
 	}
 }
 

@@ -144,10 +144,11 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, base string
 func (o *options) waitPlanned(ctx context.Context, c client.Client, name string, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	deadline := time.Now().Add(f.timeout)
 	p := progress.New(o.Err)
+	var blocked blockedFor
 	for {
 		u := &v1alpha1.ClusterUpdate{}
 		err := c.Get(ctx, client.ObjectKey{Name: name}, u)
-		if err == nil && planned(u, f.wait) {
+		if err == nil && planned(u, f.wait) && blocked.ends(u.Status.Phase, f.wait, time.Now()) {
 			p.End()
 			return u, nil
 		}

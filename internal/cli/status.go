@@ -84,21 +84,27 @@ func final(v explain.View) bool {
 	return false
 }
 
-// blockedPatience is how long an update stays Blocked before a watch ends: what passes by
-// itself, such as an agent that was just not heard, is over by then.
+// blockedPatience is how long an update stays Blocked before a command that waits for it ends:
+// what passes by itself, such as a medium that is not noticed yet, is over by then.
 const blockedPatience = 10 * time.Second
 
 // blockedFor remembers since when a watched update has been Blocked.
 type blockedFor struct{ since time.Time }
 
-func (b *blockedFor) tooLong(v explain.View, now time.Time) bool {
+func (b *blockedFor) tooLong(phase string, now time.Time) bool {
 	switch {
-	case v.Phase != v1alpha1.PhaseBlocked:
+	case phase != v1alpha1.PhaseBlocked:
 		b.since = time.Time{}
 	case b.since.IsZero():
 		b.since = now
 	}
 	return !b.since.IsZero() && now.Sub(b.since) >= blockedPatience
+}
+
+// ends reports whether a phase is an answer: Blocked is none for a while to a command that waits.
+func (b *blockedFor) ends(phase string, wait bool, now time.Time) bool {
+	tooLong := b.tooLong(phase, now)
+	return !wait || phase != v1alpha1.PhaseBlocked || tooLong
 }
 
 // watch follows the update until it ends. While the API server is away, which
@@ -113,7 +119,7 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 	var blocked blockedFor
 	for {
 		v, err := o.look(ctx, cl, p)
-		if err == nil && (final(v) || blocked.tooLong(v, time.Now())) {
+		if err == nil && (final(v) || blocked.tooLong(v.Phase, time.Now())) {
 			p.End()
 			if err := render.Status(o.Out, o.output, v); err != nil {
 				return err

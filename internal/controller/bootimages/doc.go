@@ -15,6 +15,6 @@
 //
 // Files: controller.go the loop, gather.go what is looked at, candidate.go one
 // machine manager, write.go and collect.go what is written and taken away,
-// record.go the MachineSources, skew.go what their judgement (package judgement)
+// record.go the MachineSources, skew.go what their judgement (package versionlimits)
 // keeps back, summary.go the policies.
 package bootimages

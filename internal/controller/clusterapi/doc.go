@@ -22,7 +22,7 @@
 // join tokens and file contents: they are never logged, recorded or repeated.
 //
 // Inputs: HTTPS requests; Machines, their pools and Clusters in the management
-// cluster; refit's objects in the workload clusters (package site). Outputs:
+// cluster; refit's objects in the workload clusters (package workloadcluster). Outputs:
 // answers, InPlacePlans, one annotation on Machines, ClusterUpdates there.
 // Caller: internal/controller.
 package clusterapi
