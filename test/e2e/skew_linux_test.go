@@ -214,6 +214,12 @@ func (s *skewed) update(t *testing.T, programs string, b scenario.Bundle) {
 	_, err := s.Prepare(t.Context(), b)
 	must(t, err)
 	must(t, s.Apply(t.Context()))
+	s.arrived(t)
+}
+
+// arrived asks that every node is Ready at the newer release.
+func (s *skewed) arrived(t *testing.T) {
+	t.Helper()
 	for _, n := range s.Lab.Nodes() {
 		version, ready, err := s.Kubelet(t.Context(), n)
 		must(t, err)
@@ -319,7 +325,8 @@ func refusedAgents(t *testing.T, s *skewed) {
 	step(t, "with newer agents the update goes through", func(t *testing.T) {
 		s.install(t, s.newer, b, "n2", "n3")
 		s.works(t, "replaced", "n2", newerVersion, newerVersion)
-		s.update(t, s.newer, b)
+		s.runRefit(t, s.newer, "status", "--watch", "--timeout", "15m") // it was started while the gate was closed
+		s.arrived(t)
 	})
 }
 
