@@ -2,7 +2,9 @@ package structure
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -201,4 +203,42 @@ func TestImportsRuleRefuses(t *testing.T) {
 			t.Errorf("%s: %s -> %s is let through", name, edge[0], edge[1])
 		}
 	}
+}
+
+// The rooms that the architecture page names are there, also those below another
+// (agent/authority is internal/agent/authority).
+func TestArchitectureNamesRooms(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, m := range regexp.MustCompile("`([a-z][a-z0-9]*(?:/[a-zA-Z0-9_.{},]+)+)`").FindAllStringSubmatch(string(page), -1) {
+		for _, path := range alternatives(m[1]) {
+			found++
+			_, here := os.Stat("../../" + path)
+			_, inside := os.Stat("../../internal/" + path)
+			if here != nil && inside != nil {
+				t.Errorf("ARCHITECTURE.md names %s, which does not exist", path)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d paths found: the test looks for the wrong ones", found)
+	}
+}
+
+// alternatives are the paths that a/{b,c} stands for.
+func alternatives(path string) []string {
+	before, rest, ok := strings.Cut(path, "{")
+	if !ok {
+		return []string{path}
+	}
+	inner, after, _ := strings.Cut(rest, "}")
+	var out []string
+	for _, one := range strings.Split(inner, ",") {
+		out = append(out, before+one+after)
+	}
+	return out
 }
