@@ -33,6 +33,12 @@ image: build ## Make refit's own container image as an OCI layout in bin/image
 demo: deps build ## A real cluster moves one minor version from one stick (root; first run builds Kubernetes)
 	bin/refit-lab demo --result bin/demo.json
 
+.PHONY: check
+check: ## The inner loop: format, vet, and the tests that need neither a lab nor an API server
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) test -short ./...
+
 .PHONY: test
 test: deps build ## Unit, golden, property, API server and lab tests, all with -race, the longest first (root for the lab)
 	CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 60m -p 2 ./test/e2e/... ./...

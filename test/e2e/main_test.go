@@ -56,6 +56,9 @@ func (l testLog) Write(p []byte) (int, error) {
 // prepared makes a scenario whose lab is taken down when the test ends.
 func prepared(t *testing.T, o scenario.Options) *scenario.Scenario {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a lab takes minutes: left out by -short")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the nodes are namespaces, mounts and loop devices")
 	}

@@ -65,6 +65,9 @@ func StartVersion(t testing.TB, version string, flags map[string]string) *rest.C
 
 func start(t testing.TB, bin string, flags map[string]string) *rest.Config {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("an API server takes seconds: left out by -short")
+	}
 	env := &envtest.Environment{
 		BinaryAssetsDirectory:    bin,
 		ControlPlaneStartTimeout: 2 * time.Minute,

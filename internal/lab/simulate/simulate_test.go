@@ -48,6 +48,9 @@ func TestMain(m *testing.M) {
 // the machine may be busy.
 func TestFiftyNodes(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("fifty nodes take a while: left out by -short")
+	}
 	bin := apitest.Binaries()
 	if bin == "" {
 		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit-lab up` once")
