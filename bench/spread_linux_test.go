@@ -16,7 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/netns"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
@@ -122,7 +122,7 @@ func TestSpread(t *testing.T) {
 
 func spreadBundle(t *testing.T, dir string, sizes []int64) (path string, size, chunk int64) {
 	t.Helper()
-	o := write.Options{Name: "bench", Version: "1.0.0", Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
+	o := bundlewriter.Options{Name: "bench", Version: "1.0.0", Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
 	for i, mib := range sizes {
 		file := filepath.Join(dir, fmt.Sprint("file", i))
 		f, err := os.Create(file)
@@ -139,7 +139,7 @@ func spreadBundle(t *testing.T, dir string, sizes []int64) (path string, size, c
 		size += mib << 20
 	}
 	path = filepath.Join(dir, "bundle.tar")
-	h, err := write.Create(t.Context(), path, o, nil)
+	h, err := bundlewriter.Create(t.Context(), path, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // spreadHost is set in the processes that are hosts of TestSpread: what to be.
@@ -155,7 +155,7 @@ func beHost(text string) error {
 
 func openShelf(role hostRole) (*bundlestore.Library, *bundlestore.Shelf, error) {
 	lib := bundlestore.OpenLibrary(role.Dir, slog.Default(), statefile.Ignore)
-	f, err := read.OpenPath(role.Bundle)
+	f, err := bundlereader.OpenPath(role.Bundle)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
 const payloadSize = 256 << 20
@@ -33,7 +33,7 @@ func makeBundle(b *testing.B) string {
 	}
 	out := filepath.Join(dir, "b.tar")
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	if _, err := write.Create(context.Background(), out, write.Options{Name: "bench", Version: "1.0.0", Key: key, Sources: []string{"payload:blob@v1.0.0=" + payload}}, nil); err != nil {
+	if _, err := bundlewriter.Create(context.Background(), out, bundlewriter.Options{Name: "bench", Version: "1.0.0", Key: key, Sources: []string{"payload:blob@v1.0.0=" + payload}}, nil); err != nil {
 		b.Fatal(err)
 	}
 	return out
@@ -45,11 +45,11 @@ func BenchmarkVerify(b *testing.B) {
 	path := makeBundle(b)
 	b.SetBytes(payloadSize)
 	for b.Loop() {
-		f, err := read.OpenPath(path)
+		f, err := bundlereader.OpenPath(path)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := read.Verify(context.Background(), f, nil); err != nil {
+		if err := bundlereader.Verify(context.Background(), f, nil); err != nil {
 			b.Fatal(err)
 		}
 		f.Close()

@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -46,7 +46,7 @@ func TestALostImageComesFirst(t *testing.T) {
 	if _, err := keeper.Sync(ctx, w.Hold.Images, src, func(imagekeeper.Result) {}); err != nil {
 		t.Fatal(err)
 	}
-	stickFile, err := read.OpenPath(path)
+	stickFile, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
 // writer is something that the agent keeps in its state directory, in versions.
@@ -46,7 +46,7 @@ func writers(t *testing.T, dir string) map[string]writer {
 		spec := bundletest.Tiny()
 		spec.Version = fmt.Sprintf("1.0.%d", version)
 		raw := bundletest.Bytes(t, spec)
-		f, err := read.Open(bytes.NewReader(raw), int64(len(raw)))
+		f, err := bundlereader.Open(bytes.NewReader(raw), int64(len(raw)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -68,7 +68,7 @@ func orNothing(s []string) string {
 
 // bundleHeader reads the header of a bundle file or device.
 func bundleHeader(path string) (*bundle.Header, error) {
-	h, _, err := read.SummaryPath(path)
+	h, _, err := bundlereader.SummaryPath(path)
 	if err != nil {
 		return nil, exit.With(exit.Verification, err)
 	}

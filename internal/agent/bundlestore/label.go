@@ -13,7 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/agent/host/unprivileged"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // Handle is an open medium.
@@ -51,7 +51,7 @@ type answer struct {
 
 // LocalLabel reads a label in this process.
 func LocalLabel(_ context.Context, from Handle) (bundle.Label, error) {
-	h, err := read.Summary(from)
+	h, err := bundlereader.Summary(from)
 	if err != nil {
 		return bundle.Label{}, err
 	}

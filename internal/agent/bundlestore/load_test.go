@@ -15,8 +15,8 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -29,7 +29,7 @@ func library(t *testing.T, dir string) *Library {
 
 func header(t *testing.T, raw []byte) *bundle.Header {
 	t.Helper()
-	f, err := read.Open(bytes.NewReader(raw), int64(len(raw)))
+	f, err := bundlereader.Open(bytes.NewReader(raw), int64(len(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestCopy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &flaky{raw: bytes.Clone(good)}
-			file, err := read.Open(f, read.UnknownSize)
+			file, err := bundlereader.Open(f, bundlereader.UnknownSize)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func TestLibrary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := read.Open(bytes.NewReader(raw), int64(len(raw)))
+		f, err := bundlereader.Open(bytes.NewReader(raw), int64(len(raw)))
 		if err != nil {
 			t.Fatal(err)
 		}

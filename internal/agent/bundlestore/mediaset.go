@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/media"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 const (
@@ -57,7 +57,7 @@ type Plugged struct {
 
 // Reader reads the medium's chunks. It parses the whole header: ask for it once the
 // bundle is allowed.
-func (p *Plugged) Reader() (*read.File, error) { return p.opened.full() }
+func (p *Plugged) Reader() (*bundlereader.File, error) { return p.opened.full() }
 
 // Header is what its label says: enough to decide whether the bundle is allowed, no
 // more.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/media"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
 // device is a medium in memory that counts what is read of it.
@@ -172,7 +172,7 @@ func TestTheRawHeaderOfAFoundBundle(t *testing.T) {
 	good := bundletest.Bytes(t, bundletest.Tiny())
 	s := setOf(map[string]*device{"/dev/sdb": {raw: good}})
 	s.Scan([]media.Medium{plugged("/dev/sdb", "1")})
-	f, err := read.Open(bytes.NewReader(good), int64(len(good)))
+	f, err := bundlereader.Open(bytes.NewReader(good), int64(len(good)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/media"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // Opened is a medium with a bundle on it, open for reading. Of its header only the
@@ -24,7 +24,7 @@ type Opened struct {
 	size   int64
 
 	once sync.Once
-	file *read.File
+	file *bundlereader.File
 	err  error
 }
 
@@ -33,9 +33,9 @@ func (o *Opened) Close() error { return o.handle.Close() }
 
 // full parses the whole header. The digest of the label was approved or signed by then,
 // and is compared before anything is decoded: it stands for every byte of the header.
-func (o *Opened) full() (*read.File, error) {
+func (o *Opened) full() (*bundlereader.File, error) {
 	o.once.Do(func() {
-		o.file, o.err = read.OpenOf(o.header.Digest, o.handle, o.size)
+		o.file, o.err = bundlereader.OpenOf(o.header.Digest, o.handle, o.size)
 		if o.err == nil {
 			o.err = o.file.CheckSize()
 		}
@@ -77,7 +77,7 @@ func (o *Opened) read(ctx context.Context, label LabelReader) error {
 	if o.header, err = l.Header(); err != nil {
 		return fmt.Errorf("%w: %w", errLabel, err)
 	}
-	if err := read.CheckSize(o.size, l.FileSize); err != nil {
+	if err := bundlereader.CheckSize(o.size, l.FileSize); err != nil {
 		return err
 	}
 	o.begin = make([]byte, min(sameBytes, l.HeaderSize))

@@ -25,8 +25,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -72,7 +72,7 @@ func newNode(t *testing.T) *node {
 		{Name: "r.example/a:1", Layers: [][]byte{base, layer(t, "bin/a")}},
 		{Name: "r.example/b:1", Layers: [][]byte{base, layer(t, "bin/b")}},
 	}})
-	f, err := read.Open(bytes.NewReader(raw), int64(len(raw)))
+	f, err := bundlereader.Open(bytes.NewReader(raw), int64(len(raw)))
 	must(t, err)
 	n.header = f.Header()
 	n.lib = bundlestore.OpenLibrary(n.conf.StateDir, slog.New(slog.DiscardHandler), refuse(t))

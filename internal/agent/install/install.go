@@ -25,7 +25,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // Unit is the agent's service, Preflight the check before the kubelet starts.
@@ -114,7 +114,7 @@ func Install(ctx context.Context, o Options) (Report, error) {
 
 // loadOwnImages loads the images of group refit, nothing else.
 func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error {
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 	return loadGroup(ctx, o, f, r)
 }
 
-func loadGroup(ctx context.Context, o Options, f *read.File, r *Report) error {
+func loadGroup(ctx context.Context, o Options, f *bundlereader.File, r *Report) error {
 	c, err := openRuntime(ctx, o.Config, o.Places)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func sizeOf(h *bundle.Header, digest string) int64 {
 
 // bundleBlobs reads blobs straight from the bundle; every chunk is compared as
 // it is read, and the runtime compares the whole.
-type bundleBlobs struct{ f *read.File }
+type bundleBlobs struct{ f *bundlereader.File }
 
 func (b bundleBlobs) Open(digest string) (io.ReadCloser, error) {
 	for i, have := range b.f.Header().Metadata.Blobs {

@@ -19,8 +19,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
 // node is a library on the wire, with a bundle of one file.
@@ -48,7 +48,7 @@ func start(t *testing.T, seed byte, file []byte, full bool, limit *peerapi.Limit
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestAStickIsReadForOthers(t *testing.T) {
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stick, err := read.OpenPath(path)
+	stick, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}

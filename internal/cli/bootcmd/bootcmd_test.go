@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/convert/joinsecret"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
 func run(t *testing.T, args ...string) (string, int) {
@@ -271,7 +271,7 @@ func TestImage(t *testing.T) {
 	if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := write.Create(t.Context(), made, write.Options{Sources: []string{"boot-images:" + file}, Version: "1.0.0"}, nil); err != nil {
+	if _, err := bundlewriter.Create(t.Context(), made, bundlewriter.Options{Sources: []string{"boot-images:" + file}, Version: "1.0.0"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range [][]string{{"--file", file}, {"--bundle", made}} {

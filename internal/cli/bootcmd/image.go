@@ -17,7 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -130,7 +130,7 @@ func parseFrom(r io.Reader) (*bootstream.Stream, error) {
 }
 
 func streamOfBundle(path string) (*bootstream.Stream, error) {
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		return nil, err
 	}

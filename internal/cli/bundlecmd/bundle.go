@@ -11,9 +11,9 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlemedium"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
 // New is `refit bundle`; a cluster is only asked for its tracks.
@@ -28,17 +28,17 @@ func New(a *cluster.Access) *cobra.Command {
 }
 
 // openBundle opens a bundle whose path a person typed.
-func openBundle(path string) (*read.File, error) {
-	f, err := read.OpenPath(path)
+func openBundle(path string) (*bundlereader.File, error) {
+	f, err := bundlereader.OpenPath(path)
 	return f, coded(err)
 }
 
 // coded gives an error of the bundle packages its exit code.
 func coded(err error) error {
 	var (
-		input   *write.InputError
-		space   *write.SpaceError
-		busy    *media.BusyError
+		input   *bundlewriter.InputError
+		space   *bundlewriter.SpaceError
+		busy    *bundlemedium.BusyError
 		corrupt *bundle.CorruptError
 		tooNew  *bundle.TooNewError
 		already *exit.Error

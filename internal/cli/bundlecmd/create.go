@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/bundlecmd/osimages"
+	"github.com/refit-dev/refit/internal/cli/bundlecmd/osimagesource"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -54,7 +54,7 @@ type createFlags struct {
 	tracks              fromTracks
 	fromTracks          bool
 	osImages            []string
-	opts                write.Options
+	opts                bundlewriter.Options
 }
 
 func newCreate(a *cluster.Access) *cobra.Command {
@@ -92,7 +92,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return err
 	}
 	for _, name := range f.osImages {
-		sources = append(sources, osimages.Source(name))
+		sources = append(sources, osimagesource.Source(name))
 	}
 	if f.fromTracks {
 		sources = append(sources, tracksPrefix)
@@ -102,7 +102,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
 	var err error
-	if sources, err = osimages.Expand(c.Context(), f.tracks.access, sources); err != nil {
+	if sources, err = osimagesource.Expand(c.Context(), f.tracks.access, sources); err != nil {
 		return err
 	}
 	if f.opts.Sources, err = f.tracks.expand(c.Context(), sources); err != nil {
@@ -116,11 +116,11 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return errors.Join(f.tracks.accept(m), f.lint.accept(m))
 	}
 	bar := newProgress(c.ErrOrStderr(), "creating")
-	h, err := write.Create(c.Context(), f.output, f.opts, bar.set)
+	h, err := bundlewriter.Create(c.Context(), f.output, f.opts, bar.set)
 	bar.finish(err == nil)
 	if err != nil {
-		if _, e := os.Stat(f.output + write.PartialSuffix); e == nil {
-			fmt.Fprintf(c.ErrOrStderr(), "what was copied so far is in %s; the next run with the same sources goes on with it\n", f.output+write.PartialSuffix)
+		if _, e := os.Stat(f.output + bundlewriter.PartialSuffix); e == nil {
+			fmt.Fprintf(c.ErrOrStderr(), "what was copied so far is in %s; the next run with the same sources goes on with it\n", f.output+bundlewriter.PartialSuffix)
 		}
 		return coded(err)
 	}
@@ -156,7 +156,7 @@ func (f *createFlags) read() (err error) {
 		if !ok {
 			return exit.Usagef("--group %s: write GROUP=PATTERN", g)
 		}
-		f.opts.Groups = append(f.opts.Groups, write.GroupRule{Pattern: pattern, Group: group})
+		f.opts.Groups = append(f.opts.Groups, bundlewriter.GroupRule{Pattern: pattern, Group: group})
 	}
 	if f.key != "" {
 		f.opts.Key, err = readPrivateKey(f.key)

@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -49,7 +49,7 @@ changed images are read, for the label ` + track.SecurityLabel + `=security; els
 		if err != nil {
 			return exit.Usage(err)
 		}
-		var f [2]*read.File
+		var f [2]*bundlereader.File
 		for i := range f {
 			if f[i], err = openBundle(a[i]); err != nil {
 				return err
@@ -103,7 +103,7 @@ const maxManifest = 4 << 20
 
 // saysSecurity reports whether an image of a bundle says that it was rebuilt for
 // a known security fix: in its index, a platform's manifest or its configuration.
-func saysSecurity(f *read.File, digest string) bool {
+func saysSecurity(f *bundlereader.File, digest string) bool {
 	m := f.Header().Metadata
 	todo, seen := []string{digest}, map[string]bool{}
 	for len(todo) > 0 {

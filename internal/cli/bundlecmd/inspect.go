@@ -12,7 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/render/clean"
 )
@@ -28,7 +28,7 @@ func newInspect() *cobra.Command {
 		if err := usage.CheckOutput(*format); err != nil {
 			return err
 		}
-		h, _, err := read.SummaryPath(a[0])
+		h, _, err := bundlereader.SummaryPath(a[0])
 		if err != nil {
 			return coded(err)
 		}
@@ -117,7 +117,7 @@ func list(dir string) (listView, error) {
 }
 
 func listFile(path string) (listEntry, error) {
-	h, wrongSize, err := read.SummaryPath(path)
+	h, wrongSize, err := bundlereader.SummaryPath(path)
 	if err != nil {
 		return listEntry{}, err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/media"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlemedium"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
 func newVerify() *cobra.Command {
@@ -58,7 +58,7 @@ func verify(c *cobra.Command, path, digest string, pubs []string) error {
 		return exit.With(exit.Verification, fmt.Errorf("%s: %w", path, err))
 	}
 	bar := newProgress(c.ErrOrStderr(), "verifying")
-	err = read.Verify(c.Context(), f, bar.set)
+	err = bundlereader.Verify(c.Context(), f, bar.set)
 	bar.finish(err == nil)
 	if err != nil {
 		return coded(fmt.Errorf("%s: %w", path, err))
@@ -96,7 +96,7 @@ func newSign() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h, err := write.Sign(a[0], k)
+			h, err := bundlewriter.Sign(a[0], k)
 			if err != nil {
 				return coded(err)
 			}
@@ -114,7 +114,7 @@ func newWrite() *cobra.Command {
 		Args: usage.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			bar := newProgress(c.ErrOrStderr(), "writing and reading back")
-			h, err := media.Write(c.Context(), a[0], a[1], bar.set)
+			h, err := bundlemedium.Write(c.Context(), a[0], a[1], bar.set)
 			bar.finish(err == nil)
 			var corrupt *bundle.CorruptError
 			if errors.As(err, &corrupt) {

@@ -12,7 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // installer does the work with access to a cluster.
@@ -67,7 +67,7 @@ It ends by naming the nodes that still lack the agent.`,
 func (o installer) install(ctx context.Context, f installFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	b, err := read.OpenPath(f.from)
+	b, err := bundlereader.OpenPath(f.from)
 	if err != nil {
 		return exit.With(exit.Verification, err)
 	}
@@ -133,7 +133,7 @@ const remoteAgent = "/var/tmp/refit-agent.install"
 // installHost copies the agent out of the bundle to a host and lets it install
 // itself. Every byte is checked against the bundle while it is read, and once
 // more on the host.
-func (o installer) installHost(ctx context.Context, b *read.File, rsh string, h host) error {
+func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh string, h host) error {
 	sh := remote{program: rsh, host: h.name}
 	machine, err := sh.output(ctx, nil, "uname -m")
 	if err != nil {

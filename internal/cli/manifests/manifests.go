@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // ConfigName is looked for in the current folder when no file is named.
@@ -94,7 +94,7 @@ func folder(root string) ([]lint.Object, error) {
 
 // BundleImages are a bundle's images: digest by name, as runtimes have it.
 func BundleImages(file string) (map[string]string, error) {
-	b, err := read.OpenPath(file)
+	b, err := bundlereader.OpenPath(file)
 	if err != nil {
 		return nil, exit.With(exit.Verification, fmt.Errorf("bundle %s: %w", file, err))
 	}

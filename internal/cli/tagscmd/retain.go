@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -138,7 +138,7 @@ func days(s string) (time.Duration, error) {
 // listing reads which digests a bundle lists: the bundle itself, or what was
 // printed of it.
 func listing(path string) (publish.Listing, error) {
-	b, err := read.OpenPath(path)
+	b, err := bundlereader.OpenPath(path)
 	if err == nil {
 		defer b.Close()
 		m := b.Header().Metadata

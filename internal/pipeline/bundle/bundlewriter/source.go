@@ -1,4 +1,4 @@
-package write
+package bundlewriter
 
 import (
 	"bufio"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // Kinds of sources.
@@ -290,7 +290,7 @@ func (in *inputs) openPayload(src Source) error {
 }
 
 func (in *inputs) openBundle(path string) error {
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		return asInput(err)
 	}
@@ -316,7 +316,7 @@ func (in *inputs) openBundle(path string) error {
 // bundleStore opens blobs of another bundle, verified.
 type bundleStore struct {
 	path  string
-	f     *read.File
+	f     *bundlereader.File
 	blobs map[string]int
 }
 

@@ -1,4 +1,4 @@
-package write
+package bundlewriter
 
 import (
 	"archive/tar"
@@ -21,8 +21,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
 func TestMain(m *testing.M) {
@@ -174,7 +174,7 @@ func create(t testing.TB, o Options) (string, *bundle.Header) {
 
 func verify(t testing.TB, path, digest string) {
 	t.Helper()
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func verify(t testing.TB, path, digest string) {
 	if len(f.Header().SignedBy(map[string]ed25519.PublicKey{"k": bundletest.Key(1).Public().(ed25519.PublicKey)})) != 1 {
 		t.Fatal("not signed")
 	}
-	if err := read.Verify(t.Context(), f, nil); err != nil {
+	if err := bundlereader.Verify(t.Context(), f, nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, b := range f.Header().Metadata.Blobs { // the chunk table says what the digests say

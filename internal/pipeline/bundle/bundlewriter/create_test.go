@@ -1,4 +1,4 @@
-package write
+package bundlewriter
 
 import (
 	"bytes"
@@ -25,8 +25,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
 func contents(t testing.TB, path string) []byte {
@@ -394,7 +394,7 @@ func TestAnInterruptedBuildIsTakenUp(t *testing.T) {
 	if _, err := os.Stat(out); err == nil {
 		t.Fatal("an interrupted build has an output")
 	}
-	if _, err := read.OpenPath(out + PartialSuffix); err == nil {
+	if _, err := bundlereader.OpenPath(out + PartialSuffix); err == nil {
 		t.Fatal("an unfinished output passes for a bundle")
 	}
 	blobs.Store(0)

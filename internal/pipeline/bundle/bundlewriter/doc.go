@@ -1,4 +1,4 @@
-// Package write makes bundles.
+// Package bundlewriter makes bundles.
 //
 // Promise: Create reads every blob of its sources once, checks it against its
 // digest while it is copied, holds no blob in memory, and the output appears
@@ -10,4 +10,4 @@
 //
 // Size: every kind of source ends in one plan and is a few lines of it; apart they
 // would share its unexported values.
-package write
+package bundlewriter

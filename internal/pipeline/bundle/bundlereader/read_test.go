@@ -1,4 +1,4 @@
-package read_test
+package bundlereader_test
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,14 +28,14 @@ func public(seed byte) ed25519.PublicKey { return bundletest.Key(seed).Public().
 // check is all that a careful reader does with a regular file of these bytes:
 // open, find the trusted signature, verify.
 func check(b []byte) error {
-	f, err := read.Open(bytes.NewReader(b), int64(len(b)))
+	f, err := bundlereader.Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		return err
 	}
 	if len(f.Header().SignedBy(map[string]ed25519.PublicKey{"trusted": public(1)})) == 0 {
 		return errors.New("not signed by the trusted key")
 	}
-	return read.Verify(context.Background(), f, nil)
+	return bundlereader.Verify(context.Background(), f, nil)
 }
 
 func TestAGoodBundleVerifies(t *testing.T) {
@@ -51,7 +51,7 @@ func TestAGoodBundleVerifies(t *testing.T) {
 // of all else every byte.
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	file := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
-	opened, err := read.Open(bytes.NewReader(file), int64(len(file)))
+	opened, err := bundlereader.Open(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 		if i < header {
 			err = check(file)
 		} else { // Open reads the header only, so it need not be done again
-			err = read.Verify(context.Background(), opened, nil)
+			err = bundlereader.Verify(context.Background(), opened, nil)
 		}
 		if err == nil {
 			t.Errorf("byte %d changed by %#x: not found", i, flip)
@@ -89,9 +89,9 @@ func TestEveryTruncationIsFound(t *testing.T) {
 		if err := check(file[:n]); err == nil {
 			t.Errorf("a file of %d of %d bytes verifies", n, len(file))
 		}
-		f, err := read.Open(bytes.NewReader(file[:n]), read.UnknownSize)
+		f, err := bundlereader.Open(bytes.NewReader(file[:n]), bundlereader.UnknownSize)
 		if err == nil {
-			err = read.Verify(context.Background(), f, nil)
+			err = bundlereader.Verify(context.Background(), f, nil)
 		}
 		if err == nil {
 			t.Errorf("a device of %d of %d bytes verifies", n, len(file))
@@ -108,18 +108,18 @@ func TestBytesAfterTheEnd(t *testing.T) {
 	if err := check(file); err == nil || !strings.Contains(err.Error(), "after the end") {
 		t.Errorf("a regular file: %v", err)
 	}
-	f, err := read.Open(bytes.NewReader(file), read.UnknownSize)
+	f, err := bundlereader.Open(bytes.NewReader(file), bundlereader.UnknownSize)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := read.Verify(context.Background(), f, nil); err != nil {
+	if err := bundlereader.Verify(context.Background(), f, nil); err != nil {
 		t.Errorf("a device: %v", err)
 	}
 }
 
 func TestAnEmptyMediumIsNoBundle(t *testing.T) {
 	for _, b := range [][]byte{nil, make([]byte, 100), make([]byte, 10<<20), []byte("text")} {
-		if _, err := read.Open(bytes.NewReader(b), read.UnknownSize); !errors.Is(err, bundle.ErrNotBundle) {
+		if _, err := bundlereader.Open(bytes.NewReader(b), bundlereader.UnknownSize); !errors.Is(err, bundle.ErrNotBundle) {
 			t.Errorf("%d bytes: %v", len(b), err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestBlobsAndChunksReadBack(t *testing.T) {
 		s := bundletest.Tiny()
 		s.Images[0].Layers = append(s.Images[0].Layers, rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(rt, "layer"))
 		p := bundletest.Make(t, s)
-		f, err := read.Open(bytes.NewReader(bundletest.Bytes(t, s)), read.UnknownSize)
+		f, err := bundlereader.Open(bytes.NewReader(bundletest.Bytes(t, s)), bundlereader.UnknownSize)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestBlobsAndChunksReadBack(t *testing.T) {
 			}
 		}
 	})
-	f, err := read.Open(bytes.NewReader(bundletest.Bytes(t, bundletest.Tiny())), read.UnknownSize)
+	f, err := bundlereader.Open(bytes.NewReader(bundletest.Bytes(t, bundletest.Tiny())), bundlereader.UnknownSize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func (m *medium) ReadAt(p []byte, off int64) (int, error) {
 // R0.58: what was opened is what is read, or reading says what happened.
 func TestASwappedStickIsNamed(t *testing.T) {
 	m := &medium{b: bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))}
-	f, err := read.Open(m, read.UnknownSize)
+	f, err := bundlereader.Open(m, bundlereader.UnknownSize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestASwappedStickIsNamed(t *testing.T) {
 	if _, err := f.ReadChunk(chunk, nil); err == nil || !strings.Contains(err.Error(), "swapped") {
 		t.Errorf("ReadChunk: %v", err)
 	}
-	if err := read.Verify(context.Background(), f, nil); err == nil || !strings.Contains(err.Error(), "swapped") {
+	if err := bundlereader.Verify(context.Background(), f, nil); err == nil || !strings.Contains(err.Error(), "swapped") {
 		t.Errorf("Verify: %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestASwappedStickIsNamed(t *testing.T) {
 // R0.66: a bad sector is named with its image, blob and offset.
 func TestAnUnreadableSectorIsNamed(t *testing.T) {
 	m := &medium{b: bundletest.Bytes(t, bundletest.Tiny())}
-	f, err := read.Open(m, read.UnknownSize)
+	f, err := bundlereader.Open(m, bundlereader.UnknownSize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestAnUnreadableSectorIsNamed(t *testing.T) {
 	blob := h.ImageByName("registry.k8s.io/pause:3.10.2").Blobs[3]
 	at := h.BlobOffset(blob)
 	m.broken.Store(at)
-	err = read.Verify(context.Background(), f, nil)
+	err = bundlereader.Verify(context.Background(), f, nil)
 	var corrupt *bundle.CorruptError
 	if !errors.As(err, &corrupt) || !errors.Is(err, errDevice) || corrupt.Offset != at || corrupt.Digest != h.Metadata.Blobs[blob].Digest ||
 		corrupt.Image != "image registry.k8s.io/pause:3.10.2" {
@@ -219,7 +219,7 @@ func TestAnUnreadableSectorIsNamed(t *testing.T) {
 		t.Errorf("ReadChunk: %v", err)
 	}
 	m.broken.Store(600)
-	if _, err := read.Open(m, read.UnknownSize); !errors.Is(err, errDevice) {
+	if _, err := bundlereader.Open(m, bundlereader.UnknownSize); !errors.Is(err, errDevice) {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -228,7 +228,7 @@ func TestAnUnreadableSectorIsNamed(t *testing.T) {
 func TestTheFirstDamageIsReported(t *testing.T) {
 	s := bundletest.Spec{Payloads: []bundletest.Payload{{Name: "big", Content: bytes.Repeat([]byte("0123456789"), 20000)}}}
 	file := bundletest.Bytes(t, s)
-	f, err := read.Open(bytes.NewReader(file), int64(len(file)))
+	f, err := bundlereader.Open(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestTheFirstDamageIsReported(t *testing.T) {
 	}
 	for range 20 {
 		var corrupt *bundle.CorruptError
-		if err := read.Verify(context.Background(), f, nil); !errors.As(err, &corrupt) || corrupt.Offset != at+4608 || corrupt.Length != 512 {
+		if err := bundlereader.Verify(context.Background(), f, nil); !errors.As(err, &corrupt) || corrupt.Offset != at+4608 || corrupt.Length != 512 {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -246,25 +246,25 @@ func TestTheFirstDamageIsReported(t *testing.T) {
 
 func TestVerifyStopsWhenCancelled(t *testing.T) {
 	file := bundletest.Bytes(t, bundletest.Tiny())
-	f, err := read.Open(bytes.NewReader(file), int64(len(file)))
+	f, err := bundlereader.Open(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := read.Verify(ctx, f, nil); !errors.Is(err, context.Canceled) {
+	if err := bundlereader.Verify(ctx, f, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 }
 
 func TestProgressRisesToTheEnd(t *testing.T) {
 	file := bundletest.Bytes(t, bundletest.Tiny())
-	f, err := read.Open(bytes.NewReader(file), int64(len(file)))
+	f, err := bundlereader.Open(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var last int64
-	err = read.Verify(context.Background(), f, func(done, total int64) {
+	err = bundlereader.Verify(context.Background(), f, func(done, total int64) {
 		if done < last || total != int64(len(file)) {
 			t.Errorf("progress %d of %d after %d", done, total, last)
 		}
@@ -281,18 +281,18 @@ func TestOpenPath(t *testing.T) {
 	if err := os.WriteFile(path, bundletest.Bytes(t, bundletest.Tiny()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := read.Verify(context.Background(), f, nil); err != nil {
+	if err := bundlereader.Verify(context.Background(), f, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := read.OpenPath(dir); err == nil {
+	if _, err := bundlereader.OpenPath(dir); err == nil {
 		t.Error("a folder was opened")
 	}
-	if _, err := read.OpenPath(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := bundlereader.OpenPath(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -300,13 +300,13 @@ func TestOpenPath(t *testing.T) {
 func BenchmarkVerify(b *testing.B) {
 	content := bytes.Repeat([]byte("some bytes of a layer "), 6<<20)
 	file := bundletest.Bytes(b, bundletest.Spec{ChunkSize: bundle.DefaultChunkSize, Payloads: []bundletest.Payload{{Name: "big", Content: content}}})
-	f, err := read.Open(bytes.NewReader(file), int64(len(file)))
+	f, err := bundlereader.Open(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(int64(len(file)))
 	for b.Loop() {
-		if err := read.Verify(context.Background(), f, nil); err != nil {
+		if err := bundlereader.Verify(context.Background(), f, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -323,12 +323,12 @@ func TestABlobOfAnotherDigestThanItsChunksIsFound(t *testing.T) {
 		p.Blobs[0][70000] ^= 1
 		p.Table = bundletest.Table(p.Blobs, p.Meta.ChunkSize)
 		file := p.File(p.Header(t))
-		f, err := read.Open(bytes.NewReader(file), int64(len(file)))
+		f, err := bundlereader.Open(bytes.NewReader(file), int64(len(file)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var corrupt *bundle.CorruptError
-		if err := read.Verify(context.Background(), f, nil); !errors.As(err, &corrupt) || corrupt.Part != "chunk table" || corrupt.Digest != p.Meta.Blobs[0].Digest || corrupt.Offset != f.Header().BlobOffset(0) {
+		if err := bundlereader.Verify(context.Background(), f, nil); !errors.As(err, &corrupt) || corrupt.Part != "chunk table" || corrupt.Digest != p.Meta.Blobs[0].Digest || corrupt.Offset != f.Header().BlobOffset(0) {
 			t.Errorf("%d workers: got %v", workers, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package write
+package bundlewriter
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 const someMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n"
@@ -21,7 +21,7 @@ func resourcesOf(t *testing.T, source string) string {
 	if p == nil || p.Platform != "" {
 		t.Fatalf("no payload for every platform: %+v", h.Metadata.Payloads)
 	}
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package write
+package bundlewriter
 
 import (
 	"crypto/ed25519"
@@ -7,7 +7,7 @@ import (
 	"syscall"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // Sign adds a signature to a bundle in a file or on a device, in place: only
@@ -18,7 +18,7 @@ func Sign(path string, key ed25519.PrivateKey) (*bundle.Header, error) {
 		return nil, fmt.Errorf("sign bundle: %w", err)
 	}
 	defer f.Close()
-	b, err := read.Open(f, read.UnknownSize)
+	b, err := bundlereader.Open(f, bundlereader.UnknownSize)
 	if err != nil {
 		return nil, fmt.Errorf("sign bundle %s: %w", path, err)
 	}

@@ -1,4 +1,4 @@
-package media
+package bundlemedium
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
 // source is a bundle of some megabytes in a file.
@@ -26,7 +26,7 @@ func source(t *testing.T) (string, *bundle.Header) {
 	if err := os.WriteFile(path, bundletest.Bytes(t, s, bundletest.Key(1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := read.OpenPath(path)
+	f, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestAnInterruptedCopyIsNoBundle(t *testing.T) {
 	if _, err := Write(ctx, src, dev, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := read.OpenPath(dev); !errors.Is(err, bundle.ErrNotBundle) {
+	if _, err := bundlereader.OpenPath(dev); !errors.Is(err, bundle.ErrNotBundle) {
 		t.Errorf("the unfinished copy: %v", err)
 	}
 }
@@ -143,15 +143,15 @@ func TestABundleIsWrittenToADevice(t *testing.T) {
 	if _, err := Write(t.Context(), src, dev, nil); err != nil {
 		t.Fatal(err)
 	}
-	f, err := read.OpenPath(dev)
+	f, err := bundlereader.OpenPath(dev)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := read.Verify(t.Context(), f, nil); err != nil || f.Header().Digest != h.Digest {
+	if err := bundlereader.Verify(t.Context(), f, nil); err != nil || f.Header().Digest != h.Digest {
 		t.Errorf("the device holds %s: %v", f.Header().Digest, err)
 	}
-	if _, err := write.Sign(dev, bundletest.Key(2)); err != nil {
+	if _, err := bundlewriter.Sign(dev, bundletest.Key(2)); err != nil {
 		t.Errorf("signing on the device: %v", err)
 	}
 	// and a bundle on a device is a source and can be copied on
@@ -165,7 +165,7 @@ func TestADeviceThatIsTooSmallIsRefused(t *testing.T) {
 	dev := loopDevice(t, h.FileSize()/2/bundle.BlockSize*bundle.BlockSize)
 	before := contents(t, dev)
 	_, err := Write(t.Context(), src, dev, nil)
-	var space *write.SpaceError
+	var space *bundlewriter.SpaceError
 	if !errors.As(err, &space) || space.Needed != h.FileSize() {
 		t.Errorf("got %v", err)
 	}

@@ -1,4 +1,4 @@
-// Package read opens bundles and reads nothing from them unchecked.
+// Package bundlereader opens bundles and reads nothing from them unchecked.
 //
 // Promise: Open reads the header only and accepts it only if every byte of it
 // follows from the top manifest; every chunk, blob or file that is handed out
@@ -15,4 +15,4 @@
 //	f, err := read.OpenPath("/dev/sdb")
 //	d := bundle.Decide(f.Header(), approved, trust, version)
 //	if d.Allowed { data, err := f.ReadChunk(0, nil) }
-package read
+package bundlereader

@@ -1,4 +1,4 @@
-package media
+package bundlemedium
 
 import (
 	"bufio"
@@ -15,15 +15,15 @@ import (
 
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/read"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/write"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
 // copySize is how much is copied at a time; reads and writes are aligned to it.
 const copySize = 4 << 20
 
 func inputf(format string, args ...any) error {
-	return &write.InputError{Err: fmt.Errorf(format, args...)}
+	return &bundlewriter.InputError{Err: fmt.Errorf(format, args...)}
 }
 
 // BusyError says that a device is in use and was not touched.
@@ -41,7 +41,7 @@ func Write(ctx context.Context, src, dst string, progress func(done, total int64
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
-	from, err := read.OpenPath(src)
+	from, err := bundlereader.OpenPath(src)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func openFile(dst string, mode os.FileMode, size int64) (*os.File, error) {
 		return nil, inputf("target: %w", err)
 	}
 	if room.Free < size {
-		return nil, &write.SpaceError{Path: filepath.Dir(dst), Needed: size, Free: room.Free}
+		return nil, &bundlewriter.SpaceError{Path: filepath.Dir(dst), Needed: size, Free: room.Free}
 	}
 	return os.OpenFile(beside, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
@@ -145,7 +145,7 @@ func openDevice(dst string, st os.FileInfo, size int64) (*os.File, error) {
 	}
 	room, err := f.Seek(0, io.SeekEnd)
 	if err == nil && room < size {
-		err = &write.SpaceError{Path: dst, Needed: size, Free: room}
+		err = &bundlewriter.SpaceError{Path: dst, Needed: size, Free: room}
 	}
 	if err != nil {
 		f.Close()
@@ -178,7 +178,7 @@ func usedBy(st os.FileInfo) string {
 }
 
 // copyMedium copies everything but the first block, syncs, then that block.
-func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, progress func(int64)) error {
+func copyMedium(ctx context.Context, from *bundlereader.File, src string, to *os.File, progress func(int64)) error {
 	in, err := os.Open(src)
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func copyMedium(ctx context.Context, from *read.File, src string, to *os.File, p
 }
 
 func readBack(ctx context.Context, want *bundle.Header, dst string, progress func(int64)) (*bundle.Header, error) {
-	b, err := read.OpenPath(dst)
+	b, err := bundlereader.OpenPath(dst)
 	if err != nil {
 		return nil, fmt.Errorf("read back: %w", err)
 	}
@@ -227,7 +227,7 @@ func readBack(ctx context.Context, want *bundle.Header, dst string, progress fun
 	if b.Header().Digest != want.Digest {
 		return nil, fmt.Errorf("read back %s: found bundle %s, wrote %s", dst, b.Header().Digest, want.Digest)
 	}
-	if err := read.Verify(ctx, b, func(done, _ int64) { progress(done) }); err != nil {
+	if err := bundlereader.Verify(ctx, b, func(done, _ int64) { progress(done) }); err != nil {
 		return nil, fmt.Errorf("read back %s: %w", dst, err)
 	}
 	return b.Header(), nil
