@@ -9,7 +9,7 @@
 //
 // Inputs: paths and references. Outputs: Root (a named image and the store it
 // lies in), Graph (all blobs under it, in the order of the walk, and its
-// platforms). Callers: bundle/write.
+// platforms). Callers: bundlewriter.
 //
 //	roots, err := oci.OpenLayout("images", "")
 //	g, err := oci.Walk(ctx, roots[0], []string{"linux/amd64"})

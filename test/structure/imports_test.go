@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -241,4 +242,27 @@ func alternatives(path string) []string {
 		out = append(out, before+one+after)
 	}
 	return out
+}
+
+// A package of this module has one name everywhere: only the API's is given in the import.
+func TestNoAliases(t *testing.T) {
+	t.Parallel()
+	alias := regexp.MustCompile(`(?m)^\s*(?:import )?([a-zA-Z0-9]+) "` + regexp.QuoteMeta(module) + `([^"]+)"`)
+	for _, p := range packages(t) {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range alias.FindAllStringSubmatch(string(text), -1) {
+				if m[1] != "v1alpha1" && m[1] != "import" {
+					t.Errorf("%s imports %s as %s: use its name, or give it a better one", f, m[2], m[1])
+				}
+			}
+		}
+	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
-	decide "github.com/refit-dev/refit/internal/pipeline/pin"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // Runtime is what is asked of a node's container runtime.
@@ -385,7 +385,7 @@ func (c *check) present(ctx context.Context, images []model.HeldImage) (map[stri
 	for _, img := range images {
 		out[img.Name] = true
 	}
-	for _, img := range decide.Decide(images, have, nil).Load {
+	for _, img := range pin.Decide(images, have, nil).Load {
 		out[img.Name] = false
 	}
 	return out, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
-	decide "github.com/refit-dev/refit/internal/pipeline/pin"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // Report is what a look at the images found and did: the evidence of a cold start.
@@ -164,7 +164,7 @@ type Indexer struct {
 func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *bundlestore.Library) {
 	all := map[string]bool{}
 	for _, img := range images {
-		all[decide.Key(img)] = true
+		all[pin.Key(img)] = true
 	}
 	if maps.Equal(all, x.images) {
 		return

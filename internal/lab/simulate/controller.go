@@ -20,8 +20,8 @@ const sampleEvery = 500 * time.Millisecond
 // memoryLimit is what the controller's Deployment tells it to stay below.
 const memoryLimit = "850MiB"
 
-// controller is the process that is measured.
-type controller struct {
+// controllerProcess is the process that is measured.
+type controllerProcess struct {
 	start   func(kubeconfig, metrics string) *exec.Cmd
 	config  string
 	logFile string
@@ -35,17 +35,17 @@ type controller struct {
 	dead chan struct{}
 }
 
-func newController(o Options, kubeconfig string) (*controller, error) {
+func newController(o Options, kubeconfig string) (*controllerProcess, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	return &controller{start: o.Controller, config: kubeconfig, logFile: filepath.Join(o.Dir, "controller.log"), metrics: l.Addr().String()}, nil
+	return &controllerProcess{start: o.Controller, config: kubeconfig, logFile: filepath.Join(o.Dir, "controller.log"), metrics: l.Addr().String()}, nil
 }
 
 // up starts the process.
-func (c *controller) up() error {
+func (c *controllerProcess) up() error {
 	log, err := os.OpenFile(c.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (c *controller) up() error {
 }
 
 // alive is nil while the process runs.
-func (c *controller) alive() error {
+func (c *controllerProcess) alive() error {
 	select {
 	case <-c.dead:
 		return fmt.Errorf("the controller ended by itself; its last words: %s", lastLines(c.logFile))
@@ -89,7 +89,7 @@ func lastLines(file string) string {
 }
 
 // end ends the process and waits until it is gone.
-func (c *controller) end(with syscall.Signal) {
+func (c *controllerProcess) end(with syscall.Signal) {
 	c.mu.Lock()
 	cmd, dead := c.cmd, c.dead
 	c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *controller) end(with syscall.Signal) {
 }
 
 // sample keeps the peak of the resident memory, as the kernel keeps it.
-func (c *controller) sample(pid int, dead chan struct{}) {
+func (c *controllerProcess) sample(pid int, dead chan struct{}) {
 	for {
 		if n := measure.Memory(pid, "VmHWM"); n > 0 {
 			c.mu.Lock()
@@ -127,13 +127,13 @@ func (c *controller) sample(pid int, dead chan struct{}) {
 	}
 }
 
-func (c *controller) rss() int64 {
+func (c *controllerProcess) rss() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.peak
 }
 
-func (c *controller) seconds() float64 {
+func (c *controllerProcess) seconds() float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cmd == nil {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	refitcontroller "github.com/refit-dev/refit/internal/controller"
+	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/lab/simulate/measure"
 )
 
@@ -36,7 +36,7 @@ type run struct {
 	Options
 	servers    *servers
 	fleet      *fleet
-	controller *controller
+	controller *controllerProcess
 	result     Result
 	stick      *stick
 	refused    chan error
@@ -111,7 +111,7 @@ func (r *run) start(ctx context.Context, wg *sync.WaitGroup) error {
 	if r.servers, err = startServers(ctx, r.Options); err != nil {
 		return err
 	}
-	scheme, err := refitcontroller.Scheme()
+	scheme, err := controller.Scheme()
 	if err != nil {
 		return err
 	}

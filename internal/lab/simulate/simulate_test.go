@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	refitcontroller "github.com/refit-dev/refit/internal/controller"
+	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/lab/simulate/measure"
 )
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	_ = f.Parse(os.Args[1:])
 	cfg, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err == nil {
-		err = refitcontroller.Run(ctrl.SetupSignalHandler(), refitcontroller.Options{Config: cfg, Identity: "simulated", MetricsAddress: *metrics})
+		err = controller.Run(ctrl.SetupSignalHandler(), controller.Options{Config: cfg, Identity: "simulated", MetricsAddress: *metrics})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -28,8 +28,8 @@
 // decoded; then whatever follows was approved with that digest.
 //
 // Inputs: bytes and values. Outputs: Header, Metadata, offsets, Decision, errors
-// that name the part, the digest and the offset. Callers: bundle/read,
-// bundle/write, load and distribute (chunks), the controller (images of a
+// that name the part, the digest and the offset. Callers: bundlereader,
+// bundlewriter, load and distribute (chunks), the controller (images of a
 // bundle), the CLI.
 //
 // Size: one format is one package; what is above the limit are the checks of

@@ -9,7 +9,7 @@
 // Inputs: an io.ReaderAt (a file, a device, a file inside a file system that is
 // read in user space). Outputs: the Header, verified bytes, errors that name
 // the part, the image, the digest and the offset. Callers: the load and
-// distribute halves of the agent, bundle/write (bundles as sources), the
+// distribute halves of the agent, bundlewriter (bundles as sources), the
 // controller and the CLI.
 //
 //	f, err := read.OpenPath("/dev/sdb")

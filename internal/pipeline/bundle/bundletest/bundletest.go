@@ -2,7 +2,7 @@
 //
 // Promise: the same Spec gives the same bytes; what it makes is valid unless
 // the test changes it. Inputs: a Spec. Output: the bytes of a bundle file.
-// Callers: tests of bundle, bundle/read and of the stages that take bundles.
+// Callers: tests of bundle, bundlereader and of the stages that take bundles.
 //
 //	file := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 package bundletest
