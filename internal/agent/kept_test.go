@@ -33,7 +33,7 @@ func (ignoring) Pin(_ context.Context, img containerd.Image) ([]string, bool, er
 // Trap of containerd 1.6, and of any runtime that does not do what it was told:
 // it takes the pin, and CRI does not report it.
 func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
-	record := critest.Read(t, "../host/cri/critest/testdata/containerd-1.6.json")
+	record := critest.Read(t, "host/cri/critest/testdata/containerd-1.6.json")
 	rt, err := imagekeeper.Open(t.Context(), record.Serve(t), crio.Places{Root: t.TempDir()}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
