@@ -27,7 +27,7 @@ func newDemo() *cobra.Command {
 	var f demoFlags
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "A real cluster is updated in place from one stick, with no registry anywhere",
+		Short: "Update a real cluster in place from one USB stick, without a registry",
 		Long: `Makes a cluster with real kubeadm at the older release and a running workload,
 puts a bundle of the newer release on a stick in one node, approves it, lets the
 nodes load, spread and pin it, opens the gate, updates every node, and shows what

@@ -81,7 +81,7 @@ func newUp(s *settings) *cobra.Command {
 	var disks map[string]string
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Make a lab",
+		Short: "Create a lab cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(lab.Runtimes, o.Runtime) {
@@ -145,7 +145,7 @@ func parseSizes(texts map[string]string) (map[string]int64, error) {
 func newDown(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "Take a lab away, in whatever state it is",
+		Short: "Delete a lab cluster, whatever state it is in",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.DownIn(cmd.Context(), s.name, s.stateDir)
@@ -157,7 +157,7 @@ func newStatus(s *settings) *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Which nodes are on, and since when",
+		Short: "List the nodes of a lab and their power state",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := s.open()
@@ -251,7 +251,7 @@ func newLogs(s *settings) *cobra.Command {
 	var console, follow bool
 	c := &cobra.Command{
 		Use:   "logs NODE [UNIT]",
-		Short: "Show a node's journal, or its console",
+		Short: "Show the journal or the console of a node",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := s.open()
@@ -271,8 +271,8 @@ func newLogs(s *settings) *cobra.Command {
 			return run(cmd, l, args[0], argv...)
 		},
 	}
-	c.Flags().BoolVar(&console, "console", false, "what the node said on its console, also if it is off")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	c.Flags().BoolVar(&console, "console", false, "show the console, also of a node that is off")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow new lines")
 	return c
 }
 
@@ -287,15 +287,15 @@ func copyFile(out io.Writer, path string) error {
 }
 
 func newReboot(s *settings) *cobra.Command {
-	return powerCommand(s, "reboot NODE", "Reboot a node properly, and wait for it", (*lab.Lab).Reboot)
+	return powerCommand(s, "reboot NODE", "Reboot a node and wait for it", (*lab.Lab).Reboot)
 }
 
 func newCrash(s *settings) *cobra.Command {
-	return powerCommand(s, "crash NODE", "Cut the power of a node for a moment, and wait for it", (*lab.Lab).Crash)
+	return powerCommand(s, "crash NODE", "Cut the power of a node, restore it and wait for the node", (*lab.Lab).Crash)
 }
 
 func newOn(s *settings) *cobra.Command {
-	return powerCommand(s, "on NODE", "Switch a node on that was shut down, and wait for it", (*lab.Lab).PowerOn)
+	return powerCommand(s, "on NODE", "Power on a node that was shut down and wait for it", (*lab.Lab).PowerOn)
 }
 
 func powerCommand(s *settings, use, short string, do func(*lab.Lab, context.Context, string) error) *cobra.Command {
@@ -313,7 +313,7 @@ func powerCommand(s *settings, use, short string, do func(*lab.Lab, context.Cont
 func newInsert(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "insert NODE FILE",
-		Short: "Plug a file into one node as a block device; prints the device",
+		Short: "Attach a file to a node as a block device and print the device",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := s.open()
@@ -333,7 +333,7 @@ func newInsert(s *settings) *cobra.Command {
 func newEject(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "eject NODE FILE",
-		Short: "Pull a file out of a node again",
+		Short: "Detach a file from a node",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := s.open()
@@ -348,7 +348,7 @@ func newEject(s *settings) *cobra.Command {
 func newOutside(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "outside",
-		Short: "Count what tried to leave the lab: packets, and questions for image hosts",
+		Short: "Count packets and DNS queries that tried to leave the lab",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := s.open()

@@ -15,7 +15,7 @@ import (
 func newRsh(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rsh HOST COMMAND...",
-		Short: "Run a command in a node, called the way ssh is",
+		Short: "Run a command in a node with the arguments of ssh",
 		Long: `Takes ssh's place where a program wants one, as in --rsh "refit-lab rsh": options of
 ssh are passed over, HOST is the name or address of a node (USER@ is passed over too),
 and the rest is a command line for the node's shell. The lab is that of --name, given

@@ -27,7 +27,7 @@ func newSimulate() *cobra.Command {
 	var result, controller string
 	c := &cobra.Command{
 		Use:   "simulate",
-		Short: "Update many simulated nodes through a real API server, and measure",
+		Short: "Update many simulated nodes through a real API server and measure",
 		Long: `Starts a real etcd and kube-apiserver, the real controller in a process of its own,
 and simulated nodes that speak through the real API; plugs in a bundle, approves it,
 updates every node within the budget, kills the controller in the middle, and prints
