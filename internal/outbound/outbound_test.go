@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -87,6 +89,8 @@ func victim(t *testing.T) (port string, asked *atomic.Int64) {
 				return
 			}
 			asked.Add(1)
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			_, _ = http.ReadRequest(bufio.NewReader(c)) // an answer before the question is an error of the client
 			_, _ = fmt.Fprint(c, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 			c.Close()
 		}

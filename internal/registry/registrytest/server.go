@@ -180,7 +180,7 @@ func (s *Server) Requests() []Request {
 	}
 	_ = resp.Body.Close()
 	deadline := time.Now().Add(time.Minute)
-	for !s.log.contains(mark) {
+	for !s.log.contains(`"GET ` + mark) { // the access log's line, which is not the first with these words
 		if time.Now().After(deadline) {
 			s.t.Fatalf("the registry does not log its requests: %s", s.log.tail())
 		}
