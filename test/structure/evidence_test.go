@@ -25,6 +25,10 @@ var shown = []struct {
 	}},
 	{"test/e2e/results/tornstate.json", "damaged state files, full and read-only disks, each with a power cut", count("cases", "cases")},
 	{"test/e2e/results/clock.json", "clocks set by hours and decades during each step", count("steps", "steps")},
+	{"test/e2e/results/skew.json", "agents and controllers of two versions in one cluster", none},
+	{"internal/controller/testdata/results/takeover.json", "the leading controller killed while a node moves (simulated agents)", func(v value) string {
+		return fmt.Sprintf("the next node began after %.0f s, with a lease of %v s", v.get("nextNodeSeconds"), v.get("leaseSeconds"))
+	}},
 	{"test/e2e/results/drill.json", "a whole cluster without power and network, stores wiped", func(v value) string { return fmt.Sprintf("all nodes Ready after %.0f s", v.get("readySeconds")) }},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
 	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
