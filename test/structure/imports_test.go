@@ -38,7 +38,7 @@ func layer(path string) int {
 		under(p, "internal/agent/updaters"), p == "internal/agent/bundlestore", p == "internal/agent/imagekeeper", p == "internal/agent/fetcher":
 		return 4
 	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
-		under(p, "internal/web"), under(p, "internal/cli"), under(p, "internal/lab"), under(p, "internal/release"), p == "config":
+		under(p, "internal/cli"), under(p, "internal/lab"), under(p, "internal/release"), p == "config":
 		return 5
 	case under(p, "cmd"):
 		return 6
@@ -108,9 +108,7 @@ func allowed(from, to string) string {
 
 // wiring packages import each other only along these edges.
 var wiringEdges = map[string][]string{
-	"internal/web":        {"internal/render"},
-	"internal/controller": {"internal/web", "config"},
-	"internal/agent":      {"internal/web"},
+	"internal/controller": {"config"},
 	"internal/cli":        {"internal/render", "internal/release", "config"},
 	"internal/lab":        {"internal/controller", "internal/agent", "internal/render/clean", "internal/cli/usage", "config"},
 }

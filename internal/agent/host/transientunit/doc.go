@@ -1,4 +1,4 @@
-// Package transientunit is a command that outlives whoever started it: it runs in a
+// Package transientunit is a command that outlives the process that started it: it runs in a
 // unit of its own, under a small keeper process that writes its output to a log
 // file and its end to a result file.
 //
