@@ -46,6 +46,7 @@ test: deps build ## Unit, golden, property, API server and lab tests, all with -
 .PHONY: e2e
 e2e: deps build build-failpoint ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
 	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
+	REFIT_E2E=1 $(GO) test -count 1 -v -run TestStandbyTakesOver ./internal/controller
 
 .PHONY: test-capi
 test-capi: deps build ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)

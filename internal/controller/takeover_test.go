@@ -3,6 +3,7 @@ package controller_test
 import (
 	"bytes"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -136,7 +137,9 @@ func TestStandbyTakesOver(t *testing.T) {
 		TakeoverSeconds, NextNodeSeconds float64
 		Nodes                            int
 	}
-	results.Keep(t, filepath.Join("testdata", "results", "takeover.json"), func() any { return seen })
+	if os.Getenv("REFIT_E2E") != "" { // the file is in the page of evidence: not every run changes it
+		results.Keep(t, filepath.Join("testdata", "results", "takeover.json"), func() any { return seen })
+	}
 	binary := filepath.Join(t.TempDir(), "refit-controller")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/refit-dev/refit/cmd/refit-controller").CombinedOutput(); err != nil {
 		t.Fatalf("build refit-controller: %v\n%s", err, out)
