@@ -11,6 +11,6 @@
 // `make test` plays one story with one seeded kill; `make e2e` (REFIT_E2E=1)
 // plays the whole tables, clusters of other shapes, every updater beside those that
 // move Kubernetes, and the commands of
-// docs/first-steps.md, and writes what came of it, with date and commit, to
+// docs/tutorial/first-steps.md, and writes what came of it, with date and commit, to
 // results/. All need root on Linux; otherwise they are skipped and say so.
 package e2e

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestFirstSteps types the commands of docs/first-steps.md, as they stand there,
+// TestFirstSteps types the commands of docs/tutorial/first-steps.md, as they stand there,
 // into a shell; the question of refit apply is answered on a terminal.
 func TestFirstSteps(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
@@ -33,7 +33,7 @@ func TestFirstSteps(t *testing.T) {
 		}
 	}
 	t.Cleanup(down)
-	sh := exec.CommandContext(t.Context(), "bash", "-c", byHand(t, filepath.Join(root, "docs/first-steps.md"), root))
+	sh := exec.CommandContext(t.Context(), "bash", "-c", byHand(t, filepath.Join(root, "docs/tutorial/first-steps.md"), root))
 	sh.Dir = dir
 	var out bytes.Buffer
 	sh.Stdout = io.MultiWriter(&out, newLog(t))

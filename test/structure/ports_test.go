@@ -76,7 +76,7 @@ func TestPortsOfManifests(t *testing.T) {
 		"../../config/controller/deployment.yaml":        model.PortHealth,
 		"../../config/cluster-api/management.yaml":       model.PortClusterAPI,
 		"../../config/cluster-api/controller-patch.yaml": model.PortClusterAPI,
-		"../../docs/reference/exchange.md":               model.PortPeers,
+		"../../docs/reference/peer-api.md":               model.PortPeers,
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
