@@ -85,7 +85,7 @@ generate: ## Generate deepcopy code and CRDs from api/, access rules from intern
 	$(TOOL) controller-gen rbac:roleName=refit-controller paths=./internal/controller output:rbac:dir=config/rbac
 
 .PHONY: verify
-verify: ## Formatting, vet, lint, import rules, stale generated files
+verify: ## Formatting, vet, lint, import rules, retired words, stale generated files
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(TOOL) golangci-lint run ./...
@@ -96,7 +96,7 @@ verify: ## Formatting, vet, lint, import rules, stale generated files
 	$(TOOL) controller-gen rbac:roleName=refit-controller paths=./internal/controller output:rbac:dir="$$tmp/rbac" && \
 	diff config/rbac/role.yaml "$$tmp/rbac/role.yaml" && diff -r config/crd "$$tmp/crd" && diff api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || \
 	{ echo "generated files are stale: run make generate"; exit 1; }
-	$(GO) test -run 'TestImports|TestPackageSize' ./test/structure/...
+	$(GO) test -run 'TestImports|TestPackageSize|TestNoAliases|TestProse' ./test/structure/...
 	@echo "verify: ok"
 
 .PHONY: deps
