@@ -122,6 +122,8 @@ type Parts struct {
 	Label bundlestore.LabelReader
 	// Health looks at the node's health; nil: it is not reported.
 	Health func(ctx context.Context) *v1alpha1.NodeHealth
+	// Running lists the digests of what a container of a static pod runs.
+	Running authority.RunningDigests
 	// MendPulls removes records of the kubelet by which it would pull images again
 	// that are here: by their IDs in the runtime and their names. It restarts the
 	// kubelet if there are any, and is called again with the same note, a file,
@@ -155,6 +157,7 @@ type Agent struct {
 	stager  Stager
 	repair  func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error)
 	health  func(ctx context.Context) *v1alpha1.NodeHealth
+	running authority.RunningDigests
 	mend    func(ctx context.Context, note string, ids, names []string) (int, error)
 	place   func(ctx context.Context, payload string) string
 	drill   func(ctx context.Context, id string) error
@@ -210,7 +213,7 @@ type Agent struct {
 
 // New opens the agent's state. Run does the work.
 func New(conf agentconfig.Config, p Parts) (*Agent, error) {
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, configChecks: map[string]configCheck{}, unwanted: localstats.Unwanted{Grace: localstats.Grace}}
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, running: p.Running, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, configChecks: map[string]configCheck{}, unwanted: localstats.Unwanted{Grace: localstats.Grace}}
 	a.peers.Limit = &a.limit
 	a.media.Label = p.Label
 	a.drills = make(chan string, 1)

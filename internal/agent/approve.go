@@ -40,7 +40,7 @@ func (a *Agent) approveRun(ctx context.Context) bool {
 	run, over := a.uncheckedRun()
 	var v *model.Verdict
 	if run != nil && !over {
-		v = authority.CheckRun(ctx, a.api, a.conf.Node, run)
+		v = authority.CheckRun(ctx, a.api, a.running, a.conf.Node, run)
 	}
 	if ctx.Err() != nil {
 		return false

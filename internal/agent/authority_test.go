@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +28,7 @@ type people struct {
 	bundles  []v1alpha1.Bundle
 	policies []v1alpha1.TrustPolicy
 	update   *v1alpha1.ClusterUpdate
+	track    *v1alpha1.ImageTrack
 	configs  []v1alpha1.NodeConfig
 	pools    []v1alpha1.UpdatePool
 	// strict: only what is written here counts. Otherwise administrators approved
@@ -77,6 +79,11 @@ func (f *fakeAPI) ClusterUpdate(_ context.Context, name string) (*v1alpha1.Clust
 }
 
 func (f *fakeAPI) ImageTrack(_ context.Context, name string) (*v1alpha1.ImageTrack, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t := f.people.track; t != nil && t.Name == name {
+		return t.DeepCopy(), nil
+	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "imagetracks"}, name)
 }
 
@@ -257,6 +264,31 @@ func TestARunNeedsAnUpdateOfAnAdministrator(t *testing.T) {
 				t.Errorf("verdict %+v", v)
 			}
 		})
+	}
+}
+
+// A runtime that does not answer holds the run of a track up, and nothing more.
+func TestATracksRunWaitsForTheRuntime(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	runs := model.DigestOf([]byte("runs"))
+	err := errors.New("DeadlineExceeded")
+	a.running = func(context.Context, string, string, string) ([]string, error) { return []string{runs}, err }
+	a.api.(*fakeAPI).people.track = &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "t"}, Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/edge", Mode: v1alpha1.ModeWrite}}
+	p := model.StaticPodImages{Namespace: "edge", Pod: "edge", To: map[string]string{"c": "r.example/edge:1.0-b1@" + runs}, Was: map[string]string{"c": "r.example/edge:1.0"}}
+	run := &v1alpha1.NodeRun{Name: v1alpha1.TrackRun + "edge", UID: "t-1", Attempt: 1, Steps: []v1alpha1.UpdateStep{{Updater: model.UpdaterStaticPod, Params: p.Params()}}}
+	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
+	<-a.kickRun // by what was told
+	if a.approveRun(t.Context()) || a.state.runVerdict == nil || !a.state.runVerdict.Waiting {
+		t.Fatalf("it does not wait: %+v", a.state.runVerdict)
+	}
+	select {
+	case <-a.kickRun:
+	case <-time.After(10 * checkRunAgain):
+		t.Fatal("it is not checked again")
+	}
+	err = nil
+	if !a.approveRun(t.Context()) || a.permitted() == nil || a.state.runVerdict != nil {
+		t.Fatalf("it does not start: %+v", a.state.runVerdict)
 	}
 }
 

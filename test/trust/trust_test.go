@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -149,7 +150,8 @@ func newSite(t *testing.T) *site {
 	a, err := agent.New(agentconfig.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Kubeconfig: "x",
 		Address: "127.0.0.1:17981", NoDevices: true, Media: []string{stick}},
 		agent.Parts{API: api, Runtime: rt, Facts: rt, Runner: func(agent.Store) agent.Runner { return s.runner }, Log: log,
-			Drill: func(_ context.Context, id string) error { s.drilled <- id; return nil }, Stager: s.stager,
+			Running: func(context.Context, string, string, string) ([]string, error) { return []string{edgeRuns}, nil },
+			Drill:   func(_ context.Context, id string) error { s.drilled <- id; return nil }, Stager: s.stager,
 			Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 				return s.disk.updater.Repair(ctx, filepath.Join(dir, "repair"), c, busy)
 			},
@@ -322,6 +324,7 @@ func TestAStolenControllerToken(t *testing.T) {
 		}
 	})
 	t.Run("runs", func(t *testing.T) { s.testRuns(t, digest) })
+	t.Run("runs of tracks", s.testTrackRuns)
 	t.Run("configurations", s.testConfigs)
 	t.Run("plans that nobody named", func(t *testing.T) { s.testUnnamedPlan(t, digest) })
 	t.Run("drills", s.testDrills)
@@ -429,6 +432,38 @@ func (s *site) testRuns(t *testing.T, digest string) {
 		if g != "u apply" {
 			t.Errorf("started: %s", g)
 		}
+	}
+}
+
+// edgeRuns is what the node's static pod runs.
+var edgeRuns = model.DigestOf([]byte("runs"))
+
+// testTrackRuns: without an approval a static pod gets another name for what it runs, and
+// no other image of the track's repository.
+func (s *site) testTrackRuns(t *testing.T) {
+	track := &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/edge",
+		Follow: v1alpha1.TrackFollow{Tag: "1.0"}, Mode: v1alpha1.ModeWrite, Targets: []v1alpha1.TrackTarget{{Kind: "StaticPod", Namespace: "edge", Name: "edge"}}}}
+	s.mustCreate(track)
+	permit := func(verb, digest string) {
+		t.Helper()
+		p := model.StaticPodImages{Namespace: "edge", Pod: "edge", To: map[string]string{"c": "r.example/edge:1.0-b1@" + digest}, Was: map[string]string{"c": "r.example/edge:1.0"}}
+		err := s.tell(func(n *v1alpha1.NodeUpdateSpec) {
+			n.Run = &v1alpha1.NodeRun{Name: v1alpha1.TrackRun + "edge", UID: string(track.UID) + "-1", PlanDigest: digest, Attempt: 1,
+				Steps: []v1alpha1.UpdateStep{{ID: "static-pod", Updater: model.UpdaterStaticPod, Verb: verb, Params: p.Params()}}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	started := func(name string) bool {
+		return slices.Contains(s.runner.started(), v1alpha1.TrackRun+"edge "+name)
+	}
+	permit("evil", model.DigestOf([]byte("evil")))
+	s.until("an image that nobody approved and that does not run is refused", stalled(v1alpha1.ReasonRunNotApproved, "nobody approved r.example/edge:1.0-b1"))
+	permit("write", edgeRuns)
+	s.until("what runs gets a name that cannot move", func(*v1alpha1.NodeUpdate) bool { return started("write") })
+	if started("evil") {
+		t.Error("the image that nobody approved was written")
 	}
 }
 

@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -24,6 +25,7 @@ type people struct {
 	configs  []v1alpha1.NodeConfig
 	maps     map[string]*corev1.ConfigMap
 	contents map[string]*v1alpha1.Content
+	track    *v1alpha1.ImageTrack
 }
 
 func (p *people) ClusterUpdate(context.Context, string) (*v1alpha1.ClusterUpdate, error) {
@@ -31,7 +33,7 @@ func (p *people) ClusterUpdate(context.Context, string) (*v1alpha1.ClusterUpdate
 }
 
 func (p *people) ImageTrack(context.Context, string) (*v1alpha1.ImageTrack, error) {
-	return nil, errors.New("not asked")
+	return p.track, nil
 }
 
 func (p *people) Content(_ context.Context, name string) (*v1alpha1.Content, error) {
@@ -160,12 +162,75 @@ func TestATrackReplacesItsOwnImageOnly(t *testing.T) {
 		p := model.StaticPodImages{Namespace: "kube-system", Pod: "x", To: map[string]string{"c": to}, Was: map[string]string{"c": was}}
 		return &v1alpha1.NodeRun{UID: "u-1", Steps: []v1alpha1.UpdateStep{{Updater: model.UpdaterStaticPod, Params: p.Params()}}}
 	}
-	if why := refusesTrack(run("r.example/proxy:1.0"), track); why != "" {
-		t.Error(why)
+	p := model.StaticPodImages{}
+	if unapproved, why := refusesTrack(run("r.example/proxy:1.0"), track, &p); why != "" || len(unapproved) > 0 {
+		t.Error(why, unapproved)
 	}
 	for _, was := range []string{"r.example/vpn:1.0", "", "r.example/proxy-admin:1.0"} {
-		if why := refusesTrack(run(was), track); !strings.Contains(why, "not of the track's repository") {
+		if _, why := refusesTrack(run(was), track, &p); !strings.Contains(why, "not of the track's repository") {
 			t.Errorf("%q: %q", was, why)
 		}
+	}
+}
+
+// What a container runs may get a name that cannot move without an approval. Any other
+// image needs one, and a runtime that does not answer is waited for.
+func TestATrackNamesWhatRunsAlready(t *testing.T) {
+	t.Parallel()
+	const repo = "r.example/proxy"
+	runs, other := model.DigestOf([]byte("runs")), model.DigestOf([]byte("other"))
+	hangs := errors.New("DeadlineExceeded")
+	for what, x := range map[string]struct {
+		to      map[string]string
+		was     string
+		running map[string][]string
+		err     error
+		track   func(*v1alpha1.ImageTrackSpec)
+		refused string
+		waits   bool
+		unasked bool
+	}{
+		"the digest that runs":                  {to: map[string]string{"c": repo + ":1.0-b1@" + runs}, running: map[string][]string{"c": {runs}}},
+		"one of the digests of what runs":       {to: map[string]string{"c": repo + ":1.0-b1@" + runs}, running: map[string][]string{"c": {other, runs}}},
+		"another digest":                        {to: map[string]string{"c": repo + ":1.0-b2@" + other}, running: map[string][]string{"c": {runs}}, refused: "nobody approved " + repo + ":1.0-b2@" + other + ", and container c runs " + runs},
+		"another digest that was approved":      {to: map[string]string{"c": repo + ":1.0-b2@" + other}, track: func(s *v1alpha1.ImageTrackSpec) { s.Approvals = []v1alpha1.TrackApproval{{Digest: other}} }, unasked: true},
+		"another digest, and the track moves":   {to: map[string]string{"c": repo + ":1.0-b2@" + other}, track: func(s *v1alpha1.ImageTrackSpec) { s.Automatic = []string{"Rebuild"} }, unasked: true},
+		"only one of two containers runs it":    {to: map[string]string{"c": repo + "@" + runs, "d": repo + "@" + runs}, running: map[string][]string{"c": {runs}, "d": {other}}, refused: "container d runs " + other},
+		"a container that was never created":    {to: map[string]string{"c": repo + "@" + runs}, refused: "was never created here"},
+		"the runtime does not answer":           {to: map[string]string{"c": repo + "@" + runs}, err: hangs, refused: "container c of pod kube-system/x: DeadlineExceeded", waits: true},
+		"the same bytes, the track is frozen":   {to: map[string]string{"c": repo + "@" + runs}, running: map[string][]string{"c": {runs}}, track: func(s *v1alpha1.ImageTrackSpec) { s.Freeze = true }, refused: "frozen", unasked: true},
+		"the same bytes, the track proposes":    {to: map[string]string{"c": repo + "@" + runs}, running: map[string][]string{"c": {runs}}, track: func(s *v1alpha1.ImageTrackSpec) { s.Mode = "Propose" }, refused: "only proposes", unasked: true},
+		"the same bytes, refused by the track":  {to: map[string]string{"c": repo + "@" + runs}, running: map[string][]string{"c": {runs}}, track: func(s *v1alpha1.ImageTrackSpec) { s.Refused = []v1alpha1.TrackRefusal{{Digest: runs}} }, refused: "refused by the track", unasked: true},
+		"the same bytes of another repository":  {to: map[string]string{"c": "r.example/vpn@" + runs}, running: map[string][]string{"c": {runs}}, refused: "another repository", unasked: true},
+		"in the place of another repository's":  {to: map[string]string{"c": repo + "@" + runs}, was: "r.example/vpn:1.0", running: map[string][]string{"c": {runs}}, refused: "not of the track's repository", unasked: true},
+		"no digest, where nothing has a digest": {to: map[string]string{"c": repo + ":1.0"}, running: map[string][]string{"c": {""}}, refused: "no image with a digest", unasked: true},
+		"a digest that what runs begins with":   {to: map[string]string{"c": repo + "@" + runs[:20]}, running: map[string][]string{"c": {runs}}, refused: "64 digits", unasked: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := model.StaticPodImages{Namespace: "kube-system", Pod: "x", To: x.to, Was: map[string]string{}}
+			for c := range x.to {
+				p.Was[c] = cmp.Or(x.was, repo+":1.0")
+			}
+			track := &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1alpha1.ImageTrackSpec{Repository: repo, Mode: "Write"}}
+			if x.track != nil {
+				x.track(&track.Spec)
+			}
+			asked := false
+			running := func(_ context.Context, namespace, pod, container string) ([]string, error) {
+				if asked = true; namespace != "kube-system" || pod != "x-n1" {
+					t.Errorf("asked about pod %s/%s", namespace, pod)
+				}
+				return x.running[container], x.err
+			}
+			run := &v1alpha1.NodeRun{Name: v1alpha1.TrackRun + "t", UID: "u-1", Steps: []v1alpha1.UpdateStep{{Updater: model.UpdaterStaticPod, Params: p.Params()}}}
+			v := CheckRun(t.Context(), &people{track: track}, running, "n1", run)
+			if (v == nil) != (x.refused == "") || v != nil && (!strings.Contains(v.Message, x.refused) || v.Fix == "" || v.Waiting != x.waits || (v.Reason == v1alpha1.ReasonApprovalUnreadable) != x.waits) {
+				t.Errorf("%+v", v)
+			}
+			if asked == x.unasked {
+				t.Errorf("the runtime was asked: %v", asked)
+			}
+		})
 	}
 }

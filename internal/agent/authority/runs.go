@@ -23,21 +23,32 @@ type RunReader interface {
 	Content(ctx context.Context, name string) (*v1alpha1.Content, error)
 }
 
+// RunningDigests lists the digests of the image that a container of a static pod was last
+// created from, none if this node never created it.
+type RunningDigests func(ctx context.Context, namespace, pod, container string) ([]string, error)
+
+// errRuntime marks an answer that the node's container runtime did not give.
+var errRuntime = errors.New("the container runtime does not report which image a container runs")
+
 // CheckRun reports why a node may not start a run that the controller permits, nil if it
 // may. It costs one small read, and the plan's Contents if the run is of a ClusterUpdate.
-func CheckRun(ctx context.Context, api ConfigReader, node string, run *v1alpha1.NodeRun) *model.Verdict {
+// The runtime is asked only about images that no administrator approved.
+func CheckRun(ctx context.Context, api ConfigReader, running RunningDigests, node string, run *v1alpha1.NodeRun) *model.Verdict {
 	var why, fix string
 	var err error
 	object := "ClusterUpdate/" + run.Name
 	if name, ofTrack := strings.CutPrefix(run.Name, v1alpha1.TrackRun); ofTrack {
 		object = "ImageTrack/" + name
-		why, fix, err = checkTrack(ctx, api, name, run)
+		why, fix, err = checkTrack(ctx, api, running, node, name, run)
 	} else {
 		why, fix, err = checkUpdate(ctx, api, node, run)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
 		why, fix = "there is no "+object, "nothing to do if it was deleted; if no administrator made it, the controller's token may be stolen: revoke the token"
+	case errors.Is(err, errRuntime):
+		return &model.Verdict{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: object,
+			Message: fmt.Sprintf("the run for %s waits: %v", object, err), Fix: "restart the container runtime if crictl ps hangs or fails on the node; or approve the digest (refit tags approve)"}
 	case err != nil:
 		return &model.Verdict{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: object,
 			Message: fmt.Sprintf("the run for %s waits: %v", object, err), Fix: "apply refit's rules for nodes (refit install), which let nodes read ClusterUpdates and ImageTracks"}
@@ -142,40 +153,73 @@ func sameStep(a model.Step, b v1alpha1.UpdateStep) bool {
 		a.DeadlineSeconds == b.DeadlineSeconds && maps.Equal(a.Params, b.Params)
 }
 
-func checkTrack(ctx context.Context, api RunReader, name string, run *v1alpha1.NodeRun) (why, fix string, err error) {
+func checkTrack(ctx context.Context, api RunReader, running RunningDigests, node, name string, run *v1alpha1.NodeRun) (why, fix string, err error) {
 	t, err := api.ImageTrack(ctx, name)
 	if err != nil {
 		return "", "", err
 	}
-	return refusesTrack(run, t), asked, nil
+	p := model.StaticPodImages{}
+	unapproved, why := refusesTrack(run, t, &p)
+	if why != "" || len(unapproved) == 0 {
+		return why, asked, nil
+	}
+	runs := map[string][]string{}
+	for _, c := range unapproved {
+		if runs[c], err = running(ctx, p.Namespace, p.Pod+"-"+node, c); err != nil {
+			return "", "", fmt.Errorf("%w: container %s of pod %s/%s: %w", errRuntime, c, p.Namespace, p.Pod, err)
+		}
+	}
+	return refusesAdoption(&p, unapproved, runs), asked, nil
 }
 
-// refusesTrack compares a run with what administrators wrote in the track's spec. Where
-// the track moves by itself, its repository is all that they fixed.
-func refusesTrack(run *v1alpha1.NodeRun, t *v1alpha1.ImageTrack) string {
+// refusesTrack compares a run with what administrators wrote in the track's spec, and
+// reads the run's images into p. Where the track moves by itself, its repository is all
+// that they fixed. unapproved are the containers whose image nobody approved: they may
+// only get another name for what they run.
+func refusesTrack(run *v1alpha1.NodeRun, t *v1alpha1.ImageTrack, p *model.StaticPodImages) (unapproved []string, why string) {
 	switch {
 	case !strings.HasPrefix(run.UID, string(t.UID)+"-"):
-		return "the run has the UID of another track"
+		return nil, "the run has the UID of another track"
 	case len(run.Steps) != 1 || run.Steps[0].Updater != model.UpdaterStaticPod:
-		return "a track's run writes one static pod and nothing else"
+		return nil, "a track's run writes one static pod and nothing else"
 	case run.Undo:
-		return ""
+		return nil, ""
 	case t.Spec.Freeze:
-		return "the track is frozen"
+		return nil, "the track is frozen"
 	case t.Spec.Mode != "Write":
-		return "the track only proposes (spec.mode)"
+		return nil, "the track only proposes (spec.mode)"
 	}
-	p := model.StaticPodImages{}
 	if err := p.Read(run.Steps[0].Params); err != nil {
-		return err.Error()
+		return nil, err.Error()
 	}
-	for c, image := range p.To {
-		if why := refusesImage(image, &t.Spec); why != "" {
-			return why
+	for _, c := range slices.Sorted(maps.Keys(p.To)) {
+		approved, why := refusesImage(p.To[c], &t.Spec)
+		if why == "" {
+			why = refusesWas(p.Was[c], &t.Spec)
 		}
-		if why := refusesWas(p.Was[c], &t.Spec); why != "" {
-			return why
+		if why != "" {
+			return nil, why
 		}
+		if !approved {
+			unapproved = append(unapproved, c)
+		}
+	}
+	return unapproved, ""
+}
+
+// refusesAdoption reports why containers may not get images that nobody approved: the
+// bytes that a container runs need no approval to get a name that cannot move, and no
+// others do without. runs are the digests of each container's image.
+func refusesAdoption(p *model.StaticPodImages, unapproved []string, runs map[string][]string) string {
+	for _, c := range unapproved {
+		if _, digest, ok := strings.Cut(p.To[c], "@"); ok && slices.Contains(runs[c], digest) {
+			continue
+		}
+		what := "was never created here"
+		if len(runs[c]) > 0 {
+			what = "runs " + strings.Join(runs[c], ", ")
+		}
+		return fmt.Sprintf("nobody approved %.200s, and container %.100s %s", p.To[c], c, what)
 	}
 	return ""
 }
@@ -190,19 +234,19 @@ func refusesWas(image string, s *v1alpha1.ImageTrackSpec) string {
 	return fmt.Sprintf("the container has %.200q, which is not of the track's repository", image)
 }
 
-func refusesImage(image string, s *v1alpha1.ImageTrackSpec) string {
+// refusesImage reports why a track never gives an image to a container, and whether
+// administrators approved the image.
+func refusesImage(image string, s *v1alpha1.ImageTrackSpec) (approved bool, why string) {
 	ref, err := imagetag.ParseRef(image)
 	switch {
 	case err != nil:
-		return err.Error()
+		return false, err.Error()
 	case ref.Repository != s.Repository && !slices.Contains(s.Mirrors, ref.Repository):
-		return fmt.Sprintf("%.200s is of another repository than the track's", image)
+		return false, fmt.Sprintf("%.200s is of another repository than the track's", image)
 	case slices.ContainsFunc(s.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == ref.Digest }):
-		return fmt.Sprintf("%.200s is refused by the track", image)
-	case len(s.Automatic) == 0 && !slices.ContainsFunc(s.Approvals, func(a v1alpha1.TrackApproval) bool { return a.Digest == ref.Digest }):
-		return fmt.Sprintf("nobody approved %.200s", image)
+		return false, fmt.Sprintf("%.200s is refused by the track", image)
 	}
-	return ""
+	return len(s.Automatic) > 0 || slices.ContainsFunc(s.Approvals, func(a v1alpha1.TrackApproval) bool { return a.Digest == ref.Digest }), ""
 }
 
 // RunKey names a run with all that it says: another word of it is another run.

@@ -63,6 +63,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	machine := sync.OnceValue(func() map[string]string { return bootimagecheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
+		Running:   runtime.CRI().StaticDigests,
 		MendPulls: host.mendPulls,
 		Label:     bundlestore.UnprivilegedLabel,
 		Stager:    next.os,

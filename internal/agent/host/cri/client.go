@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,7 +175,9 @@ func (c *Client) ImageRoot(ctx context.Context) (string, error) {
 
 // Container is one container of a pod.
 type Container struct {
-	ID        string
+	ID string
+	// Sandbox is the ID of its pod's sandbox.
+	Sandbox   string
 	Namespace string
 	Pod       string
 	Name      string
@@ -204,6 +207,7 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 	for _, k := range r.GetContainers() {
 		out = append(out, Container{
 			ID:        k.GetId(),
+			Sandbox:   k.GetPodSandboxId(),
 			Namespace: k.GetLabels()["io.kubernetes.pod.namespace"],
 			Pod:       k.GetLabels()["io.kubernetes.pod.name"],
 			Name:      k.GetLabels()["io.kubernetes.container.name"],
@@ -213,4 +217,59 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 		})
 	}
 	return out, nil
+}
+
+// sourceAnnotation of a pod sandbox is written by the kubelet over whatever a pod has
+// there; fromFile is that of a pod whose manifest is a file of the node.
+const (
+	sourceAnnotation = "kubernetes.io/config.source"
+	fromFile         = "file"
+)
+
+// StaticDigests lists the digests of the image that a container of a static pod was last
+// created from, none if there is no such container. A pod of the API server counts for
+// nothing here, whatever its name; so does what the image's tag names by now.
+func (c *Client) StaticDigests(ctx context.Context, namespace, pod, container string) ([]string, error) {
+	r, err := c.runtime.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("CRI list of pods: %w", err)
+	}
+	static := map[string]bool{}
+	for _, p := range r.GetItems() {
+		static[p.GetId()] = p.GetAnnotations()[sourceAnnotation] == fromFile
+	}
+	all, err := c.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var last Container
+	for _, k := range all {
+		if static[k.Sandbox] && k.Namespace == namespace && k.Pod == pod && k.Name == container && !k.Created.Before(last.Created) {
+			last = k
+		}
+	}
+	if last.ImageID == "" {
+		return nil, nil
+	}
+	images, err := c.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return digestsOf(images, last.ImageID), nil
+}
+
+// digestsOf lists the digests of the image with an ID; some runtimes give a name with a
+// digest for it.
+func digestsOf(all []Image, id string) (digests []string) {
+	for _, i := range all {
+		if i.ID != id && !slices.Contains(i.Digests, id) {
+			continue
+		}
+		for _, name := range i.Digests {
+			if _, d, ok := strings.Cut(name, "@"); ok && !slices.Contains(digests, d) {
+				digests = append(digests, d)
+			}
+		}
+	}
+	return digests
 }
