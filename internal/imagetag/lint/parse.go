@@ -36,15 +36,15 @@ func Parse(file string, data []byte) ([]Object, error) {
 }
 
 func parseAny(file string, n *yaml.Node) []Object {
-	if kind := text(n, "kind"); strings.HasSuffix(kind, "List") {
+	if kind := scalar(n, "kind"); strings.HasSuffix(kind, "List") {
 		var out []Object
 		for _, i := range items(n, "items") {
 			out = append(out, parseAny(file, i)...)
 		}
 		return out
 	}
-	o := Object{Kind: text(n, "kind"), Namespace: text(n, "metadata", "namespace"), Name: text(n, "metadata", "name"), File: file, Line: n.Line,
-		Replicas: -1, Off: OffOf(text(n, "metadata", "annotations", OffAnnotation))}
+	o := Object{Kind: scalar(n, "kind"), Namespace: scalar(n, "metadata", "namespace"), Name: scalar(n, "metadata", "name"), File: file, Line: n.Line,
+		Replicas: -1, Off: OffOf(scalar(n, "metadata", "annotations", OffAnnotation))}
 	switch o.Kind {
 	case "PodDisruptionBudget":
 		o.Namespace = cmp.Or(o.Namespace, "default")
@@ -84,16 +84,16 @@ func workload(o *Object, n *yaml.Node) bool {
 	o.Labels = stringMap(pod, "metadata", "labels")
 	o.NodeSelector = stringMap(spec, "nodeSelector")
 	for _, t := range items(spec, "tolerations") {
-		o.Tolerates = append(o.Tolerates, model.Toleration{Key: text(t, "key"), Value: text(t, "value"), Effect: text(t, "effect"), Any: text(t, "operator") == "Exists"})
+		o.Tolerates = append(o.Tolerates, model.Toleration{Key: scalar(t, "key"), Value: scalar(t, "value"), Effect: scalar(t, "effect"), Any: scalar(t, "operator") == "Exists"})
 	}
 	o.HostNetwork = isTrue(spec, "hostNetwork")
 	o.Static = o.Kind == "Pod" && staticPath(o.File)
-	o.Critical = CriticalPod(o.Namespace, text(spec, "priorityClassName"), o.Kind, o.HostNetwork)
+	o.Critical = CriticalPod(o.Namespace, scalar(spec, "priorityClassName"), o.Kind, o.HostNetwork)
 	rollout(o, n)
 	for _, group := range []struct{ list, kind string }{{"initContainers", model.UseInit}, {"containers", model.UseContainer}, {"ephemeralContainers", model.UseEphemeral}} {
 		for _, c := range items(spec, group.list) {
 			u := useOf(c, group.kind)
-			if u.Kind == model.UseInit && text(c, "restartPolicy") == "Always" {
+			if u.Kind == model.UseInit && scalar(c, "restartPolicy") == "Always" {
 				u.Kind = model.UseSidecar
 			}
 			o.Uses = append(o.Uses, u)
@@ -102,15 +102,15 @@ func workload(o *Object, n *yaml.Node) bool {
 	}
 	for _, v := range items(spec, "volumes") {
 		if i := at(v, "image"); i != nil {
-			o.Uses = append(o.Uses, Use{ImageUse: model.ImageUse{Container: text(v, "name"), Kind: model.UseVolume, Image: text(i, "reference"),
-				Policy: model.PullPolicy(text(i, "pullPolicy"))}, Line: lineOf(i, "reference"), PolicyLine: lineOf(i, "pullPolicy")})
+			o.Uses = append(o.Uses, Use{ImageUse: model.ImageUse{Container: scalar(v, "name"), Kind: model.UseVolume, Image: scalar(i, "reference"),
+				Policy: model.PullPolicy(scalar(i, "pullPolicy"))}, Line: lineOf(i, "reference"), PolicyLine: lineOf(i, "pullPolicy")})
 		}
 	}
 	return true
 }
 
 func useOf(c *yaml.Node, kind string) Use {
-	return Use{ImageUse: model.ImageUse{Container: text(c, "name"), Kind: kind, Image: text(c, "image"), Policy: model.PullPolicy(text(c, "imagePullPolicy"))},
+	return Use{ImageUse: model.ImageUse{Container: scalar(c, "name"), Kind: kind, Image: scalar(c, "image"), Policy: model.PullPolicy(scalar(c, "imagePullPolicy"))},
 		Line: max(lineOf(c, "image"), c.Line), PolicyLine: lineOf(c, "imagePullPolicy")}
 }
 
@@ -130,22 +130,22 @@ func rollout(o *Object, n *yaml.Node) {
 	switch o.Kind {
 	case "Deployment":
 		o.Replicas = number(n, 1, "spec", "replicas")
-		surge := text(n, "spec", "strategy", "rollingUpdate", "maxSurge")
-		o.Surges = text(n, "spec", "strategy", "type") != "Recreate" && surge != "0" && surge != "0%"
+		surge := scalar(n, "spec", "strategy", "rollingUpdate", "maxSurge")
+		o.Surges = scalar(n, "spec", "strategy", "type") != "Recreate" && surge != "0" && surge != "0%"
 	case "StatefulSet":
 		o.Replicas = number(n, 1, "spec", "replicas")
 	case "DaemonSet":
-		surge := text(n, "spec", "updateStrategy", "rollingUpdate", "maxSurge")
-		o.AfterKill = text(n, "spec", "updateStrategy", "type") != "OnDelete" && (surge == "" || surge == "0" || surge == "0%")
+		surge := scalar(n, "spec", "updateStrategy", "rollingUpdate", "maxSurge")
+		o.AfterKill = scalar(n, "spec", "updateStrategy", "type") != "OnDelete" && (surge == "" || surge == "0" || surge == "0%")
 	}
 }
 
 func hooksOf(n *yaml.Node, mutating bool) []Hook {
 	var out []Hook
 	for _, w := range items(n, "webhooks") {
-		h := Hook{Name: text(w, "name"), Mutating: mutating, FailsClosed: text(w, "failurePolicy") != "Ignore", Line: lineOf(w, "name")}
+		h := Hook{Name: scalar(w, "name"), Mutating: mutating, FailsClosed: scalar(w, "failurePolicy") != "Ignore", Line: lineOf(w, "name")}
 		if s := at(w, "clientConfig", "service"); s != nil {
-			h.Service = text(s, "namespace") + "/" + text(s, "name")
+			h.Service = scalar(s, "namespace") + "/" + scalar(s, "name")
 		}
 		for _, r := range items(w, "rules") {
 			h.AsksPods = h.AsksPods || AsksPods(texts(r, "operations"), texts(r, "apiGroups"), texts(r, "resources"))
@@ -157,15 +157,15 @@ func hooksOf(n *yaml.Node, mutating bool) []Hook {
 
 func budgetOf(n *yaml.Node) *Budget {
 	b := &Budget{Labels: stringMap(n, "spec", "selector", "matchLabels"), MinAvailable: number(n, -1, "spec", "minAvailable")}
-	none := text(n, "spec", "maxUnavailable")
-	b.AllowsNone = none == "0" || none == "0%" || text(n, "spec", "minAvailable") == "100%"
+	none := scalar(n, "spec", "maxUnavailable")
+	b.AllowsNone = none == "0" || none == "0%" || scalar(n, "spec", "minAvailable") == "100%"
 	return b
 }
 
 func kubeletOf(n *yaml.Node) *Kubelet {
-	k := &Kubelet{Verification: text(n, "imagePullCredentialsVerificationPolicy"), VerificationLine: lineOf(n, "imagePullCredentialsVerificationPolicy"),
+	k := &Kubelet{Verification: scalar(n, "imagePullCredentialsVerificationPolicy"), VerificationLine: lineOf(n, "imagePullCredentialsVerificationPolicy"),
 		Allowed: texts(n, "preloadedImagesVerificationAllowlist"), MaxAgeLine: lineOf(n, "imageMaximumGCAge")}
-	if age, err := time.ParseDuration(text(n, "imageMaximumGCAge")); err == nil {
+	if age, err := time.ParseDuration(scalar(n, "imageMaximumGCAge")); err == nil {
 		k.MaxAge = int64(age.Seconds())
 	}
 	return k

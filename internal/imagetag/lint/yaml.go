@@ -35,7 +35,7 @@ func follow(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-func text(n *yaml.Node, path ...string) string {
+func scalar(n *yaml.Node, path ...string) string {
 	n = at(n, path...)
 	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		return ""
@@ -43,11 +43,11 @@ func text(n *yaml.Node, path ...string) string {
 	return n.Value
 }
 
-func isTrue(n *yaml.Node, path ...string) bool { return text(n, path...) == "true" }
+func isTrue(n *yaml.Node, path ...string) bool { return scalar(n, path...) == "true" }
 
 // number, or or if there is none.
 func number(n *yaml.Node, or int, path ...string) int {
-	v, err := strconv.Atoi(text(n, path...))
+	v, err := strconv.Atoi(scalar(n, path...))
 	if err != nil {
 		return or
 	}
@@ -69,7 +69,7 @@ func items(n *yaml.Node, path ...string) []*yaml.Node {
 func texts(n *yaml.Node, path ...string) []string {
 	var out []string
 	for _, i := range items(n, path...) {
-		out = append(out, text(i))
+		out = append(out, scalar(i))
 	}
 	return out
 }
@@ -81,7 +81,7 @@ func stringMap(n *yaml.Node, path ...string) map[string]string {
 	}
 	out := map[string]string{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		out[n.Content[i].Value] = text(n.Content[i+1])
+		out[n.Content[i].Value] = scalar(n.Content[i+1])
 	}
 	return out
 }
