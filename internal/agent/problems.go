@@ -123,7 +123,7 @@ const (
 // nodeProblems are problems as the API has them.
 func nodeProblems(all []statefile.Problem) (out []v1alpha1.NodeProblem) {
 	for _, p := range all[:min(len(all), mostProblems)] {
-		out = append(out, v1alpha1.NodeProblem{Reason: p.Reason, Object: cutText(p.Object, 200), Message: cutText(p.Message, problemBytes), Fix: cutText(p.Fix, problemBytes), Repaired: p.Repaired})
+		out = append(out, v1alpha1.NodeProblem{Reason: p.Reason, Object: truncate(p.Object, 200), Message: truncate(p.Message, problemBytes), Fix: truncate(p.Fix, problemBytes), Repaired: p.Repaired})
 	}
 	return out
 }

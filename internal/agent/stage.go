@@ -107,5 +107,5 @@ func (a *Agent) repairAs(ctx context.Context, c *model.NodeConfig) {
 	if len(did) == 0 {
 		return
 	}
-	a.tell(ctx, v1alpha1.ReasonDriftRepaired, cutText("put back as refit had made it: "+strings.Join(did, ", "), messageBytes))
+	a.tell(ctx, v1alpha1.ReasonDriftRepaired, truncate("put back as refit had made it: "+strings.Join(did, ", "), messageBytes))
 }

@@ -2,8 +2,9 @@ package agent
 
 import (
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
@@ -93,7 +94,7 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	if old := a.authority.Stale(now); old != "" {
 		v.message = old + "; " + v.message
 	}
-	out.Phase, out.Message = v.phase, cutText(v.message, messageBytes)
+	out.Phase, out.Message = v.phase, truncate(v.message, messageBytes)
 	out.Conditions = conditions(v, s.sent, now)
 	if len(out.Problems) > 0 {
 		p := out.Problems[0]
@@ -102,12 +103,8 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	return out
 }
 
-// cutText keeps the beginning and the end: who passes an error on puts the cause last.
-func cutText(s string, most int) string {
+// truncate keeps the beginning and the end: the cause of a wrapped error stands last.
+func truncate(s string, most int) string {
 	const between = " ... "
-	if len(s) <= most {
-		return s
-	}
-	head := (most - len(between)) / 2
-	return strings.ToValidUTF8(s[:head], "") + between + strings.ToValidUTF8(s[len(s)-(most-len(between)-head):], "")
+	return text.TruncateMiddle(s, (most-len(between))/2, most, between)
 }

@@ -140,7 +140,7 @@ func degraded(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) metav1.C
 }
 
 func statusCondition(kind string, is bool, v view, before *v1alpha1.NodeUpdateStatus, now time.Time) metav1.Condition {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v.reason, Message: cutText(v.message, conditionBytes),
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: v.reason, Message: truncate(v.message, conditionBytes),
 		ObservedGeneration: v.generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
 	if is {
 		c.Status = metav1.ConditionTrue

@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -91,7 +93,7 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 		return fmt.Errorf("cannot start ClusterUpdate %s: %w", u.Name, err)
 	}
-	o.Note("started %s with plan %s; this command only watches, ending it stops nothing", u.Name, render.Short(digest))
+	o.Note("started %s with plan %s; this command only watches, ending it stops nothing", u.Name, text.ShortDigest(digest))
 	return o.follow(ctx, c, u, f)
 }
 
@@ -101,7 +103,7 @@ func before(u *v1alpha1.ClusterUpdate, digest string) string {
 	case u.Status.Phase == v1alpha1.PhaseDone:
 		return "is done"
 	case u.Spec.Start == v1alpha1.StartImmediate && u.Spec.PlanDigest == digest:
-		return "was started with plan " + render.Short(digest) + " before"
+		return "was started with plan " + text.ShortDigest(digest) + " before"
 	}
 	return ""
 }

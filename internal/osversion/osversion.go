@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/Masterminds/semver/v3"
 )
 
@@ -73,11 +75,8 @@ func Parse(text string) (Version, error) {
 	return Version{}, unreadable(text)
 }
 
-func unreadable(text string) error {
-	if len(text) > longest {
-		text = text[:longest] + "..."
-	}
-	return fmt.Errorf("version %q is of no known scheme (4.19.3, 9.6.20251023-0, 418.94.202501221327-0, 38.20230918.3.0, 3815.2.0, 2023.6.20241010, 24.04.20250115, 20250115)", text)
+func unreadable(version string) error {
+	return fmt.Errorf("version %q is of no known scheme (4.19.3, 9.6.20251023-0, 418.94.202501221327-0, 38.20230918.3.0, 3815.2.0, 2023.6.20241010, 24.04.20250115, 20250115)", text.Truncate(version, longest))
 }
 
 func number(s string) int {

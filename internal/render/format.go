@@ -39,11 +39,3 @@ func Value(w io.Writer, format string, v any) error {
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
-
-// Short is a digest for people: its algorithm and first twelve digits.
-func Short(digest string) string {
-	if len(digest) > 19 {
-		return digest[:19]
-	}
-	return digest
-}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag/audit"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -40,7 +42,7 @@ func Images(w io.Writer, format string, r audit.Report) error {
 func runs(all []audit.Running) string {
 	parts := make([]string, len(all))
 	for i, r := range all {
-		parts[i] = Short(r.Digest)
+		parts[i] = text.ShortDigest(r.Digest)
 		if r.LongTag != "" {
 			parts[i] = r.LongTag
 		}
@@ -119,7 +121,7 @@ func Forecasts(w io.Writer, format string, v Forecast) error {
 		if len(r.Nodes) > 0 {
 			why += " (on " + strings.Join(r.Nodes, " ") + ")"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Pod, r.Container, r.Event, r.Outcome, orDash(Short(r.From)), orDash(Short(r.To)), why)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Pod, r.Container, r.Event, r.Outcome, orDash(text.ShortDigest(r.From)), orDash(text.ShortDigest(r.To)), why)
 	}
 	return t.Flush()
 }

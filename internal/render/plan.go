@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -84,7 +86,7 @@ func target(t model.Target) string {
 	if t.Bundle == "" {
 		return "what the NodeConfigs want, without a bundle"
 	}
-	s := fmt.Sprintf("%s %s (bundle %s", t.Name, t.Version, Short(t.Bundle))
+	s := fmt.Sprintf("%s %s (bundle %s", t.Name, t.Version, text.ShortDigest(t.Bundle))
 	if t.Kubernetes != "" {
 		s += ", Kubernetes " + t.Kubernetes
 	}

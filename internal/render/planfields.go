@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -87,7 +88,7 @@ func value(v string, wide bool) string {
 	words := strings.Fields(v)
 	for i, x := range words {
 		if strings.HasPrefix(x, "sha256:") {
-			words[i] = Short(x)
+			words[i] = text.ShortDigest(x)
 		}
 	}
 	return strings.Join(words, " ")
@@ -95,10 +96,8 @@ func value(v string, wide bool) string {
 
 // names of nodes, the first of many.
 func names(all []string, wide bool) string {
-	const most = 6
-	all = slices.Clone(all)
-	if wide || len(all) <= most {
+	if wide {
 		return strings.Join(all, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+	return text.FirstOf(all, 6, ", ")
 }

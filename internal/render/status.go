@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render/clean"
 )
@@ -98,7 +100,7 @@ func bundles(w io.Writer, bs []explain.Bundle, wide bool) {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "BUNDLE\tVERSION\tDIGEST\tAPPROVED\tLOADED\tFOUND AT\tREASON")
 	for _, b := range bs {
-		d := Short(clean.Line(b.Digest))
+		d := text.ShortDigest(clean.Line(b.Digest))
 		if wide {
 			d = clean.Line(b.Digest)
 		}

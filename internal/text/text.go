@@ -52,6 +52,14 @@ func ShortDigest(digest string) string {
 	return digest[:min(len(digest), most)]
 }
 
+// FirstOf returns the first most names, and how many more there are: "a, b and 3 more".
+func FirstOf(names []string, most int, separator string) string {
+	if len(names) <= most {
+		return strings.Join(names, separator)
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], separator), len(names)-most)
+}
+
 // Count returns a number with its noun: "1 pod", "2 pods", "3 policies".
 func Count(n int, noun string) string {
 	if n == 1 {

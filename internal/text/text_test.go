@@ -24,6 +24,8 @@ func TestCut(t *testing.T) {
 		"twelve digits alone":            {text.ShortDigest("0123456789abcdef"), "0123456789ab"},
 		"a digest that is short":         {text.ShortDigest("sha256:01"), "sha256:01"},
 		"no digest":                      {text.ShortDigest(""), ""},
+		"all names fit":                  {text.FirstOf([]string{"a", "b"}, 2, ", "), "a, b"},
+		"the first of many names":        {text.FirstOf([]string{"a", "b", "c", "d"}, 2, " "), "a b and 2 more"},
 		"one":                            {text.Count(1, "policy"), "1 policy"},
 		"none":                           {text.Count(0, "pod"), "0 pods"},
 		"two of y":                       {text.Count(2, "policy"), "2 policies"},

@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/agent/host/unprivileged"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -139,8 +141,5 @@ func printable(s string, most int) string {
 		}
 		return -1
 	}, s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
+	return text.Truncate(s, most)
 }

@@ -389,7 +389,7 @@ func (p *Plugged) describe(d bundle.Decision, here func(string) Here) v1alpha1.M
 	}
 	if p.failed != nil {
 		f.State, f.Message = v1alpha1.MediumUnreadable, p.failed.Error()
-		return cut(f)
+		return truncateMessage(f)
 	}
 	switch h := here(f.Digest); {
 	case h.Total == 0:

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/media"
 	"github.com/refit-dev/refit/internal/model"
@@ -118,7 +120,7 @@ func Finding(m media.Medium, h *bundle.Header, d bundle.Decision) v1alpha1.Mediu
 	if !d.Allowed && d.Verdict.Reason != v1alpha1.ReasonBundleNotApproved {
 		out.State = v1alpha1.MediumRefused
 	}
-	return cut(out)
+	return truncateMessage(out)
 }
 
 // Unreadable is what the status says of a medium that begins like a bundle and
@@ -129,14 +131,13 @@ func Unreadable(m media.Medium, err error) v1alpha1.Medium {
 	if errors.As(err, &tooNew) {
 		out.State, out.Digest = v1alpha1.MediumRefused, tooNew.Digest
 	}
-	return cut(out)
+	return truncateMessage(out)
 }
 
-// cut keeps the message within what the API takes.
-func cut(m v1alpha1.Medium) v1alpha1.Medium {
-	const most = 1024
-	if len(m.Message) > most {
-		m.Message = m.Message[:most-3] + "..."
-	}
+// truncateMessage keeps the message within what the API takes.
+func truncateMessage(m v1alpha1.Medium) v1alpha1.Medium {
+	m.Message = text.Truncate(m.Message, longestMessage)
 	return m
 }
+
+const longestMessage = 1024

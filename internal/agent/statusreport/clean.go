@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
@@ -22,17 +24,10 @@ const (
 func Clean(s *v1alpha1.NodeUpdateStatus) {
 	for i := range s.Media {
 		m := &s.Media[i]
-		m.Device, m.Name, m.Version = cut(m.Device, mostPath), cut(m.Name, mostName), cut(m.Version, mostVersion)
+		m.Device, m.Name, m.Version = text.Prefix(m.Device, mostPath), text.Prefix(m.Name, mostName), text.Prefix(m.Version, mostVersion)
 		m.SignedBy = m.SignedBy[:min(len(m.SignedBy), mostSigners)]
 	}
 	clean(reflect.ValueOf(s).Elem())
-}
-
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "")
 }
 
 // clean walks what a status is made of; what it shares with the agent's state is copied

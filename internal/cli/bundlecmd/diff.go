@@ -6,6 +6,8 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/exit"
@@ -92,7 +94,7 @@ func (v diffView) table(c *cobra.Command, wide bool) error {
 		if ch.To == "" {
 			of = class[ch.From]
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", ch.Change, ch.Kind, ch.Name, orDash(render.Short(ch.From)), orDash(render.Short(ch.To)), orDash(string(of)))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", ch.Change, ch.Kind, ch.Name, orDash(text.ShortDigest(ch.From)), orDash(text.ShortDigest(ch.To)), orDash(string(of)))
 	}
 	fmt.Fprintf(tw, "\nimages: %s\nshared %s, new %s, gone %s\n", v.Summary, explain.Bytes(v.SharedBytes), explain.Bytes(v.AddedBytes), explain.Bytes(v.RemovedBytes))
 	return tw.Flush()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/usage"
@@ -83,7 +85,7 @@ func newList() *cobra.Command {
 		for _, e := range v.Bundles {
 			digest := e.Digest
 			if *format != render.Wide {
-				digest = render.Short(digest)
+				digest = text.ShortDigest(digest)
 			}
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.File, orDash(e.Name), orDash(e.Version), orDash(e.KubernetesVersion), explain.Bytes(e.Size), orNone(e.SignedBy), orDash(digest), orDash(e.Error))
 		}

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/render"
 )
 
 // bundleView is what `refit bundle inspect -o json` prints. Sizes are bytes.
@@ -84,7 +85,7 @@ func viewOf(h *bundle.Header) bundleView {
 
 // table writes a view for people; wide shows whole digests.
 func (v bundleView) table(w io.Writer, wide bool) error {
-	digest := render.Short
+	digest := text.ShortDigest
 	if wide {
 		digest = func(s string) string { return s }
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
@@ -196,7 +198,7 @@ func (p *planCall) readImage(ctx context.Context, pub publish.Published) error {
 
 // printPlan writes a plan for people; wide shows whole digests.
 func printPlan(w io.Writer, p publish.Plan, wide bool) {
-	digest := render.Short
+	digest := text.ShortDigest
 	if wide {
 		digest = func(s string) string { return s }
 	}

@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/cluster"
@@ -174,7 +176,7 @@ func digestsOf(name, digest string) []string {
 }
 
 func printRetention(w io.Writer, r publish.Retention, wide bool) {
-	digest := render.Short
+	digest := text.ShortDigest
 	if wide {
 		digest = func(s string) string { return s }
 	}

@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -119,7 +121,7 @@ func viewOf(o *v1alpha1.ImageTrack) trackView {
 }
 
 func (v statusView) print(w io.Writer, details, wide bool) error {
-	digest := render.Short
+	digest := text.ShortDigest
 	if wide {
 		digest = func(s string) string { return s }
 	}

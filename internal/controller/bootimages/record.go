@@ -9,6 +9,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +26,9 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
+
+// longMessage of a condition, in bytes.
+const longMessage = 1000
 
 // longHistory is how many writes are remembered, wayBack how many templates that are not used any more are kept for going back.
 const (
@@ -154,7 +159,7 @@ func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSo
 	s.Status = *st
 	judged := w.judge().Record(s, p, v.version)
 	at := metav1.NewTime(w.now.Truncate(time.Second))
-	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: boolean(v.ready), Reason: v.reason, Message: clip(v.message), ObservedGeneration: s.Generation, LastTransitionTime: at})
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: boolean(v.ready), Reason: v.reason, Message: text.Truncate(v.message, longMessage), ObservedGeneration: s.Generation, LastTransitionTime: at})
 	judged.ObservedGeneration, judged.LastTransitionTime = s.Generation, at
 	meta.SetStatusCondition(&s.Status.Conditions, judged)
 	if equality.Semantic.DeepEqual(old, s.Status) {

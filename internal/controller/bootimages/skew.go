@@ -10,13 +10,6 @@ import (
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
-func clip(s string) string {
-	if len(s) > 1000 {
-		return s[:1000] + "..."
-	}
-	return s
-}
-
 func (w *world) judge() versionlimits.Judge {
 	return versionlimits.Judge{Streams: w.streams, Now: w.now}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,11 +75,11 @@ func (w *world) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePo
 		ready.Status, ready.Reason = metav1.ConditionTrue, v1alpha1.ReasonAsExpected
 	}
 	if w.lineage.Unread != "" {
-		stalled.Message = clip(w.lineage.Unread)
+		stalled.Message = text.Truncate(w.lineage.Unread, longMessage)
 	}
 	if problems := w.problems[p.Name]; len(problems) > 0 {
-		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonBootImageUnknown, clip(strings.Join(problems, "; "))
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageUnknown, clip("not all could be looked at: "+strings.Join(problems, "; "))
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonBootImageUnknown, text.Truncate(strings.Join(problems, "; "), longMessage)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageUnknown, text.Truncate("not all could be looked at: "+strings.Join(problems, "; "), longMessage)
 	}
 	return ready, stalled
 }

@@ -27,6 +27,8 @@ const (
 	largest      = 900_000
 	// again is how long a fetch that failed rests.
 	again = time.Minute
+	// longMessage of a condition, in bytes.
+	longMessage = 1000
 )
 
 // source is asked for data, and its answer is kept.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -62,13 +64,13 @@ func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, runn
 			LastTransitionTime: metav1.NewTime(l.Now().Truncate(time.Second))}
 		switch {
 		case err != nil:
-			c.Message = clip(err.Error())
+			c.Message = text.Truncate(err.Error(), longMessage)
 		default:
 			out[o.Name] = s
 			st.Release, st.Kubernetes, st.OS, st.Images = s.Release, s.Kubernetes, s.Data.OS(), int32(len(s.Data.Images))
 			st.Architectures, st.Platforms, st.OSStreams = s.Data.Architectures(), s.Data.Platforms(), s.Data.OSStreams()
 			c.Status, c.Reason, c.Message = stamp(s, running)
-			c.Message = clip(c.Message + strange(s))
+			c.Message = text.Truncate(c.Message+strange(s), longMessage)
 		}
 		meta.SetStatusCondition(&st.Conditions, c)
 		named[st.Content] = true
@@ -98,13 +100,6 @@ func (l *Loader) sweep(ctx context.Context, named map[string]bool) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func clip(s string) string {
-	if len(s) > 1000 {
-		return s[:1000] + "..."
-	}
-	return s
 }
 
 // stamp says whether the stream is in use for this cluster itself. Objects that

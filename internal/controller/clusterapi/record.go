@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 )
 
 // Limits of what the status lists.
@@ -36,7 +37,7 @@ func (s *Server) record(ctx context.Context, p *pool, d decision) error {
 		st.Claims = keepBusy(st, short(d.claims))
 		st.Uncovered, st.UncoveredCount = nil, int32(len(d.uncovered))
 		for _, u := range d.uncovered[:min(len(d.uncovered), maxUncovered)] {
-			u.Why = hooks.Cut(u.Why, maxWhy)
+			u.Why = text.Truncate(u.Why, maxWhy)
 			st.Uncovered = append(st.Uncovered, u)
 		}
 		covered := metav1.ConditionTrue
@@ -44,16 +45,16 @@ func (s *Server) record(ctx context.Context, p *pool, d decision) error {
 			covered = metav1.ConditionFalse
 		}
 		changed = meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionCovered, Status: covered, Reason: reason,
-			Message: hooks.Cut(message, maxMessage), ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(s.Now())})
+			Message: text.Truncate(message, maxMessage), ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(s.Now())})
 	})
 	if err == nil && changed {
 		kind := corev1.EventTypeNormal
 		if len(d.uncovered)+len(d.silent)+len(d.refused) > 0 {
 			kind = corev1.EventTypeWarning
 		}
-		s.Events.Eventf(plan, p.reference(), kind, reason, "Plan", "%s", hooks.Cut(message, maxMessage))
+		s.Events.Eventf(plan, p.reference(), kind, reason, "Plan", "%s", text.Truncate(message, maxMessage))
 		if r := p.reference(); r.UID != "" {
-			s.Events.Eventf(r, plan, kind, reason, "Plan", "%s", hooks.Cut(message, maxMessage)) // for whoever looks at the pool
+			s.Events.Eventf(r, plan, kind, reason, "Plan", "%s", text.Truncate(message, maxMessage)) // for whoever looks at the pool
 		}
 	}
 	return err

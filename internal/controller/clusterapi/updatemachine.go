@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -64,7 +66,7 @@ func (s *Server) updateMachine(ctx context.Context, r hooks.Request) hooks.Answe
 }
 
 func inProgress(message string, retry int32) hooks.Answer {
-	return hooks.Answer{Message: hooks.Cut(message, maxMessage), RetryAfter: retry}
+	return hooks.Answer{Message: text.Truncate(message, maxMessage), RetryAfter: retry}
 }
 
 // notNow says why a question is not about what the Machine is to become, "" if
@@ -243,7 +245,7 @@ func (s *Server) settle(ctx context.Context, p *pool, m machine, x progress) hoo
 	if !x.done {
 		now := metav1.NewTime(s.Now())
 		note = &v1alpha1.InPlaceMachine{Name: m.GetName(), UID: string(m.GetUID()), Node: m.node(), Updater: x.updater,
-			Reason: x.verdict.Reason, Message: hooks.Cut(sentence(x.verdict), maxMessage), Failed: x.failed, Since: &now}
+			Reason: x.verdict.Reason, Message: text.Truncate(sentence(x.verdict), maxMessage), Failed: x.failed, Since: &now}
 	}
 	if err := s.note(ctx, p, m.GetName(), note); err != nil {
 		s.report(ctx, "write the InPlacePlan", err)
@@ -255,7 +257,7 @@ func (s *Server) settle(ctx context.Context, p *pool, m machine, x progress) hoo
 	case x.done:
 		return hooks.Answer{Message: "observed at its target"}
 	case x.failed:
-		return refusal(hooks.Cut("refit: "+sentence(x.verdict), maxMessage))
+		return refusal(text.Truncate("refit: "+sentence(x.verdict), maxMessage))
 	}
 	return inProgress(sentence(x.verdict), max(x.retry, soon))
 }

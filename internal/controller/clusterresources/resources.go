@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -111,6 +113,9 @@ func lastDone(all []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	}
 	return last
 }
+
+// longMessage of a status, in bytes.
+const longMessage = 1000
 
 // parts of the work on an update's resources.
 type part int
@@ -270,26 +275,18 @@ func (o outcome) status(what part) *v1alpha1.ResourcesStatus {
 		st.Message = fmt.Sprintf("%d objects have fields that somebody else owns; nothing is forced: let the owner give them up, or take them out of the bundle", len(o.conflicts))
 	case len(o.problems) > 0:
 		st.State = v1alpha1.ResourcesFailed
-		st.Message = cut(strings.Join(o.problems[:min(len(o.problems), 3)], "; "))
+		st.Message = text.Truncate(strings.Join(o.problems[:min(len(o.problems), 3)], "; "), longMessage)
 	case len(o.unready) > 0 && what != compared:
 		st.State = v1alpha1.ResourcesWaiting
-		st.Message = cut("applied, and not ready yet: " + strings.Join(o.unready[:min(len(o.unready), 3)], "; "))
+		st.Message = text.Truncate("applied, and not ready yet: "+strings.Join(o.unready[:min(len(o.unready), 3)], "; "), longMessage)
 	}
 	return st
-}
-
-func cut(s string) string {
-	const most = 1000
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
 }
 
 // say writes the status, if it is another. The part of the status is this
 // reconciler's alone.
 func (r *Reconciler) say(ctx context.Context, u *v1alpha1.ClusterUpdate, st *v1alpha1.ResourcesStatus) error {
-	st.Message = cut(st.Message)
+	st.Message = text.Truncate(st.Message, longMessage)
 	slices.Sort(st.Conflicts)
 	if equality.Semantic.DeepEqual(u.Status.Resources, st) {
 		return nil

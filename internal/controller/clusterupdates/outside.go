@@ -7,6 +7,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -70,7 +72,7 @@ func judgeWord(call *v1alpha1.ExternalCall, word externalupdaters.Word, step mod
 	if !call.Failed && limit > 0 && now.Sub(call.Since.Time) > limit {
 		call.Failed, call.Message = true, fmt.Sprintf("it did not end within %s: %s", limit, call.Message)
 	}
-	call.Message = short(call.Message)
+	call.Message = text.Truncate(call.Message, maxMessage)
 }
 
 // maxExternal is how many calls a status tells.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -111,7 +113,7 @@ func rank(v model.Verdict) int {
 func blockers(vs []model.Verdict, before []v1alpha1.Blocker, now time.Time) []v1alpha1.Blocker {
 	var out []v1alpha1.Blocker
 	for _, v := range first(vs, maxBlockers) {
-		b := v1alpha1.Blocker{Reason: v.Reason, Message: short(v.Message), Fix: short(v.Fix), Object: v.Object, Since: metaNow(now)}
+		b := v1alpha1.Blocker{Reason: v.Reason, Message: text.Truncate(v.Message, maxMessage), Fix: text.Truncate(v.Fix, maxMessage), Object: v.Object, Since: metaNow(now)}
 		for _, old := range before {
 			if old.Reason == b.Reason && old.Object == b.Object && old.Since != nil {
 				b.Since = old.Since
@@ -133,13 +135,6 @@ func first(vs []model.Verdict, n int) []model.Verdict {
 	}
 	all := slices.Concat(ranks[:]...)
 	return all[:min(len(all), n)]
-}
-
-func short(s string) string {
-	if len(s) > maxMessage {
-		return strings.ToValidUTF8(s[:maxMessage-3], "") + "..."
-	}
-	return s
 }
 
 // write completes the status and writes it if it differs.
@@ -225,7 +220,7 @@ func (s *status) set(kind string, ok bool, reason, message string) {
 	if ok {
 		st = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&s.out.Conditions, metav1.Condition{Type: kind, Status: st, ObservedGeneration: s.u.Generation, Reason: reason, Message: short(message)})
+	meta.SetStatusCondition(&s.out.Conditions, metav1.Condition{Type: kind, Status: st, ObservedGeneration: s.u.Generation, Reason: reason, Message: text.Truncate(message, maxMessage)})
 }
 
 func pick(cond bool, a, b string) string {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -95,7 +97,7 @@ func podDrains(rows []drain.Row, before []v1alpha1.PodDrain, now time.Time) []v1
 		if r.Fate == drain.Skipped || len(out) == maxDrainPods {
 			continue
 		}
-		p := v1alpha1.PodDrain{Pod: r.Pod, Fate: r.Fate, Reason: r.Reason, Message: cut(r.Message, maxPodMessage), Since: since[r.Pod+" "+r.Fate]}
+		p := v1alpha1.PodDrain{Pod: r.Pod, Fate: r.Fate, Reason: r.Reason, Message: text.Truncate(r.Message, maxPodMessage), Since: since[r.Pod+" "+r.Fate]}
 		switch {
 		case !r.Since.IsZero():
 			p.Since = timeOf(r.Since)
@@ -105,11 +107,4 @@ func podDrains(rows []drain.Row, before []v1alpha1.PodDrain, now time.Time) []v1
 		out = append(out, p)
 	}
 	return out
-}
-
-func cut(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most-3], "") + "..."
-	}
-	return s
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -97,8 +99,8 @@ func (l *turn) record() {
 	}
 	l.status.Releases = nil
 	for _, r := range track.Record(list, l.state, l.rows, l.now) {
-		l.status.Releases = append(l.status.Releases, v1alpha1.TrackRelease{Digest: r.Digest, LongTag: r.Long, From: r.From, FromLongTag: r.FromLong, Class: string(r.Class), By: cut(r.By),
-			TakenAt: metav1.NewTime(r.TakenAt.Truncate(time.Second)), StartedAt: toTime(r.StartedAt), EndedAt: toTime(r.EndedAt), Result: r.Result, Message: cutTo(r.Message, maxRecord)})
+		l.status.Releases = append(l.status.Releases, v1alpha1.TrackRelease{Digest: r.Digest, LongTag: r.Long, From: r.From, FromLongTag: r.FromLong, Class: string(r.Class), By: text.Truncate(r.By, maxMessage),
+			TakenAt: metav1.NewTime(r.TakenAt.Truncate(time.Second)), StartedAt: toTime(r.StartedAt), EndedAt: toTime(r.EndedAt), Result: r.Result, Message: text.Truncate(r.Message, maxRecord)})
 	}
 }
 

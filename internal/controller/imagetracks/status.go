@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,7 +37,7 @@ func (l *turn) describe() {
 	}
 	st.Workloads = nil
 	for i, r := range l.rows {
-		t := v1alpha1.TrackedWorkload{Workload: r.Key, State: r.State, Digest: l.ws[i].Named, Message: cut(r.Message)}
+		t := v1alpha1.TrackedWorkload{Workload: r.Key, State: r.State, Digest: l.ws[i].Named, Message: text.Truncate(r.Message, maxMessage)}
 		l.timing(i, &t)
 		st.Workloads = append(st.Workloads, t)
 	}
@@ -198,16 +200,7 @@ func setCondition(st *v1alpha1.ImageTrackStatus, generation int64, kind string, 
 	if is {
 		status = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: cut(message), ObservedGeneration: generation})
-}
-
-func cut(s string) string { return cutTo(s, maxMessage) }
-
-func cutTo(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most-3], "") + "..."
-	}
-	return s
+	meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: text.Truncate(message, maxMessage), ObservedGeneration: generation})
 }
 
 // writeInvalid says what a person must correct.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -143,10 +145,7 @@ func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret
 // refused keeps in the record that a machine cannot join, and says it once in an
 // event: who is told the same again writes nothing.
 func (s *Server) refused(ctx context.Context, r, held *corev1.Secret, from, why string) error {
-	why = strings.ToValidUTF8(strings.TrimSpace(why), "?")
-	if len(why) > mostKept {
-		why = strings.ToValidUTF8(why[:mostKept], "") + "..."
-	}
+	why = text.Truncate(strings.ToValidUTF8(strings.TrimSpace(why), "?"), mostKept)
 	if r.Annotations[joinsecret.AnnotationRefused] == why && r.Annotations[joinsecret.AnnotationRefusedFrom] == from {
 		return nil
 	}

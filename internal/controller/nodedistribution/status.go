@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -348,10 +350,7 @@ func setCondition(list *[]metav1.Condition, generation int64, kind string, ok bo
 	if ok {
 		status = metav1.ConditionTrue
 	}
-	if len(message) > 1024 {
-		message = strings.ToValidUTF8(message[:1021], "") + "..."
-	}
-	meta.SetStatusCondition(list, metav1.Condition{Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: message})
+	meta.SetStatusCondition(list, metav1.Condition{Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: text.Truncate(message, 1024)})
 }
 
 func (r *Reconciler) writeSets(ctx context.Context, w *world) error {

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
-	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -87,9 +88,9 @@ func (r *Reconciler) holdMade(ctx context.Context, k *osprepull.Keeper, b *v1alp
 	}
 	switch {
 	case why != "":
-		st.HoldReason, st.HoldMessage = v1alpha1.ReasonOSBaseNotHeld, osbuild.Cut(why, 1024)
+		st.HoldReason, st.HoldMessage = v1alpha1.ReasonOSBaseNotHeld, text.Truncate(why, 1024)
 	case h.Why != "":
-		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, osbuild.Cut(h.Why, 1024)
+		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, text.Truncate(h.Why, 1024)
 	default:
 		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, "they put it together from the base that a bundle brings"
 	}
@@ -142,13 +143,13 @@ func sayHold(problem *registry.Failure, why string, h osprepull.Held) (reason, m
 	case problem == nil:
 		message = "they are fetching it"
 	case problem.Kind == registry.Denied:
-		return v1alpha1.ReasonRegistryDenies, osbuild.Cut(plain(problem), 1024)
+		return v1alpha1.ReasonRegistryDenies, text.Truncate(plain(problem), 1024)
 	case problem.Kind == registry.Away || problem.Kind == registry.Limited:
-		return v1alpha1.ReasonRegistryAway, osbuild.Cut(plain(problem), 1024)
+		return v1alpha1.ReasonRegistryAway, text.Truncate(plain(problem), 1024)
 	default:
-		return v1alpha1.ReasonOSImageAbsent, osbuild.Cut(plain(problem), 1024)
+		return v1alpha1.ReasonOSImageAbsent, text.Truncate(plain(problem), 1024)
 	}
-	return v1alpha1.ReasonImagesMissing, osbuild.Cut(message, 1024)
+	return v1alpha1.ReasonImagesMissing, text.Truncate(message, 1024)
 }
 
 // plain says what went wrong without the time at which it is asked again, which would

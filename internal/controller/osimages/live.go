@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
@@ -68,7 +70,7 @@ func (r *Reconciler) settleLive(ctx context.Context, w *world, x *wish, s osimag
 	} else {
 		say += ": nodes stay on the one that they have"
 	}
-	l.Message = osbuild.Cut(say, 1024)
+	l.Message = text.Truncate(say, 1024)
 	c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentOSLive, string(contents.Seal(was, is, live.Files)))
 	if err != nil {
 		return err
@@ -262,7 +264,7 @@ func (r *Reconciler) livePart(ctx context.Context, w *world, x *wish, st *v1alph
 	}
 	switch {
 	case x.boot != "" && x.decision.Verb == osimage.Use:
-		st.Reboot = osbuild.Cut(x.boot, 1024)
+		st.Reboot = text.Truncate(x.boot, 1024)
 	case st.Build != x.before.Build:
 		st.Reboot = ""
 	}

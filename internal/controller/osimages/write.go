@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -74,8 +76,8 @@ func (r *Reconciler) make(ctx context.Context, w *world, x *wish) error {
 	yes := true
 	b := &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: x.inputs.Name(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController, v1alpha1.LabelOSImage: osbuild.Label(x.image.Name)},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSImage", Name: x.image.Name, UID: x.image.UID, Controller: &yes}}},
-		Spec: v1alpha1.OSBuildSpec{OSImage: x.image.Name, OSImageUID: string(x.image.UID), Builder: string(how), BuilderWhy: osbuild.Cut(why, 1024), Base: x.inputs.Base, Content: c.Name, Config: x.inputs.Config,
-			Containerfile: x.inputs.Containerfile, PerArchitecture: perArchitecture(x.inputs.PerArchitecture), Context: x.inputs.Context, Packages: x.inputs.Packages, Repository: x.inputs.Repository, Output: v1alpha1.OSImageOutput(x.inputs.Output), Platforms: x.inputs.Platforms, Why: osbuild.Cut(x.decision.Why, 1024)}}
+		Spec: v1alpha1.OSBuildSpec{OSImage: x.image.Name, OSImageUID: string(x.image.UID), Builder: string(how), BuilderWhy: text.Truncate(why, 1024), Base: x.inputs.Base, Content: c.Name, Config: x.inputs.Config,
+			Containerfile: x.inputs.Containerfile, PerArchitecture: perArchitecture(x.inputs.PerArchitecture), Context: x.inputs.Context, Packages: x.inputs.Packages, Repository: x.inputs.Repository, Output: v1alpha1.OSImageOutput(x.inputs.Output), Platforms: x.inputs.Platforms, Why: text.Truncate(x.decision.Why, 1024)}}
 	err = r.Client.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerController))
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make OSBuild %s: %w", b.Name, err)
@@ -151,7 +153,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 		if is {
 			status = metav1.ConditionTrue
 		}
-		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: osbuild.Cut(message, 4096), ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second))})
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: text.Truncate(message, 4096), ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(w.now.Truncate(time.Second))})
 	}
 	set(v1alpha1.ConditionReady, reason == v1alpha1.ReasonAsExpected)
 	set(v1alpha1.ConditionStalled, stalled)
@@ -190,7 +192,7 @@ func summary(about base, wishes []*wish) (reason, message string) {
 func (w *world) poolStatus(x *wish) v1alpha1.OSImagePool {
 	st := x.before
 	b := w.build(x.decision.Build)
-	st.State, st.Message, st.Placed = string(x.decision.Verb), osbuild.Cut(x.says(b), 1024), nil
+	st.State, st.Message, st.Placed = string(x.decision.Verb), text.Truncate(x.says(b), 1024), nil
 	if x.refused == "" && x.image.Spec.Image == "" {
 		st.Wanted = x.inputs.Name()
 		st.Placed = map[string]int32{}

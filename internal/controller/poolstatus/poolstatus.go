@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/refit-dev/refit/internal/text"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -93,10 +94,4 @@ func (l *Look) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice []string
 }
 
 // names of as many nodes as a condition has room for.
-func names(all []string) string {
-	const most = 10
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
-}
+func names(all []string) string { return text.FirstOf(all, 10, ", ") }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -24,7 +26,7 @@ func (m *maker) behind(l *Line, g *group, r imagetag.Ref) []said {
 	l.Newest, l.LongTag = p.Digest, m.long[r.Repository+"@"+p.Digest]
 	all := m.lies(r, p)
 	if p.Mirror != "" && p.Digest != "" && m.Same.Root(p.Mirror) != m.Same.Root(p.Digest) {
-		all = append(all, said{MirrorBehind, fmt.Sprintf("the mirror answers %s, the registry %s", short(p.Mirror), short(p.Digest))})
+		all = append(all, said{MirrorBehind, fmt.Sprintf("the mirror answers %s, the registry %s", text.ShortDigest(p.Mirror), text.ShortDigest(p.Digest))})
 	}
 	if p.Digest == "" {
 		return all
@@ -38,7 +40,7 @@ func (m *maker) compared(l *Line, g *group, r imagetag.Ref, p model.Published) [
 	case different != nil:
 		return []said{m.direction(*different, l, r, p)}
 	case unproven:
-		return []said{{Unknown, fmt.Sprintf("whether %s is the image that runs is not proven: they are digests of different kinds", short(p.Digest))}}
+		return []said{{Unknown, fmt.Sprintf("whether %s is the image that runs is not proven: they are digests of different kinds", text.ShortDigest(p.Digest))}}
 	}
 	return nil
 }
@@ -89,7 +91,7 @@ func nameOr(long, digest string) string {
 	if long != "" {
 		return long
 	}
-	return short(digest)
+	return text.ShortDigest(digest)
 }
 
 // lies: the tag says another version than the image itself.

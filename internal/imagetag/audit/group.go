@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -217,28 +219,14 @@ func listed(running []Running) string {
 	for i, r := range running {
 		name := r.LongTag
 		if name == "" {
-			name = short(r.Digest)
+			name = text.ShortDigest(r.Digest)
 		}
 		parts[i] = fmt.Sprintf("%s on %s", name, few(r.Nodes))
 	}
 	return strings.Join(parts, ", ")
 }
 
-func short(digest string) string {
-	const length = len("sha256:") + 12
-	if len(digest) > length {
-		return digest[:length]
-	}
-	return digest
-}
-
-func few(names []string) string {
-	const most = 4
-	if len(names) <= most {
-		return strings.Join(names, " ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], " "), len(names)-most)
-}
+func few(names []string) string { return text.FirstOf(names, 4, " ") }
 
 // restarts: what the oracle says of a crash and a reboot.
 func (m *maker) restarts(g *group) []said {
@@ -256,7 +244,7 @@ func (m *maker) restarts(g *group) []said {
 			if _, ok := worst[word]; !ok {
 				worst[word] = said{word, fmt.Sprintf("a %s would not start it: %s", a.Event, a.Why)}
 				if word == Latent {
-					worst[word] = said{word, fmt.Sprintf("a %s would run %s: %s", a.Event, short(a.To), a.Why)}
+					worst[word] = said{word, fmt.Sprintf("a %s would run %s: %s", a.Event, text.ShortDigest(a.To), a.Why)}
 				}
 			}
 			if !slices.Contains(nodes[word], x.pod.Node) {

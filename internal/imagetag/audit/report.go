@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -125,7 +127,7 @@ func (r Report) verdict() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s.says))
 		}
 	}
-	total := fmt.Sprintf("%s on %s", counted(len(r.Lines), "image"), counted(r.Nodes, "node"))
+	total := fmt.Sprintf("%s on %s", text.Count(len(r.Lines), "image"), text.Count(r.Nodes, "node"))
 	if len(parts) == 0 {
 		return total + ": all current."
 	}
@@ -134,11 +136,4 @@ func (r Report) verdict() string {
 		out += fmt.Sprintf("; %d current", fine)
 	}
 	return out + "."
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

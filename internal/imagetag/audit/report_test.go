@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -160,7 +162,7 @@ func TestStories(t *testing.T) {
 			for _, l := range r.Lines {
 				fmt.Fprintf(&b, "\n%s [%s] %s: %s %s %s, %d\n", l.State, strings.Join(l.States, " "), l.Kind, l.Where, l.Container, l.Image, l.Pods)
 				for _, run := range l.Running {
-					fmt.Fprintf(&b, "  runs %s %s %d on %s\n", short(run.Digest), run.LongTag, run.Pods, strings.Join(run.Nodes, " "))
+					fmt.Fprintf(&b, "  runs %s %s %d on %s\n", text.ShortDigest(run.Digest), run.LongTag, run.Pods, strings.Join(run.Nodes, " "))
 				}
 				for _, text := range []string{l.Message, l.Fix} {
 					if text != "" {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -258,23 +260,24 @@ func (r Report) headline() string {
 	var parts []string
 	for i, n := range []int{r.Errors, r.Warnings, r.Infos} {
 		if n > 0 {
-			parts = append(parts, counted(n, string(severities[i])))
+			parts = append(parts, countOf(n, severities[i]))
 		}
 	}
 	out := "Nothing found"
 	if len(parts) > 0 {
 		out = strings.Join(parts, ", ")
 	}
-	out += " in " + counted(r.Objects, "object")
+	out += " in " + text.Count(r.Objects, "object")
 	if len(r.Off) > 0 {
 		out += fmt.Sprintf("; %d switched off", len(r.Off))
 	}
 	return out + "."
 }
 
-func counted(n int, what string) string {
-	if n == 1 || what == "info" {
-		return fmt.Sprintf("%d %s", n, what)
+// countOf counts findings of a severity; "info" has no plural.
+func countOf(n int, s Severity) string {
+	if s == Info {
+		return fmt.Sprintf("%d %s", n, s)
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return text.Count(n, string(s))
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -152,13 +154,7 @@ func (x *check) unpinned(n *model.ImageNode) {
 }
 
 // some are the first names of a list.
-func some(names []string) string {
-	const few = 3
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-}
+func some(names []string) string { return text.FirstOf(names, 3, ", ") }
 
 // alwaysAdmission is T13.
 func alwaysAdmission(x *check) {

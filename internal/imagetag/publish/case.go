@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
@@ -20,7 +22,7 @@ func (p *planner) classify() {
 	was, known := p.pub.Images[p.before.digest]
 	if !known {
 		p.refuse(reasonFactUnknown, "let the registry answer for that digest, or give its content in --published FILE",
-			"the content of %s (%s), which the new image follows, is not known, so what changed is not known either", p.before.tag.Text, short(p.before.digest))
+			"the content of %s (%s), which the new image follows, is not known, so what changed is not known either", p.before.tag.Text, text.ShortDigest(p.before.digest))
 		return
 	}
 	if p.cand.tag.Rev > p.before.tag.Rev {
@@ -148,7 +150,7 @@ func (p *planner) backwards(was Image) {
 func (p *planner) content(was Image) {
 	is := p.event.Image
 	if was.Base != "" && is.Base != "" && was.Base != is.Base {
-		p.plan.Changes = append(p.plan.Changes, fmt.Sprintf("the base image was %s and is %s", short(was.Base), short(is.Base)))
+		p.plan.Changes = append(p.plan.Changes, fmt.Sprintf("the base image was %s and is %s", text.ShortDigest(was.Base), text.ShortDigest(is.Base)))
 	}
 	if len(was.Layers) > 0 && len(is.Layers) > 0 {
 		same := 0
@@ -173,7 +175,7 @@ func (p *planner) check() {
 			"it was said to be case %s, and its content says %s (%s): %s", p.event.Case, p.plan.Case, classes[p.plan.Case], strings.Join(p.plan.Changes, "; "))
 	}
 	if p.rules.Gate && !slices.Contains(p.rules.Approved, p.cand.digest) {
-		p.refuse(reasonImageUnapproved, "let the tests run against this digest, then give it with --approved", "publishing waits for an approval, and digest %s has none; approvals of other digests do not count", short(p.cand.digest))
+		p.refuse(reasonImageUnapproved, "let the tests run against this digest, then give it with --approved", "publishing waits for an approval, and digest %s has none; approvals of other digests do not count", text.ShortDigest(p.cand.digest))
 	}
 	if p.event.Build != "next" && p.event.Project != "" && p.pub.Project != "" && p.event.Project != p.pub.Project {
 		p.refuse(reasonBuildNotGreater, "promote it with a number counted here: --build next", "build %s was counted in project %s, those published in %s: there is no order between them", p.event.Build, p.event.Project, p.pub.Project)
@@ -182,14 +184,14 @@ func (p *planner) check() {
 
 // checkLong: a point is made once, above all of its kind.
 func (p *planner) checkLong() {
-	text := p.cand.tag.Text
-	if d := p.pub.Tags[text]; d != "" {
+	tag := p.cand.tag.Text
+	if d := p.pub.Tags[tag]; d != "" {
 		if d != p.cand.digest {
 			fix := "build again under a new number; --build next counts one here"
 			if !p.scheme.HasBuild() {
 				fix = "scheme " + p.scheme.Name() + " has no build numbers, so a rebuild has no name: publish a new version, or use scheme rev or release"
 			}
-			p.refuse(reasonTagTaken, fix, "%s names %s, and what names one build is never moved", text, short(d))
+			p.refuse(reasonTagTaken, fix, "%s names %s, and what names one build is never moved", tag, text.ShortDigest(d))
 		}
 		return
 	}
@@ -198,7 +200,7 @@ func (p *planner) checkLong() {
 			continue
 		}
 		if order, why := p.scheme.CompareTags(p.cand.tag, o.tag); order != imagetag.Newer {
-			p.refuse(reasonBuildNotGreater, "build again, or count here with --build next", "%s is published, and %s would not be above it: %s", o.tag.Text, text, why)
+			p.refuse(reasonBuildNotGreater, "build again, or count here with --build next", "%s is published, and %s would not be above it: %s", o.tag.Text, tag, why)
 			return
 		}
 	}

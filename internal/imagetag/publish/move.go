@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
@@ -33,7 +35,7 @@ func (p *planner) move() {
 	}
 	for _, s := range p.plan.Steps {
 		if s.Verb == Move && len(p.reachable(s.From)) == 0 {
-			p.warn("no tag names %s once %s has moved, so the registry may delete it: give it its long tag first", short(s.From), s.Tag)
+			p.warn("no tag names %s once %s has moved, so the registry may delete it: give it its long tag first", text.ShortDigest(s.From), s.Tag)
 		}
 	}
 }
@@ -177,7 +179,7 @@ func (p *planner) pointOf(digest string) *point {
 // unknown: the pointer's image has no point, so whether it is older is not known,
 // unless its version says so.
 func (p *planner) unknown(ptr pointer, at string) {
-	why := fmt.Sprintf("its image %s has no long tag, so whether this one is newer is not known", short(at))
+	why := fmt.Sprintf("its image %s has no long tag, so whether this one is newer is not known", text.ShortDigest(at))
 	if was := p.pub.Images[at].Version; was != "" {
 		if order, reason := imagetag.CompareApps(p.event.Image.Version, was); order != imagetag.Same {
 			if order == imagetag.Newer {
@@ -228,20 +230,20 @@ func (p *planner) wanted() {
 	}
 }
 
-func (p *planner) unwanted(text string) {
-	i := slices.IndexFunc(p.plan.MustNot, func(l Left) bool { return l.Tag == text })
-	t, err := p.scheme.Parse(text)
+func (p *planner) unwanted(tag string) {
+	i := slices.IndexFunc(p.plan.MustNot, func(l Left) bool { return l.Tag == tag })
+	t, err := p.scheme.Parse(tag)
 	switch {
 	case err != nil:
 		p.refuse(reasonTagIllegal, "leave it out", "%v", err)
 	case i >= 0:
-		p.refuse(reasonPointerStolen, "leave it out: it stays where it is", "%s must not go to this image: %s", text, p.plan.MustNot[i].Why)
-	case t.Point() && p.pub.Tags[text] != "":
-		p.refuse(reasonTagTaken, "leave it out; the long tag of this image is "+p.plan.Long, "%s names %s, and what names one build is never moved", text, short(p.pub.Tags[text]))
+		p.refuse(reasonPointerStolen, "leave it out: it stays where it is", "%s must not go to this image: %s", tag, p.plan.MustNot[i].Why)
+	case t.Point() && p.pub.Tags[tag] != "":
+		p.refuse(reasonTagTaken, "leave it out; the long tag of this image is "+p.plan.Long, "%s names %s, and what names one build is never moved", tag, text.ShortDigest(p.pub.Tags[tag]))
 	case t.Tier != imagetag.Floating && t.App != p.cand.tag.App && !covers(t.App, p.cand.tag.App):
-		p.refuse(reasonTagLies, "leave it out", "%s says version %s, and the image has %s", text, t.App, p.event.Image.Version)
+		p.refuse(reasonTagLies, "leave it out", "%s says version %s, and the image has %s", tag, t.App, p.event.Image.Version)
 	default:
-		p.refuse(reasonTagNotPlanned, "leave it out, or name a floating tag with --floating", "%s does not follow from this image; what does is %s", text, strings.Join(p.stepTags(), " "))
+		p.refuse(reasonTagNotPlanned, "leave it out, or name a floating tag with --floating", "%s does not follow from this image; what does is %s", tag, strings.Join(p.stepTags(), " "))
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -103,7 +105,7 @@ func (p *planner) truthful() bool {
 	inside := p.event.Image.Version
 	if inside == "" {
 		p.refuse(reasonVersionUnknown, "label the image with org.opencontainers.image.version, or say --inside VERSION as read from its packages",
-			"image %s does not say which version of the application is inside, so nobody can tell whether its tag lies", short(p.event.Image.Digest))
+			"image %s does not say which version of the application is inside, so nobody can tell whether its tag lies", text.ShortDigest(p.event.Image.Digest))
 		return false
 	}
 	encoded, err := imagetag.Encode(inside, p.rules.Mapping)
@@ -260,12 +262,4 @@ func (p *planner) sameApp(o point) bool { return o.tag.App == p.cand.tag.App }
 func (p *planner) newer(a, b point) bool {
 	o, _ := p.scheme.CompareTags(a.tag, b.tag)
 	return o == imagetag.Newer
-}
-
-// short is a digest for people.
-func short(digest string) string {
-	if len(digest) > 19 {
-		return digest[:19]
-	}
-	return digest
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
@@ -201,7 +203,7 @@ func (r *retainer) plan() Retention {
 	for _, d := range digests {
 		for _, c := range r.pub.Images[d].Children {
 			if len(r.why[d]) > 0 && tags[c] != nil {
-				r.protect(c, "index %s, which stays, has it", short(d))
+				r.protect(c, "index %s, which stays, has it", text.ShortDigest(d))
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -172,14 +174,7 @@ func unlike(runs, other model.ImageIdentity) string {
 	case runs.Empty():
 		return "what runs reports no digest"
 	}
-	return fmt.Sprintf("%s and %s are digests of different kinds (index, manifest or configuration)", short(runs.Digest()), short(other.Digest()))
-}
-
-func short(digest string) string {
-	if len(digest) > 19 {
-		return digest[:19]
-	}
-	return digest
+	return fmt.Sprintf("%s and %s are digests of different kinds (index, manifest or configuration)", text.ShortDigest(runs.Digest()), text.ShortDigest(other.Digest()))
 }
 
 // mayGo says why the kubelet may collect the image before it is used.

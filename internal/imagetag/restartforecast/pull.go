@@ -3,6 +3,8 @@ package restartforecast
 import (
 	"fmt"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -38,19 +40,19 @@ func (o *Oracle) pull(q *question, n *node, because string) verdict {
 func (o *Oracle) pulled(q *question, n *node, p model.Published, because string) verdict {
 	digest, name := p.Pulled(), nameOf(q.ref)
 	if q.runs.Empty() {
-		return verdict{outcome: model.OutcomeStarts, to: digest, reason: ReasonPulled, why: fmt.Sprintf("%s; for %s it answers %s", because, name, short(digest))}
+		return verdict{outcome: model.OutcomeStarts, to: digest, reason: ReasonPulled, why: fmt.Sprintf("%s; for %s it answers %s", because, name, text.ShortDigest(digest))}
 	}
 	switch o.site.Same.Compare(q.runs, o.published(p, n)) {
 	case model.Alike:
 		return verdict{outcome: model.OutcomeSame, to: digest, reason: ReasonPulled, why: because + "; it still answers the image that runs"}
 	case model.Different:
-		return verdict{outcome: model.OutcomeChanges, to: digest, reason: ReasonMoved, why: fmt.Sprintf("%s; for %s it answers %s now", because, name, short(digest))}
+		return verdict{outcome: model.OutcomeChanges, to: digest, reason: ReasonMoved, why: fmt.Sprintf("%s; for %s it answers %s now", because, name, text.ShortDigest(digest))}
 	}
 	if p.Mirror == "" && len(p.Same) > 0 { // all digests of the published image are known, and what runs is none of them
-		return verdict{outcome: model.OutcomeChanges, to: digest, reason: ReasonMoved, why: fmt.Sprintf("%s; for %s it answers %s now", because, name, short(digest))}
+		return verdict{outcome: model.OutcomeChanges, to: digest, reason: ReasonMoved, why: fmt.Sprintf("%s; for %s it answers %s now", because, name, text.ShortDigest(digest))}
 	}
 	return verdict{outcome: model.OutcomeUnknown, to: digest, reason: ReasonNotKnown,
-		why: fmt.Sprintf("%s; for %s it answers %s, and whether that is the image that runs is not proven", because, name, short(digest))}
+		why: fmt.Sprintf("%s; for %s it answers %s, and whether that is the image that runs is not proven", because, name, text.ShortDigest(digest))}
 }
 
 // published is the identity of what a registry answers, as a node would report it

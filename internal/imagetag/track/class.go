@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
@@ -28,7 +30,7 @@ func Classify(t Track, from, to *Image) (Class, string) {
 		return rebuilt(to, why)
 	}
 	if order == imagetag.Same {
-		return Unordered, fmt.Sprintf("long tag %s was given to two images, %s and %s: the publisher overwrote it", to.Long, short(from.Digest), short(to.Digest))
+		return Unordered, fmt.Sprintf("long tag %s was given to two images, %s and %s: the publisher overwrote it", to.Long, text.ShortDigest(from.Digest), text.ShortDigest(to.Digest))
 	}
 	return byOrder(order, a, b), why
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
@@ -114,7 +116,7 @@ func gather(s imagetag.Scheme, list []Named) []*kept {
 	return out
 }
 
-func (k *kept) title() string { return or(k.Long, or(k.Tag, short(k.Digest))) }
+func (k *kept) title() string { return or(k.Long, or(k.Tag, text.ShortDigest(k.Digest))) }
 
 func (k *kept) variant() string {
 	if len(k.tags) == 0 {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
@@ -64,11 +66,8 @@ func (i *Image) Is(digest string) bool {
 
 // Name for people: the long tag, else the followed one, and the digest's begin.
 func (i *Image) Name() string {
-	return or(i.Long, i.Tag) + " (" + short(i.Digest) + ")"
+	return or(i.Long, i.Tag) + " (" + text.ShortDigest(i.Digest) + ")"
 }
-
-// short is as much of a digest as people compare.
-func short(digest string) string { return digest[:min(len(digest), 19)] }
 
 func or(s, otherwise string) string {
 	if s == "" {

@@ -145,7 +145,7 @@ func TestLook(t *testing.T) {
 		"no pod is left to ask":                  {job(batchv1.JobFailed), nil, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "BackoffLimitExceeded: too often"}},
 		"T25: it ended well and said no digest":  {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "hello")}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "hello"}},
 		"the newest pod counts, not the first":   {job(batchv1.JobFailed), []corev1.Pod{ended(5, ExitUser, "new"), ended(1, 66, "old")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "new"}},
-		"a log that is too long keeps its end":   {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, strings.Repeat("x", 9000)+"END")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "..." + strings.Repeat("x", maxLog-3) + "END"}},
+		"a log that is too long keeps its end":   {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, strings.Repeat("x", 9000)+"END")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "..." + strings.Repeat("x", maxLog-6) + "END"}},
 		"it went well, with a list of packages":  {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\n")}, Outcome{Tries: 1, Over: true, Digest: digest, Packages: digest}},
 		"a digest with something in front is no": {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "x "+digest)}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "x " + digest}},
 	} {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -51,7 +53,7 @@ func Look(job *batchv1.Job, pods []corev1.Pod) Outcome {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	last := lastEnd(pods)
 	if last != nil {
-		out.Log = tail(last.Message)
+		out.Log = text.Tail(strings.TrimSpace(last.Message), maxLog)
 	}
 	for _, c := range job.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
@@ -108,14 +110,6 @@ func lastEnd(pods []corev1.Pod) *corev1.ContainerStateTerminated {
 		}
 	}
 	return nil
-}
-
-func tail(s string) string {
-	s = strings.TrimSpace(s)
-	if len(s) > maxLog {
-		s = "..." + strings.ToValidUTF8(s[len(s)-maxLog:], "")
-	}
-	return s
 }
 
 // sortVolumes makes the order the same every time.

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -164,10 +166,4 @@ func (f StartFacts) have(img model.HeldImage) (out []string) {
 }
 
 // some is a list that a person can read.
-func some(all []string) string {
-	const most = 3
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
-}
+func some(all []string) string { return text.FirstOf(all, 3, ", ") }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
@@ -396,13 +398,7 @@ func (l *line) lastFree() string {
 }
 
 // few names the first of many.
-func few(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
+func few(names []string) string { return text.FirstOf(names, 5, ", ") }
 
 // stamp is a time for people that does not change from one look to the next.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

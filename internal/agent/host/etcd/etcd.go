@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/refit-dev/refit/internal/text"
 )
 
 const (
@@ -21,6 +23,8 @@ const (
 	maxHealth  = 64 << 10
 	// defaultQuota is etcd's own when none is set, in bytes.
 	defaultQuota = 2 << 30
+	// longestReason of what etcd answers, in bytes.
+	longestReason = 200
 )
 
 // Health of a member. Sizes are in bytes, 0 if unknown.
@@ -62,7 +66,7 @@ func Ask(ctx context.Context, base string) Health {
 	case answer.Health == "true":
 		h.Healthy = true
 	default:
-		h.Message = cut(answer.Reason)
+		h.Message = text.Truncate(answer.Reason, longestReason)
 		if h.Message == "" {
 			h.Message = fmt.Sprintf("%s/health answers %d: it has no leader, or an alarm", base, status)
 		}
@@ -71,14 +75,6 @@ func Ask(ctx context.Context, base string) Health {
 		h.sizes(string(text))
 	}
 	return h
-}
-
-func cut(s string) string {
-	const most = 200
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
 }
 
 // sizes reads three of the member's metrics.

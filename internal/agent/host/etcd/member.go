@@ -15,6 +15,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -204,7 +206,7 @@ func (m Member) sick(ctx context.Context, p peer) string {
 		}
 		switch {
 		case len(errs) > 0:
-			return "etcd member " + name + " says: " + cut(strings.Join(errs, "; "))
+			return "etcd member " + name + " says: " + text.Truncate(strings.Join(errs, "; "), longestReason)
 		case !leader:
 			return "etcd member " + name + " knows no leader"
 		}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/refit-dev/refit/internal/text"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -86,7 +87,7 @@ func (j *journal) says() string {
 
 func (e *Engine) finish(ctx context.Context, j *journal, state v1alpha1.RunState, step, reason, message string, report func(*v1alpha1.NodeRunStatus)) {
 	// A run that cannot be closed in the journal is not reported as over.
-	if !e.write(ctx, j, entry{Event: eventFinish, State: state, Step: step, Reason: reason, Message: cut(message)}, report) {
+	if !e.write(ctx, j, entry{Event: eventFinish, State: state, Step: step, Reason: reason, Message: truncate(message)}, report) {
 		return
 	}
 	failpoint.Here(failpoint.JournalFinish)
@@ -94,24 +95,18 @@ func (e *Engine) finish(ctx context.Context, j *journal, state v1alpha1.RunState
 	report(e.status(j, "", "", ""))
 }
 
-// cut keeps what is at the end of a message: a failure's last lines say most.
-func cut(s string) string {
-	const most, head = 1200, 400
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:head]+"\n...\n"+s[len(s)-(most-head-5):], "")
-}
+// truncate keeps the beginning and more of the end, where a program says why it failed.
+func truncate(s string) string { return text.TruncateMiddle(s, 400, 1200, "\n...\n") }
 
 func (e *Engine) status(j *journal, step, reason, message string) *v1alpha1.NodeRunStatus {
 	s := &v1alpha1.NodeRunStatus{UID: j.run.UID, PlanDigest: j.run.PlanDigest, Attempt: j.run.Attempt,
-		State: v1alpha1.RunRunning, Step: step, StepsDone: int32(len(j.ended)), Reason: reason, Message: cut(message)}
+		State: v1alpha1.RunRunning, Step: step, StepsDone: int32(len(j.ended)), Reason: reason, Message: truncate(message)}
 	if !j.began.IsZero() {
 		began := metav1.NewTime(j.began.Truncate(time.Second))
 		s.StartedAt = &began
 	}
 	if j.damage != nil {
-		s.State, s.Reason, s.Message = v1alpha1.RunFailed, j.damage.reason, cut(j.says())
+		s.State, s.Reason, s.Message = v1alpha1.RunFailed, j.damage.reason, truncate(j.says())
 	}
 	if f := j.finish; f != nil {
 		at := metav1.NewTime(f.At.Truncate(time.Second))

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -69,7 +71,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 		out[FieldPrepared] = r.Prepared.Config
 	}
 	if problem != "" {
-		out[FieldProblem] = cut(problem)
+		out[FieldProblem] = text.Truncate(problem, longest)
 	}
 	return out
 }
@@ -83,7 +85,7 @@ func fieldsOf(s osdriver.Status, want *model.ConfigOS, r given) map[string]strin
 		out[model.FieldOSImage] = r.asked(s.Booted.Digest)
 	}
 	if r.Bad != nil && r.Bad.Digest == want.Digest() && out[model.FieldOSImage] != r.Bad.Digest {
-		out[model.FieldOSFailed] = cut(r.Bad.Digest + ": " + r.Bad.Why)
+		out[model.FieldOSFailed] = text.Truncate(r.Bad.Digest+": "+r.Bad.Why, longest)
 	}
 	if s.Rollback != nil {
 		out[FieldRollback] = r.asked(s.Rollback.Digest)
@@ -102,7 +104,7 @@ func fieldsOf(s osdriver.Status, want *model.ConfigOS, r given) map[string]strin
 	var kinds []string
 	for kind, all := range details {
 		kinds = append(kinds, kind)
-		out[PrefixDrift+kind] = cut(strings.Join(all, "; "))
+		out[PrefixDrift+kind] = text.Truncate(strings.Join(all, "; "), longest)
 	}
 	sort.Strings(kinds)
 	out[FieldDrift] = strings.Join(kinds, ",")
@@ -123,20 +125,13 @@ func gone(s osdriver.Status, want *model.ConfigOS, r given) (drift []osdriver.Dr
 	case want.Digest() == r.Asked && s.Booted.Digest == r.Before:
 		left = true
 	case want.Digest() != s.Booted.Digest:
-		drift = append(drift, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the node runs " + name(s.Booted) + ", which refit did not boot; it had booted " + short(r.Asked)})
+		drift = append(drift, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the node runs " + name(s.Booted) + ", which refit did not boot; it had booted " + text.ShortDigest(r.Asked)})
 	}
 	return drift, left
 }
 
 // longest is how much of a detail a status repeats.
 const longest = 512
-
-func cut(s string) string {
-	if len(s) > longest {
-		return s[:longest] + " ..."
-	}
-	return s
-}
 
 // arguments are refit's on the running kernel: those that are wanted, in their
 // order, and after them those that refit gave earlier and that are still there.

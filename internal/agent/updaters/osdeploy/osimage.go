@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters"
@@ -156,7 +158,7 @@ func (v *view) wrong() string {
 	missing, left := t.Lacking(s.Running)
 	switch {
 	case !t.On(s.Booted):
-		return "the OS is " + name(s.Booted) + ", not " + short(t.Digest)
+		return "the OS is " + name(s.Booted) + ", not " + text.ShortDigest(t.Digest)
 	case len(missing) > 0:
 		return "the kernel runs without " + strings.Join(missing, " ")
 	case len(left) > 0:
@@ -173,21 +175,11 @@ func name(d *osdriver.Deployment) string {
 	case d == nil:
 		return "not known"
 	case d.Digest != "":
-		return short(d.Digest)
+		return text.ShortDigest(d.Digest)
 	case d.ID == "" || d.ID == "none":
 		return "without an image"
 	}
-	return "the deployment " + short(d.ID)
-}
-
-func short(digest string) string {
-	algorithm, hex, ok := strings.Cut(digest, ":")
-	if !ok {
-		algorithm, hex = "", digest
-	} else {
-		algorithm += ":"
-	}
-	return algorithm + hex[:min(12, len(hex))]
+	return "the deployment " + text.ShortDigest(d.ID)
 }
 
 // Observe sees whether the image is booted.
@@ -324,7 +316,7 @@ func (v *view) isStaged(ctx context.Context) (r updaters.Result, err error) {
 	case t.On(s.Booted) && s.Stays():
 		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image is booted already and does not bring the kernel arguments: missing %q, left over %q; this host (%s) takes them from /%s of the image alone, so the image has to be built with them", missing, left, s.Driver, osdriver.KargsDir), nil
 	}
-	return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host said that it staged %s, and the next boot is into %s; nothing was restarted", short(t.Digest), name(s.Next)), nil
+	return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host said that it staged %s, and the next boot is into %s; nothing was restarted", text.ShortDigest(t.Digest), name(s.Next)), nil
 }
 
 // enter has what is staged come into use.
@@ -371,7 +363,7 @@ func (v *view) cameBack(ctx context.Context) updaters.Result {
 	case t.On(s.Booted):
 		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image was booted, and %s", v.wrong())
 	case is(s.Rollback, staged) || is(s.Next, staged): // and no older one of the same image
-		return updaters.Fail(v1alpha1.ReasonOSRolledBack, "the node runs %s although %s was made ready and is still there: it was taken back on the node itself (boot menu, bootc rollback). This is not undone; refit retry boots the image again", name(s.Booted), short(t.Digest))
+		return updaters.Fail(v1alpha1.ReasonOSRolledBack, "the node runs %s although %s was made ready and is still there: it was taken back on the node itself (boot menu, bootc rollback). This is not undone; refit retry boots the image again", name(s.Booted), text.ShortDigest(t.Digest))
 	}
 	why := v.driver.Failure(ctx)
 	if why == "" {

@@ -344,7 +344,7 @@ func TestFields(t *testing.T) {
 	got := fieldsOf(s, &model.ConfigOS{Image: newImage, KernelArguments: []string{"a=1", "b=1", "c=1"}}, given{Given: []string{"gone=1", "never=1"}})
 	want := map[string]string{FieldDriver: "bootc", FieldUnsupported: "why", model.FieldOSImage: "sha256:a", FieldRollback: "sha256:o", FieldStaged: "sha256:n",
 		model.FieldKernelArguments: "a=1 b=1 gone=1", FieldDrift: "ShadowedByEtc,UsrOverlay", PrefixDrift + osdriver.DriftOverlay: "over",
-		PrefixDrift + osdriver.DriftShadow: "one; " + strings.Repeat("y", 507) + " ..."}
+		PrefixDrift + osdriver.DriftShadow: "one; " + strings.Repeat("y", 504) + "..."}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
 	}

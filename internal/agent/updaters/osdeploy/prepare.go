@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/model"
@@ -99,7 +101,7 @@ func (u *Updater) lock(ctx context.Context, v *view) (id string, err error) {
 	case err != nil:
 		return "", err
 	case s.Stays() || !v.target.On(s.Next):
-		return "", fmt.Errorf("the host said that it staged %s, and the next boot is into %s", short(v.target.Digest), name(s.Next))
+		return "", fmt.Errorf("the host said that it staged %s, and the next boot is into %s", text.ShortDigest(v.target.Digest), name(s.Next))
 	case !s.Next.Locked:
 		return "", v.driver.Discard(ctx)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
@@ -85,7 +87,7 @@ func (u *Updater) well(ctx context.Context, v *view) (updaters.Result, error) {
 
 // giveUp notes that the node goes back, and why; from then on it does.
 func (u *Updater) giveUp(ctx context.Context, v *view, says string) (updaters.Result, error) {
-	why := fmt.Sprintf("with %s the node was not Ready within %s: %s", short(v.target.Digest), v.within(), says)
+	why := fmt.Sprintf("with %s the node was not Ready within %s: %s", text.ShortDigest(v.target.Digest), v.within(), says)
 	if err := u.record.change(func(g *given) { g.Bad = &bad{v.target.Digest, why} }); err != nil {
 		return updaters.Result{}, err
 	}

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,9 +68,7 @@ func (t *Teller) Say(ctx context.Context, machine *unstructured.Unstructured, wh
 		_, err := t.apply(ctx, machine, s, nil)
 		return err
 	}
-	if len(why) > longest {
-		why = strings.ToValidUTF8(why[:longest], "") + "..."
-	}
+	why = text.Truncate(why, longest)
 	if said(had, why) {
 		return nil
 	}

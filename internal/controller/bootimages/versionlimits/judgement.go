@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -69,18 +71,18 @@ func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, ve
 		fs := j.Findings(s, p, target, i > 0)
 		for _, f := range fs {
 			if len(s.Status.Skew) < mostFindings {
-				s.Status.Skew = append(s.Status.Skew, v1alpha1.SkewFinding{Target: target, Rule: f.Rule, Message: cut(f.Message, longFinding), Waived: cut(f.Waived, longFinding)})
+				s.Status.Skew = append(s.Status.Skew, v1alpha1.SkewFinding{Target: target, Rule: f.Rule, Message: text.Truncate(f.Message, longFinding), Waived: text.Truncate(f.Waived, longFinding)})
 			}
 		}
 		if i > 0 || len(fs) == 0 {
 			continue
 		}
 		if !skew.Blocks(fs) {
-			c.Reason, c.Message = v1alpha1.ReasonBootImageWaived, cut(fs[0].Message+" ("+fs[0].Waived+")", longMessage)
+			c.Reason, c.Message = v1alpha1.ReasonBootImageWaived, text.Truncate(fs[0].Message+" ("+fs[0].Waived+")", longMessage)
 			continue
 		}
 		f := First(fs)
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, cut(f.Message+"; "+skewfacts.Fix(s), longMessage)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, text.Truncate(f.Message+"; "+skewfacts.Fix(s), longMessage)
 		if f.Kind == skew.Unknown || f.Kind == skew.AgeUnknown {
 			c.Reason = v1alpha1.ReasonBootImageUnknown
 		}
@@ -112,7 +114,7 @@ func Blocked(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v
 				continue
 			}
 			said[f.Target] = true
-			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: cut(s.Name+": "+f.Message+"; "+skewfacts.Fix(s), longMessage)}
+			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: text.Truncate(s.Name+": "+f.Message+"; "+skewfacts.Fix(s), longMessage)}
 			if m := s.Spec.Manager; m != nil {
 				b.Kind, b.Namespace, b.Name = m.Kind, m.Namespace, m.Name
 			}
@@ -133,11 +135,4 @@ func next(version string) []string {
 		out = append(out, fmt.Sprintf("%d.%d.0", v.Major, v.Minor+i))
 	}
 	return out
-}
-
-func cut(s string, most int) string {
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -125,17 +127,6 @@ func (r *Registered) Ask(ctx context.Context, h Hook, req Request) (a Answer, si
 	if err != nil {
 		return a, "Updater " + r.Name + ": " + err.Error()
 	}
-	a.Message = Cut(a.Message, maxSaid)
+	a.Message = text.Truncate(a.Message, maxSaid)
 	return a, ""
-}
-
-// Cut shortens a text to n bytes, not within a character.
-func Cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xC0 == 0x80 { // not within a character
-		n--
-	}
-	return s[:n]
 }

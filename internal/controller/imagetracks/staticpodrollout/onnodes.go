@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -334,18 +336,9 @@ func (n *Nodes) Permit(ctx context.Context, r Roll, w *workloads.Workload, step 
 	run := r.permission(w, step)
 	if step.Undo {
 		run = have.DeepCopy()
-		run.Attempt, run.Undo, run.Because = step.Attempt, true, cut(step.Because)
+		run.Attempt, run.Undo, run.Because = step.Attempt, true, text.Truncate(step.Because, longReason)
 	}
 	return n.write(ctx, nu, run)
-}
-
-// cut a message to what the API takes.
-func cut(s string) string {
-	const most = 1000
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "")
-	}
-	return s
 }
 
 // permission of one node.
@@ -386,3 +379,6 @@ func (n *Nodes) write(ctx context.Context, nu *v1alpha1.NodeUpdate, run *v1alpha
 	}
 	return nil
 }
+
+// longReason is what the API takes of a reason, in bytes.
+const longReason = 1000

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -84,7 +86,7 @@ func (t *Teller) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) {
 		t.copied.WithLabelValues(b.Spec.OSImage).Add(float64(st.Copied))
 		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonImageBuilt, fmt.Sprintf("the image is %s@%s%s, %d bytes of the base were copied; %s", b.Spec.Repository, st.Digest, took, st.Copied, st.PackagesSay))
 	case v1alpha1.BuildFailed:
-		t.event(b, corev1.EventTypeWarning, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("it failed%s, at try %d: %s", took, max(1, st.Attempts), tail(st.Log)))
+		t.event(b, corev1.EventTypeWarning, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("it failed%s, at try %d: %s", took, max(1, st.Attempts), text.Tail(st.Log, mostNote/2)))
 	case v1alpha1.BuildInterrupted:
 		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more; it ended"+took)
 	}
@@ -108,24 +110,11 @@ func (t *Teller) NotBooted(o *v1alpha1.OSImage, pool, why string) {
 	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageNotBooted, "Build", "%s", note("pool "+pool+": "+why))
 }
 
-func (t *Teller) event(b *v1alpha1.OSBuild, kind, reason, text string) {
-	t.events.Eventf(b, nil, kind, reason, "Build", "%s", note(text))
+func (t *Teller) event(b *v1alpha1.OSBuild, kind, reason, message string) {
+	t.events.Eventf(b, nil, kind, reason, "Build", "%s", note(message))
 }
 
 // mostNote is how long the text of an event may be, in bytes.
 const mostNote = 1000
 
-func note(s string) string {
-	if len(s) <= mostNote {
-		return strings.ToValidUTF8(s, "")
-	}
-	return strings.ToValidUTF8(s[:mostNote], "") + " ..."
-}
-
-// tail of a log: why it failed is at its end.
-func tail(log string) string {
-	if len(log) <= mostNote/2 {
-		return log
-	}
-	return "... " + log[len(log)-mostNote/2:]
-}
+func note(s string) string { return text.Truncate(strings.ToValidUTF8(s, ""), mostNote) }

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -112,18 +114,18 @@ func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 		st.Digest, st.Parts, st.Platforms, st.Manifests, st.Copied, st.Log = got.digest, got.parts, got.platforms, got.manifests, got.copied, ""
 		end(st, v1alpha1.BuildSucceeded, v1alpha1.ReasonAsExpected, "the image is "+got.digest, now)
 	case got.user != "":
-		st.Log = Cut(got.user, 8000)
-		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, Cut(got.user, 2000), now)
+		st.Log = text.Truncate(got.user, 8000)
+		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, text.Truncate(got.user, 2000), now)
 	case got.surroundings != "":
 		st.Attempts++
-		st.Log = Cut(got.surroundings, 8000)
+		st.Log = text.Truncate(got.surroundings, 8000)
 		if st.Attempts < Tries {
 			return firstRest << (st.Attempts - 1)
 		}
-		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, Cut(got.surroundings, 2000)), now)
+		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, text.Truncate(got.surroundings, 2000)), now)
 	}
 	if got.because != "" {
-		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.BuildBuilding, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOSBaseNotHeld, Message: Cut(got.because, 2000), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))})
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.BuildBuilding, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOSBaseNotHeld, Message: text.Truncate(got.because, 2000), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))})
 	}
 	return got.waits
 }

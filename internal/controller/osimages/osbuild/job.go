@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -156,7 +158,7 @@ func (r *Builds) start(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OS
 	if len(left) > 0 {
 		choice.Why += "; left out, because no node that may build is of that architecture: " + strings.Join(left, ", ")
 	}
-	st.Platforms, st.Job, st.Variant, st.VariantWhy = platforms, jobName(b, platforms, platforms[0]), string(choice.Variant), Cut(choice.Why, 1024)
+	st.Platforms, st.Job, st.Variant, st.VariantWhy = platforms, jobName(b, platforms, platforms[0]), string(choice.Variant), text.Truncate(choice.Why, 1024)
 	return result{waits: jobEvery}, r.jobs(ctx, b, st, o, m, b.Spec.Repository+"@"+got.digest, image)
 }
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,22 +47,22 @@ func (r *Builds) packages(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1
 	}
 	name, list, err := r.list(ctx, b, m, got, builds.Items)
 	if err != nil {
-		st.PackagesSay = Cut("the packages are not known: "+err.Error(), 1024)
+		st.PackagesSay = text.Truncate("the packages are not known: "+err.Error(), 1024)
 		return ctx.Err()
 	}
-	text := list.Text()
-	if len(text) > mostList {
-		st.PackagesSay = fmt.Sprintf("the packages are not kept: their list has %d bytes", len(text))
+	content := list.Text()
+	if len(content) > mostList {
+		st.PackagesSay = fmt.Sprintf("the packages are not kept: their list has %d bytes", len(content))
 		return nil
 	}
 	if name == "" {
-		c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentPackages, text)
+		c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentPackages, content)
 		if err != nil {
 			return err
 		}
 		name = c.Name
 	}
-	st.Packages, st.PackageCount = name, int32(strings.Count(text, "\n"))
+	st.Packages, st.PackageCount = name, int32(strings.Count(content, "\n"))
 	st.PackagesSay = fmt.Sprintf("%d packages", st.PackageCount)
 	from := before(b, o, builds.Items)
 	if from == nil || from.Status.Packages == "" {
@@ -71,9 +73,9 @@ func (r *Builds) packages(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1
 		return client.IgnoreNotFound(err)
 	}
 	changes := list.Changes(old)
-	st.PackagesFrom, st.PackagesSay = from.Name, Cut(osimage.SayChanges(changes), 1024)
+	st.PackagesFrom, st.PackagesSay = from.Name, text.Truncate(osimage.SayChanges(changes), 1024)
 	for _, c := range changes[:min(len(changes), mostChanges)] {
-		st.PackageChanges = append(st.PackageChanges, Cut(c, 512))
+		st.PackageChanges = append(st.PackageChanges, text.Truncate(c, 512))
 	}
 	return nil
 }

@@ -13,14 +13,6 @@ import (
 // Label is a text as the value of a label.
 func Label(s string) string { return strings.TrimRight(s[:min(len(s), 63)], ".-") }
 
-// Cut shortens a text to n bytes.
-func Cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n-3], "") + "..."
-}
-
 // Interrupt ends a build that nobody wants any more.
 func (r *Builds) Interrupt(ctx context.Context, b *v1alpha1.OSBuild) error {
 	st := b.Status.DeepCopy()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/text"
+
 	"github.com/refit-dev/refit/internal/kubeversion"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
@@ -84,7 +86,7 @@ func workerGroups(p model.Plan) []*workers {
 }
 
 func poolLine(in rollout.Input, l rollout.Queue, g *workers) string {
-	s := fmt.Sprintf("pool %s (wave %d): %s, at most %d unavailable at once", g.pool, g.wave, count(len(g.nodes), "worker"), l.Budget)
+	s := fmt.Sprintf("pool %s (wave %d): %s, at most %d unavailable at once", g.pool, g.wave, text.Count(len(g.nodes), "worker"), l.Budget)
 	if len(l.Canary) > 0 {
 		names := slices.Sorted(maps.Keys(l.Canary))
 		s += "; first the canary " + few(names)
@@ -136,7 +138,7 @@ func paceLines(now time.Time, l rollout.Queue) []string {
 	if l.Attempts > 1 {
 		tries = fmt.Sprintf("is tried %d times, then ", l.Attempts)
 	}
-	return append(out, fmt.Sprintf("pool %s: a node that fails %s%s; the update halts after %s", l.Name, tries, then, count(max(1, l.MaxFailures), "failed node")))
+	return append(out, fmt.Sprintf("pool %s: a node that fails %s%s; the update halts after %s", l.Name, tries, then, text.Count(max(1, l.MaxFailures), "failed node")))
 }
 
 func timeLine(in rollout.Input, stages rollout.Stages) []string {
@@ -144,28 +146,15 @@ func timeLine(in rollout.Input, stages rollout.Stages) []string {
 	switch {
 	case ok:
 		return []string{fmt.Sprintf("takes about %s to %s from now, learned from %s of this cluster",
-			window.Span(eta.Earliest.Sub(in.Now).Round(time.Minute)), window.Span(eta.Latest.Sub(in.Now).Round(time.Minute)), count(eta.Samples, "node"))}
+			window.Span(eta.Earliest.Sub(in.Now).Round(time.Minute)), window.Span(eta.Latest.Sub(in.Now).Round(time.Minute)), text.Count(eta.Samples, "node"))}
 	case len(in.Plan.Nodes) > 0:
 		return []string{"how long it takes is not known: not every kind of node was timed in this cluster yet"}
 	}
 	return nil
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // few names the first of many.
-func few(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
+func few(names []string) string { return text.FirstOf(names, 5, ", ") }
 
 // Foresee says before the start what will not be as smooth as one may hope: the
 // API server away, what cannot be undone, etcd that is not taken back.
