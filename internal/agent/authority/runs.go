@@ -192,10 +192,15 @@ func refusesTrack(run *v1alpha1.NodeRun, t *v1alpha1.ImageTrack, p *model.Static
 	if err := p.Read(run.Steps[0].Params); err != nil {
 		return nil, err.Error()
 	}
+	return refusesImages(p, &t.Spec)
+}
+
+// refusesImages compares each container's image with a track's spec.
+func refusesImages(p *model.StaticPodImages, s *v1alpha1.ImageTrackSpec) (unapproved []string, why string) {
 	for _, c := range slices.Sorted(maps.Keys(p.To)) {
-		approved, why := refusesImage(p.To[c], &t.Spec)
+		approved, why := refusesImage(p.To[c], s)
 		if why == "" {
-			why = refusesWas(p.Was[c], &t.Spec)
+			why = refusesWas(p.Was[c], s)
 		}
 		if why != "" {
 			return nil, why

@@ -242,15 +242,13 @@ func (c *Client) StaticDigests(ctx context.Context, namespace, pod, container st
 	if err != nil {
 		return nil, err
 	}
-	var last Container
-	for _, k := range all {
-		if static[k.Sandbox] && k.Namespace == namespace && k.Pod == pod && k.Name == container && !k.Created.Before(last.Created) {
-			last = k
-		}
-	}
-	if last.ImageID == "" {
+	all = slices.DeleteFunc(all, func(k Container) bool {
+		return !static[k.Sandbox] || k.Namespace != namespace || k.Pod != pod || k.Name != container
+	})
+	if len(all) == 0 {
 		return nil, nil
 	}
+	last := slices.MaxFunc(all, func(a, b Container) int { return a.Created.Compare(b.Created) })
 	images, err := c.Images(ctx)
 	if err != nil {
 		return nil, err
@@ -262,7 +260,7 @@ func (c *Client) StaticDigests(ctx context.Context, namespace, pod, container st
 // digest for it.
 func digestsOf(all []Image, id string) (digests []string) {
 	for _, i := range all {
-		if i.ID != id && !slices.Contains(i.Digests, id) {
+		if id == "" || i.ID != id && !slices.Contains(i.Digests, id) {
 			continue
 		}
 		for _, name := range i.Digests {
