@@ -56,6 +56,7 @@ func TestAPIServer(t *testing.T) {
 	t.Run("a track permits static pods and nothing else", func(t *testing.T) { testTracksWriteStaticPods(t, cfg, admin) })
 	t.Run("new pods start from images that are there, if somebody wants it", func(t *testing.T) { testIfNotPresent(t, admin) })
 	t.Run("stolen identities reach no further than their job", func(t *testing.T) { testStolenIdentities(t, cfg, admin) })
+	t.Run("samples apply and damaged ones are refused", func(t *testing.T) { testSamples(t, cfg, admin) })
 	t.Run("manifests apply", func(t *testing.T) { testManifests(t, admin) })
 }
 
