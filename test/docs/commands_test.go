@@ -1,6 +1,7 @@
-package story
+package docs
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -9,48 +10,48 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/refit-dev/refit/internal/cli"
 	"github.com/refit-dev/refit/internal/lab/labcmd"
 )
 
-// TestDocsCommandsExist: every refit command in a code block of the docs is one
-// that exists, with flags and arguments it takes. What they do is run by the
-// stories here and in test/e2e.
-func TestDocsCommandsExist(t *testing.T) {
+// programs whose command trees the docs are compared with.
+var programs = map[string]func() *cobra.Command{
+	"refit":     func() *cobra.Command { return cli.New("refit") },
+	"refit-lab": labcmd.New,
+}
+
+// TestShownCommandsExist: every call of refit, refit-lab or make in a code block of a
+// page exists, with the flags and the number of arguments that it takes. The
+// stories in test/story and test/e2e run them.
+func TestShownCommandsExist(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	guides, err := filepath.Glob("../../docs/how-to/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages = append(append(pages, guides...), "../../README.md", "../../CONTRIBUTING.md")
 	found := 0
-	for _, page := range pages {
-		for _, line := range commands(t, page) {
+	for _, page := range pages(t) {
+		for _, call := range calls(t, page) {
 			found++
-			if err := check(line[0], line[1:]); err != nil {
-				t.Errorf("%s: %q: %v", filepath.Base(page), strings.Join(line, " "), err)
+			if err := checkCall(t, call[0], call[1:]); err != nil {
+				t.Errorf("%s: %q: %v", page, strings.Join(call, " "), err)
 			}
 		}
 	}
-	if found < 10 {
-		t.Errorf("only %d commands found in the docs: the test looks at the wrong lines", found)
+	if found < 60 {
+		t.Errorf("only %d commands found in the docs: the test reads the wrong lines", found)
 	}
 }
 
-func check(program string, args []string) error {
-	root := cli.New("refit")
-	if program == "refit-lab" {
-		root = labcmd.New()
+func checkCall(t *testing.T, program string, args []string) error {
+	t.Helper()
+	if program == "make" {
+		return checkTarget(t, args)
 	}
-	cmd, rest, err := root.Find(args)
+	top := programs[program]()
+	cmd, rest, err := top.Find(args)
 	if err != nil {
 		return err
 	}
-	if cmd == root {
+	if cmd == top {
 		return os.ErrNotExist
 	}
 	if err := cmd.ParseFlags(rest); err != nil {
@@ -59,34 +60,58 @@ func check(program string, args []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
-// word is one word of a shell line, or a quoted phrase.
-var word = regexp.MustCompile(`"[^"]*"|\S+`)
-
-// commands are the calls of refit and refit-lab in a page's code blocks, program first.
-func commands(t *testing.T, page string) [][]string {
+// checkTarget wants a rule of the Makefile for each target.
+func checkTarget(t *testing.T, targets []string) error {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined := strings.ReplaceAll(string(text), "\\\n", " ")
+	for _, target := range targets {
+		if !strings.Contains(target, "=") && !strings.Contains("\n"+string(makefile), "\n"+target+":") {
+			return fmt.Errorf("the Makefile has no target %s", target)
+		}
+	}
+	return nil
+}
+
+// word is one word of a shell line, or a quoted phrase; $(...) counts as one word.
+var word = regexp.MustCompile(`"[^"]*"|'[^']*'|\$\([^)]*\)|\S+`)
+
+// inner is a command in a command: $(refit-lab kubeconfig).
+var inner = regexp.MustCompile(`\$\(([^)]*)\)`)
+
+// calls are the calls of refit, refit-lab and make in a page's code blocks, program first.
+func calls(t *testing.T, page string) [][]string {
+	t.Helper()
+	blocks, _ := splitPage(t, page)
 	var out [][]string
-	inside := false
-	for line := range strings.SplitSeq(joined, "\n") {
-		if strings.HasPrefix(line, "```") {
-			inside = !inside
+	for _, b := range blocks {
+		if !slices.Contains([]string{"", "sh", "console"}, b.lang) {
 			continue
 		}
-		line, _, _ = strings.Cut(line, "  #")
-		words := word.FindAllString(line, -1)
-		for i := range words {
-			words[i] = strings.Trim(words[i], `"`)
+		joined := strings.ReplaceAll(strings.Join(b.lines, "\n"), "\\\n", " ")
+		for line := range strings.SplitSeq(joined, "\n") {
+			line, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "  #")
+			parts := []string{line}
+			for _, m := range inner.FindAllStringSubmatch(line, -1) {
+				parts = append(parts, m[1])
+			}
+			for _, part := range parts {
+				part, _, _ = strings.Cut(part, " | ")
+				words := word.FindAllString(part, -1)
+				for i := range words {
+					words[i] = strings.Trim(words[i], `"'`)
+				}
+				if len(words) == 0 {
+					continue
+				}
+				words[0] = path.Base(words[0])
+				if words[0] == "make" || programs[words[0]] != nil {
+					out = append(out, words)
+				}
+			}
 		}
-		if !inside || len(words) == 0 || !slices.Contains([]string{"refit", "refit-lab"}, path.Base(words[0])) {
-			continue
-		}
-		words[0] = path.Base(words[0])
-		out = append(out, words)
 	}
 	return out
 }
