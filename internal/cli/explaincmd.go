@@ -16,12 +16,13 @@ func newExplain(o *options) *cobra.Command {
 		words = append(words, r.Word)
 	}
 	c := &cobra.Command{
-		Use: "explain REASON|node/NAME", Short: "Say what a reason word means and what cures it, or what a drain does with each pod of a node",
-		Long: `Say what a reason word means and what cures it.
+		Use: "explain REASON|node/NAME", Short: "Explain a reason word, or the drain of a node pod by pod",
+		Long: `Print the meaning of a reason word and its fix. Without an argument, list all
+words.
 
-With node/NAME: a table of the node's pods, with what a drain does or would do
-with each (Evict, Refused, Leaving, Skipped), by which budget, since when, and
-what would help. Nothing is evicted by asking.`,
+With node/NAME: list the node's pods with the effect of a drain on each (Evict,
+Refused, Leaving, Skipped), the budget, since when, and the fix. This command
+evicts nothing.`,
 		Args: cobra.MaximumNArgs(1), ValidArgs: words,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkOutput(); err != nil {
@@ -40,7 +41,7 @@ what would help. Nothing is evicted by asking.`,
 			if !ok {
 				return exit.Usage(fmt.Errorf("%q is not a reason word; refit explain lists them", args[0]))
 			}
-			_, err := fmt.Fprintf(o.Out, "%s\n  %s\nCure\n  %s\n", r.Word, r.Means, r.Cure)
+			_, err := fmt.Fprintf(o.Out, "%s\n  %s\nFix\n  %s\n", r.Word, r.Means, r.Fix)
 			return err
 		},
 	}

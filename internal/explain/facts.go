@@ -2,7 +2,7 @@ package explain
 
 import "time"
 
-// Facts are what is known of the cluster.
+// Facts are the observed state of the cluster.
 type Facts struct {
 	Now     time.Time
 	Update  *Update
@@ -10,14 +10,13 @@ type Facts struct {
 	Bundles []Bundle
 }
 
-// Update is the ClusterUpdate that matters most: the active one, else the
-// newest.
+// Update is the active ClusterUpdate, else the newest.
 type Update struct {
 	Name    string
 	Version string
 	Phase   string
 	Paused  bool
-	// Starting: a person has started it and no node has begun.
+	// Starting is true after refit apply, until the first node starts.
 	Starting   bool
 	PlanDigest string
 	Done       int
@@ -27,19 +26,18 @@ type Update struct {
 	Blockers   []Blocker
 	// BlockerCount is the number of all blockers, of which Blockers are the first.
 	BlockerCount int
-	// Warnings do not stop the update now, but would hold it up later.
+	// Warnings do not stop the update now, but would stop it later.
 	Warnings   []Blocker
 	StartedAt  time.Time
 	FinishedAt time.Time
-	// Earliest and Latest time at which it is expected to be done, zero if that is
-	// not known.
+	// Earliest and Latest are the forecast of its end, zero if unknown.
 	Earliest, Latest time.Time
-	// Away is how long the API server did not answer while nodes moved, Longest
-	// without a break, in seconds.
+	// Away is how long the API server was unavailable while nodes were updated, Longest
+	// the longest stretch, in seconds.
 	Away, Longest int64
 }
 
-// Blocker is one reason why the update does not go on.
+// Blocker is one reason why the update waits.
 type Blocker struct {
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
@@ -58,7 +56,7 @@ type Node struct {
 	Agent         string `json:"agent,omitempty"`
 	Phase         string `json:"phase"`
 	Message       string `json:"message,omitempty"`
-	// Held: a person keeps updates from starting here; HeldBecause is why.
+	// Held is true if an administrator put the node on hold; HeldBecause has the reason.
 	Held         bool   `json:"held,omitempty"`
 	HeldBecause  string `json:"heldBecause,omitempty"`
 	Step         string `json:"step,omitempty"`

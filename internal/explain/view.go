@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Colours of a view, for people who look from afar.
+// Colours of a view.
 const (
 	Green  = "green"  // nothing to do, or done
 	Blue   = "blue"   // working, leave it alone
@@ -33,10 +33,10 @@ type View struct {
 	// cluster's own nodes.
 	DoneEarliest time.Time `json:"doneEarliest,omitzero"`
 	DoneLatest   time.Time `json:"doneLatest,omitzero"`
-	// Left says the same as a time from now, for people.
+	// Left is the same as a time from now, for people.
 	Left string `json:"-"`
-	// Away is how long the API server was away while nodes moved, Longest without a
-	// break.
+	// Away is how long the API server was unavailable while nodes were updated, Longest
+	// the longest stretch.
 	Away      int64     `json:"apiAwaySeconds,omitempty"`
 	Longest   int64     `json:"apiAwayLongestSeconds,omitempty"`
 	Waiting   []Blocker `json:"waiting,omitempty"`
@@ -61,7 +61,7 @@ func Make(f Facts) View {
 	v.Elapsed, v.Warnings = elapsed(u, f.Now), u.Warnings
 	v.Away, v.Longest = u.Away, u.Longest
 	v.DoneEarliest, v.DoneLatest, v.Left = u.Earliest, u.Latest, left(u, f.Now)
-	judge(&v, f)
+	describeUpdate(&v, f)
 	return v
 }
 
@@ -82,7 +82,7 @@ func elapsed(u *Update, now time.Time) int64 {
 	return max(0, int64(end.Sub(u.StartedAt)/time.Second))
 }
 
-// left is how long an update still takes, in minutes, "" if that is not known.
+// left returns how long an update still takes, in minutes, "" if unknown.
 func left(u *Update, now time.Time) string {
 	if u.Latest.IsZero() {
 		return ""
@@ -94,7 +94,7 @@ func left(u *Update, now time.Time) string {
 	return "about " + span(from) + " to " + span(to) + " left"
 }
 
-// minutes until something, at least one: what is late is not over.
+// minutes rounds a duration to minutes, at least one: a late update is not done.
 func minutes(d time.Duration) int { return max(1, int((d+time.Minute/2)/time.Minute)) }
 
 func span(minutes int) string {
@@ -107,7 +107,7 @@ func span(minutes int) string {
 func idle(v *View, f Facts) {
 	for _, b := range f.Bundles {
 		if b.Approved {
-			v.Headline = fmt.Sprintf("Bundle %s is approved (held by %s nodes); no update is planned.", b.Name, orNone(b.Loaded))
+			v.Headline = fmt.Sprintf("Bundle %s is approved (on %s nodes); no update is planned.", b.Name, orNone(b.Loaded))
 			v.Next = "refit plan --to " + b.Digest
 			return
 		}
@@ -119,7 +119,7 @@ func idle(v *View, f Facts) {
 		}
 	}
 	if len(f.Nodes) == 0 {
-		v.Headline, v.Next = "No node is known to refit yet.", "refit install --from BUNDLE --ssh HOSTS"
+		v.Headline, v.Next = "No node has reported to refit yet.", "refit install --from BUNDLE --ssh HOSTS"
 		return
 	}
 	v.Headline, v.Next = "Nothing to do: no bundle was found and no update is planned.", "plug a stick with a bundle into any node"
@@ -132,8 +132,8 @@ func orNone(s string) string {
 	return s
 }
 
-// judge sets headline, colour and next action of a view with an update.
-func judge(v *View, f Facts) {
+// describeUpdate sets headline, colour and next action of a view with an update.
+func describeUpdate(v *View, f Facts) {
 	u := f.Update
 	first := firstWait(u)
 	switch u.Phase {
@@ -142,7 +142,7 @@ func judge(v *View, f Facts) {
 	case "Halted":
 		v.Colour = Red
 		v.Headline = fmt.Sprintf("Halted with %d of %d nodes at %s: %s", u.Done, u.Total, u.Version, first)
-		v.Next = "mend the cause, then refit retry " + u.Name + "; or go back with refit rollback --end-current"
+		v.Next = "remove the cause, then refit retry " + u.Name + "; or roll back with refit rollback --end-current"
 	case "Blocked":
 		v.Colour = Yellow
 		v.Headline = "Blocked, a person must act: " + first
@@ -154,7 +154,7 @@ func judge(v *View, f Facts) {
 			break
 		}
 		v.Colour = Yellow
-		v.Headline = fmt.Sprintf("Ready: every node holds what it needs for %s; waits for a person to start it.", u.Version)
+		v.Headline = fmt.Sprintf("Ready: every node has pinned all it needs for %s; waits for refit apply.", u.Version)
 		v.Next = "refit apply " + u.Name
 	case "Updating":
 		updating(v, u, first)
@@ -183,8 +183,8 @@ func updating(v *View, u *Update, first string) {
 	v.Next = fixOf(u)
 }
 
-// firstWait is one line: the last lines of a program that failed stand with the
-// reason itself.
+// firstWait returns the first line of the first reason. The reason itself has the
+// last lines of a failed program.
 func firstWait(u *Update) string {
 	if len(u.Blockers) == 0 {
 		return ""
@@ -213,7 +213,7 @@ func preparing(nodes []Node, first string) string {
 		}
 		return "waiting for the nodes to report."
 	}
-	return fmt.Sprintf("%s of %s are on the nodes, %d of %d images pinned.", Bytes(done), Bytes(total), held, all)
+	return fmt.Sprintf("%s of %s on the nodes, %d of %d images pinned.", Bytes(done), Bytes(total), held, all)
 }
 
 // Bytes is a size for people: 1.5 GiB.

@@ -16,16 +16,16 @@ func TestMake(t *testing.T) {
 		colour   string
 		next     string
 	}{
-		"nothing known":                {Facts{}, "No node is known", Green, "refit install"},
-		"a stick waits for approval":   {Facts{Bundles: []Bundle{{Name: "b", Version: "1.36.3", Digest: "sha256:x"}}}, "waits for approval", Yellow, "refit approve sha256:x"},
-		"approved, nothing planned":    {Facts{Bundles: []Bundle{{Name: "b", Digest: "sha256:x", Approved: true, Loaded: "2/3"}}}, "held by 2/3 nodes", Green, "refit plan --to sha256:x"},
-		"a budget blocks a drain":      {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Done: 1, Total: 3, Current: []string{"n2"}, Blockers: []Blocker{budget}, BlockerCount: 3}}, "1 of 3 nodes done, now n2; waits: pod shop/app-1", Blue, "add a replica"},
-		"halted says why":              {Facts{Update: &Update{Name: "u", Phase: "Halted", Version: "1.36.3", Total: 3, Blockers: []Blocker{{Message: "kubeadm failed on n1:\nerror: x"}}}}, "kubeadm failed on n1", Red, "refit retry u"},
-		"paused":                       {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Total: 3, Paused: true}}, "Paused. Updating", Yellow, "refit resume u"},
-		"done counts what was seen":    {Facts{Update: &Update{Name: "u", Phase: "Done", Version: "1.36.3", Done: 3, Total: 3}}, "Done: 3 of 3 nodes", Green, ""},
-		"ready waits for a person":     {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3}}, "waits for a person", Yellow, "refit apply u"},
-		"started a moment ago":         {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3, Starting: true}}, "Starting the update", Blue, ""},
-		"blocked names cause and cure": {Facts{Update: &Update{Name: "u", Phase: "Blocked", Blockers: []Blocker{{Message: "node n2 needs 5 bytes, 3 are free", Fix: "free 2 bytes on n2"}}}}, "node n2 needs 5 bytes", Yellow, "free 2 bytes"},
+		"nothing known":               {Facts{}, "No node has reported", Green, "refit install"},
+		"a stick waits for approval":  {Facts{Bundles: []Bundle{{Name: "b", Version: "1.36.3", Digest: "sha256:x"}}}, "waits for approval", Yellow, "refit approve sha256:x"},
+		"approved, nothing planned":   {Facts{Bundles: []Bundle{{Name: "b", Digest: "sha256:x", Approved: true, Loaded: "2/3"}}}, "on 2/3 nodes", Green, "refit plan --to sha256:x"},
+		"a budget blocks a drain":     {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Done: 1, Total: 3, Current: []string{"n2"}, Blockers: []Blocker{budget}, BlockerCount: 3}}, "1 of 3 nodes done, now n2; waits: pod shop/app-1", Blue, "add a replica"},
+		"halted says why":             {Facts{Update: &Update{Name: "u", Phase: "Halted", Version: "1.36.3", Total: 3, Blockers: []Blocker{{Message: "kubeadm failed on n1:\nerror: x"}}}}, "kubeadm failed on n1", Red, "refit retry u"},
+		"paused":                      {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Total: 3, Paused: true}}, "Paused. Updating", Yellow, "refit resume u"},
+		"done counts what was seen":   {Facts{Update: &Update{Name: "u", Phase: "Done", Version: "1.36.3", Done: 3, Total: 3}}, "Done: 3 of 3 nodes", Green, ""},
+		"ready waits for a person":    {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3}}, "waits for refit apply", Yellow, "refit apply u"},
+		"started a moment ago":        {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3, Starting: true}}, "Starting the update", Blue, ""},
+		"blocked names cause and fix": {Facts{Update: &Update{Name: "u", Phase: "Blocked", Blockers: []Blocker{{Message: "node n2 needs 5 bytes, 3 are free", Fix: "free 2 bytes on n2"}}}}, "node n2 needs 5 bytes", Yellow, "free 2 bytes"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -33,16 +33,16 @@ func TestMake(t *testing.T) {
 			tc.facts.Now = now
 			v := Make(tc.facts)
 			if !strings.Contains(v.Headline, tc.headline) {
-				t.Errorf("headline %q does not say %q", v.Headline, tc.headline)
+				t.Errorf("headline %q does not have %q", v.Headline, tc.headline)
 			}
 			if strings.Contains(v.Headline, "\n") {
-				t.Errorf("the headline is no line: %q", v.Headline)
+				t.Errorf("the headline has more than one line: %q", v.Headline)
 			}
 			if v.Colour != tc.colour {
 				t.Errorf("colour %s, want %s", v.Colour, tc.colour)
 			}
 			if !strings.Contains(v.Next, tc.next) {
-				t.Errorf("next %q does not say %q", v.Next, tc.next)
+				t.Errorf("next %q does not have %q", v.Next, tc.next)
 			}
 			if tc.facts.Update != nil && v.MoreWaits != max(0, tc.facts.Update.BlockerCount-len(tc.facts.Update.Blockers)) {
 				t.Errorf("more waits %d", v.MoreWaits)
@@ -69,7 +69,7 @@ func TestBytesAreReadable(t *testing.T) {
 	}
 }
 
-// When it will be done is said as a range, in minutes, and never as "over".
+// The remaining time is a range in minutes, and never negative.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -88,6 +88,6 @@ func TestLeft(t *testing.T) {
 		}
 	}
 	if v := Make(Facts{Now: now, Update: &Update{Phase: "Updating"}}); v.Left != "" {
-		t.Errorf("nothing is known, and it says %q", v.Left)
+		t.Errorf("no forecast, but left is %q", v.Left)
 	}
 }

@@ -58,9 +58,9 @@ func TestReasonsAreExplained(t *testing.T) {
 func TestReasonsPage(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("# Reasons\n\nEvery wait and every refusal carries one of these words, in conditions, events, the command line and metrics.\n`refit explain WORD` prints an entry. This page is made from `internal/explain/reasons.go` (go test ./test/structure -update).\n")
+	b.WriteString("# Reasons\n\nEvery wait and every refusal has one of these words, in conditions, events, the command line and metrics.\n`refit explain WORD` prints an entry. This page is generated from `internal/explain/reasons.go`: `go test ./test/structure -run Reasons -update`.\n")
 	for _, r := range explain.Reasons {
-		b.WriteString("\n## " + r.Word + "\n\n" + r.Means + "\n\n**Cure:** " + r.Cure + "\n")
+		b.WriteString("\n## " + r.Word + "\n\n" + r.Means + "\n\n**Fix:** " + r.Fix + "\n")
 	}
 	const page = "../../docs/reference/reasons.md"
 	if *update {
