@@ -4,26 +4,49 @@ import (
 	"context"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
 const (
-	// logLines are asked for, logTime is how long the answer may take.
-	logLines = "12"
-	logTime  = 10 * time.Second
+	// readLines are read, logLines of them reported; logTime is how long the answer may
+	// take.
+	readLines = "60"
+	logLines  = 12
+	logTime   = 10 * time.Second
 )
 
-// Log is the end of a unit's log, without secrets. That it cannot be read is said
-// in its place.
+// Log is the end of a unit's log, without secrets and without repeated lines. That it
+// cannot be read is said in its place.
 func Log(ctx context.Context, unit string) string {
 	ctx, cancel := context.WithTimeout(ctx, logTime)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "journalctl", "-u", unit, "-n", logLines, "--no-pager", "-o", "cat").Output()
+	out, err := exec.CommandContext(ctx, "journalctl", "-u", unit, "-n", readLines, "--no-pager", "-o", "cat").Output()
 	if err != nil {
 		return "the log of " + unit + " cannot be read"
 	}
-	return WithoutSecrets(strings.TrimSpace(string(out)))
+	return WithoutSecrets(lastLines(strings.TrimSpace(string(out)), logLines))
+}
+
+// digits differ between two lines that report the same: times, process IDs, counters.
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// lastLines keeps the last lines of a log, and of lines that repeat only the last one: a
+// unit that systemd starts again and again writes the same every time, and the reason
+// would be lost between the repetitions where a message is cut to its limit.
+func lastLines(log string, most int) string {
+	lines := strings.Split(log, "\n")
+	seen := map[string]bool{}
+	kept := make([]string, 0, most)
+	for _, line := range slices.Backward(lines) {
+		if key := digits.ReplaceAllString(line, "0"); !seen[key] && len(kept) < most {
+			seen[key] = true
+			kept = append(kept, line)
+		}
+	}
+	slices.Reverse(kept)
+	return strings.Join(kept, "\n")
 }
 
 // hides are what programs write into logs that nobody else may read: the value of a
