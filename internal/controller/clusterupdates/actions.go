@@ -196,6 +196,7 @@ func (r *Reconciler) heeded(nu *v1alpha1.NodeUpdate, now time.Time) bool {
 }
 
 func (r *Reconciler) event(u *v1alpha1.ClusterUpdate, n *corev1.Node, kind, reason, action, note string) {
+	note = cutMessage(note) // the API server refuses an event whose note is longer
 	if n == nil {
 		r.Events.Eventf(u, nil, kind, reason, action, "%s", note)
 		return

@@ -108,12 +108,16 @@ func rank(v model.Verdict) int {
 	return 0
 }
 
+// cutMessage keeps both ends of a message: which node and step it is about stands first,
+// and the cause last, as in the output of a program that failed.
+func cutMessage(s string) string { return text.TruncateMiddle(s, maxMessage/2, maxMessage, " ... ") }
+
 // blockers turns verdicts into the first of the list, keeping since when each
 // has been there.
 func blockers(vs []model.Verdict, before []v1alpha1.Blocker, now time.Time) []v1alpha1.Blocker {
 	var out []v1alpha1.Blocker
 	for _, v := range first(vs, maxBlockers) {
-		b := v1alpha1.Blocker{Reason: v.Reason, Message: text.Truncate(v.Message, maxMessage), Fix: text.Truncate(v.Fix, maxMessage), Object: v.Object, Since: metaNow(now)}
+		b := v1alpha1.Blocker{Reason: v.Reason, Message: cutMessage(v.Message), Fix: text.Truncate(v.Fix, maxMessage), Object: v.Object, Since: metaNow(now)}
 		for _, old := range before {
 			if old.Reason == b.Reason && old.Object == b.Object && old.Since != nil {
 				b.Since = old.Since
@@ -220,7 +224,7 @@ func (s *status) set(kind string, ok bool, reason, message string) {
 	if ok {
 		st = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&s.out.Conditions, metav1.Condition{Type: kind, Status: st, ObservedGeneration: s.u.Generation, Reason: reason, Message: text.Truncate(message, maxMessage)})
+	meta.SetStatusCondition(&s.out.Conditions, metav1.Condition{Type: kind, Status: st, ObservedGeneration: s.u.Generation, Reason: reason, Message: cutMessage(message)})
 }
 
 func pick(cond bool, a, b string) string {

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -37,8 +40,28 @@ func TestBlockers(t *testing.T) {
 	for range 30 {
 		many = append(many, model.Verdict{Reason: "X", Message: strings.Repeat("\u00e4", 2000)})
 	}
+	many[0].Message += "cause"
 	c := blockers(many, nil, start)
 	if len(c) != maxBlockers || len(c[0].Message) > maxMessage {
 		t.Errorf("%d blockers, message of %d bytes", len(c), len(c[0].Message))
+	}
+	if !strings.HasSuffix(c[0].Message, "cause") {
+		t.Errorf("the cause was cut off: %.40s", c[0].Message)
+	}
+}
+
+// An event with a longer note is refused by the API server, and nobody sees it.
+func TestEventsFitTheAPI(t *testing.T) {
+	recorder := events.NewFakeRecorder(3)
+	r := &Reconciler{Events: recorder}
+	u, n := &v1alpha1.ClusterUpdate{}, &corev1.Node{}
+	r.event(u, nil, corev1.EventTypeWarning, v1alpha1.ReasonStepFailed, "Halted", strings.Repeat("\u00e4", 2000)+" cause")
+	r.event(u, n, corev1.EventTypeWarning, v1alpha1.ReasonStepFailed, "Halted", strings.Repeat("x", 2000)+" cause")
+	for range 3 {
+		e := <-recorder.Events
+		note := strings.TrimPrefix(e, corev1.EventTypeWarning+" "+v1alpha1.ReasonStepFailed+" ")
+		if note == e || len(note) > 1024 || !strings.HasSuffix(note, " cause") {
+			t.Errorf("note of %d bytes: %s", len(note), e)
+		}
 	}
 }
