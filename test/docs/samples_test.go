@@ -61,7 +61,7 @@ func TestShownSamples(t *testing.T) {
 	}
 }
 
-// TestSamplesAreUnderstood: what the API server can not check is checked by the code
+// TestSamplesAreUnderstood: what the API server cannot check is checked by the code
 // that reads it.
 func TestSamplesAreUnderstood(t *testing.T) {
 	t.Parallel()
