@@ -125,7 +125,9 @@ func testRules(t *testing.T, c client.Client) {
 			s.Follow.Tag = "1"
 			s.Approvals = []v1alpha1.TrackApproval{{Digest: "1.2.3", Serial: 1}}
 		}), "a tag cannot be approved"},
-		"a lie does not move by itself": {imageTrack("k7", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Automatic = "1", []string{v1alpha1.ClassTagLies} }), "supported values"},
+		"a lie does not move by itself": {imageTrack("k7", func(s *v1alpha1.ImageTrackSpec) {
+			s.Follow.Tag, s.Automatic = "1", []string{v1alpha1.ClassTagVersionMismatch}
+		}), "supported values"},
 		"bundles need no pull secret": {imageTrack("k8", func(s *v1alpha1.ImageTrackSpec) {
 			s.Follow.Tag, s.Source, s.PullSecret = "1", "Bundles", &v1alpha1.PullSecret{Name: "x"}
 		}), "bundles are read from the nodes"},
@@ -278,7 +280,7 @@ func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	}
 	other.Status.Phase = "Idle"
 	refused(t, n1.Status().Update(ctx, other), "may write only the status of the NodeUpdate that has its node's name")
-	own.Spec.Hold = "hold-x"
+	own.Spec.Pins = "pins-x"
 	forbidden(t, "a node writes its own spec", n1.Update(ctx, own))
 	forbidden(t, "a node makes a NodeUpdate", n1.Create(ctx, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta("n3")}))
 	forbidden(t, "a node deletes a NodeUpdate", n1.Delete(ctx, other))
@@ -286,7 +288,7 @@ func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	forbidden(t, "a node reads Secrets", n1.List(ctx, &corev1.SecretList{}, client.InNamespace(v1alpha1.SystemNamespace)))
 
 	refused(t, admin.Create(ctx, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta("n4")}), "only refit's controller writes NodeUpdate specs")
-	refused(t, admin.Create(ctx, &v1alpha1.Content{ObjectMeta: nodeMeta("hold-x"), Type: "hold", Data: "{}"}), "only refit's controller writes NodeUpdate specs")
+	refused(t, admin.Create(ctx, &v1alpha1.Content{ObjectMeta: nodeMeta("pins-x"), Type: "pins", Data: "{}"}), "only refit's controller writes NodeUpdate specs")
 	var nu v1alpha1.NodeUpdate
 	if err := admin.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, &nu); err != nil {
 		t.Fatal(err)
@@ -295,7 +297,7 @@ func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	if err := admin.Update(ctx, &nu); err != nil {
 		t.Errorf("an administrator may label a NodeUpdate: %v", err)
 	}
-	nu.Spec.Hold = "hold-x"
+	nu.Spec.Pins = "pins-x"
 	refused(t, admin.Update(ctx, &nu), "only refit's controller writes NodeUpdate specs")
 
 	content := &v1alpha1.Content{ObjectMeta: nodeMeta("plan-x"), Type: "plan", Data: "{}"}
@@ -327,7 +329,7 @@ func forbidden(t *testing.T, what string, err error) {
 func waitForPolicies(t *testing.T, admin client.Client) {
 	t.Helper()
 	for range 300 {
-		err := admin.Create(context.Background(), &v1alpha1.Content{ObjectMeta: nodeMeta("probe"), Type: "hold", Data: "{}"}, client.DryRunAll)
+		err := admin.Create(context.Background(), &v1alpha1.Content{ObjectMeta: nodeMeta("probe"), Type: "pins", Data: "{}"}, client.DryRunAll)
 		if err != nil && strings.Contains(err.Error(), "only refit's controller") {
 			return
 		}

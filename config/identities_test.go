@@ -257,10 +257,10 @@ func nodeAttempts() []attempt {
 		}},
 		{"write its own spec", byRBAC, func(s *site) error {
 			nu := &v1alpha1.NodeUpdate{}
-			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Hold = "hold-x" })
+			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Pins = "pins-x" })
 		}},
 		{"write a Content", byRBAC, func(s *site) error {
-			return s.create(&v1alpha1.Content{ObjectMeta: nodeMeta("hold-y"), Type: "hold", Data: "{}"})
+			return s.create(&v1alpha1.Content{ObjectMeta: nodeMeta("pins-y"), Type: "pins", Data: "{}"})
 		}},
 		{"approve a bundle", byRBAC, func(s *site) error {
 			return s.create(&v1alpha1.Bundle{ObjectMeta: meta("evil"), Spec: v1alpha1.BundleSpec{Digest: digestB}})
@@ -294,7 +294,7 @@ func operatorAttempts() []attempt {
 		{"write a NodeConfig", byRBAC, func(s *site) error { return s.create(nodeConfig("evil")) }},
 		{"tell a node what to hold", byRBAC, func(s *site) error {
 			nu := &v1alpha1.NodeUpdate{}
-			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Hold = "hold-x" })
+			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Pins = "pins-x" })
 		}},
 		{"claim that an update has started", byRBAC, func(s *site) error {
 			u := s.prepared.DeepCopy()
@@ -339,7 +339,7 @@ func adminAttempts() []attempt {
 		}},
 		{"tell a node what to hold", byRBAC, func(s *site) error {
 			nu := &v1alpha1.NodeUpdate{}
-			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Hold = "hold-x" })
+			return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Pins = "pins-x" })
 		}},
 		{"read a Secret of refit-builds", byRBAC, func(s *site) error { return s.get(&corev1.Secret{}, builds, "registry") }},
 	}

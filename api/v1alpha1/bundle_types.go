@@ -56,11 +56,11 @@ type BundleStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	SignedBy []string `json:"signedBy,omitempty"`
-	// Found lists the media on which the bundle is plugged in now.
+	// Locations lists the media on which the bundle is plugged in now.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	Found []BundleLocation `json:"found,omitempty"`
+	Locations []BundleLocation `json:"locations,omitempty"`
 	// Loaded is how many nodes hold and pin all they need of the bundle, as
 	// "loaded/wanted".
 	// +optional

@@ -101,9 +101,9 @@ type Estimate struct {
 	Samples int32 `json:"samples"`
 }
 
-// Away is how long the API server did not answer the controller while nodes
+// Unavailability is how long the API server did not answer the controller while nodes
 // moved, measured once a second from where the controller runs.
-type Away struct {
+type Unavailability struct {
 	// Seconds in all.
 	Seconds int64 `json:"seconds"`
 	// LongestSeconds without an answer in between.
@@ -147,8 +147,8 @@ type ExternalCall struct {
 
 // PhaseTime is when a phase began.
 type PhaseTime struct {
-	Phase string      `json:"phase"`
-	At    metav1.Time `json:"at"`
+	Phase     string      `json:"phase"`
+	StartedAt metav1.Time `json:"startedAt"`
 }
 
 // States of the cluster resources of a bundle.
@@ -273,9 +273,9 @@ type ClusterUpdateStatus struct {
 	// that must still move was ever timed, and when nothing moves.
 	// +optional
 	Estimate *Estimate `json:"estimate,omitempty"`
-	// APIAway is how long the API server was away while nodes moved.
+	// APIUnavailable is how long the API server was away while nodes moved.
 	// +optional
-	APIAway *Away `json:"apiAway,omitempty"`
+	APIUnavailable *Unavailability `json:"apiUnavailable,omitempty"`
 	// StartedAt is when the first node started.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`

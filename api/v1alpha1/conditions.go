@@ -5,15 +5,15 @@ const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
-	ConditionApproved    = "Approved"   // Bundle
-	ConditionLoaded      = "Loaded"     // Bundle
-	ConditionPlanned     = "Planned"    // ClusterUpdate
-	ConditionGateOpen    = "GateOpen"   // ClusterUpdate
-	ConditionImagesHeld  = "ImagesHeld" // NodeUpdate
-	ConditionDegraded    = "Degraded"   // NodeUpdate
-	ConditionCovered     = "Covered"    // InPlacePlan
-	ConditionSkewed      = "Skewed"     // ImageTrack
-	ConditionNewEnough   = "NewEnough"  // MachineSource
+	ConditionApproved    = "Approved"    // Bundle
+	ConditionLoaded      = "Loaded"      // Bundle
+	ConditionPlanned     = "Planned"     // ClusterUpdate
+	ConditionGateOpen    = "GateOpen"    // ClusterUpdate
+	ConditionImagesReady = "ImagesReady" // NodeUpdate
+	ConditionDegraded    = "Degraded"    // NodeUpdate
+	ConditionCovered     = "Covered"     // InPlacePlan
+	ConditionSkewed      = "Skewed"      // ImageTrack
+	ConditionNewEnough   = "NewEnough"   // MachineSource
 	// ConditionAuthority on a MachineSource: the first-boot configuration of its
 	// machines trusts the server that it fetches from.
 	ConditionAuthority = "AuthorityCurrent"
@@ -53,13 +53,13 @@ const (
 	ReasonImagesMissing         = "ImagesMissing"
 	ReasonPinsIgnored           = "PinsIgnored"
 	ReasonNoLocalCopy           = "NoLocalCopy"
-	ReasonStartNotChecked       = "StartNotChecked"
-	ReasonNotHeld               = "NotHeld"
+	ReasonColdStartCheckMissing = "ColdStartCheckMissing"
+	ReasonImageNotPinned        = "ImageNotPinned"
 	ReasonPayloadMissing        = "PayloadMissing"
 	ReasonNodeJoining           = "NodeJoining"
 	ReasonStoreReplaced         = "StoreReplaced"
 	ReasonAgentMissing          = "AgentMissing"
-	ReasonAgentSilent           = "AgentSilent"
+	ReasonAgentHeartbeatLost    = "AgentHeartbeatLost"
 	ReasonNodeNotReady          = "NodeNotReady"
 	ReasonNodeNotFound          = "NodeNotFound"
 	ReasonNodePressure          = "NodePressure"
@@ -90,7 +90,7 @@ const (
 	ReasonDraining              = "Draining"
 	ReasonDrainBlocked          = "DrainBlocked"
 	ReasonDisruptionBudget      = "DisruptionBudget"
-	ReasonPodNotEnding          = "PodNotEnding"
+	ReasonPodStuckTerminating   = "PodStuckTerminating"
 	ReasonUpdating              = "Updating"
 	ReasonSettling              = "Settling"
 	ReasonStepFailed            = "StepFailed"
@@ -136,7 +136,7 @@ const (
 	ReasonBootImageNotUploaded = "BootImageNotUploaded"
 	ReasonBootImageOutdated    = "BootImageOutdated"
 	ReasonBootImageOwned       = "BootImageOwned"
-	ReasonBootImageRolls       = "BootImageRolls"
+	ReasonWouldReplaceMachines = "WouldReplaceMachines"
 	ReasonBootImageStaged      = "BootImageStaged"
 	ReasonBootImageTooFresh    = "BootImageTooFresh"
 	ReasonBootImageTooOld      = "BootImageTooOld"
@@ -149,18 +149,18 @@ const (
 	ReasonAuthorityUnusable    = "AuthorityUnusable"
 
 	// Cluster API.
-	ReasonFallsBack          = "FallsBack"
-	ReasonClusterUnreachable = "ClusterUnreachable"
-	ReasonMachineChanged     = "MachineChanged"
-	ReasonUpdaterSilent      = "UpdaterSilent"
+	ReasonReplacementFallback = "ReplacementFallback"
+	ReasonClusterUnreachable  = "ClusterUnreachable"
+	ReasonMachineChanged      = "MachineChanged"
+	ReasonUpdaterUnreachable  = "UpdaterUnreachable"
 
 	// Of OS images.
 	ReasonOSImageInvalid = "OSImageInvalid"
-	// ReasonOSBaseNotHeld: no bundle that nodes have brings the base of an OS image that
+	// ReasonOSBaseNotPinned: no bundle that nodes have brings the base of an OS image that
 	// is built without a registry.
-	ReasonOSBaseNotHeld = "OSBaseNotHeld"
-	ReasonImageBuilding = "ImageBuilding"
-	ReasonOSImageAbsent = "OSImageAbsent"
+	ReasonOSBaseNotPinned = "OSBaseNotPinned"
+	ReasonImageBuilding   = "ImageBuilding"
+	ReasonOSImageAbsent   = "OSImageAbsent"
 	// ReasonOSImageNotFetched: the registry gives it to refit, and the container runtime
 	// of a node cannot fetch it.
 	ReasonOSImageNotFetched = "OSImageNotFetched"
@@ -173,52 +173,52 @@ const (
 	ReasonImageNotBooted = "ImageNotBooted"
 
 	// Of image tracks.
-	ReasonImageNeedsApproval = "ImageNeedsApproval"
-	ReasonImageBlocked       = "ImageBlocked"
-	ReasonImageSkewed        = "ImageSkewed"
-	ReasonImagePreloading    = "ImagePreloading"
-	ReasonImageRolling       = "ImageRolling"
-	ReasonImageProposed      = "ImageProposed"
-	ReasonWorkloadBlocked    = "WorkloadBlocked"
-	ReasonStaticPodNotReady  = "StaticPodNotReady"
-	ReasonStaticPodRefused   = "StaticPodRefused"
-	ReasonTrackInvalid       = "TrackInvalid"
-	ReasonTrackLooking       = "TrackLooking"
-	ReasonRegistryAway       = "RegistryAway"
-	ReasonRegistryLimits     = "RegistryLimits"
-	ReasonRegistryDenies     = "RegistryDenies"
-	ReasonTagGone            = "TagGone"
+	ReasonImageNeedsApproval   = "ImageNeedsApproval"
+	ReasonImageBlocked         = "ImageBlocked"
+	ReasonImageSkewed          = "ImageSkewed"
+	ReasonImagePreloading      = "ImagePreloading"
+	ReasonImageRolling         = "ImageRolling"
+	ReasonImageProposed        = "ImageProposed"
+	ReasonWorkloadBlocked      = "WorkloadBlocked"
+	ReasonStaticPodNotReady    = "StaticPodNotReady"
+	ReasonStaticPodRefused     = "StaticPodRefused"
+	ReasonTrackInvalid         = "TrackInvalid"
+	ReasonPollingRegistry      = "PollingRegistry"
+	ReasonRegistryUnreachable  = "RegistryUnreachable"
+	ReasonRegistryRateLimited  = "RegistryRateLimited"
+	ReasonRegistryUnauthorized = "RegistryUnauthorized"
+	ReasonTagDeleted           = "TagDeleted"
 
 	// Of the rollout.
-	ReasonCameBackOld   = "CameBackOld"
-	ReasonNodeHeld      = "NodeHeld"
-	ReasonOutsideWindow = "OutsideWindow"
-	ReasonWindowInvalid = "WindowInvalid"
-	ReasonSoaking       = "Soaking"
-	ReasonRetrying      = "Retrying"
-	ReasonUndoFailed    = "UndoFailed"
-	ReasonEtcdQuorum    = "EtcdQuorum"
-	ReasonAPIServerAway = "APIServerAway"
-	ReasonEtcdStays     = "EtcdStays"
+	ReasonVersionReverted      = "VersionReverted"
+	ReasonNodeOnHold           = "NodeOnHold"
+	ReasonOutsideWindow        = "OutsideWindow"
+	ReasonWindowInvalid        = "WindowInvalid"
+	ReasonSoaking              = "Soaking"
+	ReasonRetrying             = "Retrying"
+	ReasonUndoFailed           = "UndoFailed"
+	ReasonEtcdQuorum           = "EtcdQuorum"
+	ReasonAPIServerUnavailable = "APIServerUnavailable"
+	ReasonEtcdNotDowngraded    = "EtcdNotDowngraded"
 )
 
 // Reason words of image tags: why a publisher may not push
 // (internal/imagetag/publish).
 const (
-	ReasonBuildNotGreater = "BuildNotGreater"
-	ReasonCaseDiffers     = "CaseDiffers"
-	ReasonImageUnapproved = "ImageUnapproved"
-	ReasonPlatformsLost   = "PlatformsLost"
-	ReasonPointerStolen   = "PointerStolen"
-	ReasonPointerUnknown  = "PointerUnknown"
-	ReasonRevNotBumped    = "RevNotBumped"
-	ReasonSchemeUnfit     = "SchemeUnfit"
-	ReasonTagIllegal      = "TagIllegal"
-	ReasonTagLies         = "TagLies"
-	ReasonTagNotPlanned   = "TagNotPlanned"
-	ReasonTagTaken        = "TagTaken"
-	ReasonVersionUnknown  = "VersionUnknown"
-	ReasonWouldGoBack     = "WouldGoBack"
+	ReasonBuildNotGreater     = "BuildNotGreater"
+	ReasonCaseDiffers         = "CaseDiffers"
+	ReasonImageUnapproved     = "ImageUnapproved"
+	ReasonPlatformsLost       = "PlatformsLost"
+	ReasonTagWouldRegress     = "TagWouldRegress"
+	ReasonPointerUnknown      = "PointerUnknown"
+	ReasonRevNotBumped        = "RevNotBumped"
+	ReasonSchemeUnfit         = "SchemeUnfit"
+	ReasonTagIllegal          = "TagIllegal"
+	ReasonTagVersionMismatch  = "TagVersionMismatch"
+	ReasonTagNotPlanned       = "TagNotPlanned"
+	ReasonTagTaken            = "TagTaken"
+	ReasonVersionUnknown      = "VersionUnknown"
+	ReasonReleaseWouldRegress = "ReleaseWouldRegress"
 )
 
 // Labels and annotations that refit puts on objects that are not its own.
@@ -233,11 +233,11 @@ const (
 	// and durations learned from it, and it is how a node is known that comes back
 	// at its old version.
 	AnnotationUpdated = "refit.dev/updated"
-	// TaintNotHeld keeps pods away from a node that does not hold yet all that it is
+	// TaintImagesNotReady keeps pods away from a node that does not hold yet all that it is
 	// to hold. A kubelet registers with it (registerWithTaints), or the controller
-	// sets it, with the value TaintByPool, where a pool asks for it (holdFirst).
-	TaintNotHeld = "refit.dev/images-not-held"
-	TaintByPool  = "pool"
+	// sets it, with the value TaintByPool, where a pool asks for it (startupTaint).
+	TaintImagesNotReady = "refit.dev/images-not-ready"
+	TaintByPool         = "pool"
 	// AnnotationAdmitted on a Node is the public key of the agent that had proven
 	// what the node holds when it was let in; another key is another store.
 	AnnotationAdmitted = "refit.dev/admitted"
@@ -251,16 +251,16 @@ const (
 	// AnnotationAllowDelete, "true" on a ClusterUpdate that moves nodes, lets it
 	// be deleted: no further node starts, and a node that runs finishes.
 	AnnotationAllowDelete = "refit.dev/allow-delete"
-	// AnnotationHeld is what refit has changed on an object of a neighbour
+	// AnnotationInterlock is what refit has changed on an object of a neighbour
 	// (autoscaler, machine health check), with the value that was there before:
 	// a JSON map from the field to {by, before, set}.
-	AnnotationHeld = "refit.dev/held"
-	// LabelHeld is on objects with AnnotationHeld that are not nodes, so that
+	AnnotationInterlock = "refit.dev/interlock"
+	// LabelInterlock is on objects with AnnotationHeld that are not nodes, so that
 	// they are found again.
-	LabelHeld = "refit.dev/held"
-	// AnnotationHeldUntil says until when refit means to keep a mark if it is
+	LabelInterlock = "refit.dev/interlock"
+	// AnnotationInterlockUntil says until when refit means to keep a mark if it is
 	// not heard of any more.
-	AnnotationHeldUntil = "refit.dev/held-until"
+	AnnotationInterlockUntil = "refit.dev/interlock-until"
 	// AnnotationApply on an object that a bundle brings, with the value
 	// ApplyBeforeNodes, has it applied before the first node moves.
 	AnnotationApply  = "refit.dev/apply"

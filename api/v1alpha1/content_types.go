@@ -9,8 +9,8 @@ import (
 
 // Types of Content.
 const (
-	// ContentHold is a model.HoldList: what a node holds and pins.
-	ContentHold = "hold"
+	// ContentPins is a model.HoldList: what a node holds and pins.
+	ContentPins = "pins"
 	// ContentTrust is a model.Trust: trusted keys and revoked digests.
 	ContentTrust = "trust"
 	// ContentPlan is a model.Plan.

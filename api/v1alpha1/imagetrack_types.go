@@ -28,14 +28,14 @@ const (
 
 // Classes of a change, mildest first.
 const (
-	ClassSecurity   = "SecurityRebuild" // rebuilt for a known security fix
-	ClassRebuild    = "Rebuild"         // same version, same definition, built again
-	ClassImageFix   = "ImageFix"        // same version, the definition was mended
-	ClassNewVersion = "NewVersion"      // another version of the application
-	ClassUnordered  = "Unordered"       // it cannot be shown which is newer
-	ClassBackwards  = "Backwards"       // older than what runs
-	ClassTagLies    = "TagLies"         // the version inside is not the one in the tag
-	ClassAdopt      = "Adopt"           // the bytes that run already, not yet named by digest
+	ClassSecurity           = "SecurityRebuild"    // rebuilt for a known security fix
+	ClassRebuild            = "Rebuild"            // same version, same definition, built again
+	ClassImageFix           = "ImageFix"           // same version, the definition was mended
+	ClassNewVersion         = "NewVersion"         // another version of the application
+	ClassUnordered          = "Unordered"          // it cannot be shown which is newer
+	ClassBackwards          = "Backwards"          // older than what runs
+	ClassTagVersionMismatch = "TagVersionMismatch" // the version inside is not the one in the tag
+	ClassAdopt              = "Adopt"              // the bytes that run already, not yet named by digest
 )
 
 // Decisions about a candidate.
@@ -105,10 +105,10 @@ type TrackApproval struct {
 	// AnyOrder lets it be older than what runs, or of unknown age.
 	// +optional
 	AnyOrder bool `json:"anyOrder,omitempty"`
-	// By and Reason are for people.
+	// ApprovedBy and Reason are for people.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
-	By string `json:"by,omitempty"`
+	ApprovedBy string `json:"approvedBy,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Reason string `json:"reason,omitempty"`
@@ -275,9 +275,9 @@ type TrackedImage struct {
 	// SizeBytes that a node fetches, as its manifest says; 0 if that is not known.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// At is when it was first seen, or when it was taken.
+	// ObservedAt is when it was first seen, or when it was taken.
 	// +optional
-	At *metav1.Time `json:"at,omitempty"`
+	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
 }
 
 // TrackedTag is a pointer and what is behind it.
@@ -285,9 +285,9 @@ type TrackedTag struct {
 	TrackedImage `json:",inline"`
 	// Serial of the track when the tag got this digest.
 	Serial int64 `json:"serial"`
-	// Gone: the tag was deleted.
+	// Deleted: the tag was deleted.
 	// +optional
-	Gone bool `json:"gone,omitempty"`
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // UpstreamTag is a tag as the repository itself answers it.
@@ -320,12 +320,12 @@ type RolledBack struct {
 	Digest string `json:"digest"`
 	// To what.
 	To string `json:"to"`
-	// By spec (refused) or a workload that was taken back.
-	By string `json:"by"`
+	// Actor spec (refused) or a workload that was taken back.
+	Actor string `json:"actor"`
 	// Serial when it was noticed: only an approval after it takes it again.
 	Serial int64 `json:"serial"`
 	// +optional
-	At *metav1.Time `json:"at,omitempty"`
+	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
 }
 
 // RunningDigest is one digest that pods of the targets run.
@@ -397,15 +397,15 @@ type TrackRelease struct {
 	// Class of the change, none for a way back.
 	// +optional
 	Class string `json:"class,omitempty"`
-	// By whom it was decided: the name in the approval, automatic, spec.refused, or
+	// Actor whom it was decided: the name in the approval, automatic, spec.refused, or
 	// the workload that somebody took back by hand; with the reason that was given.
-	By string `json:"by"`
+	Actor string `json:"actor"`
 	// TakenAt, StartedAt (the first target was begun) and EndedAt.
 	TakenAt metav1.Time `json:"takenAt"`
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 	// +optional
-	EndedAt *metav1.Time `json:"endedAt,omitempty"`
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 	// Result: Rolling, Proposed, Halted, Done, Replaced, RolledBack.
 	Result string `json:"result"`
 	// +optional
@@ -443,12 +443,12 @@ type ImageTrackStatus struct {
 	// +listType=map
 	// +listMapKey=tag
 	Upstream []UpstreamTag `json:"upstream,omitempty"`
-	// GoneDigests are those of digests that are approved, named by a workload or kept
+	// DeletedDigests are those of digests that are approved, named by a workload or kept
 	// for a roll-back that no registry of the track has any more: a node that lost such
 	// an image cannot pull it.
 	// +optional
 	// +listType=set
-	GoneDigests []string `json:"goneDigests,omitempty"`
+	DeletedDigests []string `json:"deletedDigests,omitempty"`
 	// Candidates that could be taken now.
 	// +optional
 	// +listType=atomic

@@ -65,8 +65,8 @@ type BootImage struct {
 	Object string `json:"object,omitempty"`
 }
 
-// BirthImage is an image that nodes of a source were born from.
-type BirthImage struct {
+// InstalledImage is an image that nodes of a source were born from.
+type InstalledImage struct {
 	// OS version, as the node says it.
 	OS string `json:"os"`
 	// Nodes with it; Example is one of them.
@@ -93,7 +93,7 @@ type MachineFact struct {
 
 // AuthorityWrite is one time that refit wrote an authority into a configuration.
 type AuthorityWrite struct {
-	At metav1.Time `json:"at"`
+	WrittenAt metav1.Time `json:"writtenAt"`
 	// To is the fingerprint of the authority.
 	To string `json:"to"`
 }
@@ -123,7 +123,7 @@ type RefusedMachine struct {
 
 // BootImageWrite is one time that refit wrote an image to the manager.
 type BootImageWrite struct {
-	At metav1.Time `json:"at"`
+	WrittenAt metav1.Time `json:"writtenAt"`
 	// From and To are the images.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -230,11 +230,11 @@ type MachineSourceStatus struct {
 	// Upload that is waited for, if there is one.
 	// +optional
 	Upload *BootImageUpload `json:"upload,omitempty"`
-	// Born are the images that its nodes were born from, those of most nodes first.
+	// InstalledImages are the images that its nodes were born from, those of most nodes first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	Born []BirthImage `json:"born,omitempty"`
+	InstalledImages []InstalledImage `json:"installedImages,omitempty"`
 	// Nodes that came from here, as far as it is known, and Joining: machines that
 	// have no node yet.
 	// +optional

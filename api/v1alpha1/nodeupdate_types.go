@@ -65,10 +65,10 @@ type NodeRun struct {
 	// instead of running them. An undo is an attempt of its own.
 	// +optional
 	Undo bool `json:"undo,omitempty"`
-	// Because says, of an undo, what had failed.
+	// Cause says, of an undo, what had failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
-	Because string `json:"because,omitempty"`
+	Cause string `json:"cause,omitempty"`
 	// Retry is how often a person had asked for another attempt when this one was
 	// permitted; Try counts the attempts since, from 1. The agent needs neither.
 	// +optional
@@ -91,9 +91,9 @@ type NodeUpdateSpec struct {
 	// Trust is the name of the Content with the trusted keys (type trust).
 	// +optional
 	Trust string `json:"trust,omitempty"`
-	// Hold is the name of the Content with what to hold and pin (type hold).
+	// Pins is the name of the Content with what to hold and pin (type hold).
 	// +optional
-	Hold string `json:"hold,omitempty"`
+	Pins string `json:"pins,omitempty"`
 	// Config is the name of the Content with the node's rendered configuration
 	// (type config): files, units, kubelet configuration.
 	// +optional
@@ -236,15 +236,15 @@ type FileSystem struct {
 	TotalBytes int64 `json:"totalBytes"`
 }
 
-// Holding says how much of spec.hold the node has.
-type Holding struct {
+// PinStatus says how much of spec.hold the node has.
+type PinStatus struct {
 	// Content is the name of the hold list this is about.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Content string `json:"content"`
 	// Images wanted, held (present in the runtime) and pinned, as CRI reports them.
 	ImagesTotal  int32 `json:"imagesTotal"`
-	ImagesHeld   int32 `json:"imagesHeld"`
+	ImagesReady  int32 `json:"imagesReady"`
 	ImagesPinned int32 `json:"imagesPinned"`
 	// FetchedTotal and FetchedHeld are images that may come from registries, and
 	// how many of them are held and pinned. They are not among those above: no
@@ -252,24 +252,24 @@ type Holding struct {
 	// +optional
 	FetchedTotal int32 `json:"fetchedTotal,omitempty"`
 	// +optional
-	FetchedHeld int32 `json:"fetchedHeld,omitempty"`
+	FetchedReady int32 `json:"fetchedReady,omitempty"`
 	// PayloadsTotal and PayloadsHeld count node payloads in the agent's store.
 	PayloadsTotal int32 `json:"payloadsTotal"`
-	PayloadsHeld  int32 `json:"payloadsHeld"`
+	PayloadsReady int32 `json:"payloadsReady"`
 	// BytesTotal and BytesDone of the blobs wanted from the bundle.
 	BytesTotal int64 `json:"bytesTotal"`
 	BytesDone  int64 `json:"bytesDone"`
 	// BytesFromMedia and BytesFromPeers say where they came from.
 	BytesFromMedia int64 `json:"bytesFromMedia"`
 	BytesFromPeers int64 `json:"bytesFromPeers"`
-	// Lacking are images that kubeadm needs on this node for the bundle's release
+	// Missing are images that kubeadm needs on this node for the bundle's release
 	// and that neither the bundle brings nor the node has. The first 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=512
 	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
-	Lacking []string `json:"lacking,omitempty"`
+	Missing []string `json:"missing,omitempty"`
 	// NeededBytes is the room still needed, by file system name.
 	// +optional
 	NeededBytes map[string]int64 `json:"neededBytes,omitempty"`
@@ -411,12 +411,12 @@ type Observed struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	BootID string `json:"bootID,omitempty"`
-	// Born is the OS version of the image that the node's disk was made from, as the
+	// InstalledImage is the OS version of the image that the node's disk was made from, as the
 	// node itself says it (aleph file, BUILD_ID); empty if nothing says it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
-	Born string `json:"born,omitempty"`
+	InstalledImage string `json:"installedImage,omitempty"`
 	// Machine are facts of the machine itself that limit what it can run: cpu
 	// (x86-64-v3), shim and grub (versions), loaderBuilt (a date).
 	// +optional
@@ -445,7 +445,7 @@ type Observed struct {
 type NodeUpdateStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase for people: Idle, Waiting, Copying, Loading, Held, Updating, Failed.
+	// Phase for people: Idle, Waiting, Copying, Loading, Ready, Updating, Failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
@@ -480,7 +480,7 @@ type NodeUpdateStatus struct {
 	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Bundles []string `json:"bundles,omitempty"`
 	// +optional
-	Holding *Holding `json:"holding,omitempty"`
+	Pins *PinStatus `json:"pins,omitempty"`
 	// ColdStart is what this node would start from if its runtime's store were lost.
 	// +optional
 	ColdStart *ColdStart `json:"coldStart,omitempty"`
@@ -493,7 +493,7 @@ type NodeUpdateStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Problems []NodeProblem `json:"problems,omitempty"`
-	// Conditions: Ready, Reconciling, Stalled, ImagesHeld; Degraded while there are problems.
+	// Conditions: Ready, Reconciling, Stalled, ImagesReady; Degraded while there are problems.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -508,8 +508,8 @@ type NodeUpdateStatus struct {
 // +kubebuilder:resource:scope=Namespaced,categories=refit,shortName=rnu
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Kubelet",type=string,JSONPath=`.status.observed.kubeletVersion`
-// +kubebuilder:printcolumn:name="Pinned",type=integer,JSONPath=`.status.holding.imagesPinned`
-// +kubebuilder:printcolumn:name="Of",type=integer,JSONPath=`.status.holding.imagesTotal`
+// +kubebuilder:printcolumn:name="Pinned",type=integer,JSONPath=`.status.pins.imagesPinned`
+// +kubebuilder:printcolumn:name="Of",type=integer,JSONPath=`.status.pins.imagesTotal`
 // +kubebuilder:printcolumn:name="Step",type=string,JSONPath=`.status.run.step`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -94,7 +94,7 @@ type OSBuildStatus struct {
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 	// +optional
-	EndedAt *metav1.Time `json:"endedAt,omitempty"`
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 	// Digest of the image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71

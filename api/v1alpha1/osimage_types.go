@@ -246,19 +246,19 @@ type OSImagePool struct {
 	State string `json:"state,omitempty"`
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Held says how many nodes of the pool, of those with an agent, hold the image, have
+	// Prepulled says how many nodes of the pool, of those with an agent, hold the image, have
 	// it staged or run it: "held/nodes".
 	// +optional
-	Held string `json:"held,omitempty"`
-	// Lacking are the first hundred nodes that do not.
+	Prepulled string `json:"prepulled,omitempty"`
+	// Missing are the first hundred nodes that do not.
 	// +optional
 	// +listType=atomic
-	Lacking []string `json:"lacking,omitempty"`
-	// HoldReason and HoldMessage say why, if not all do.
+	Missing []string `json:"missing,omitempty"`
+	// PrepullReason and HoldMessage say why, if not all do.
 	// +optional
-	HoldReason string `json:"holdReason,omitempty"`
+	PrepullReason string `json:"prepullReason,omitempty"`
 	// +optional
-	HoldMessage string `json:"holdMessage,omitempty"`
+	PrepullMessage string `json:"prepullMessage,omitempty"`
 	// Placed counts where what is configured went: image /usr, image /etc, agent.
 	// +optional
 	Placed map[string]int32 `json:"placed,omitempty"`
@@ -319,7 +319,7 @@ type OSImageStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rosi
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.status.pools[*].name`
-// +kubebuilder:printcolumn:name="Held",type=string,JSONPath=`.status.pools[*].held`
+// +kubebuilder:printcolumn:name="Prepulled",type=string,JSONPath=`.status.pools[*].prepulled`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -126,14 +126,14 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	OSBuild string `json:"osBuild,omitempty"`
-	// HoldFirst keeps pods away from nodes that join the pool until they hold and pin
+	// StartupTaint keeps pods away from nodes that join the pool until they hold and pin
 	// all that they are to hold: a node that refit sees for the first time, or whose
 	// store was lost (a new disk, a machine installed anew), gets the taint
-	// refit.dev/images-not-held:NoSchedule, and loses it when its agent has proven
+	// refit.dev/images-not-ready:NoSchedule, and loses it when its agent has proven
 	// what it holds. Nodes that were there before the pool are left alone. A node
 	// that registers with that taint itself waits in any pool, and in none.
 	// +optional
-	HoldFirst bool `json:"holdFirst,omitempty"`
+	StartupTaint bool `json:"startupTaint,omitempty"`
 	// Disruption rules say what a change of files, units and ssh keys costs, if the
 	// NodeConfig does not say it itself. Of a pool with rules, or with an OSImage,
 	// what no rule speaks of reboots the node.

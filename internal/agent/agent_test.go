@@ -322,7 +322,7 @@ func condition(s *v1alpha1.NodeUpdateStatus, kind string) (status, reason string
 }
 
 func held(s *v1alpha1.NodeUpdateStatus) bool {
-	status, _ := condition(s, v1alpha1.ConditionImagesHeld)
+	status, _ := condition(s, v1alpha1.ConditionImagesReady)
 	return status == "True"
 }
 
@@ -371,9 +371,9 @@ func everything(h *bundle.Header) model.HoldList {
 func approve(t *testing.T, h *bundle.Header, hold model.HoldList, nodes ...*testNode) {
 	t.Helper()
 	for _, n := range nodes {
-		name := n.api.content(t, v1alpha1.ContentHold, hold)
+		name := n.api.content(t, v1alpha1.ContentPins, hold)
 		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
-			s.Bundles, s.Hold = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, name
+			s.Bundles, s.Pins = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, name
 		})
 	}
 }
@@ -398,11 +398,11 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 	approve(t, h, everything(h), a, b, c)
 	for _, n := range []*testNode{a, b, c} {
 		s := n.reported("everything held", held)
-		if s.Holding.ImagesPinned != 2 || s.Holding.PayloadsHeld != 1 || s.Holding.BytesDone != s.Holding.BytesTotal || s.Phase != "Held" {
-			t.Errorf("%s: %+v, phase %s", n.name, s.Holding, s.Phase)
+		if s.Pins.ImagesPinned != 2 || s.Pins.PayloadsReady != 1 || s.Pins.BytesDone != s.Pins.BytesTotal || s.Phase != "Ready" {
+			t.Errorf("%s: %+v, phase %s", n.name, s.Pins, s.Phase)
 		}
-		if fromMedia := s.Holding.BytesFromMedia > 0; fromMedia != (n == a) || s.Holding.BytesFromMedia+s.Holding.BytesFromPeers != s.Holding.BytesTotal {
-			t.Errorf("%s: %d bytes from media, %d from peers, %d in all", n.name, s.Holding.BytesFromMedia, s.Holding.BytesFromPeers, s.Holding.BytesTotal)
+		if fromMedia := s.Pins.BytesFromMedia > 0; fromMedia != (n == a) || s.Pins.BytesFromMedia+s.Pins.BytesFromPeers != s.Pins.BytesTotal {
+			t.Errorf("%s: %d bytes from media, %d from peers, %d in all", n.name, s.Pins.BytesFromMedia, s.Pins.BytesFromPeers, s.Pins.BytesTotal)
 		}
 	}
 	a.reported("the stick may be pulled", func(s *v1alpha1.NodeUpdateStatus) bool {
@@ -441,17 +441,17 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 	})
 	t.Run("a spec that is empty for a moment costs nothing", func(t *testing.T) {
 		before := b.api.nu.Spec.DeepCopy()
-		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Bundles, s.Hold = nil, "" })
+		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Bundles, s.Pins = nil, "" })
 		b.reported("idle", func(s *v1alpha1.NodeUpdateStatus) bool { return s.Phase == "Idle" })
 		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { *s = *before })
 		s := b.reported("held", held)
-		if s.Holding.BytesDone != s.Holding.BytesTotal || b.runtime.pinned() != 2 {
-			t.Fatalf("%+v, %d pins", s.Holding, b.runtime.pinned())
+		if s.Pins.BytesDone != s.Pins.BytesTotal || b.runtime.pinned() != 2 {
+			t.Fatalf("%+v, %d pins", s.Pins, b.runtime.pinned())
 		}
 	})
 	t.Run("what is held no more is unpinned, its blobs go", func(t *testing.T) {
-		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Bundles, s.Hold = nil, "" })
-		b.reported("idle", func(s *v1alpha1.NodeUpdateStatus) bool { return s.Phase == "Idle" && s.Holding == nil })
+		b.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Bundles, s.Pins = nil, "" })
+		b.reported("idle", func(s *v1alpha1.NodeUpdateStatus) bool { return s.Phase == "Idle" && s.Pins == nil })
 		for range 200 {
 			l, _ := b.agent.library.Blobs().List()
 			if len(l) == 0 && b.runtime.pinned() == 0 {
@@ -496,8 +496,8 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 		rule := model.TrustRule{Name: "site", Keys: map[string]string{"k": string(pem)}, Threshold: 1}
 		n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{policyOf(t, 7)} })
 		trust := n.api.content(t, v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{rule}})
-		hold := n.api.content(t, v1alpha1.ContentHold, everything(h))
-		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Trust, s.Hold = trust, hold })
+		hold := n.api.content(t, v1alpha1.ContentPins, everything(h))
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Trust, s.Pins = trust, hold })
 		s := n.reported("held by key", held)
 		if d := cmp.Diff([]string{"k"}, s.Media[0].SignedBy); d != "" {
 			t.Error(d)
@@ -530,12 +530,12 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 	t.Run("a Content that was altered is not used", func(t *testing.T) {
 		path, h := stick(t, bundletest.Tiny(), 1)
 		n := newTestNode(t, "n1", 17954, path)
-		name := n.api.content(t, v1alpha1.ContentHold, everything(h))
+		name := n.api.content(t, v1alpha1.ContentPins, everything(h))
 		n.api.mu.Lock()
 		n.api.contents[name].Data += " "
 		n.api.mu.Unlock()
 		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
-			s.Bundles, s.Hold = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, name
+			s.Bundles, s.Pins = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, name
 		})
 		n.reported("it says so", func(s *v1alpha1.NodeUpdateStatus) bool { return strings.Contains(s.Message, "altered") })
 		if n.runtime.count() != 0 {

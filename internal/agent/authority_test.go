@@ -203,9 +203,9 @@ func TestATrustListOfTheControllerTrustsNobody(t *testing.T) {
 	n := newTestNode(t, "n1", 17972, path)
 	n.api.says(func(p *people) { p.strict = true })
 	forged := n.api.content(t, v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{ruleOf(t, 7)}})
-	hold := n.api.content(t, v1alpha1.ContentHold, everything(h))
+	hold := n.api.content(t, v1alpha1.ContentPins, everything(h))
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
-		s.Trust, s.Hold, s.Bundles = forged, hold, []v1alpha1.ApprovedBundle{{Digest: h.Digest}}
+		s.Trust, s.Pins, s.Bundles = forged, hold, []v1alpha1.ApprovedBundle{{Digest: h.Digest}}
 	})
 	n.reported("refused", stalledBy(v1alpha1.ReasonApprovalNotFound))
 	n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{policyOf(t, 7)} })

@@ -358,7 +358,7 @@ func (a *Agent) progress() func(digest string, media, peers int64) {
 func (a *Agent) countProgress(ctx context.Context, w *desired.Want) {
 	count := a.countStore(ctx, w)
 	a.update(func(s *state) {
-		if a.want.Spec.Hold == w.Spec.Hold { // or the counts are not about it
+		if a.want.Spec.Pins == w.Spec.Pins { // or the counts are not about it
 			count(&s.holding)
 		}
 	})
@@ -366,7 +366,7 @@ func (a *Agent) countProgress(ctx context.Context, w *desired.Want) {
 
 // countStore looks what of the hold list is in the store, and returns what
 // writes it down.
-func (a *Agent) countStore(ctx context.Context, w *desired.Want) func(*v1alpha1.Holding) {
+func (a *Agent) countStore(ctx context.Context, w *desired.Want) func(*v1alpha1.PinStatus) {
 	var total, done int64
 	payloads := 0
 	hold, _ := a.inStore(ctx, w)
@@ -384,9 +384,9 @@ func (a *Agent) countStore(ctx context.Context, w *desired.Want) func(*v1alpha1.
 			}
 		}
 	}
-	return func(h *v1alpha1.Holding) {
+	return func(h *v1alpha1.PinStatus) {
 		h.BytesTotal, h.BytesDone = total, done
-		h.PayloadsTotal, h.PayloadsHeld = int32(len(w.Hold.Payloads)), int32(payloads)
+		h.PayloadsTotal, h.PayloadsReady = int32(len(w.Hold.Payloads)), int32(payloads)
 	}
 }
 

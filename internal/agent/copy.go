@@ -96,7 +96,7 @@ func (a *Agent) drillFacts(id string) (looked, ready, again bool) {
 	if c == nil {
 		return false, false, false
 	}
-	ready = a.want != nil && h.Content == a.want.Spec.Hold && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && c.Copies == h.ImagesTotal
+	ready = a.want != nil && h.Content == a.want.Spec.Pins && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && c.Copies == h.ImagesTotal
 	return true, ready, c.Drill == id
 }
 

@@ -29,8 +29,8 @@ func TestANodeThatKeepsNoCopy(t *testing.T) {
 	}
 	keeps.reported("a copy of both", copies(2))
 	s := lean.reported("everything held, no copy", copies(0))
-	if s.Holding.ImagesPinned != 2 || s.Holding.PayloadsHeld != 1 || s.Holding.BytesDone != s.Holding.BytesTotal {
-		t.Errorf("%+v", s.Holding)
+	if s.Pins.ImagesPinned != 2 || s.Pins.PayloadsReady != 1 || s.Pins.BytesDone != s.Pins.BytesTotal {
+		t.Errorf("%+v", s.Pins)
 	}
 	lean.runtime.lose("registry.example/app:1")
 	for range 600 {
@@ -48,8 +48,8 @@ func TestADrillIsPlayedOnAReadyNodeOnly(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	var played []string
 	a.drill = func(_ context.Context, id string) error { played = append(played, id); return nil }
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
-	a.state.holding = v1alpha1.Holding{Content: "hold-1", ImagesTotal: 2, ImagesPinned: 2}
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
+	a.state.holding = v1alpha1.PinStatus{Content: "pins-1", ImagesTotal: 2, ImagesPinned: 2}
 	for _, c := range []struct {
 		cold *v1alpha1.ColdStart
 		id   string

@@ -50,7 +50,7 @@ func (a *Agent) asked(ctx context.Context) (asked Asked, config, hold string) {
 	if config = w.Spec.Config; !whole {
 		config = "" // then it is not known what it would change
 	}
-	return Asked{Configs: configs, Payloads: w.Hold.Payloads, Find: a.payload}, config, w.Spec.Hold
+	return Asked{Configs: configs, Payloads: w.Hold.Payloads, Find: a.payload}, config, w.Spec.Pins
 }
 
 // config is a rendered configuration that this node was told.

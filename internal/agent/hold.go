@@ -52,7 +52,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	if w == nil {
 		return true
 	}
-	if !a.unwanted.Over("pins", w.Spec.Hold != "") && w.Spec.Hold == "" {
+	if !a.unwanted.Over("pins", w.Spec.Pins != "") && w.Spec.Pins == "" {
 		time.AfterFunc(a.unwanted.Grace, func() { kick(a.kickHold) }) // then it is over
 		return true
 	}
@@ -66,7 +66,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	verdicts = append(verdicts, a.asks(ctx, w, &src)...)
 	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r imagekeeper.Result) {
 		a.update(func(s *state) {
-			if a.want.Spec.Hold == w.Spec.Hold {
+			if a.want.Spec.Pins == w.Spec.Pins {
 				s.countHeld(r)
 			}
 		})
@@ -91,13 +91,13 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	// In one stroke: what is called held is all of one list.
 	a.update(func(s *state) {
 		s.holdVerdicts, s.cold = verdicts, cold
-		if a.want.Spec.Hold != w.Spec.Hold {
+		if a.want.Spec.Pins != w.Spec.Pins {
 			return // it moved on meanwhile, and these counts are not about it
 		}
 		s.countHeld(r)
 		payloads(&s.holding)
-		s.holding.Content, s.holding.Lacking = w.Spec.Hold, lacks.images
-		if !lacks.known || s.observedHold != w.Spec.Hold {
+		s.holding.Content, s.holding.Missing = w.Spec.Pins, lacks.images
+		if !lacks.known || s.observedHold != w.Spec.Pins {
 			// Nothing may start on counts that are not all, or before it was seen which
 			// programs the list would replace.
 			s.holding.Content = ""

@@ -44,8 +44,8 @@ func (a *Agent) newStore(ctx context.Context, nu *v1alpha1.NodeUpdate) error {
 		}
 	}
 	held := int32(0)
-	if h := nu.Status.Holding; h != nil {
-		held = h.ImagesHeld
+	if h := nu.Status.Pins; h != nil {
+		held = h.ImagesReady
 	}
 	a.update(func(s *state) { s.replaced = true })
 	a.tell(ctx, eventReplaced, fmt.Sprintf("node %s has another store than the one that was known here, with %d images (a new disk, or installed anew): everything comes again from its neighbours or a medium", a.conf.Node, held))

@@ -104,7 +104,7 @@ func TestAnotherStoreIsSaid(t *testing.T) {
 	told := func(key string) *v1alpha1.NodeUpdate {
 		nu := &v1alpha1.NodeUpdate{}
 		nu.Status.Agent = &v1alpha1.AgentInfo{PublicKey: key}
-		nu.Status.Holding = &v1alpha1.Holding{ImagesHeld: 7}
+		nu.Status.Pins = &v1alpha1.PinStatus{ImagesReady: 7}
 		return nu
 	}
 	hear := func(nu *v1alpha1.NodeUpdate) {
@@ -129,8 +129,8 @@ func TestAnotherStoreIsSaid(t *testing.T) {
 	if hear(told("another")); len(api.events) != 1 {
 		t.Errorf("said again: %v", api.events)
 	}
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
-	a.state.holding.Content = "hold-1" // and nothing is wanted: all is here
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
+	a.state.holding.Content = "pins-1" // and nothing is wanted: all is here
 	if v := a.view(); strings.Contains(v.message, "another one") || a.state.replaced {
 		t.Errorf("it is still said when all is here: %q", v.message)
 	}

@@ -179,10 +179,10 @@ func TestKilledAnywhereItGoesOn(t *testing.T) {
 			img.Made = api.content(t, v1alpha1.ContentOSImage, own)
 			list := everything(h)
 			list.Images = append(list.Images, img)
-			nu.Spec.Hold = api.content(t, v1alpha1.ContentHold, list)
+			nu.Spec.Pins = api.content(t, v1alpha1.ContentPins, list)
 			for _, err := range []error{
 				os.WriteFile(f.path("stick"), raw, 0o600), os.MkdirAll(f.path("state"), 0o700),
-				f.write("nodeupdate", nu), f.write(nu.Spec.Hold, api.contents[nu.Spec.Hold]), f.write(img.Made, api.contents[img.Made]),
+				f.write("nodeupdate", nu), f.write(nu.Spec.Pins, api.contents[nu.Spec.Pins]), f.write(img.Made, api.contents[img.Made]),
 				os.WriteFile(f.path("state/failpoint"), []byte(point), 0o600),
 			} {
 				if err != nil {
@@ -198,8 +198,8 @@ func TestKilledAnywhereItGoesOn(t *testing.T) {
 			var s v1alpha1.NodeUpdateStatus
 			f.read("status", &s)
 			rt := runtimeFiles{f}.state()
-			if !held(&s) || len(rt.Images) != 3 || len(rt.Pins) != 3 || s.Holding.BytesDone != s.Holding.BytesTotal {
-				t.Fatalf("held %v, runtime %+v, holding %+v", held(&s), rt, s.Holding)
+			if !held(&s) || len(rt.Images) != 3 || len(rt.Pins) != 3 || s.Pins.BytesDone != s.Pins.BytesTotal {
+				t.Fatalf("held %v, runtime %+v, holding %+v", held(&s), rt, s.Pins)
 			}
 		})
 	}

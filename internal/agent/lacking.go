@@ -86,7 +86,7 @@ func (a *Agent) lacking(ctx context.Context, w *desired.Want) ([]string, error) 
 // releaseImages asks the bundle's kubeadm, once; none on a node that kubeadm does
 // not run on.
 func (a *Agent) releaseImages(ctx context.Context, w *desired.Want) ([]string, error) {
-	if len(w.Spec.Bundles) == 0 || w.Spec.Hold == "" {
+	if len(w.Spec.Bundles) == 0 || w.Spec.Pins == "" {
 		return nil, nil
 	}
 	digest := w.Spec.Bundles[0].Digest

@@ -29,14 +29,14 @@ func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
 	approve(t, h, everything(h), n)
 	n.reported("that it does not know yet", func(s *v1alpha1.NodeUpdateStatus) bool {
 		status, _ := condition(s, v1alpha1.ConditionReconciling)
-		return status == "True" && s.Holding != nil && s.Holding.ImagesPinned > 0 && s.Holding.Content == ""
+		return status == "True" && s.Pins != nil && s.Pins.ImagesPinned > 0 && s.Pins.Content == ""
 	})
 	known.Store(true)
 	s := n.reported("what it lacks", func(s *v1alpha1.NodeUpdateStatus) bool {
 		status, reason := condition(s, v1alpha1.ConditionStalled)
 		return status == "True" && reason == v1alpha1.ReasonImagesMissing
 	})
-	if diff := cmp.Diff([]string{"reg.test/etcd:9"}, s.Holding.Lacking); diff != "" {
+	if diff := cmp.Diff([]string{"reg.test/etcd:9"}, s.Pins.Missing); diff != "" {
 		t.Error(diff)
 	}
 	n.runtime.mu.Lock()
@@ -44,8 +44,8 @@ func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
 	changed := n.runtime.kicks
 	n.runtime.mu.Unlock()
 	changed()
-	if s := n.reported("that all is held", held); len(s.Holding.Lacking) > 0 {
-		t.Errorf("still lacking %v", s.Holding.Lacking)
+	if s := n.reported("that all is held", held); len(s.Pins.Missing) > 0 {
+		t.Errorf("still lacking %v", s.Pins.Missing)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestAnImageOnItsWayIsNotMissing(t *testing.T) {
 	var blamed atomic.Bool
 	n.api.mu.Lock()
 	n.api.wrote = func(s *v1alpha1.NodeUpdateStatus) {
-		if s.Holding != nil && len(s.Holding.Lacking) > 0 {
+		if s.Pins != nil && len(s.Pins.Missing) > 0 {
 			blamed.Store(true)
 		}
 	}

@@ -55,7 +55,7 @@ func idle(t *testing.T, rt Runtime) *Agent {
 func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 	rt := &awayRuntime{}
 	a := idle(t, rt)
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
 	synctest.Test(t, func(t *testing.T) {
 		for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickPublish} {
 			*k = make(chan struct{}, 1)
@@ -81,9 +81,9 @@ func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 // one look held.
 func TestCountsOfAnOldListAreNotThoseOfTheNew(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "new"}}
-	a.state.holding = v1alpha1.Holding{Content: "new", PayloadsTotal: 3}
-	a.countProgress(t.Context(), &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "old"}})
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "new"}}
+	a.state.holding = v1alpha1.PinStatus{Content: "new", PayloadsTotal: 3}
+	a.countProgress(t.Context(), &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "old"}})
 	if a.view().held {
 		t.Fatalf("held: %+v", a.state.holding)
 	}
@@ -108,7 +108,7 @@ func TestASentenceIsNotAState(t *testing.T) {
 	}
 	full := func(free int) *v1alpha1.NodeUpdateStatus {
 		a.state.run = nil
-		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Hold: "h"}}
+		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "h"}}
 		a.state.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonInsufficientSpace, Message: fmt.Sprintf("%d bytes are free", free)}}
 		return a.status(time.Now())
 	}
@@ -146,7 +146,7 @@ func TestADeletedNodeUpdateIsNoticedWhileContentsAreMissing(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	newer := make(chan *v1alpha1.NodeUpdate, 1)
 	newer <- nil
-	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Hold: "missing"}}, newer)
+	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Pins: "missing"}}, newer)
 	if a.state.present {
 		t.Fatal("its status would be written again and again")
 	}

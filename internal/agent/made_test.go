@@ -89,9 +89,9 @@ func TestAnImageThatWasMadeOnTheSite(t *testing.T) {
 		img.Made = n.api.content(t, v1alpha1.ContentOSImage, own)
 		list.Images = append(everything(h).Images, img)
 		approve(t, h, list, n)
-		s := n.reported("the image that was made too", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && s.Holding.ImagesPinned == 3 })
+		s := n.reported("the image that was made too", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && s.Pins.ImagesPinned == 3 })
 		if !n.runtime.has(img.Name) || s.ColdStart == nil || s.ColdStart.Copies != 3 {
-			t.Errorf("%s: %+v %+v", n.name, s.Holding, s.ColdStart)
+			t.Errorf("%s: %+v %+v", n.name, s.Pins, s.ColdStart)
 		}
 	}
 	// The API server is away, the agent was restarted, its parts have rotted, and the
@@ -202,10 +202,10 @@ func TestPartsThatAreNotTheImages(t *testing.T) {
 			approve(t, h, list, n)
 			s := n.reported("the other images held, and why not this one", func(s *v1alpha1.NodeUpdateStatus) bool {
 				text, err := json.Marshal(s)
-				return err == nil && s.Holding != nil && s.Holding.ImagesPinned == 2 && strings.Contains(string(text), c.says)
+				return err == nil && s.Pins != nil && s.Pins.ImagesPinned == 2 && strings.Contains(string(text), c.says)
 			})
 			if n.runtime.has(img.Name) || held(s) {
-				t.Errorf("it is held: %+v", s.Holding)
+				t.Errorf("it is held: %+v", s.Pins)
 			}
 		})
 	}

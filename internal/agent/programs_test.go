@@ -35,9 +35,9 @@ func TestRoomForProgramsIsCounted(t *testing.T) {
 	n.start()
 	approve(t, h, everything(h), n)
 	s := n.reported("held, and the room is known", func(s *v1alpha1.NodeUpdateStatus) bool {
-		return held(s) && s.Holding.NeededBytes["programs"] > 0 && s.Holding.BytesDone == s.Holding.BytesTotal
+		return held(s) && s.Pins.NeededBytes["programs"] > 0 && s.Pins.BytesDone == s.Pins.BytesTotal
 	})
-	if got, want := s.Holding.NeededBytes, kubelet.Size; got["programs"] != want || got["state"] != int64(len(old)) {
+	if got, want := s.Pins.NeededBytes, kubelet.Size; got["programs"] != want || got["state"] != int64(len(old)) {
 		t.Fatalf("needed %v, the new kubelet has %d bytes and the old %d", got, want, len(old))
 	}
 	found := false
@@ -55,6 +55,6 @@ func TestRoomForProgramsIsCounted(t *testing.T) {
 	}
 	kick(n.agent.kickHold)
 	n.reported("nothing more is needed once it is replaced", func(s *v1alpha1.NodeUpdateStatus) bool {
-		return s.Holding.NeededBytes["programs"] == 0 && s.Holding.NeededBytes["state"] == 0
+		return s.Pins.NeededBytes["programs"] == 0 && s.Pins.NeededBytes["state"] == 0
 	})
 }

@@ -22,7 +22,7 @@ func TestTheStatusOfAFailedRunIsSmall(t *testing.T) {
 	}
 	r := &v1alpha1.NodeRun{Name: "to-0123456789ab", UID: "3f1e7c3a-8a45-4a2b-9a55-0b1c2d3e4f50", Attempt: 2, PlanDigest: "sha256:" + strings.Repeat("a", 64),
 		Steps: []v1alpha1.UpdateStep{{ID: "kubeadm", Updater: strings.Join(log, "\n")}}} // its failure names it
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Run: r, Hold: "hold-" + strings.Repeat("b", 40)}}
+	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Run: r, Pins: "hold-" + strings.Repeat("b", 40)}}
 	e := &engine.Engine{Dir: t.TempDir(), Log: a.log}
 	e.Run(t.Context(), func() *v1alpha1.NodeRun { return r }, func(s *v1alpha1.NodeRunStatus) { a.state.run = s })
 	if a.state.run == nil || a.state.run.State != v1alpha1.RunFailed || len(a.state.run.Message) < 1000 {
@@ -47,12 +47,12 @@ func TestTheStatusOfAHeldReleaseIsSmall(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	d := "sha256:" + strings.Repeat("a", 64)
 	hold := "hold-" + strings.Repeat("b", 40)
-	a.want = &desired.Want{Generation: 12, Spec: v1alpha1.NodeUpdateSpec{Hold: hold}}
-	a.state.holding = v1alpha1.Holding{Content: hold, ImagesTotal: 200, ImagesHeld: 200, ImagesPinned: 200, PayloadsTotal: 5, PayloadsHeld: 5, BytesTotal: 16 << 30, BytesDone: 16 << 30,
+	a.want = &desired.Want{Generation: 12, Spec: v1alpha1.NodeUpdateSpec{Pins: hold}}
+	a.state.holding = v1alpha1.PinStatus{Content: hold, ImagesTotal: 200, ImagesReady: 200, ImagesPinned: 200, PayloadsTotal: 5, PayloadsReady: 5, BytesTotal: 16 << 30, BytesDone: 16 << 30,
 		NeededBytes: map[string]int64{"state": 0, "images": 0, "programs": 0}}
 	a.state.bundles = []string{d, d}
 	a.state.observed = &v1alpha1.Observed{KubeletVersion: "v1.36.3", KubeadmVersion: "v1.36.3", ControlPlane: "v1.36.3", RuntimeName: "containerd", RuntimeVersion: "v2.2.9",
-		BootID: "3f1e7c3a-8a45-4a2b-9a55-0b1c2d3e4f50", Architecture: "amd64", Born: "9.6.20251023-0", Machine: map[string]string{"cpu": "x86-64-v3", "shim": "15.8", "grub": "2.12", "loaderBuilt": "2025-10-23"}}
+		BootID: "3f1e7c3a-8a45-4a2b-9a55-0b1c2d3e4f50", Architecture: "amd64", InstalledImage: "9.6.20251023-0", Machine: map[string]string{"cpu": "x86-64-v3", "shim": "15.8", "grub": "2.12", "loaderBuilt": "2025-10-23"}}
 	a.state.rooms = []v1alpha1.FileSystem{{Name: "state", ID: "259:1", FreeBytes: 1 << 40, TotalBytes: 1 << 41}, {Name: "images", ID: "259:1", FreeBytes: 1 << 40, TotalBytes: 1 << 41}, {Name: "programs", ID: "259:1", FreeBytes: 1 << 40, TotalBytes: 1 << 41}}
 	a.state.health = &v1alpha1.NodeHealth{PullVerification: "NeverVerifyPreloadedImages", Etcd: &v1alpha1.EtcdHealth{Healthy: true, SizeBytes: 8 << 30, InUseBytes: 8 << 30, QuotaBytes: 8 << 30}}
 	for i := range 12 {
@@ -72,7 +72,7 @@ func TestTheStatusOfAHeldReleaseIsSmall(t *testing.T) {
 	for i := range 200 {
 		names = append(names, fmt.Sprintf("registry.example/%s/image-%03d:v1", strings.Repeat("x", 400), i))
 	}
-	if a.state.holding.Lacking = few(names); len(a.state.holding.Lacking) == 0 {
+	if a.state.holding.Missing = few(names); len(a.state.holding.Missing) == 0 {
 		t.Error("nothing is named")
 	}
 	if n := size(); n > 4096 {

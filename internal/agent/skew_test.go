@@ -52,7 +52,7 @@ func outdated(t *testing.T, n *testNode, content, member string, pins int) {
 		t.Errorf("%d images are pinned, %d were", got, pins)
 	}
 	w := desired.Read(n.conf.Path("want.json"), statefile.Ignore)
-	if w == nil || w.Spec.Hold == content || w.Spec.Trust == content || len(w.Hold.Images) != pins {
+	if w == nil || w.Spec.Pins == content || w.Spec.Trust == content || len(w.Hold.Images) != pins {
 		t.Errorf("after a restart the agent knows %+v", w)
 	}
 }
@@ -64,11 +64,11 @@ func TestAContentOfANewerControllerIsRefusedAndNothingIsLetGo(t *testing.T) {
 	n.reported("held", held)
 	pins := n.runtime.pinned()
 	known := n.api.nu.Spec.DeepCopy()
-	hold := n.api.content(t, v1alpha1.ContentHold, newerList(h))
+	hold := n.api.content(t, v1alpha1.ContentPins, newerList(h))
 	trust := n.api.content(t, v1alpha1.ContentTrust, map[string]any{"policies": []any{}, "expires": "2027"})
 
 	t.Run("a hold list", func(t *testing.T) {
-		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Hold = hold })
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Pins = hold })
 		outdated(t, n, hold, "images.priority", pins)
 	})
 	t.Run("also after a restart", func(t *testing.T) {
@@ -95,9 +95,9 @@ func TestAContentOfANewerControllerIsRefusedAndNothingIsLetGo(t *testing.T) {
 		outdated(t, n, trust, "expires", pins)
 	})
 	t.Run("optional members are ignored", func(t *testing.T) {
-		name := n.api.content(t, v1alpha1.ContentHold, newerList(h, "images.priority"))
-		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { *s = *known; s.Hold = name })
-		n.reported("held", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && s.Holding.Content == name })
+		name := n.api.content(t, v1alpha1.ContentPins, newerList(h, "images.priority"))
+		n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { *s = *known; s.Pins = name })
+		n.reported("held", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && s.Pins.Content == name })
 	})
 }
 

@@ -62,16 +62,16 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 	free.Store(max(sizeOf(second), sizeOf(third)))
 	all := everything(first)
 	all.Images = slices.Concat(all.Images, everything(second).Images, everything(third).Images)
-	name := n.api.content(t, v1alpha1.ContentHold, all)
+	name := n.api.content(t, v1alpha1.ContentPins, all)
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
-		s.Bundles, s.Hold = []v1alpha1.ApprovedBundle{{Digest: first.Digest}, {Digest: second.Digest}, {Digest: third.Digest}}, name
+		s.Bundles, s.Pins = []v1alpha1.ApprovedBundle{{Digest: first.Digest}, {Digest: second.Digest}, {Digest: third.Digest}}, name
 	})
 	s := n.reported("too little room is said", func(s *v1alpha1.NodeUpdateStatus) bool {
 		status, reason := condition(s, v1alpha1.ConditionStalled)
 		return status == "True" && reason == v1alpha1.ReasonInsufficientSpace
 	})
-	if !strings.Contains(s.Message, "node n1 needs ") || s.Holding.NeededBytes["images"] == 0 || len(s.FileSystems) == 0 || s.FileSystems[0].FreeBytes != free.Load() {
-		t.Errorf("the plan is shown in bytes: %q %+v %+v", s.Message, s.Holding, s.FileSystems)
+	if !strings.Contains(s.Message, "node n1 needs ") || s.Pins.NeededBytes["images"] == 0 || len(s.FileSystems) == 0 || s.FileSystems[0].FreeBytes != free.Load() {
+		t.Errorf("the plan is shown in bytes: %q %+v %+v", s.Message, s.Pins, s.FileSystems)
 	}
 	if list, _ := n.agent.library.Blobs().List(); len(list) != was || n.runtime.count() != len(first.Metadata.Images) {
 		t.Errorf("something was copied or loaded: %d blobs, before %d; %d images", len(list), was, n.runtime.count())
@@ -83,8 +83,8 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 	}
 	free.Store(1 << 40)
 	s = n.reported("with room all are held", held)
-	if int(s.Holding.ImagesPinned) != len(all.Images) {
-		t.Errorf("%+v", s.Holding)
+	if int(s.Pins.ImagesPinned) != len(all.Images) {
+		t.Errorf("%+v", s.Pins)
 	}
 }
 

@@ -25,7 +25,7 @@ type state struct {
 	sent *v1alpha1.NodeUpdateStatus
 
 	media    []v1alpha1.Medium // those that matter most come first
-	holding  v1alpha1.Holding
+	holding  v1alpha1.PinStatus
 	rooms    []v1alpha1.FileSystem
 	observed *v1alpha1.Observed
 	// observedHold is the hold list whose programs were looked at.
@@ -57,8 +57,8 @@ func (a *Agent) update(f func(*state)) {
 
 // countHeld takes over what a pass over the images found.
 func (s *state) countHeld(r imagekeeper.Result) {
-	s.holding.ImagesTotal, s.holding.ImagesHeld, s.holding.ImagesPinned = int32(r.Total), int32(r.Held), int32(r.Pinned)
-	s.holding.FetchedTotal, s.holding.FetchedHeld = int32(r.FetchedTotal), int32(r.Fetched)
+	s.holding.ImagesTotal, s.holding.ImagesReady, s.holding.ImagesPinned = int32(r.Total), int32(r.Held), int32(r.Pinned)
+	s.holding.FetchedTotal, s.holding.FetchedReady = int32(r.FetchedTotal), int32(r.Fetched)
 }
 
 // status makes the NodeUpdate's status of the state.
@@ -81,13 +81,13 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 	out.Media = slices.Clone(s.media[:min(len(s.media), 8)])
 	if a.want != nil {
 		out.ObservedGeneration = a.want.Generation
-		if a.want.Spec.Hold != "" {
+		if a.want.Spec.Pins != "" {
 			// Content stays what the counts are about: after a new list has come they
 			// are still those of the one before.
 			h := s.holding
 			from := a.sources.Of(a.want.Bundles())
 			h.BytesFromMedia, h.BytesFromPeers = from.Media, from.Peers
-			out.Holding, out.ColdStart = &h, s.cold
+			out.Pins, out.ColdStart = &h, s.cold
 		}
 	}
 	v := a.view()

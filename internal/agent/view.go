@@ -20,7 +20,7 @@ const (
 	phaseWaiting  = "Waiting"
 	phaseCopying  = "Copying"
 	phaseLoading  = "Loading"
-	phaseHeld     = "Held"
+	phaseReady    = "Ready"
 	phaseUpdating = "Updating"
 	phaseFailed   = "Failed"
 )
@@ -91,7 +91,7 @@ func orWord(word, otherwise string) string {
 
 func (a *Agent) holdView() view {
 	s := &a.state
-	if a.want == nil || a.want.Spec.Hold == "" && len(a.want.Spec.Bundles) == 0 {
+	if a.want == nil || a.want.Spec.Pins == "" && len(a.want.Spec.Bundles) == 0 {
 		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "nothing is asked of this node"}
 	}
 	if vs := slices.Concat(s.bundleVerdicts, s.holdVerdicts); len(vs) > 0 {
@@ -99,19 +99,19 @@ func (a *Agent) holdView() view {
 	}
 	h := s.holding
 	switch {
-	case a.want.Spec.Hold == "":
+	case a.want.Spec.Pins == "":
 		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "an approved bundle is known, nothing of it is to be held yet"}
-	case complete(h) && h.Content == a.want.Spec.Hold:
-		return view{phase: phaseHeld, reason: v1alpha1.ReasonAsExpected, held: true,
-			message: fmt.Sprintf("%d images and %d payloads are held and pinned", h.ImagesHeld, h.PayloadsHeld)}
+	case complete(h) && h.Content == a.want.Spec.Pins:
+		return view{phase: phaseReady, reason: v1alpha1.ReasonAsExpected, held: true,
+			message: fmt.Sprintf("%d images and %d payloads are held and pinned", h.ImagesReady, h.PayloadsReady)}
 	case s.copying:
 		return view{phase: phaseCopying, reason: v1alpha1.ReasonCopying, busy: true, message: "copying what the hold list wants"}
 	}
 	return view{phase: phaseLoading, reason: v1alpha1.ReasonLoading, busy: true, message: "loading and pinning images"}
 }
 
-func complete(h v1alpha1.Holding) bool {
-	return h.ImagesPinned == h.ImagesTotal && h.ImagesHeld == h.ImagesTotal && h.PayloadsHeld == h.PayloadsTotal
+func complete(h v1alpha1.PinStatus) bool {
+	return h.ImagesPinned == h.ImagesTotal && h.ImagesReady == h.ImagesTotal && h.PayloadsReady == h.PayloadsTotal
 }
 
 // Lengths of sentences in bytes: the whole of a failure stands once, in the run's
@@ -121,7 +121,7 @@ const (
 	conditionBytes = 150
 )
 
-// conditions are Ready, Reconciling, Stalled and ImagesHeld; times of earlier
+// conditions are Ready, Reconciling, Stalled and ImagesReady; times of earlier
 // ones are kept while their status is the same.
 func conditions(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) []metav1.Condition {
 	set := func(kind string, is bool) metav1.Condition { return statusCondition(kind, is, v, before, now) }
@@ -129,7 +129,7 @@ func conditions(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) []meta
 		set(v1alpha1.ConditionReady, !v.stalled && !v.busy),
 		set(v1alpha1.ConditionReconciling, v.busy && !v.stalled),
 		set(v1alpha1.ConditionStalled, v.stalled),
-		set(v1alpha1.ConditionImagesHeld, v.held),
+		set(v1alpha1.ConditionImagesReady, v.held),
 	}
 }
 

@@ -54,7 +54,7 @@ const (
 	reasonNotThere   = "BootImageNotUploaded"
 	reasonOutdated   = "BootImageOutdated"
 	reasonOwned      = "BootImageOwned"
-	reasonRolls      = "BootImageRolls"
+	reasonRolls      = "WouldReplaceMachines"
 	reasonStaged     = "BootImageStaged"
 	reasonTooFresh   = "BootImageTooFresh"
 	reasonTooOld     = "BootImageTooOld"

@@ -45,10 +45,10 @@ func TestDecide(t *testing.T) {
 		"an image that is there already soaked": {func(i *bootimage.Input) { i.TooFresh, i.Same = "rule soak", true }, "Leave Current AsExpected"},
 		"mode Observe":                          {func(i *bootimage.Input) { i.Mode = bootimage.Observe }, "Leave Outdated BootImageOutdated"},
 		"mode Propose":                          {func(i *bootimage.Input) { i.Mode = bootimage.Propose }, "Say Outdated BootImageOutdated"},
-		"it would roll":                         {func(i *bootimage.Input) { i.Effect = "Replaces" }, "Leave Outdated BootImageRolls"},
+		"it would roll":                         {func(i *bootimage.Input) { i.Effect = "Replaces" }, "Leave Outdated WouldReplaceMachines"},
 		"it may roll":                           {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Roll }, "Write Outdated BootImageWritten"},
 		"it may roll, later":                    {func(i *bootimage.Input) { i.Effect, i.Mode, i.WindowOpen = "Replaces", bootimage.Roll, false }, "Stage Outdated BootImageStaged"},
-		"a node class drifts":                   {func(i *bootimage.Input) { i.Effect = "Drifts" }, "Leave Outdated BootImageRolls"},
+		"a node class drifts":                   {func(i *bootimage.Input) { i.Effect = "Drifts" }, "Leave Outdated WouldReplaceMachines"},
 		"a node class whose drift is held":      {func(i *bootimage.Input) { i.Effect, i.DriftHeld = "Drifts", true }, "Write Outdated BootImageWritten"},
 		"a control plane waits for a version":   {func(i *bootimage.Input) { i.Effect, i.Mode, i.Version = "Replaces", bootimage.Piggyback, "v1.35.4" }, "Stage Outdated BootImageStaged"},
 		"both in one write": {func(i *bootimage.Input) {
@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 		"somebody else's control plane is not moved": {func(i *bootimage.Input) {
 			i.Effect, i.Mode, i.Version, i.WantedVersion, i.Owner = "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3", "argocd"
 		}, "Say Skipped BootImageOwned"},
-		"nothing to ride on":                      {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Piggyback }, "Leave Outdated BootImageRolls"},
+		"nothing to ride on":                      {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Piggyback }, "Leave Outdated WouldReplaceMachines"},
 		"a stub that cannot be converted":         {func(i *bootimage.Input) { i.UserData = "Secret x is not Ignition" }, "Leave Outdated UserDataUnusable"},
 		"a provider that chooses late":            {func(i *bootimage.Input) { i.Current, i.Recognised = bootimage.Image{}, false }, "Leave Skipped BootImageCustom"},
 		"a file that is not uploaded":             {func(i *bootimage.Input) { i.NotUploaded = true }, "Leave Outdated BootImageNotUploaded"},

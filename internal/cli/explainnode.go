@@ -85,7 +85,7 @@ func drainView(n *corev1.Node, d drain.Decision, rows []drain.Row, before []v1al
 		doing = "is being updated"
 	}
 	v.Headline = fmt.Sprintf("Node %s %s: %d pods must go, %d of them are refused now; %d stay.", n.Name, doing, d.Left(), refused, len(d.Skipped))
-	v.Held = heldBack(n.Annotations[v1alpha1.AnnotationHeld])
+	v.Held = heldBack(n.Annotations[v1alpha1.AnnotationInterlock])
 	return v
 }
 

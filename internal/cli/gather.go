@@ -54,7 +54,7 @@ func nodeFacts(n *corev1.Node, nu *v1alpha1.NodeUpdate) explain.Node {
 			out.Ready = c.Status == corev1.ConditionTrue
 		}
 	}
-	out.HeldBecause, out.Held = n.Annotations[v1alpha1.AnnotationHold]
+	out.OnHoldReason, out.OnHold = n.Annotations[v1alpha1.AnnotationHold]
 	if nu == nil || nu.Status.Agent == nil {
 		return out
 	}
@@ -62,8 +62,8 @@ func nodeFacts(n *corev1.Node, nu *v1alpha1.NodeUpdate) explain.Node {
 	if r := nu.Status.Run; r != nil {
 		out.Step = r.Step
 	}
-	if h := nu.Status.Holding; h != nil {
-		out.ImagesTotal, out.ImagesHeld, out.ImagesPinned = int(h.ImagesTotal), int(h.ImagesHeld), int(h.ImagesPinned)
+	if h := nu.Status.Pins; h != nil {
+		out.ImagesTotal, out.ImagesReady, out.ImagesPinned = int(h.ImagesTotal), int(h.ImagesReady), int(h.ImagesPinned)
 		out.BytesTotal, out.BytesDone, out.FromMedia, out.FromPeers = h.BytesTotal, h.BytesDone, h.BytesFromMedia, h.BytesFromPeers
 	}
 	return out
@@ -75,8 +75,8 @@ func bundleFacts(b *v1alpha1.Bundle) explain.Bundle {
 		out.Digest = b.Spec.Digest
 	}
 	out.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
-	for _, l := range b.Status.Found {
-		out.Found = append(out.Found, l.Node+":"+l.Device)
+	for _, l := range b.Status.Locations {
+		out.Locations = append(out.Locations, l.Node+":"+l.Device)
 	}
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); c != nil {
 		out.Reason, out.Message = c.Reason, c.Message
@@ -100,7 +100,7 @@ func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
 	if e := s.Estimate; e != nil {
 		out.Earliest, out.Latest = e.Earliest.Time, e.Latest.Time
 	}
-	if a := s.APIAway; a != nil {
+	if a := s.APIUnavailable; a != nil {
 		out.Away, out.Longest = a.Seconds, a.LongestSeconds
 	}
 	return out

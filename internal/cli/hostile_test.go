@@ -127,7 +127,7 @@ func (a *hostileAPI) fill() {
 	nu.Status.Run = &v1alpha1.NodeRunStatus{Step: hostile}
 	list("nodeupdates", "NodeUpdate", nu)
 	b := v1alpha1.Bundle{ObjectMeta: meta}
-	b.Status = v1alpha1.BundleStatus{Version: hostile, Digest: hostile, Loaded: hostile, KubernetesVersion: hostile, Conditions: conditions, Found: []v1alpha1.BundleLocation{{Node: named, Device: hostile}}}
+	b.Status = v1alpha1.BundleStatus{Version: hostile, Digest: hostile, Loaded: hostile, KubernetesVersion: hostile, Conditions: conditions, Locations: []v1alpha1.BundleLocation{{Node: named, Device: hostile}}}
 	list("bundles", "Bundle", b)
 	u := v1alpha1.ClusterUpdate{ObjectMeta: meta, Spec: v1alpha1.ClusterUpdateSpec{Bundle: digest}}
 	u.Status = v1alpha1.ClusterUpdateStatus{Phase: v1alpha1.PhaseBlocked, Version: hostile, WaitingFor: hostile, Blockers: []v1alpha1.Blocker{blocker}, Warnings: []v1alpha1.Blocker{blocker}, BlockerCount: 1,

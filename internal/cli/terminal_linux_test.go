@@ -255,17 +255,17 @@ func testDrillAsks(t *testing.T, p *person) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.keep("hold-1", v1alpha1.ContentHold, string(list))
+	p.keep("pins-1", v1alpha1.ContentPins, string(list))
 	node := func(t *testing.T, name string) *v1alpha1.NodeUpdate {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		p.create(t, n)
 		n.Status.NodeInfo.BootID = "boot-1"
 		says(t, p, n)
-		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: name}, Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"}}
+		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: name}, Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
 		if err := p.controller.Create(ctx, nu); err != nil {
 			t.Fatal(err)
 		}
-		nu.Status.Holding = &v1alpha1.Holding{Content: "hold-1", ImagesTotal: 1, ImagesHeld: 1, ImagesPinned: 1}
+		nu.Status.Pins = &v1alpha1.PinStatus{Content: "pins-1", ImagesTotal: 1, ImagesReady: 1, ImagesPinned: 1}
 		nu.Status.ColdStart = &v1alpha1.ColdStart{Copies: 1, CheckedBoot: "boot-1"}
 		says(t, p, nu)
 		return nu

@@ -99,7 +99,7 @@ func TestTracksForPeople(t *testing.T) {
 	candidates := func(st *v1alpha1.ImageTrackStatus) {
 		st.Candidates = []v1alpha1.TrackCandidate{
 			{Digest: b, Tag: "2.6.2-rev1", LongTag: "2.6.2-rev1-b5.2", Class: v1alpha1.ClassSecurity, Decision: v1alpha1.DecisionApproval, Why: "build 5.2 is above 5.1", Serial: 2},
-			{Digest: "sha256:" + strings.Repeat("c", 64), Tag: "2.6.3-rev1", LongTag: "2.6.3-rev1-b1.1", Class: v1alpha1.ClassTagLies, Decision: v1alpha1.DecisionBlocked, Why: "it says 2.6.4 inside", Serial: 1},
+			{Digest: "sha256:" + strings.Repeat("c", 64), Tag: "2.6.3-rev1", LongTag: "2.6.3-rev1-b1.1", Class: v1alpha1.ClassTagVersionMismatch, Decision: v1alpha1.DecisionBlocked, Why: "it says 2.6.4 inside", Serial: 1},
 			{Digest: "sha256:" + strings.Repeat("d", 64), Tag: "2.6.1-rev1", LongTag: "2.6.1-rev1-b1.1", Class: v1alpha1.ClassBackwards, Decision: v1alpha1.DecisionBlocked, Why: "older", Serial: 1},
 		}
 		st.Running = []v1alpha1.RunningDigest{{Digest: a, LongTag: "2.6.2-rev1-b5.1", Pods: 2, Nodes: []string{"n1", "n2"}}}
@@ -131,7 +131,7 @@ func TestTracksForPeople(t *testing.T) {
 	}
 	s.must(exit.OK, []string{b}, "tags", "approve", "app", "2.6.2-rev1-b5.2")
 	must(admin.Get(ctx, client.ObjectKeyFromObject(o), o))
-	if len(o.Spec.Refused) != 0 || len(o.Spec.Approvals) != 1 || o.Spec.Approvals[0].Digest != b || o.Spec.Approvals[0].Serial != 2 || o.Spec.Approvals[0].By == "" {
+	if len(o.Spec.Refused) != 0 || len(o.Spec.Approvals) != 1 || o.Spec.Approvals[0].Digest != b || o.Spec.Approvals[0].Serial != 2 || o.Spec.Approvals[0].ApprovedBy == "" {
 		t.Fatalf("%+v", o.Spec)
 	}
 	s.must(exit.Blocked, []string{"remembers nothing"}, "tags", "rollback", "app")
@@ -141,7 +141,7 @@ func TestTracksForPeople(t *testing.T) {
 	status(a, "2.6.2-rev1-b5.1", func(st *v1alpha1.ImageTrackStatus) {
 		candidates(st)
 		st.Workloads = []v1alpha1.TrackedWorkload{{Workload: "StaticPod/kube-system/proxy", State: v1alpha1.TargetBlocked, Message: "node n2 failed"}}
-		st.Releases = []v1alpha1.TrackRelease{{Digest: a, LongTag: "2.6.2-rev1-b5.1", From: b, FromLongTag: "2.6.2-rev1-b5.2", Class: v1alpha1.ClassBackwards, By: "ann: slow",
+		st.Releases = []v1alpha1.TrackRelease{{Digest: a, LongTag: "2.6.2-rev1-b5.1", From: b, FromLongTag: "2.6.2-rev1-b5.2", Class: v1alpha1.ClassBackwards, Actor: "ann: slow",
 			TakenAt: metav1.Now(), Result: v1alpha1.ReleaseHalted, Message: "node n2 failed"}}
 	})
 	s.must(exit.OK, []string{"release ", "after 2.6.2-rev1-b5.2 " + b, "Backwards, by ann: slow: Halted, node n2 failed"}, "tags", "status", "app")

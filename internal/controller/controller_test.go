@@ -31,7 +31,7 @@ func TestWholeUpdate(t *testing.T) {
 
 	// Found, not approved: nothing of it is loaded (promise 8).
 	found := s.waitBundle("refit-demo-1.36.3", "the found bundle has an object", bundleSays(v1alpha1.ConditionApproved, v1alpha1.ReasonAwaitingApproval))
-	if found.Spec.Digest != "" || found.Status.Digest != d || len(found.Status.Found) != 1 || found.Status.Found[0].Node != "n2" {
+	if found.Spec.Digest != "" || found.Status.Digest != d || len(found.Status.Locations) != 1 || found.Status.Locations[0].Node != "n2" {
 		t.Errorf("a found bundle says what and where, and is not approved: %+v", found)
 	}
 

@@ -247,7 +247,7 @@ func (d *door) shut() {
 
 // The API server is away for the controller while nodes work on: it goes on
 // when it is back, without having been started again.
-func TestAPIServerAway(t *testing.T) {
+func TestAPIServerUnavailable(t *testing.T) {
 	s := newSite(t, from)
 	s.stop()
 	d, cfg := newDoor(t, s.cfg)

@@ -118,7 +118,7 @@ func TestTheGateAndTheDrainExplainThemselves(t *testing.T) {
 	}
 	for name := range s.agents {
 		for key := range s.node(name).Annotations {
-			if strings.Contains(key, "autoscaler") || key == v1alpha1.AnnotationHeld {
+			if strings.Contains(key, "autoscaler") || key == v1alpha1.AnnotationInterlock {
 				t.Errorf("%s is left on %s", key, name)
 			}
 		}

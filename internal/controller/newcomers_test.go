@@ -39,7 +39,7 @@ func (s *site) agentOn(name string, change func(*simAgent)) {
 func (s *site) taintsOf(name string) (ours *corev1.Taint, others []corev1.Taint) {
 	s.t.Helper()
 	for _, t := range s.node(name).Spec.Taints {
-		if t.Key == v1alpha1.TaintNotHeld {
+		if t.Key == v1alpha1.TaintImagesNotReady {
 			ours = &t
 			continue
 		}
@@ -117,7 +117,7 @@ func TestNewNodesHoldFirst(t *testing.T) {
 	s.plugIn("n2", raw)
 	s.approve("expected", digest(t, raw))
 	s.waitBundle("expected", "the first nodes hold it", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected))
-	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{HoldFirst: true,
+	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{StartupTaint: true,
 		NodeSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "class", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"other"}}}}}})
 
 	// A node joins: it is kept out at first sight, told what to hold, and let in.
@@ -134,7 +134,7 @@ func TestNewNodesHoldFirst(t *testing.T) {
 	s.restartController() // which knows nothing of it, nor what the bundle brings
 	s.wait("it is told what to hold", func() string {
 		var nu v1alpha1.NodeUpdate
-		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n4"}, &nu); err != nil || nu.Spec.Hold == "" {
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n4"}, &nu); err != nil || nu.Spec.Pins == "" {
 			return fmt.Sprintf("%v %+v", err, nu.Spec)
 		}
 		return ""
@@ -142,7 +142,7 @@ func TestNewNodesHoldFirst(t *testing.T) {
 	s.agentOn("n4", func(a *simAgent) { a.full = true })
 	s.wait("its agent speaks", func() string {
 		var nu v1alpha1.NodeUpdate
-		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n4"}, &nu); err != nil || nu.Status.Holding == nil {
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n4"}, &nu); err != nil || nu.Status.Pins == nil {
 			return fmt.Sprintf("%v %+v", err, nu.Status)
 		}
 		return ""
@@ -172,14 +172,14 @@ func TestNewNodesHoldFirst(t *testing.T) {
 	}
 
 	// A node that registered with the taint, in no pool that asks.
-	s.join("n5", "other", corev1.Taint{Key: v1alpha1.TaintNotHeld, Effect: corev1.TaintEffectNoSchedule})
+	s.join("n5", "other", corev1.Taint{Key: v1alpha1.TaintImagesNotReady, Effect: corev1.TaintEffectNoSchedule})
 	s.join("n6", "other")
 	s.agentOn("n5", nil)
 	s.waitIn("n5", "it registered with the taint and is let in")
 	// The pool does not ask any more: nobody stays behind a taint of ours.
 	s.join("n7", "edge")
 	s.waitOut("n7", "another new node is kept out")
-	s.pool(func(p *v1alpha1.UpdatePool) { p.Spec.HoldFirst = false })
+	s.pool(func(p *v1alpha1.UpdatePool) { p.Spec.StartupTaint = false })
 	s.waitIn("n7", "nobody asks any more")
 	for _, n := range []string{"n1", "n2", "n3", "n6"} {
 		if ours, _ := s.taintsOf(n); ours != nil {

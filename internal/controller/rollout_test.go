@@ -98,7 +98,7 @@ func TestAFailedCanaryIsUndone(t *testing.T) {
 	s.untouched("n2", from)
 	s.untouched("n3", from)
 	run := s.run("n2")
-	if !run.Undo || run.Attempt != 2 || !strings.Contains(run.Because, "kubeadm ended with 1") {
+	if !run.Undo || run.Attempt != 2 || !strings.Contains(run.Cause, "kubeadm ended with 1") {
 		t.Errorf("the undo is an attempt of its own and says why: %+v", run)
 	}
 	for _, step := range run.Steps {
@@ -255,7 +255,7 @@ func TestWindowHoldAndComingBack(t *testing.T) {
 		p.Windows = []v1alpha1.Window{{Start: "00:00", DurationMinutes: 1440}}
 	})
 	u = s.waitUpdate("u", "n3 goes, n2 is left out", func(u *v1alpha1.ClusterUpdate) bool {
-		return u.Status.NodesDone == 2 && blocked(v1alpha1.ReasonNodeHeld)(u)
+		return u.Status.NodesDone == 2 && blocked(v1alpha1.ReasonNodeOnHold)(u)
 	})
 	if !strings.Contains(u.Status.WaitingFor, "node n2 is held by a person and does not start: a tape robot hangs on it") {
 		t.Errorf("%q", u.Status.WaitingFor)
@@ -275,7 +275,7 @@ func TestWindowHoldAndComingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	u = s.waitUpdate("u", "it came back old", func(u *v1alpha1.ClusterUpdate) bool {
-		return u.Status.Phase == v1alpha1.PhaseHalted && blocked(v1alpha1.ReasonCameBackOld)(u)
+		return u.Status.Phase == v1alpha1.PhaseHalted && blocked(v1alpha1.ReasonVersionReverted)(u)
 	})
 	if u.Status.NodesDone != 2 || u.Status.NodesFailed != 1 {
 		t.Errorf("%+v", u.Status)

@@ -203,21 +203,21 @@ func (a *simAgent) media(st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdate
 }
 
 func (a *simAgent) hold(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdateSpec) {
-	if spec.Hold == "" {
+	if spec.Pins == "" {
 		return
 	}
 	var c v1alpha1.Content
 	var l model.HoldList
-	if a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: spec.Hold}, &c) != nil || json.Unmarshal([]byte(c.Data), &l) != nil {
+	if a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: spec.Pins}, &c) != nil || json.Unmarshal([]byte(c.Data), &l) != nil {
 		return
 	}
 	bundled, fetched := l.Counts()
 	n, f, p := int32(bundled), int32(fetched), int32(len(l.Payloads))
-	st.Holding = &v1alpha1.Holding{Content: spec.Hold, ImagesTotal: n, ImagesHeld: n, ImagesPinned: n, FetchedTotal: f, FetchedHeld: f, PayloadsTotal: p, PayloadsHeld: p}
+	st.Pins = &v1alpha1.PinStatus{Content: spec.Pins, ImagesTotal: n, ImagesReady: n, ImagesPinned: n, FetchedTotal: f, FetchedReady: f, PayloadsTotal: p, PayloadsReady: p}
 	st.FileSystems = []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 1000, TotalBytes: 2000}}
 	if a.full {
-		st.Holding.ImagesHeld, st.Holding.ImagesPinned, st.Holding.FetchedHeld = 0, 0, 0
-		st.Holding.NeededBytes = map[string]int64{"state": 1234}
+		st.Pins.ImagesReady, st.Pins.ImagesPinned, st.Pins.FetchedReady = 0, 0, 0
+		st.Pins.NeededBytes = map[string]int64{"state": 1234}
 	}
 }
 

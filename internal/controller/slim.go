@@ -72,7 +72,7 @@ func slimUpdate(o any) (any, error) {
 
 func slim(nu *v1alpha1.NodeUpdate) {
 	nu.ManagedFields = nil
-	texts := []*string{&nu.Spec.Trust, &nu.Spec.Hold, &nu.Spec.Config, &nu.Status.Message, &nu.Status.Phase}
+	texts := []*string{&nu.Spec.Trust, &nu.Spec.Pins, &nu.Spec.Config, &nu.Status.Message, &nu.Status.Phase}
 	for i := range nu.Spec.Bundles {
 		texts = append(texts, &nu.Spec.Bundles[i].Digest, &nu.Spec.Bundles[i].Name)
 	}
@@ -89,7 +89,7 @@ func slim(nu *v1alpha1.NodeUpdate) {
 	if a := nu.Status.Agent; a != nil {
 		texts = append(texts, &a.Address, &a.PublicKey, &a.Version)
 	}
-	if h := nu.Status.Holding; h != nil {
+	if h := nu.Status.Pins; h != nil {
 		texts = append(texts, &h.Content)
 	}
 	share(texts...)

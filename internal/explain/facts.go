@@ -56,12 +56,12 @@ type Node struct {
 	Agent         string `json:"agent,omitempty"`
 	Phase         string `json:"phase"`
 	Message       string `json:"message,omitempty"`
-	// Held is true if an administrator put the node on hold; HeldBecause has the reason.
-	Held         bool   `json:"held,omitempty"`
-	HeldBecause  string `json:"heldBecause,omitempty"`
+	// OnHold is true if an administrator put the node on hold; HeldBecause has the reason.
+	OnHold       bool   `json:"onHold,omitempty"`
+	OnHoldReason string `json:"onHoldReason,omitempty"`
 	Step         string `json:"step,omitempty"`
 	ImagesTotal  int    `json:"imagesTotal"`
-	ImagesHeld   int    `json:"imagesHeld"`
+	ImagesReady  int    `json:"imagesReady"`
 	ImagesPinned int    `json:"imagesPinned"`
 	BytesTotal   int64  `json:"bytesTotal"`
 	BytesDone    int64  `json:"bytesDone"`
@@ -71,12 +71,12 @@ type Node struct {
 
 // Bundle is one bundle as the API shows it.
 type Bundle struct {
-	Name     string   `json:"name"`
-	Version  string   `json:"version,omitempty"`
-	Digest   string   `json:"digest,omitempty"`
-	Approved bool     `json:"approved"`
-	Loaded   string   `json:"loaded,omitempty"`
-	Found    []string `json:"found,omitempty"`
-	Reason   string   `json:"reason,omitempty"`
-	Message  string   `json:"message,omitempty"`
+	Name      string   `json:"name"`
+	Version   string   `json:"version,omitempty"`
+	Digest    string   `json:"digest,omitempty"`
+	Approved  bool     `json:"approved"`
+	Loaded    string   `json:"loaded,omitempty"`
+	Locations []string `json:"locations,omitempty"`
+	Reason    string   `json:"reason,omitempty"`
+	Message   string   `json:"message,omitempty"`
 }

@@ -10,7 +10,7 @@ import (
 func BenchmarkMake30000(b *testing.B) {
 	f := Facts{Now: time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC), Update: &Update{Name: "u", Version: "1.36.3", Phase: "Updating", Done: 15000, Total: 30000, BlockerCount: 1500}}
 	for i := range 30000 {
-		f.Nodes = append(f.Nodes, Node{Name: fmt.Sprintf("node-%05d", i), Role: "worker", Ready: true, Kubelet: "v1.36.3", Phase: "Held", ImagesTotal: 24, ImagesHeld: 24, ImagesPinned: 24})
+		f.Nodes = append(f.Nodes, Node{Name: fmt.Sprintf("node-%05d", i), Role: "worker", Ready: true, Kubelet: "v1.36.3", Phase: "Ready", ImagesTotal: 24, ImagesReady: 24, ImagesPinned: 24})
 	}
 	for i := range 20 {
 		f.Update.Blockers = append(f.Update.Blockers, Blocker{Reason: "Updating", Message: f.Nodes[i].Name + " is being updated", Object: "Node/" + f.Nodes[i].Name})

@@ -117,9 +117,9 @@ const (
 	reasonBuilding     = "ImageBuilding"
 	reasonBuildFailed  = "ImageBuildFailed"
 	reasonImageRefused = "OSImageInvalid"
-	reasonDenies       = "RegistryDenies"
-	reasonAway         = "RegistryAway"
-	reasonNoBase       = "OSBaseNotHeld"
+	reasonDenies       = "RegistryUnauthorized"
+	reasonAway         = "RegistryUnreachable"
+	reasonNoBase       = "OSBaseNotPinned"
 )
 
 func (s Situation) find(name string) *Build {

@@ -22,7 +22,7 @@ const (
 	Away           Kind = "away"            // no answer, or a fault of its own
 	Limited        Kind = "limited"         // too many questions: it said to wait
 	Denied         Kind = "denied"          // the credentials are missing or not enough
-	TagGone        Kind = "tag gone"        // the repository answers and has no such tag
+	TagDeleted     Kind = "tag gone"        // the repository answers and has no such tag
 	RepositoryGone Kind = "repository gone" // no such repository
 	Odd            Kind = "odd"             // an answer that no registry gives
 )
@@ -102,7 +102,7 @@ func (at Place) ofStatus(status int, path string) *Failure {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return at.failure(Denied, text)
 	case status == http.StatusNotFound && strings.HasPrefix(path, "manifests/"):
-		return at.failure(TagGone, fmt.Errorf("it has no %s", strings.TrimPrefix(path, "manifests/")))
+		return at.failure(TagDeleted, fmt.Errorf("it has no %s", strings.TrimPrefix(path, "manifests/")))
 	case status == http.StatusNotFound:
 		return at.failure(RepositoryGone, text)
 	case status >= 500:

@@ -102,7 +102,7 @@ func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Du
 	}
 	resp, err := p.ask(ctx, at, http.MethodHead, "manifests/"+tag, known.header(tag))
 	if err != nil {
-		if f := (*Failure)(nil); errors.As(err, &f) && f.Kind == TagGone {
+		if f := (*Failure)(nil); errors.As(err, &f) && f.Kind == TagDeleted {
 			p.forget(key)
 		}
 		return "", err

@@ -219,7 +219,7 @@ func TestPollFailures(t *testing.T) {
 		"a fault":                      {refuse(503), "1-rev1", Away, 10 * time.Second, time.Minute},
 		"a connection that breaks":     {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "1-rev1", Away, 10 * time.Second, time.Minute},
 		"not allowed":                  {refuse(403), "1-rev1", Denied, 0, 0},
-		"a tag that is not there":      {nil, "2-rev1", TagGone, 0, 0},
+		"a tag that is not there":      {nil, "2-rev1", TagDeleted, 0, 0},
 		"an answer of another world":   {refuse(418), "1-rev1", Odd, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestDescribe(t *testing.T) {
 	if d, err := poll.Describe(t.Context(), at, one); err != nil || len(d.Same) != 1 || d.AppVersion != "2.6.2" {
 		t.Errorf("%+v %v", d, err)
 	}
-	if _, err := poll.Describe(t.Context(), at, "sha256:"+strings.Repeat("0", 64)); kindOf(err) != TagGone {
+	if _, err := poll.Describe(t.Context(), at, "sha256:"+strings.Repeat("0", 64)); kindOf(err) != TagDeleted {
 		t.Error(err)
 	}
 }

@@ -48,7 +48,7 @@ func Drill(w io.Writer, format string, v DrillView) error {
 		fmt.Fprintf(w, "  %s: %s\n    %s\n", x.Reason, x.Message, x.Fix)
 	}
 	lastStart(w, v.LastStart)
-	for _, u := range v.NotHeld {
+	for _, u := range v.NotPinned {
 		fmt.Fprintf(w, "Not held, so lost with the store: %s (%s)\n", u.Image, strings.Join(u.Pods, ", "))
 	}
 	if len(v.Images) == 0 || format != Wide && v.ComesBack {

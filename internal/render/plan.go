@@ -44,7 +44,7 @@ type PlanView struct {
 	Resources []string `json:"resources,omitempty"`
 	// APIAway is how long the API server was away the last time that control-plane
 	// nodes moved in this cluster; nil if it was never measured.
-	APIAway *APIAway `json:"apiAway,omitempty"`
+	APIAway *APIAway `json:"apiUnavailable,omitempty"`
 }
 
 // APIAway is what was measured in an earlier update.

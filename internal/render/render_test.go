@@ -18,8 +18,8 @@ func TestStatusTableSaysWhoWaitsForWhatAndTheCure(t *testing.T) {
 		Waiting:   []explain.Blocker{{Reason: "DisruptionBudget", Message: "pod shop/app-1: budget shop/app allows 0", Fix: "add a replica", Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}},
 		MoreWaits: 2,
 		Warnings:  []explain.Blocker{{Reason: "DisruptionBudget", Message: "budget shop/db never allows an eviction"}, {Reason: "StepFailed", Message: "node n4 failed:\nerror: x\nerror: y"}},
-		Nodes: []explain.Node{{Name: "n1", Role: "control-plane", Ready: true, Kubelet: "v1.36.3", Phase: "Held", ImagesPinned: 9, ImagesTotal: 9},
-			{Name: "n3", Ready: true, Held: true, HeldBecause: "a tape robot"}},
+		Nodes: []explain.Node{{Name: "n1", Role: "control-plane", Ready: true, Kubelet: "v1.36.3", Phase: "Ready", ImagesPinned: 9, ImagesTotal: 9},
+			{Name: "n3", Ready: true, OnHold: true, OnHoldReason: "a tape robot"}},
 	}
 	var b strings.Builder
 	if err := Status(&b, Table, v); err != nil {

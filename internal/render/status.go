@@ -104,7 +104,7 @@ func bundles(w io.Writer, bs []explain.Bundle, wide bool) {
 		if wide {
 			d = clean.Line(b.Digest)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", clean.Line(b.Name), orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Found, ",")), orDash(b.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", clean.Line(b.Name), orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Locations, ",")), orDash(b.Reason))
 	}
 	t.Flush()
 }
@@ -117,7 +117,7 @@ func ready(n explain.Node) string {
 	if n.Unschedulable {
 		s += ",cordoned"
 	}
-	if n.Held {
+	if n.OnHold {
 		s += ",on hold"
 	}
 	return s
@@ -125,8 +125,8 @@ func ready(n explain.Node) string {
 
 // message of a node; that a person holds it comes first.
 func message(n explain.Node) string {
-	if n.Held && n.HeldBecause != "" {
-		return "on hold: " + n.HeldBecause
+	if n.OnHold && n.OnHoldReason != "" {
+		return "on hold: " + n.OnHoldReason
 	}
 	return n.Message
 }

@@ -114,7 +114,7 @@ const workersSource, controlSource = "machinedeployment.default.workers", "kubea
 func (m *management) a1RollingReplacesNothing(before map[string]types.UID) {
 	m.t.Helper()
 	generation := m.get("MachineDeployment", "workers").GetGeneration()
-	s := m.waitSource(workersSource, v1alpha1.ReasonBootImageRolls)
+	s := m.waitSource(workersSource, v1alpha1.ReasonWouldReplaceMachines)
 	if now := m.get("MachineDeployment", "workers").GetGeneration(); now != generation || s.Status.State != v1alpha1.SourceOutdated {
 		m.t.Errorf("generation %d after %d, %+v", now, generation, s.Status)
 	}

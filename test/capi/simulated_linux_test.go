@@ -273,7 +273,7 @@ func (s *simulation) agent(ctx context.Context, h *host) error {
 	st.Phase = "Idle"
 	st.FileSystems = []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 1 << 40, TotalBytes: 1 << 41}}
 	s.media(st, &nu)
-	if err := s.holds(ctx, h, st, nu.Spec.Hold); err != nil {
+	if err := s.holds(ctx, h, st, nu.Spec.Pins); err != nil {
 		return err
 	}
 	if err := s.run(ctx, h, st, nu.Spec.Run); err != nil {
@@ -304,7 +304,7 @@ func (s *simulation) media(st *v1alpha1.NodeUpdateStatus, nu *v1alpha1.NodeUpdat
 }
 
 func (s *simulation) holds(ctx context.Context, h *host, st *v1alpha1.NodeUpdateStatus, name string) error {
-	if name == "" || st.Holding != nil && st.Holding.Content == name {
+	if name == "" || st.Pins != nil && st.Pins.Content == name {
 		return nil
 	}
 	var c v1alpha1.Content
@@ -316,7 +316,7 @@ func (s *simulation) holds(ctx context.Context, h *host, st *v1alpha1.NodeUpdate
 		return err
 	}
 	images, payloads := int32(len(l.Images)), int32(len(l.Payloads))
-	st.Holding = &v1alpha1.Holding{Content: name, ImagesTotal: images, ImagesHeld: images, ImagesPinned: images, PayloadsTotal: payloads, PayloadsHeld: payloads}
+	st.Pins = &v1alpha1.PinStatus{Content: name, ImagesTotal: images, ImagesReady: images, ImagesPinned: images, PayloadsTotal: payloads, PayloadsReady: payloads}
 	return nil
 }
 

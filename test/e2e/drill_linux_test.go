@@ -135,11 +135,11 @@ func copied(t *testing.T, s *scenario.Scenario) {
 			if err != nil {
 				return false, err.Error()
 			}
-			h, c := nu.Status.Holding, nu.Status.ColdStart
+			h, c := nu.Status.Pins, nu.Status.ColdStart
 			if h == nil || c == nil {
 				return false, nu.Status.Message
 			}
-			return h.Content == nu.Spec.Hold && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && c.Copies == h.ImagesTotal,
+			return h.Content == nu.Spec.Pins && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && c.Copies == h.ImagesTotal,
 				fmt.Sprintf("%d of %d pinned, %d copies, %s", h.ImagesPinned, h.ImagesTotal, c.Copies, nu.Status.Message)
 		})
 	}
@@ -167,8 +167,8 @@ func withoutCopy(t *testing.T, s *scenario.Scenario, node string, f func()) {
 	must(t, s.Client.Create(ctx, lean))
 	eventually(t, time.Minute, node+" is told", func() (bool, string) {
 		nu, err := nodeUpdate(t, s, node)
-		return err == nil && nu.Spec.Hold != old.Spec.Hold && nu.Status.Holding != nil && nu.Status.Holding.Content == nu.Spec.Hold,
-			fmt.Sprintf("told %s before, %s now, which is generation %d; it speaks of generation %d and %+v: %s", old.Spec.Hold, nu.Spec.Hold, nu.Generation, nu.Status.ObservedGeneration, nu.Status.Holding, nu.Status.Message)
+		return err == nil && nu.Spec.Pins != old.Spec.Pins && nu.Status.Pins != nil && nu.Status.Pins.Content == nu.Spec.Pins,
+			fmt.Sprintf("told %s before, %s now, which is generation %d; it speaks of generation %d and %+v: %s", old.Spec.Pins, nu.Spec.Pins, nu.Generation, nu.Status.ObservedGeneration, nu.Status.Pins, nu.Status.Message)
 	})
 	must(t, s.Exec(ctx, node, "sh", "-c", "rm -f /var/lib/refit/blobs/sha256/*"))
 	eventually(t, 2*time.Minute, node+" says that it has no copy", func() (bool, string) {
@@ -183,7 +183,7 @@ func withoutCopy(t *testing.T, s *scenario.Scenario, node string, f func()) {
 	// Told anew: what it lost comes from its neighbours.
 	eventually(t, time.Minute, node+" is told to keep", func() (bool, string) {
 		nu, err := nodeUpdate(t, s, node)
-		return err == nil && nu.Spec.Hold == old.Spec.Hold, ""
+		return err == nil && nu.Spec.Pins == old.Spec.Pins, ""
 	})
 }
 

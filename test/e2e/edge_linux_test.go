@@ -158,7 +158,7 @@ func (e *edge) written(t *testing.T) {
 	if mode, err := e.s.Output(ctx, "n2", "stat", "-c", "%a %u", edgeFile); err != nil || strings.TrimSpace(mode) != "600 0" {
 		t.Errorf("mode and owner %q, %v", mode, err)
 	}
-	if r := st.Releases; len(r) < 2 || r[0].Digest != e.second || r[0].From != e.first || r[0].Result != v1alpha1.ReleaseDone || !strings.HasSuffix(r[0].By, ": a test") {
+	if r := st.Releases; len(r) < 2 || r[0].Digest != e.second || r[0].From != e.first || r[0].Result != v1alpha1.ReleaseDone || !strings.HasSuffix(r[0].Actor, ": a test") {
 		t.Errorf("the records are %+v", r)
 	}
 }

@@ -167,7 +167,7 @@ func backOnOld(t *testing.T, s *scenario.Scenario) {
 			return false, "no answer"
 		}
 		for _, w := range v.Waiting {
-			if w.Reason == v1alpha1.ReasonCameBackOld && strings.Contains(w.Message, "n2") && strings.Contains(w.Message, from) {
+			if w.Reason == v1alpha1.ReasonVersionReverted && strings.Contains(w.Message, "n2") && strings.Contains(w.Message, from) {
 				return true, w.Message
 			}
 		}

@@ -39,13 +39,13 @@ func reported(when func(nu *v1alpha1.NodeUpdate) bool) moment {
 }
 
 var copying = reported(func(nu *v1alpha1.NodeUpdate) bool {
-	h := nu.Status.Holding
+	h := nu.Status.Pins
 	return h != nil && h.BytesDone > 0 && h.BytesDone < h.BytesTotal
 })
 
 var loading = reported(func(nu *v1alpha1.NodeUpdate) bool {
-	h := nu.Status.Holding
-	return nu.Status.Phase == "Loading" || (h != nil && h.ImagesTotal > 0 && h.ImagesHeld > 0 && h.ImagesPinned < h.ImagesTotal)
+	h := nu.Status.Pins
+	return nu.Status.Phase == "Loading" || (h != nil && h.ImagesTotal > 0 && h.ImagesReady > 0 && h.ImagesPinned < h.ImagesTotal)
 })
 
 // granted: the node may run its steps, so it is drained.
@@ -73,8 +73,8 @@ func kubeadm(_ context.Context, s *scenario.Scenario, node string) bool {
 	return err == nil && len(found) > 0
 }
 
-// apiAway: kubeadm runs on the control plane and has taken the API server down.
-func apiAway(ctx context.Context, s *scenario.Scenario, node string) bool {
+// apiUnavailable: kubeadm runs on the control plane and has taken the API server down.
+func apiUnavailable(ctx context.Context, s *scenario.Scenario, node string) bool {
 	_, err := s.Cordoned(ctx, node)
 	return err != nil && kubeadm(ctx, s, node)
 }
@@ -90,7 +90,7 @@ var killTable = []killPoint{
 	{name: "agent in the kubeadm step of the control plane", node: "n1", victim: "refit-agent", when: kubeadm},
 	{name: "kubelet in the kubeadm step of the control plane", node: "n1", victim: "kubelet", when: kubeadm},
 	{name: "containerd in the kubeadm step of the control plane", node: "n1", victim: "containerd", when: kubeadm},
-	{name: "power of the control plane while kubeadm replaces its API server", node: "n1", victim: "power", when: apiAway},
+	{name: "power of the control plane while kubeadm replaces its API server", node: "n1", victim: "power", when: apiUnavailable},
 	{name: "controller while a worker is drained", victim: "refit-controller", watch: "n3", when: draining},
 	{name: "agent of a worker that is drained", node: "n2", victim: "refit-agent", when: draining},
 	{name: "kubelet of a worker that is drained", node: "n3", victim: "kubelet", when: draining},

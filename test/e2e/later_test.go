@@ -47,11 +47,11 @@ func TestNodesThatComeLater(t *testing.T) {
 		_, err := s.Prepare(ctx, b)
 		must(t, err)
 		must(t, s.Eject(ctx, s.Stick, device))
-		must(t, s.Client.Create(ctx, &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.UpdatePoolSpec{HoldFirst: true}}))
+		must(t, s.Client.Create(ctx, &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.UpdatePoolSpec{StartupTaint: true}}))
 		must(t, s.Client.Create(ctx, oneOnEach(s)))
 	})
 	step(t, "a node that registers with the taint is let in when it holds everything", func(t *testing.T) {
-		must(t, s.Lab.Join(ctx, "n3", v1alpha1.TaintNotHeld))
+		must(t, s.Lab.Join(ctx, "n3", v1alpha1.TaintImagesNotReady))
 		keptOut(t, s, "n3")
 		install(t, "n3")
 		letIn(t, s, b, "n3")
@@ -105,7 +105,7 @@ func taintOf(t *testing.T, s *scenario.Scenario, node string) *corev1.Taint {
 	var n corev1.Node
 	must(t, s.Client.Get(t.Context(), client.ObjectKey{Name: node}, &n))
 	for i := range n.Spec.Taints {
-		if n.Spec.Taints[i].Key == v1alpha1.TaintNotHeld {
+		if n.Spec.Taints[i].Key == v1alpha1.TaintImagesNotReady {
 			return &n.Spec.Taints[i]
 		}
 	}
@@ -141,8 +141,8 @@ func letIn(t *testing.T, s *scenario.Scenario, b scenario.Bundle, node string) {
 		}
 		return there, fmt.Sprintf("%d images missing, taint %v", len(missing), taintOf(t, s, node))
 	})
-	if nu, err := nodeUpdate(t, s, node); err != nil || nu.Status.Holding == nil || nu.Status.Holding.BytesFromMedia != 0 {
-		t.Errorf("node %s got something from a medium: %+v, %v", node, nu.Status.Holding, err)
+	if nu, err := nodeUpdate(t, s, node); err != nil || nu.Status.Pins == nil || nu.Status.Pins.BytesFromMedia != 0 {
+		t.Errorf("node %s got something from a medium: %+v, %v", node, nu.Status.Pins, err)
 	}
 }
 

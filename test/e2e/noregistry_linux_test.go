@@ -157,7 +157,7 @@ func (w *noRegSite) waits(t *testing.T) {
 			return false, "nothing yet"
 		}
 		w.seen.Waited = c.Reason + ": " + c.Message
-		return c.Reason == v1alpha1.ReasonOSBaseNotHeld && strings.Contains(c.Message, "insert a bundle that has it"), w.seen.Waited
+		return c.Reason == v1alpha1.ReasonOSBaseNotPinned && strings.Contains(c.Message, "insert a bundle that has it"), w.seen.Waited
 	})
 	if len(w.builds(t)) != 0 {
 		t.Error("something was built")
@@ -187,7 +187,7 @@ func (w *noRegSite) made(t *testing.T, what string, begin time.Time, before stri
 	ctx := t.Context()
 	p := w.osSite.image(t, func(p v1alpha1.OSImagePool) bool { return p.State == "Use" && p.Image != before && p.Build == p.Wanted })
 	out := noRegBuilt{What: what, Name: p.Build, Digest: digestOf(p.Image), Seconds: time.Since(begin).Seconds()}
-	w.osSite.image(t, func(q v1alpha1.OSImagePool) bool { return q.Image == p.Image && q.Held == "2/2" })
+	w.osSite.image(t, func(q v1alpha1.OSImagePool) bool { return q.Image == p.Image && q.Prepulled == "2/2" })
 	out.SecondsHeld = time.Since(begin).Seconds()
 	var build v1alpha1.OSBuild
 	must(t, w.s.Client.Get(ctx, client.ObjectKey{Name: p.Build}, &build))

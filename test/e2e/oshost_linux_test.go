@@ -50,9 +50,9 @@ type osHostsSeen struct {
 
 type osStaged struct {
 	Told, Ready, Cordoned time.Time
-	// HeldByRuntime: the node's container runtime had fetched it before. RegistryAway: no
+	// HeldByRuntime: the node's container runtime had fetched it before. RegistryUnreachable: no
 	// registry answered when it was booted.
-	HeldByRuntime, RegistryAway bool
+	HeldByRuntime, RegistryUnreachable bool
 }
 
 type osDrift struct{ Policy, Node, What, Says, Gate, Then string }
@@ -259,7 +259,7 @@ func (w *osHosts) withoutRegistry(t *testing.T) {
 	w.over(t)
 	for _, n := range osWorkers {
 		s := w.seen.Staged[n]
-		s.RegistryAway = true
+		s.RegistryUnreachable = true
 		w.seen.Staged[n] = s
 		if got := w.booted(t, n); got != digestOf(w.image.Image) || s.Cordoned.Before(s.Ready) || w.boots(t)[n] != before[n]+1 {
 			t.Errorf("%s has booted %s, %d times: %+v", n, got, w.boots(t)[n]-before[n], s)

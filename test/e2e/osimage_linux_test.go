@@ -328,10 +328,10 @@ func (w *osSite) built(t *testing.T, what string, begin time.Time, before string
 	var b v1alpha1.OSBuild
 	must(t, w.s.Client.Get(t.Context(), client.ObjectKey{Name: p.Build}, &b))
 	at := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BuildSucceeded)
-	if at == nil || b.Status.EndedAt == nil {
+	if at == nil || b.Status.FinishedAt == nil {
 		t.Fatalf("OSBuild %s: %+v", b.Name, b.Status)
 	}
-	out := osBuilt{What: what, Name: b.Name, Digest: b.Status.Digest, Seconds: time.Since(begin).Seconds(), OwnSeconds: b.Status.EndedAt.Sub(b.Status.StartedAt.Time).Seconds(), CopiedBytes: b.Status.Copied}
+	out := osBuilt{What: what, Name: b.Name, Digest: b.Status.Digest, Seconds: time.Since(begin).Seconds(), OwnSeconds: b.Status.FinishedAt.Sub(b.Status.StartedAt.Time).Seconds(), CopiedBytes: b.Status.Copied}
 	for _, r := range w.registry.Requests() {
 		u, err := url.Parse(r.Path)
 		must(t, err)

@@ -214,11 +214,11 @@ func tear(t *testing.T, s *scenario.Scenario, node string, c tornCase) tornResul
 		if err != nil {
 			return false, err.Error()
 		}
-		h, cold := nu.Status.Holding, nu.Status.ColdStart
+		h, cold := nu.Status.Pins, nu.Status.ColdStart
 		if h == nil || cold == nil || bootOf(t, s, node) == boot {
 			return false, nu.Status.Message
 		}
-		return h.Content == nu.Spec.Hold && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && cold.Copies == h.ImagesTotal,
+		return h.Content == nu.Spec.Pins && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && cold.Copies == h.ImagesTotal,
 			fmt.Sprintf("%d of %d pinned, %d copies, %s", h.ImagesPinned, h.ImagesTotal, cold.Copies, nu.Status.Message)
 	})
 	r.HeldSeconds = time.Since(cut).Seconds()

@@ -265,7 +265,7 @@ func (w *tracked) rolledBack(t *testing.T) {
 // withoutRegistry nothing that runs changes.
 func (w *tracked) withoutRegistry(t *testing.T) {
 	w.registry.Stop()
-	w.says(t, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryAway)
+	w.says(t, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryUnreachable)
 	w.until(t, "three pods still run", map[string]int{w.old: 3})
 	w.registry.Resume()
 }

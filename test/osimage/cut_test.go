@@ -81,7 +81,7 @@ func (n *node) goesOn(task updaters.Task, do call) {
 	n.t.Helper()
 	r := n.drive(task, do, n.Reboot)
 	if r.Failed {
-		failed(n.t, r, v1alpha1.ReasonCameBackOld)
+		failed(n.t, r, v1alpha1.ReasonVersionReverted)
 		task.Attempt++
 		r = n.drive(task, do, n.Reboot)
 	}
@@ -131,7 +131,7 @@ func TestPowerCutBetweenWrites(t *testing.T) {
 			n.Reboot()
 		})
 		if r.Failed {
-			failed(t, r, v1alpha1.ReasonCameBackOld)
+			failed(t, r, v1alpha1.ReasonVersionReverted)
 			n.isOn(before)
 			task.Attempt++
 			r = n.there(task)

@@ -65,7 +65,7 @@ func TestVersionsInARow(t *testing.T) {
 func TestPowerCutBeforeShutdown(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
-		failed(t, n.drive(task, (*osdeploy.Updater).Update, func() { n.PowerCut(); n.Boot() }), v1alpha1.ReasonCameBackOld)
+		failed(t, n.drive(task, (*osdeploy.Updater).Update, func() { n.PowerCut(); n.Boot() }), v1alpha1.ReasonVersionReverted)
 		n.isOn("1", "first=1")
 		task.Attempt = 2
 		done(t, n.there(task))
@@ -81,7 +81,7 @@ func TestFinaliseFails(t *testing.T) {
 			n.Shutdown("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/boot/ostree")
 			n.Boot()
 		})
-		failed(t, r, v1alpha1.ReasonCameBackOld)
+		failed(t, r, v1alpha1.ReasonVersionReverted)
 		if !strings.Contains(r.Message, "No space left on device") {
 			t.Errorf("the host's own words are missing: %s", r.Message)
 		}

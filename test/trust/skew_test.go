@@ -58,7 +58,7 @@ func TestANewerAgentWritesItsStatusToOlderKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status := &v1alpha1.NodeUpdateStatus{Phase: "Held", Problems: []v1alpha1.NodeProblem{{Reason: "StateFileDamaged", Object: "/x", Message: "m"}},
+	status := &v1alpha1.NodeUpdateStatus{Phase: "Ready", Problems: []v1alpha1.NodeProblem{{Reason: "StateFileDamaged", Object: "/x", Message: "m"}},
 		Agent: &v1alpha1.AgentInfo{Version: "0.2.0", Address: "10.0.0.1:18740", PublicKey: "k", Updaters: []string{"files"}, Formats: []string{"refit.dev/hold/v1"}}}
 	for i := 0; ; i++ { // the API server takes a moment to serve the changed kind
 		if err = api.ApplyStatus(t.Context(), status); err != nil {
@@ -67,7 +67,7 @@ func TestANewerAgentWritesItsStatusToOlderKinds(t *testing.T) {
 		if err := admin.Get(context.Background(), client.ObjectKeyFromObject(nu), nu); err != nil {
 			t.Fatal(err)
 		}
-		if nu.Status.Agent == nil || nu.Status.Agent.Version != "0.2.0" || nu.Status.Phase != "Held" {
+		if nu.Status.Agent == nil || nu.Status.Agent.Version != "0.2.0" || nu.Status.Phase != "Ready" {
 			t.Fatalf("the status is %+v", nu.Status)
 		}
 		if len(nu.Status.Problems) == 0 && len(nu.Status.Agent.Updaters) == 0 {

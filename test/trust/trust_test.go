@@ -296,10 +296,10 @@ func TestAStolenControllerToken(t *testing.T) {
 		for _, i := range s.header.Metadata.Images {
 			hold.Images = append(hold.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: digest})
 		}
-		name := s.content(v1alpha1.ContentHold, hold)
+		name := s.content(v1alpha1.ContentPins, hold)
 		trust := s.content(v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{{Name: "x", Threshold: 1, Keys: map[string]string{"k": publicKey(t)}}}})
 		if err := s.tell(func(n *v1alpha1.NodeUpdateSpec) {
-			n.Bundles, n.Hold, n.Trust = []v1alpha1.ApprovedBundle{{Digest: digest}}, name, trust
+			n.Bundles, n.Pins, n.Trust = []v1alpha1.ApprovedBundle{{Digest: digest}}, name, trust
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func TestAStolenControllerToken(t *testing.T) {
 	t.Run("it is obeyed once an administrator approves it", func(t *testing.T) {
 		s.mustCreate(&v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "release"}, Spec: v1alpha1.BundleSpec{Digest: digest}})
 		s.until("held", func(nu *v1alpha1.NodeUpdate) bool {
-			h := nu.Status.Holding
+			h := nu.Status.Pins
 			return h != nil && h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal && len(nu.Status.Bundles) == 1
 		})
 		b := &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "release"}}

@@ -29,7 +29,7 @@ type server struct {
 	lists   int
 }
 
-const object = `{"apiVersion":"refit.dev/v1alpha1","kind":"NodeUpdate","metadata":{"name":"n1","namespace":"refit-nodes","generation":%d,"resourceVersion":"%d"},"spec":{"hold":"hold-%d"}}`
+const object = `{"apiVersion":"refit.dev/v1alpha1","kind":"NodeUpdate","metadata":{"name":"n1","namespace":"refit-nodes","generation":%d,"resourceVersion":"%d"},"spec":{"pins":"pins-%d"}}`
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
@@ -58,8 +58,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		fmt.Fprintf(w, `{"apiVersion":"refit.dev/v1alpha1","kind":"NodeUpdateList","metadata":{"resourceVersion":"1"},"items":[`+object+`]}`, 1, 1, 1)
-	case path == "contents/hold-1":
-		fmt.Fprint(w, `{"apiVersion":"refit.dev/v1alpha1","kind":"Content","metadata":{"name":"hold-1"},"type":"hold","data":"{}"}`)
+	case path == "contents/pins-1":
+		fmt.Fprint(w, `{"apiVersion":"refit.dev/v1alpha1","kind":"Content","metadata":{"name":"pins-1"},"type":"hold","data":"{}"}`)
 	case path == "nodeupdates/n1/status" && r.Method == http.MethodPatch:
 		b, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
@@ -104,11 +104,11 @@ func TestClient(t *testing.T) {
 				return nil
 			}
 		}
-		if nu := next(); nu.Spec.Hold != "hold-1" {
+		if nu := next(); nu.Spec.Pins != "pins-1" {
 			t.Fatalf("%+v", nu)
 		}
 		s.watch <- `{"type":"MODIFIED","object":` + fmt.Sprintf(object, 2, 5, 2) + `}`
-		if nu := next(); nu.Generation != 2 || nu.Spec.Hold != "hold-2" {
+		if nu := next(); nu.Generation != 2 || nu.Spec.Pins != "pins-2" {
 			t.Fatalf("%+v", nu)
 		}
 		s.watch <- `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`
@@ -123,7 +123,7 @@ func TestClient(t *testing.T) {
 		<-ended
 	})
 	t.Run("a status is applied whole, by its owner", func(t *testing.T) {
-		if err := c.ApplyStatus(t.Context(), &v1alpha1.NodeUpdateStatus{Phase: "Held"}); err != nil {
+		if err := c.ApplyStatus(t.Context(), &v1alpha1.NodeUpdateStatus{Phase: "Ready"}); err != nil {
 			t.Fatal(err)
 		}
 		var body struct {
@@ -134,16 +134,16 @@ func TestClient(t *testing.T) {
 		if err := json.Unmarshal(s.applied, &body); err != nil {
 			t.Fatal(err)
 		}
-		if body.Status.Phase != "Held" || body.Metadata.Name != "n1" || body.Spec != nil ||
+		if body.Status.Phase != "Ready" || body.Metadata.Name != "n1" || body.Spec != nil ||
 			s.kind != "application/apply-patch+yaml" || !strings.Contains(s.query, "fieldManager=refit-agent") || !strings.Contains(s.query, "force=true") {
 			t.Fatalf("%s, %s, %s", s.applied, s.kind, s.query)
 		}
 	})
 	t.Run("a Content is read by name", func(t *testing.T) {
-		if got, err := c.Content(t.Context(), "hold-1"); err != nil || got.Data != "{}" {
+		if got, err := c.Content(t.Context(), "pins-1"); err != nil || got.Data != "{}" {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		if _, err := c.Content(t.Context(), "hold-9"); err == nil || !strings.Contains(err.Error(), "hold-9") {
+		if _, err := c.Content(t.Context(), "pins-9"); err == nil || !strings.Contains(err.Error(), "pins-9") {
 			t.Fatalf("got %v", err)
 		}
 	})

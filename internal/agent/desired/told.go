@@ -143,9 +143,9 @@ type Contents interface {
 func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before *Want) (*Want, error) {
 	w := &Want{ReadBy: version.Version(), Generation: nu.Generation, Spec: nu.Spec}
 	same := before != nil && before.ReadBy == w.ReadBy // another version ignored, or knew, other members
-	if same && before.Spec.Hold == w.Spec.Hold {
+	if same && before.Spec.Pins == w.Spec.Pins {
 		w.Hold = before.Hold
-	} else if err := readContent(ctx, api, v1alpha1.ContentHold, w.Spec.Hold, &w.Hold); err != nil {
+	} else if err := readContent(ctx, api, v1alpha1.ContentPins, w.Spec.Pins, &w.Hold); err != nil {
 		return nil, err
 	}
 	if same && before.Spec.Trust == w.Spec.Trust {

@@ -85,10 +85,10 @@ func (p Pace) plain(s, other *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateSta
 	if c.Run != nil {
 		c.Run.Message = ""
 	}
-	if h := c.Holding; h != nil {
+	if h := c.Pins; h != nil {
 		complete := h.BytesDone == h.BytesTotal && h.ImagesPinned == h.ImagesTotal
 		if !complete {
-			h.ImagesHeld, h.ImagesPinned, h.BytesDone = 0, 0, 0
+			h.ImagesReady, h.ImagesPinned, h.BytesDone = 0, 0, 0
 			h.NeededBytes, h.BytesFromMedia, h.BytesFromPeers = nil, 0, 0
 		}
 	}

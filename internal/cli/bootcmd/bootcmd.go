@@ -97,21 +97,21 @@ func checkFormat(format string) error {
 
 // Source is one line of the status.
 type Source struct {
-	Name       string                  `json:"name"`
-	State      string                  `json:"state"`
-	Policy     string                  `json:"policy,omitempty"`
-	Mode       string                  `json:"mode,omitempty"`
-	Referenced *v1alpha1.BootImage     `json:"referenced,omitempty"`
-	Wanted     *v1alpha1.BootImage     `json:"wanted,omitempty"`
-	Declared   *v1alpha1.DeclaredImage `json:"declared,omitempty"`
-	Born       []v1alpha1.BirthImage   `json:"born,omitempty"`
-	SkewMode   string                  `json:"skewMode,omitempty"`
-	NewEnough  bool                    `json:"newEnough"`
-	Reason     string                  `json:"reason"`
-	Message    string                  `json:"message"`
-	SkewReason string                  `json:"skewReason,omitempty"`
-	Skew       string                  `json:"skew,omitempty"`
-	Written    *time.Time              `json:"written,omitempty"`
+	Name            string                    `json:"name"`
+	State           string                    `json:"state"`
+	Policy          string                    `json:"policy,omitempty"`
+	Mode            string                    `json:"mode,omitempty"`
+	Referenced      *v1alpha1.BootImage       `json:"referenced,omitempty"`
+	Wanted          *v1alpha1.BootImage       `json:"wanted,omitempty"`
+	Declared        *v1alpha1.DeclaredImage   `json:"declared,omitempty"`
+	InstalledImages []v1alpha1.InstalledImage `json:"installedImages,omitempty"`
+	SkewMode        string                    `json:"skewMode,omitempty"`
+	NewEnough       bool                      `json:"newEnough"`
+	Reason          string                    `json:"reason"`
+	Message         string                    `json:"message"`
+	SkewReason      string                    `json:"skewReason,omitempty"`
+	Skew            string                    `json:"skew,omitempty"`
+	Written         *time.Time                `json:"written,omitempty"`
 	// Nodes that came from it, Joining: machines without a node yet; Refused are
 	// those that their boot image kept from joining.
 	Nodes   int32                     `json:"nodes,omitempty"`
@@ -121,8 +121,8 @@ type Source struct {
 	Machines []v1alpha1.MachineFact `json:"machines,omitempty"`
 	// ImageBuilt is the day of the image that the next machine starts from, OldestBorn
 	// that of the oldest image that a node was born from, where versions say it.
-	ImageBuilt *time.Time `json:"imageBuilt,omitempty"`
-	OldestBorn *time.Time `json:"oldestBorn,omitempty"`
+	ImageBuilt           *time.Time `json:"imageBuilt,omitempty"`
+	OldestInstalledImage *time.Time `json:"oldestInstalledImage,omitempty"`
 	// Authority of the first-boot configuration, where a policy looks after it.
 	Authority *Authority `json:"authority,omitempty"`
 }
@@ -191,7 +191,7 @@ func (s *site) status() Status {
 
 func sourceView(m *v1alpha1.MachineSource) Source {
 	st := m.Status
-	v := Source{Name: m.Name, State: st.State, Policy: st.Policy, Mode: string(st.Mode), Referenced: st.Referenced, Wanted: st.Wanted, Declared: m.Spec.Declared, Born: st.Born, SkewMode: st.SkewMode}
+	v := Source{Name: m.Name, State: st.State, Policy: st.Policy, Mode: string(st.Mode), Referenced: st.Referenced, Wanted: st.Wanted, Declared: m.Spec.Declared, InstalledImages: st.InstalledImages, SkewMode: st.SkewMode}
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil {
 		v.Reason, v.Message = c.Reason, c.Message
 	}
@@ -204,7 +204,7 @@ func sourceView(m *v1alpha1.MachineSource) Source {
 		v.Authority = &Authority{Secret: st.Authority.Secret, Trusted: c.Status == "True", Reason: c.Reason, Message: c.Message}
 	}
 	if n := len(st.History); n > 0 {
-		at := st.History[n-1].At.UTC()
+		at := st.History[n-1].WrittenAt.UTC()
 		v.Written = &at
 	}
 	return v

@@ -83,7 +83,7 @@ func TestCheck(t *testing.T) {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "status", "--from", dump)
-	for _, p := range []string{"all: 1 of 3 sources are current, 1 outdated", "machinedeployment.default.workers", "BootImageRolls", "8.10.20240101-0", "set the strategy OnDelete", "golden-2",
+	for _, p := range []string{"all: 1 of 3 sources are current, 1 outdated", "machinedeployment.default.workers", "WouldReplaceMachines", "8.10.20240101-0", "set the strategy OnDelete", "golden-2",
 		"machine default/workers-x could not join: This machine cannot join pool workers", "new machines do not trust their server: Secret default/worker-user-data: the server's authority was written 3 times and undone by script"} {
 		if !strings.Contains(out, p) {
 			t.Errorf("want %q in\n%s", p, out)
@@ -105,7 +105,7 @@ func TestStatus(t *testing.T) {
 		t.Error(err, out)
 	}
 	w := v.Sources[1]
-	if w.Nodes != 3 || w.OldestBorn == nil || w.OldestBorn.Format(time.DateOnly) != "2023-01-01" || w.ImageBuilt.Format(time.DateOnly) != "2024-01-01" || w.Authority.Trusted || len(w.Refused) != 1 || len(w.Machines) != 2 {
+	if w.Nodes != 3 || w.OldestInstalledImage == nil || w.OldestInstalledImage.Format(time.DateOnly) != "2023-01-01" || w.ImageBuilt.Format(time.DateOnly) != "2024-01-01" || w.Authority.Trusted || len(w.Refused) != 1 || len(w.Machines) != 2 {
 		t.Errorf("%+v", w)
 	}
 	if _, code = run(t, "status", "-o", "html", "--from", dump); code != exit.UsageCode {

@@ -19,9 +19,9 @@ func (s *Source) ages() {
 	case from != nil:
 		s.ImageBuilt = built(from.OS)
 	}
-	for _, b := range s.Born {
-		if at := built(b.OS); at != nil && (s.OldestBorn == nil || at.Before(*s.OldestBorn)) {
-			s.OldestBorn = at
+	for _, b := range s.InstalledImages {
+		if at := built(b.OS); at != nil && (s.OldestInstalledImage == nil || at.Before(*s.OldestInstalledImage)) {
+			s.OldestInstalledImage = at
 		}
 	}
 }
@@ -83,8 +83,8 @@ func (s *Source) wrong() []string {
 
 func (s *Source) counted(now time.Time) string {
 	text := fmt.Sprintf("%d nodes came from it", s.Nodes)
-	if s.OldestBorn != nil {
-		text += fmt.Sprintf(", the oldest from an image of %s (%s)", s.OldestBorn.Format(time.DateOnly), age(s.OldestBorn, now))
+	if s.OldestInstalledImage != nil {
+		text += fmt.Sprintf(", the oldest from an image of %s (%s)", s.OldestInstalledImage.Format(time.DateOnly), age(s.OldestInstalledImage, now))
 	}
 	if s.Joining > 0 {
 		text += fmt.Sprintf("; %d machines have no node yet", s.Joining)

@@ -31,12 +31,12 @@ func site(t *testing.T, change func(n2 *v1alpha1.NodeUpdate)) client.Client {
 		t.Fatal(err)
 	}
 	objects := []client.Object{
-		&v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "hold-1"}, Type: v1alpha1.ContentHold, Data: string(data)},
+		&v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "pins-1"}, Type: v1alpha1.ContentPins, Data: string(data)},
 		pod("kube-system", "proxy", "r/a:1", "system-node-critical"), pod("shop", "toy", "r/toy:1", ""),
 	}
 	for _, name := range []string{"n1", "n2"} {
-		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: name}, Spec: v1alpha1.NodeUpdateSpec{Hold: "hold-1"},
-			Status: v1alpha1.NodeUpdateStatus{Holding: &v1alpha1.Holding{Content: "hold-1", ImagesTotal: 2, ImagesHeld: 2, ImagesPinned: 2},
+		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: name}, Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"},
+			Status: v1alpha1.NodeUpdateStatus{Pins: &v1alpha1.PinStatus{Content: "pins-1", ImagesTotal: 2, ImagesReady: 2, ImagesPinned: 2},
 				ColdStart: &v1alpha1.ColdStart{Copies: 2, CheckedBoot: "boot " + name}}}
 		if name == "n2" {
 			change(nu)
@@ -65,10 +65,10 @@ func TestWhatIsSaidBeforehand(t *testing.T) {
 			n.Status.ColdStart.Copies, n.Status.ColdStart.Without = 1, []string{"r/b:1"}
 		}, false,
 			[]string{"would NOT come back", "NoLocalCopy", "r/b:1 (n1 has one)", "localCopy: Keep"}},
-		"a check of another boot":      {func(n *v1alpha1.NodeUpdate) { n.Status.ColdStart.CheckedBoot = "older" }, false, []string{"StartNotChecked"}},
+		"a check of another boot":      {func(n *v1alpha1.NodeUpdate) { n.Status.ColdStart.CheckedBoot = "older" }, false, []string{"ColdStartCheckMissing"}},
 		"an agent of before the check": {func(n *v1alpha1.NodeUpdate) { n.Status.ColdStart = nil }, false, []string{"ImagesMissing"}},
-		"a word about another list":    {func(n *v1alpha1.NodeUpdate) { n.Status.Holding.Content = "hold-0" }, false, []string{"ImagesMissing"}},
-		"not everything is pinned":     {func(n *v1alpha1.NodeUpdate) { n.Status.Holding.ImagesPinned = 1 }, false, []string{"ImagesMissing"}},
+		"a word about another list":    {func(n *v1alpha1.NodeUpdate) { n.Status.Pins.Content = "pins-0" }, false, []string{"ImagesMissing"}},
+		"not everything is pinned":     {func(n *v1alpha1.NodeUpdate) { n.Status.Pins.ImagesPinned = 1 }, false, []string{"ImagesMissing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, nu, err := gather(t.Context(), site(t, c.change), "n2")

@@ -57,8 +57,8 @@ func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, 
 
 // ofNode takes over what the node's agent has said.
 func ofNode(f *pin.StartFacts, nu *v1alpha1.NodeUpdate, boot string) {
-	h, s := nu.Status.Holding, nu.Status.ColdStart
-	f.Known = h != nil && s != nil && h.Content == nu.Spec.Hold
+	h, s := nu.Status.Pins, nu.Status.ColdStart
+	f.Known = h != nil && s != nil && h.Content == nu.Spec.Pins
 	if !f.Known {
 		return
 	}
@@ -69,7 +69,7 @@ func ofNode(f *pin.StartFacts, nu *v1alpha1.NodeUpdate, boot string) {
 
 // holdOf is the hold list of a node, read once for all that share it.
 func holdOf(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known map[string]model.HoldList) (model.HoldList, error) {
-	name := nu.Spec.Hold
+	name := nu.Spec.Pins
 	if l, ok := known[name]; ok || name == "" {
 		return l, nil
 	}
@@ -88,8 +88,8 @@ func holdOf(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known
 // neighbour is what another node has a copy of, as far as it has said so.
 func neighbour(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
 	n := pin.Neighbour{Node: nu.Name, Copies: map[string]bool{}}
-	s, h := nu.Status.ColdStart, nu.Status.Holding
-	if s == nil || h == nil || h.Content != nu.Spec.Hold || len(s.Without) == maxWithout && s.Copies+maxWithout < h.ImagesTotal {
+	s, h := nu.Status.ColdStart, nu.Status.Pins
+	if s == nil || h == nil || h.Content != nu.Spec.Pins || len(s.Without) == maxWithout && s.Copies+maxWithout < h.ImagesTotal {
 		return n
 	}
 	for _, i := range held {

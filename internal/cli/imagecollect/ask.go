@@ -120,7 +120,7 @@ func (k *asker) askDigest(ctx context.Context, r imagetag.Ref) {
 	defer cancel()
 	_, err := k.poller.Digest(ctx, registry.Place{Repository: r.Repository, Keys: k.keys}, r.Digest, 0)
 	var f *registry.Failure
-	gone := errors.As(err, &f) && (f.Kind == registry.TagGone || f.Kind == registry.RepositoryGone)
+	gone := errors.As(err, &f) && (f.Kind == registry.TagDeleted || f.Kind == registry.RepositoryGone)
 	if err != nil && !gone {
 		k.failed(r, err)
 		return
@@ -158,7 +158,7 @@ func (k *asker) put(r imagetag.Ref, p model.Published) {
 // failed: a tag that is gone is an answer; anything else is told once a registry.
 func (k *asker) failed(r imagetag.Ref, err error) {
 	var f *registry.Failure
-	if errors.As(err, &f) && (f.Kind == registry.TagGone || f.Kind == registry.RepositoryGone) {
+	if errors.As(err, &f) && (f.Kind == registry.TagDeleted || f.Kind == registry.RepositoryGone) {
 		k.put(r, model.Published{Gone: true, By: "registry"})
 		return
 	}

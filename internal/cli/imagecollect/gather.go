@@ -139,7 +139,7 @@ func pages[L client.ObjectList](ctx context.Context, c client.Client, l L, see f
 func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *auditfacts.Objects) error {
 	seen := map[string]bool{"": true}
 	for i := range o.NodeUpdates {
-		name := o.NodeUpdates[i].Spec.Hold
+		name := o.NodeUpdates[i].Spec.Pins
 		if seen[name] {
 			continue
 		}

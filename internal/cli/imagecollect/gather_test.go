@@ -39,8 +39,8 @@ func TestLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName("hold", string(data))}, Type: "hold", Data: string(data)}
-	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, Spec: v1alpha1.NodeUpdateSpec{Hold: hold.Name}}
+	hold := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName("pins", string(data))}, Type: "pins", Data: string(data)}
+	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "n1"}, Spec: v1alpha1.NodeUpdateSpec{Pins: hold.Name}}
 	// Each cluster has objects of its own: the fake one writes into those it is given.
 	objects := func() []client.Object {
 		return []client.Object{hold.DeepCopy(), nu.DeepCopy(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},

@@ -45,7 +45,7 @@ func adapt(ctx context.Context, c client.Client, objects []*unstructured.Unstruc
 // replicasFor is two where two nodes can take a controller, which tolerates the
 // taints of control planes, cordons and images that are missing.
 func replicasFor(nodes []corev1.Node) int64 {
-	tolerated := []string{"node-role.kubernetes.io/control-plane", corev1.TaintNodeUnschedulable, v1alpha1.TaintNotHeld, corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady}
+	tolerated := []string{"node-role.kubernetes.io/control-plane", corev1.TaintNodeUnschedulable, v1alpha1.TaintImagesNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady}
 	can := 0
 	for i := range nodes {
 		if !slices.ContainsFunc(nodes[i].Spec.Taints, func(t corev1.Taint) bool {

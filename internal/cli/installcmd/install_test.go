@@ -81,7 +81,7 @@ func TestUninstallLetsNodesIn(t *testing.T) {
 	t.Parallel()
 	n := &corev1.Node{}
 	n.Annotations = map[string]string{"x": "y", v1alpha1.AnnotationAdmitted: "k"}
-	n.Spec.Taints = []corev1.Taint{{Key: "a"}, {Key: v1alpha1.TaintNotHeld, Effect: corev1.TaintEffectNoSchedule}, {Key: "b"}}
+	n.Spec.Taints = []corev1.Taint{{Key: "a"}, {Key: v1alpha1.TaintImagesNotReady, Effect: corev1.TaintEffectNoSchedule}, {Key: "b"}}
 	if !cleanNode(n) || len(n.Spec.Taints) != 2 || n.Spec.Taints[1].Key != "b" || len(n.Annotations) != 1 {
 		t.Errorf("%v %v", n.Spec.Taints, n.Annotations)
 	}

@@ -129,7 +129,7 @@ func atRest(ctx context.Context, c client.Client) error {
 func letIn(ctx context.Context, c client.Client) error {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
-		return fmt.Errorf("cannot list the nodes, whose taint %s must go: %w", v1alpha1.TaintNotHeld, err)
+		return fmt.Errorf("cannot list the nodes, whose taint %s must go: %w", v1alpha1.TaintImagesNotReady, err)
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
@@ -139,7 +139,7 @@ func letIn(ctx context.Context, c client.Client) error {
 		}
 		patch := client.MergeFromWithOptions(seen, client.MergeFromWithOptimisticLock{})
 		if err := c.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("cannot take the taint %s off node %s; say refit uninstall again: %w", v1alpha1.TaintNotHeld, n.Name, err)
+			return fmt.Errorf("cannot take the taint %s off node %s; say refit uninstall again: %w", v1alpha1.TaintImagesNotReady, n.Name, err)
 		}
 	}
 	return nil
@@ -148,7 +148,7 @@ func letIn(ctx context.Context, c client.Client) error {
 // cleanNode takes off what the controller put on a node that joined; only that.
 func cleanNode(n *corev1.Node) bool {
 	before := len(n.Spec.Taints)
-	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintNotHeld })
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintImagesNotReady })
 	_, noted := n.Annotations[v1alpha1.AnnotationAdmitted]
 	delete(n.Annotations, v1alpha1.AnnotationAdmitted)
 	return noted || len(n.Spec.Taints) < before

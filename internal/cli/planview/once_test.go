@@ -13,9 +13,9 @@ import (
 func TestAControlPlanesMoveIsSaidOnce(t *testing.T) {
 	p := model.Plan{Nodes: []model.NodePlan{{Node: "n1", Notes: []string{"the API server is away"}}, {Node: "n2"}}}
 	got := notInNotes([]explain.Blocker{
-		{Reason: v1alpha1.ReasonAPIServerAway, Object: "Node/n1"}, {Reason: v1alpha1.ReasonEtcdQuorum, Object: "Node/n1"},
-		{Reason: v1alpha1.ReasonAPIServerAway, Object: "Node/n2"}, {Reason: v1alpha1.ReasonEtcdStays, Object: "Node/n1"}}, p)
-	if len(got) != 2 || got[0].Object != "Node/n2" || got[1].Reason != v1alpha1.ReasonEtcdStays {
+		{Reason: v1alpha1.ReasonAPIServerUnavailable, Object: "Node/n1"}, {Reason: v1alpha1.ReasonEtcdQuorum, Object: "Node/n1"},
+		{Reason: v1alpha1.ReasonAPIServerUnavailable, Object: "Node/n2"}, {Reason: v1alpha1.ReasonEtcdNotDowngraded, Object: "Node/n1"}}, p)
+	if len(got) != 2 || got[0].Object != "Node/n2" || got[1].Reason != v1alpha1.ReasonEtcdNotDowngraded {
 		t.Errorf("%+v", got)
 	}
 }

@@ -74,14 +74,14 @@ func lastAway(ctx context.Context, c client.Client, but *v1alpha1.ClusterUpdate)
 	if err := c.List(ctx, &list); err != nil {
 		return nil, cluster.ListError(err)
 	}
-	return apiAway(list.Items, but), nil
+	return apiUnavailable(list.Items, but), nil
 }
 
-func apiAway(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.APIAway {
+func apiUnavailable(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.APIAway {
 	var last *v1alpha1.ClusterUpdate
 	for i := range all {
 		x := &all[i]
-		if x.UID == but.UID || x.Status.FinishedAt == nil || x.Status.APIAway == nil || x.Status.APIAway.Seconds == 0 {
+		if x.UID == but.UID || x.Status.FinishedAt == nil || x.Status.APIUnavailable == nil || x.Status.APIUnavailable.Seconds == 0 {
 			continue
 		}
 		if last == nil || last.Status.FinishedAt.Before(x.Status.FinishedAt) {
@@ -91,5 +91,5 @@ func apiAway(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.
 	if last == nil {
 		return nil
 	}
-	return &render.APIAway{Update: last.Name, TotalSeconds: last.Status.APIAway.Seconds, LongestSeconds: last.Status.APIAway.LongestSeconds}
+	return &render.APIAway{Update: last.Name, TotalSeconds: last.Status.APIUnavailable.Seconds, LongestSeconds: last.Status.APIUnavailable.LongestSeconds}
 }

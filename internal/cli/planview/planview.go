@@ -61,7 +61,7 @@ func notInNotes(warnings []explain.Blocker, p model.Plan) []explain.Blocker {
 		said["Node/"+np.Node] = len(np.Notes) > 0
 	}
 	return slices.DeleteFunc(warnings, func(b explain.Blocker) bool {
-		return said[b.Object] && (b.Reason == v1alpha1.ReasonAPIServerAway || b.Reason == v1alpha1.ReasonEtcdQuorum)
+		return said[b.Object] && (b.Reason == v1alpha1.ReasonAPIServerUnavailable || b.Reason == v1alpha1.ReasonEtcdQuorum)
 	})
 }
 
@@ -120,7 +120,7 @@ func estimates(ctx context.Context, c client.Client, p model.Plan) ([]render.Est
 }
 
 func fillEstimate(e *render.Estimate, nu *v1alpha1.NodeUpdate) {
-	if h := nu.Status.Holding; h != nil {
+	if h := nu.Status.Pins; h != nil {
 		e.BytesTotal, e.BytesToFetch, e.DiskNeeded = h.BytesTotal, max(0, h.BytesTotal-h.BytesDone), h.NeededBytes
 	}
 	for _, fs := range nu.Status.FileSystems {

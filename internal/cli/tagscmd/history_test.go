@@ -251,7 +251,7 @@ func badMoves() map[string][]badMove {
 			{"a long tag is overwritten", base, "1.0.0-rev1-b1.10", nil, "TagTaken"},
 			{"the build is not above 1.10", base, "1.0.0-rev1-b1.3", nil, "BuildNotGreater"},
 			{"a fix without a bump", func(i *registrytest.Image) { i.Labels[publish.LabelDefinition] = "fixed" }, "1.0.0-rev1-b1.11", nil, "RevNotBumped"},
-			{"the tag lies", version("1.0.1"), "1.0.0-rev1-b1.11", nil, "TagLies"},
+			{"the tag lies", version("1.0.1"), "1.0.0-rev1-b1.11", nil, "TagVersionMismatch"},
 			{"nobody says what is inside", version(""), "1.0.0-rev1-b1.11", nil, "VersionUnknown"},
 		},
 		"1.0.0-rev2-b2.3": {
@@ -259,15 +259,15 @@ func badMoves() map[string][]badMove {
 			{"another digest was approved", base, "1.0.0-rev2-b2.9", []string{"--gate", "--approved", "sha256:" + strings.Repeat("0", 64)}, "ImageUnapproved"},
 		},
 		"1.1.0-rev1-b1.2": {
-			{"an older line wants latest", version("1.0.2"), "1.0.2-rev1-b9", []string{"--want", "latest"}, "PointerStolen"},
-			{"an older line wants the major version", version("1.0.2"), "1.0.2-rev1-b9", []string{"--want", "1"}, "PointerStolen"},
+			{"an older line wants latest", version("1.0.2"), "1.0.2-rev1-b9", []string{"--want", "latest"}, "TagWouldRegress"},
+			{"an older line wants the major version", version("1.0.2"), "1.0.2-rev1-b9", []string{"--want", "1"}, "TagWouldRegress"},
 			{"an illegal tag", base, "1.1.0-rev1-b1.9", []string{"--want", "1.1.0-rev1+1.9"}, "TagIllegal"},
 			{"a version that no tag may have", version("1.1.1+5"), "candidate", []string{"--build", "1"}, "TagIllegal"},
-			{"a tag of another version", base, "1.1.0-rev1-b1.9", []string{"--want", "1.0.1"}, "TagLies"},
+			{"a tag of another version", base, "1.1.0-rev1-b1.9", []string{"--want", "1.0.1"}, "TagVersionMismatch"},
 		},
 		"1.1.1-rev1-b1.3": {
 			{"a platform is lost", func(i *registrytest.Image) { base(i); i.Platforms = nil }, "1.1.1-rev1-b1.9", nil, "PlatformsLost"},
-			{"an older package", func(i *registrytest.Image) { i.Labels[publish.LabelRelease] = "150600.8.1" }, "1.1.1-rev1-b1.9", nil, "WouldGoBack"},
+			{"an older package", func(i *registrytest.Image) { i.Labels[publish.LabelRelease] = "150600.8.1" }, "1.1.1-rev1-b1.9", nil, "ReleaseWouldRegress"},
 			{"a tag that does not follow", base, "1.1.1-rev1-b1.9", []string{"--want", "stable"}, "TagNotPlanned"},
 		},
 	}

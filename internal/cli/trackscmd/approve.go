@@ -158,14 +158,14 @@ func approve(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
 		return "", err
 	}
 	switch {
-	case c.Class == v1alpha1.ClassTagLies:
+	case c.Class == v1alpha1.ClassTagVersionMismatch:
 		return "", exit.With(exit.Blocked, fmt.Errorf("%s cannot be approved: %s", what, c.Why))
 	case (c.Class == v1alpha1.ClassBackwards || c.Class == v1alpha1.ClassUnordered) && !d.anyOrder:
 		return "", exit.With(exit.Blocked, fmt.Errorf("%s is %s: %s. If that is meant: --any-order", what, c.Class, c.Why))
 	}
 	o.Spec.Refused = slices.DeleteFunc(o.Spec.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == c.Digest })
 	o.Spec.Approvals = slices.DeleteFunc(o.Spec.Approvals, func(x v1alpha1.TrackApproval) bool { return x.Digest == c.Digest || !isCandidate(o, x.Digest) })
-	o.Spec.Approvals = append(o.Spec.Approvals, v1alpha1.TrackApproval{Digest: c.Digest, Serial: c.Serial, AnyOrder: d.anyOrder, By: who(), Reason: d.reason})
+	o.Spec.Approvals = append(o.Spec.Approvals, v1alpha1.TrackApproval{Digest: c.Digest, Serial: c.Serial, AnyOrder: d.anyOrder, ApprovedBy: who(), Reason: d.reason})
 	return c.Digest, nil
 }
 

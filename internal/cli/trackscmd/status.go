@@ -111,7 +111,7 @@ func orNone(list []string) string {
 }
 
 func viewOf(o *v1alpha1.ImageTrack) trackView {
-	v := trackView{Name: o.Name, Repository: o.Spec.Repository, Mode: o.Spec.Mode, Reason: v1alpha1.ReasonTrackLooking, Message: "it was not looked at yet", Status: o.Status}
+	v := trackView{Name: o.Name, Repository: o.Spec.Repository, Mode: o.Spec.Mode, Reason: v1alpha1.ReasonPollingRegistry, Message: "it was not looked at yet", Status: o.Status}
 	if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady); c != nil {
 		v.Ready, v.Reason, v.Message = c.Status == "True", c.Reason, c.Message
 	}
@@ -171,7 +171,7 @@ func (t *trackView) details(w io.Writer) {
 		fmt.Fprintf(w, "candidate  %s %s: %s, %s: %s\n", c.Digest, title(c.LongTag, c.Tag, ""), c.Class, c.Decision, c.Why)
 	}
 	for _, r := range st.RolledBack {
-		fmt.Fprintf(w, "left       %s for %s, by %s\n", r.Digest, orDash(r.To), r.By)
+		fmt.Fprintf(w, "left       %s for %s, by %s\n", r.Digest, orDash(r.To), r.Actor)
 	}
 	if len(st.History) > 0 {
 		fmt.Fprintf(w, "before     %s %s\n", st.History[0].Digest, orDash(st.History[0].LongTag))
@@ -194,9 +194,9 @@ func released(r *v1alpha1.TrackRelease) string {
 	if r.Class != "" {
 		out += ", " + r.Class
 	}
-	out += ", by " + r.By + ": " + r.Result
-	if r.EndedAt != nil {
-		out += " " + r.EndedAt.UTC().Format(time.RFC3339)
+	out += ", by " + r.Actor + ": " + r.Result
+	if r.FinishedAt != nil {
+		out += " " + r.FinishedAt.UTC().Format(time.RFC3339)
 	}
 	if r.Message != "" {
 		out += ", " + r.Message

@@ -272,7 +272,7 @@ func testRolling(s *site) {
 		s.t.Error("something was written")
 	}
 	src := s.source("machinedeployment.a1.workers")
-	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageRolls", "would replace machines that run", "set the strategy OnDelete")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False WouldReplaceMachines", "would replace machines that run", "set the strategy OnDelete")
 	if src.Status.Proposal == "" || src.Status.ProposalObject != "AWSMachineTemplate/w" || src.Status.State != v1alpha1.SourceOutdated {
 		s.t.Errorf("what to write is said: %+v", src.Status)
 	}
@@ -467,8 +467,8 @@ spec: {declared: {os: 9.6.20251023-0, release: 1.36.3}, nodeSelector: {matchLabe
 	src := s.source("pxe")
 	s.expect("contradicted", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageDeclared declared is OS 9.6.20251023-0, and node r1-b, which joined since, was born from 9.2.20240101-0")
 	s.expect("and not new enough", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown")
-	if len(src.Status.Born) != 2 || src.Status.Born[0].Nodes != 1 {
-		s.t.Errorf("%+v", src.Status.Born)
+	if len(src.Status.InstalledImages) != 2 || src.Status.InstalledImages[0].Nodes != 1 {
+		s.t.Errorf("%+v", src.Status.InstalledImages)
 	}
 	if err := s.admin.Delete(context.Background(), src); err != nil {
 		s.t.Fatal(err)
@@ -749,7 +749,7 @@ metadata: {name: general}
 spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}`[1:])
 	s.make(strings.Replace(policyOf("kp", "x", "karpenter.k8s.aws", "EC2NodeClass", "NewMachinesOnly", ""), "namespaces: [x], ", "", 1))
 	s.look()
-	s.expect("drifts", says(s.source("ec2nodeclass.karpenter.default").Status.Conditions, v1alpha1.ConditionReady), "False BootImageRolls", "hold drift back")
+	s.expect("drifts", says(s.source("ec2nodeclass.karpenter.default").Status.Conditions, v1alpha1.ConditionReady), "False WouldReplaceMachines", "hold drift back")
 	pool := s.get("karpenter.sh/v1", "NodePool", "", "general")
 	s.merge(pool, "person", `{"spec":{"disruption":{"budgets":[{"nodes":"0","reasons":["Drifted"]}]}}}`)
 	s.look()

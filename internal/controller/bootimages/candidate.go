@@ -286,7 +286,7 @@ func (c *candidate) past() {
 		return
 	}
 	for _, h := range c.source.Status.History {
-		c.in.Past = append(c.in.Past, bootimage.Past{At: h.At.Time, To: h.To})
+		c.in.Past = append(c.in.Past, bootimage.Past{At: h.WrittenAt.Time, To: h.To})
 	}
 }
 

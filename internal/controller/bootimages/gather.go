@@ -100,7 +100,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 		regions[n.Labels[corev1.LabelTopologyRegion]] = true
 		one := provenance.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
 		if o := seen[n.Name]; o != nil {
-			one.Born, one.Machine = o.Born, o.Machine
+			one.Born, one.Machine = o.InstalledImage, o.Machine
 		}
 		w.nodes, known = append(w.nodes, one), append(known, machineowners.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {

@@ -95,9 +95,9 @@ kind: MachineSet
 metadata: {name: workers-1, namespace: born, ownerReferences: [{apiVersion: %s, kind: MachineDeployment, name: workers, uid: %s, controller: true}]}
 spec: {clusterName: c1, replicas: 3, selector: {matchLabels: {pool: workers}}, template: {metadata: {labels: {pool: workers}}, spec: {clusterName: c1, version: v1.36.3, bootstrap: {dataSecretName: x}, infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: AWSMachineTemplate, name: w}}}}`, capiV, capiV, md.GetUID())[1:])
 	ms := s.get(capiV, "MachineSet", "born", "workers-1")
-	s.nodeOf("born-1", "aws:///r1/i-1", v1alpha1.Observed{Born: "9.2.20240101-0", Machine: map[string]string{"cpu": "x86-64-v2", "shim": "15.4"}})
-	s.nodeOf("born-2", "aws:///r1/i-2", v1alpha1.Observed{Born: "9.4.20250101-0", Machine: map[string]string{"cpu": "x86-64-v3"}})
-	s.nodeOf("born-3", "aws:///r1/i-3", v1alpha1.Observed{Born: "9.6.20251023-0"})
+	s.nodeOf("born-1", "aws:///r1/i-1", v1alpha1.Observed{InstalledImage: "9.2.20240101-0", Machine: map[string]string{"cpu": "x86-64-v2", "shim": "15.4"}})
+	s.nodeOf("born-2", "aws:///r1/i-2", v1alpha1.Observed{InstalledImage: "9.4.20250101-0", Machine: map[string]string{"cpu": "x86-64-v3"}})
+	s.nodeOf("born-3", "aws:///r1/i-3", v1alpha1.Observed{InstalledImage: "9.6.20251023-0"})
 	s.machine(capiV, "born", "m1", ms, "aws:///r1/i-1", map[string]any{"nodeRef": map[string]any{"name": "born-1"}})
 	s.machine(capiV, "born", "m2", ms, "aws:///r1/i-2", map[string]any{"phase": "Provisioned"}) // by its provider's name alone
 	s.machine(capiV, "born", "elsewhere", ms, "aws:///r9/i-9", map[string]any{"nodeRef": map[string]any{"name": "born-3"}})
@@ -106,7 +106,7 @@ spec: {clusterName: c1, replicas: 3, selector: {matchLabels: {pool: workers}}, t
 	s.look()
 	const name = "machinedeployment.born.workers"
 	src := s.source(name)
-	if st := src.Status; st.Nodes != 2 || st.Joining != 1 || len(st.Born) != 2 || len(st.Machines) != 2 || st.Machines[0] != (v1alpha1.MachineFact{Name: "cpu", Least: "x86-64-v2", Nodes: 1, Example: "born-1"}) ||
+	if st := src.Status; st.Nodes != 2 || st.Joining != 1 || len(st.InstalledImages) != 2 || len(st.Machines) != 2 || st.Machines[0] != (v1alpha1.MachineFact{Name: "cpu", Least: "x86-64-v2", Nodes: 1, Example: "born-1"}) ||
 		st.Machines[1] != (v1alpha1.MachineFact{Name: "shim", Least: "15.4", Nodes: 1, Example: "born-1", Silent: 1}) {
 		s.t.Errorf("what came from it: %+v", st)
 	}

@@ -233,7 +233,7 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 	}
 	st := s.Status
 	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
-	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.Born, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
+	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
 	userdata.Record(&st, &s.Status, "", nil, false, s.Generation, w.now)
 	message := "no policy selects it; it keeps the image that was written last"
 	if gone {

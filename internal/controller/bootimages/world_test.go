@@ -340,7 +340,7 @@ func (s *site) node(name, version, born string, labels map[string]string) {
 	if err := s.client(apitest.As(s.cfg, apitest.ControllerUser)).Create(context.Background(), nu); err != nil {
 		s.t.Fatal(err)
 	}
-	nu.Status.Observed = &v1alpha1.Observed{Born: born}
+	nu.Status.Observed = &v1alpha1.Observed{InstalledImage: born}
 	if err := s.client(apitest.AsNode(s.cfg, name)).Status().Update(context.Background(), nu); err != nil {
 		s.t.Fatal(err)
 	}

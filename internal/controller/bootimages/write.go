@@ -47,7 +47,7 @@ func (r *Reconciler) act(ctx context.Context, w *world, c *candidate) error {
 		}
 		return err
 	}
-	c.written = &v1alpha1.BootImageWrite{At: metav1.NewTime(w.now.Truncate(time.Second)), From: before.Text, To: c.in.Wanted.Text, OS: c.in.Wanted.OS, Release: c.in.Wanted.Release}
+	c.written = &v1alpha1.BootImageWrite{WrittenAt: metav1.NewTime(w.now.Truncate(time.Second)), From: before.Text, To: c.in.Wanted.Text, OS: c.in.Wanted.OS, Release: c.in.Wanted.Release}
 	if object != "" {
 		c.written.FromObject, c.written.Object = from, object
 	}

@@ -167,7 +167,7 @@ const maxNamed = 5
 func (d *decision) verdict(p *pool) (reason, message string) {
 	switch {
 	case len(d.silent) > 0:
-		return v1alpha1.ReasonUpdaterSilent, strings.Join(d.silent, "; ")
+		return v1alpha1.ReasonUpdaterUnreachable, strings.Join(d.silent, "; ")
 	case len(d.refused) > 0:
 		return v1alpha1.ReasonNoUpdater, strings.Join(d.refused, "; ")
 	case len(d.uncovered) == 0 && len(d.claims) == 0:
@@ -184,7 +184,7 @@ func (d *decision) verdict(p *pool) (reason, message string) {
 	}
 	message = "no updater covers " + strings.Join(paths, ", ")
 	if d.fallback == v1alpha1.FallbackReplace {
-		return v1alpha1.ReasonFallsBack, message + ": Cluster API replaces the machines"
+		return v1alpha1.ReasonReplacementFallback, message + ": Cluster API replaces the machines"
 	}
 	return v1alpha1.ReasonNoUpdater, message + ": the machines of " + p.String() + " are left as they are; take it out of the change, register an Updater, or set " +
 		v1alpha1.AnnotationFallback + ": " + string(v1alpha1.FallbackReplace)

@@ -217,7 +217,7 @@ func TestAnUpdaterWithoutAnAnswer(t *testing.T) {
 	w.machine("m1", oldVersion, true)
 	w.node("node-m1", oldVersion, "") // refit moves nothing here, so its agent need not be there
 	e.Close()
-	w.is(w.update("m1", oldVersion), false, "UpdaterSilent: Updater vm-resizer: it cannot be reached")
+	w.is(w.update("m1", oldVersion), false, "UpdaterUnreachable: Updater vm-resizer: it cannot be reached")
 	a := w.ask(hooks.CanUpdateMachineSet, claim(`{"fallback":"Replace"}`, same, change))
 	if !a.Failed || !strings.Contains(a.Message, "Updater vm-resizer: it cannot be reached") {
 		t.Errorf("not even with fallback is a machine replaced because somebody is away: %+v", a)

@@ -151,7 +151,7 @@ func (s *Server) orphaned(claims []v1alpha1.InPlaceClaim, external []external) p
 	for _, c := range claims {
 		known := c.Updater == updaterKubernetes || c.Updater == updaterNewMachines
 		if !known && !slices.ContainsFunc(external, isNamed(c.Updater)) {
-			x := wait(v1alpha1.ReasonUpdaterSilent, "Updater "+c.Updater+", which took "+strings.Join(c.Paths[:min(len(c.Paths), maxNamed)], ", ")+", is registered no longer", later)
+			x := wait(v1alpha1.ReasonUpdaterUnreachable, "Updater "+c.Updater+", which took "+strings.Join(c.Paths[:min(len(c.Paths), maxNamed)], ", ")+", is registered no longer", later)
 			x.updater, x.verdict.Fix = c.Updater, "register it again"
 			return x
 		}
@@ -209,7 +209,7 @@ func (s *Server) callExternal(ctx context.Context, e external, r hooks.Request, 
 	a, silent := e.Ask(ctx, hooks.UpdateMachine, hooks.Request{Settings: settings, Desired: r.Desired})
 	switch {
 	case silent != "":
-		x := from(wait(v1alpha1.ReasonUpdaterSilent, silent, often), e.Name)
+		x := from(wait(v1alpha1.ReasonUpdaterUnreachable, silent, often), e.Name)
 		x.moving = true // it may be at work
 		return x
 	case a.Failed:

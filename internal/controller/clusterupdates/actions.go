@@ -115,7 +115,7 @@ func (r *Reconciler) giveBack(ctx context.Context, w *world, u *v1alpha1.Cluster
 // it has run of it.
 func (r *Reconciler) permit(ctx context.Context, u *v1alpha1.ClusterUpdate, np model.NodePlan, a rollout.Action) error {
 	run := v1alpha1.NodeRun{Name: u.Name, UID: string(u.UID), Bundle: u.Spec.Bundle, PlanDigest: u.Status.PlanDigest,
-		Attempt: a.Attempt.Number, Retry: a.Attempt.Retry, Try: a.Attempt.Try, Undo: a.Verb == rollout.Undo, Because: text.Truncate(a.Because, maxMessage)}
+		Attempt: a.Attempt.Number, Retry: a.Attempt.Retry, Try: a.Attempt.Try, Undo: a.Verb == rollout.Undo, Cause: text.Truncate(a.Because, maxMessage)}
 	for _, s := range np.Steps {
 		if s.By == model.ByAgent {
 			run.Steps = append(run.Steps, v1alpha1.UpdateStep{ID: s.ID, Updater: s.Updater, Verb: s.Verb, From: s.From, To: s.To, Params: s.Params, DeadlineSeconds: s.DeadlineSeconds})

@@ -29,8 +29,8 @@ func TestWhoWasToldAndFallsSilentIsSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := in.At(waits)
-		if n.Ahead == nil || !n.Ahead.Told || n.Ahead.Ready || n.AgentSilent != after.silent {
-			t.Errorf("%s later: silent %t, want %t: %+v", after.passes, n.AgentSilent, after.silent, n.Ahead)
+		if n.Ahead == nil || !n.Ahead.Told || n.Ahead.Ready || n.AgentHeartbeatLost != after.silent {
+			t.Errorf("%s later: silent %t, want %t: %+v", after.passes, n.AgentHeartbeatLost, after.silent, n.Ahead)
 		}
 	}
 }

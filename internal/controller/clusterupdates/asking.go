@@ -159,8 +159,8 @@ func (r *Reconciler) reported(ctx context.Context, w *world, g *gate.Node, n *co
 		g.AgentKnown, g.Agent = true, gate.AgentInfo{Version: x.Version, Updaters: x.Updaters, Formats: x.Formats}
 	}
 	g.Heartbeat, g.HeartbeatSeconds = r.pulse.Heard(nu, w.now), nu.Spec.HeartbeatSeconds
-	g.WantHold = nu.Spec.Hold
-	key := listKey{nu.Spec.Hold, platform(n)}
+	g.WantHold = nu.Spec.Pins
+	key := listKey{nu.Spec.Pins, platform(n)}
 	list, known := a.lists[key]
 	if !known {
 		var err error
@@ -173,9 +173,9 @@ func (r *Reconciler) reported(ctx context.Context, w *world, g *gate.Node, n *co
 		a.lists[key] = list
 	}
 	g.HoldsBundle, g.WantImages, g.WantPayloads = list.covers, list.images, list.payloads
-	if x := nu.Status.Holding; x != nil {
-		g.Holding = &gate.Holding{Content: x.Content, Lacking: x.Lacking, ImagesTotal: x.ImagesTotal, ImagesHeld: x.ImagesHeld, ImagesPinned: x.ImagesPinned,
-			PayloadsTotal: x.PayloadsTotal, PayloadsHeld: x.PayloadsHeld, Needed: x.NeededBytes}
+	if x := nu.Status.Pins; x != nil {
+		g.Holding = &gate.Holding{Content: x.Content, Lacking: x.Missing, ImagesTotal: x.ImagesTotal, ImagesReady: x.ImagesReady, ImagesPinned: x.ImagesPinned,
+			PayloadsTotal: x.PayloadsTotal, PayloadsHeld: x.PayloadsReady, Needed: x.NeededBytes}
 	}
 	for _, fs := range nu.Status.FileSystems {
 		g.FileSystems = append(g.FileSystems, gate.FileSystem{Name: fs.Name, ID: fs.ID, Free: fs.FreeBytes})
@@ -206,7 +206,7 @@ func (r *Reconciler) holdList(ctx context.Context, name string) (model.HoldList,
 	if client.IgnoreNotFound(err) != nil {
 		return l, err
 	}
-	if v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) == name {
+	if v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) == name {
 		_ = json.Unmarshal([]byte(c.Data), &l) // the name is its hash: it is what was written
 	}
 	return l, nil

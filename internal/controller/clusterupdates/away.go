@@ -17,7 +17,7 @@ type awayMeter interface {
 // the update: what a process before measured.
 type awayBase struct {
 	update string
-	v1alpha1.Away
+	v1alpha1.Unavailability
 }
 
 // measureAway writes how long the API server was away into an update's status: what
@@ -32,17 +32,17 @@ func (r *Reconciler) measureAway(s *status, moving bool) {
 	r.Away.While(uid, moving)
 	if r.awayBefore.update != uid {
 		r.awayBefore = awayBase{update: uid}
-		if s.out.APIAway != nil {
-			r.awayBefore.Away = *s.out.APIAway
+		if s.out.APIUnavailable != nil {
+			r.awayBefore.Unavailability = *s.out.APIUnavailable
 		}
 	}
 	measured := r.Away.Read()
-	if s.out.APIAway == nil && measured.Total == 0 {
+	if s.out.APIUnavailable == nil && measured.Total == 0 {
 		return
 	}
-	sum := v1alpha1.Away{Seconds: r.awayBefore.Seconds + whole(measured.Total), LongestSeconds: max(r.awayBefore.LongestSeconds, whole(measured.Longest))}
+	sum := v1alpha1.Unavailability{Seconds: r.awayBefore.Seconds + whole(measured.Total), LongestSeconds: max(r.awayBefore.LongestSeconds, whole(measured.Longest))}
 	sum.Seconds = max(sum.Seconds, sum.LongestSeconds) // each is rounded by itself
-	s.out.APIAway = &sum
+	s.out.APIUnavailable = &sum
 }
 
 func whole(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }

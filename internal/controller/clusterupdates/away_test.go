@@ -24,8 +24,8 @@ func TestTimeAwayAddsUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		meter := &readings{}
 		r := &Reconciler{Away: meter}
-		earlier := v1alpha1.Away{Seconds: 40, LongestSeconds: 25} // by the leader before
-		written := []*v1alpha1.Away{&earlier}
+		earlier := v1alpha1.Unavailability{Seconds: 40, LongestSeconds: 25} // by the leader before
+		written := []*v1alpha1.Unavailability{&earlier}
 		for range rapid.IntRange(1, 12).Draw(rt, "looks") {
 			if away := time.Duration(rapid.SampledFrom([]int{0, 0, 1, 3, 33}).Draw(rt, "away")) * time.Second; away > 0 {
 				meter.Total, meter.Longest = meter.Total+away, max(meter.Longest, away)
@@ -34,9 +34,9 @@ func TestTimeAwayAddsUp(t *testing.T) {
 			shown := written[max(0, len(written)-1-rapid.IntRange(0, 2).Draw(rt, "writes that the cache lacks"))]
 			s := &status{u: &v1alpha1.ClusterUpdate{}}
 			s.u.UID = types.UID("u")
-			s.out.APIAway = shown.DeepCopy()
+			s.out.APIUnavailable = shown.DeepCopy()
 			r.measureAway(s, true)
-			got := *s.out.APIAway
+			got := *s.out.APIUnavailable
 			if got.Seconds < got.LongestSeconds {
 				rt.Fatalf("%d s in all, and %d s in a row", got.Seconds, got.LongestSeconds)
 			}

@@ -55,7 +55,7 @@ func (m *Metrics) update(u *v1alpha1.ClusterUpdate, now time.Time) {
 	if e := u.Status.Estimate; e != nil {
 		m.eta.WithLabelValues(u.Name).Set(max(0, e.Latest.Sub(now).Seconds()))
 	}
-	if a := u.Status.APIAway; a != nil {
+	if a := u.Status.APIUnavailable; a != nil {
 		m.away.WithLabelValues(u.Name).Set(float64(a.Seconds))
 	}
 	ratio := 0.0

@@ -213,7 +213,7 @@ func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 	runs := running(&rn)
 	asked := rn.Started || runs || staging(&rn) // that an agent says nothing is seen by looking again
 	if x.live = asked || old; asked {
-		rn.AgentSilent = r.pulse.Silent(x.report, w.now)
+		rn.AgentHeartbeatLost = r.pulse.Silent(x.report, w.now)
 	}
 	if old && *doubts > maxLive {
 		rn.AtTarget, rn.NotYet = true, "" // it is not judged by the cache alone: those before it halt, or its turn comes

@@ -83,8 +83,8 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *world, *v1alpha1.ClusterU
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold := v1alpha1.ContentName(v1alpha1.ContentHold, string(data))
-	s := &shelf{contents: map[string]*v1alpha1.Content{hold: {ObjectMeta: metav1.ObjectMeta{Name: hold}, Type: v1alpha1.ContentHold, Data: string(data)}}}
+	hold := v1alpha1.ContentName(v1alpha1.ContentPins, string(data))
+	s := &shelf{contents: map[string]*v1alpha1.Content{hold: {ObjectMeta: metav1.ObjectMeta{Name: hold}, Type: v1alpha1.ContentPins, Data: string(data)}}}
 	s.hold = s.contents[hold]
 	r := &Reconciler{Client: s, Live: s, Plans: &plans.Store{Client: s, Live: s}, Gate: &gatefacts.Gatherer{Live: s}, Outside: &externalupdaters.Caller{Client: s, Now: func() time.Time { return now }}, Events: &events.FakeRecorder{}, Now: func() time.Time { return now }}
 	budget := intstr.FromInt32(int32(max(1, nodes/20)))
@@ -97,13 +97,13 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *world, *v1alpha1.ClusterU
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"w": "y", "kubernetes.io/hostname": name}, Annotations: map[string]string{"a": "b"}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.4", OperatingSystem: "linux", Architecture: "amd64"}}}
-		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.NodeUpdateSpec{Hold: hold},
-			Status: v1alpha1.NodeUpdateStatus{Phase: "Held", Agent: &v1alpha1.AgentInfo{Heartbeat: metaNow(now.Add(-time.Minute))},
+		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.NodeUpdateSpec{Pins: hold},
+			Status: v1alpha1.NodeUpdateStatus{Phase: "Ready", Agent: &v1alpha1.AgentInfo{Heartbeat: metaNow(now.Add(-time.Minute))},
 				Observed:    &v1alpha1.Observed{KubeletVersion: "v1.35.4", Fields: map[string]string{"kubernetes/kubelet": "v1.35.4", "a": "b"}},
-				Holding:     &v1alpha1.Holding{Content: hold, ImagesTotal: 40, ImagesHeld: 40, ImagesPinned: 40, PayloadsTotal: 3, PayloadsHeld: 3},
+				Pins:        &v1alpha1.PinStatus{Content: hold, ImagesTotal: 40, ImagesReady: 40, ImagesPinned: 40, PayloadsTotal: 3, PayloadsReady: 3},
 				FileSystems: []v1alpha1.FileSystem{{Name: "state", ID: "a", FreeBytes: 1000}, {Name: "images", ID: "a", FreeBytes: 1000}}}}
 		if i%2 == 1 {
-			nu.Status.Holding.ImagesHeld, nu.Status.Holding.ImagesPinned = 7, 7
+			nu.Status.Pins.ImagesReady, nu.Status.Pins.ImagesPinned = 7, 7
 		}
 		w.nodes, w.reports = append(w.nodes, n), append(w.reports, nu)
 		w.byName[name], w.updates[name] = n, nu
@@ -219,11 +219,11 @@ func disturb(t *rapid.T, s *shelf, w *world) {
 		node(func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.3" })
 	case 5:
 		report(func(nu *v1alpha1.NodeUpdate) {
-			nu.Status.Holding.ImagesPinned = rapid.Int32Range(38, 40).Draw(t, "pinned")
+			nu.Status.Pins.ImagesPinned = rapid.Int32Range(38, 40).Draw(t, "pinned")
 		})
 	case 6: // the hold lists come and go
 		for name, c := range s.contents {
-			if c.Type == v1alpha1.ContentHold {
+			if c.Type == v1alpha1.ContentPins {
 				delete(s.contents, name)
 				return
 			}

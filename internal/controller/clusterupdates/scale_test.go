@@ -36,7 +36,7 @@ func largeWorld(nodes, budget int) (*world, *v1alpha1.ClusterUpdate, model.Plan)
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"w": "y", "kubernetes.io/hostname": name}, Annotations: map[string]string{"a": "b"}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.4", OperatingSystem: "linux", Architecture: "amd64"}}}
-		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: v1alpha1.NodeUpdateStatus{Phase: "Held",
+		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: v1alpha1.NodeUpdateStatus{Phase: "Ready",
 			Agent: &v1alpha1.AgentInfo{Heartbeat: metaNow(now)}, Observed: &v1alpha1.Observed{KubeletVersion: "v1.35.4", Fields: map[string]string{"a": "b"}}}}
 		if i < nodes/2+budget {
 			nu.Spec.Run = &v1alpha1.NodeRun{UID: string(u.UID), PlanDigest: u.Status.PlanDigest, Attempt: 1, Try: 1}

@@ -58,7 +58,7 @@ func (s *status) phase(p string) {
 		return
 	}
 	s.out.Phase = p
-	s.out.Phases = append(s.out.Phases, v1alpha1.PhaseTime{Phase: p, At: metav1.NewTime(s.now)})
+	s.out.Phases = append(s.out.Phases, v1alpha1.PhaseTime{Phase: p, StartedAt: metav1.NewTime(s.now)})
 	if n := len(s.out.Phases); n > maxPhases {
 		s.out.Phases = s.out.Phases[n-maxPhases:]
 	}

@@ -30,7 +30,7 @@ func osImages(ctx context.Context, c client.Reader, byPool map[string][]string) 
 			if len(nodes) == 0 || p.Image == "" {
 				continue
 			}
-			o := gate.OSImage{Pool: p.Name, Image: p.Image, Nodes: len(nodes), Held: len(nodes) - lacking(p, nodes), Reason: p.HoldReason, Message: p.HoldMessage}
+			o := gate.OSImage{Pool: p.Name, Image: p.Image, Nodes: len(nodes), Held: len(nodes) - lacking(p, nodes), Reason: p.PrepullReason, Message: p.PrepullMessage}
 			if o.Held < o.Nodes && o.Message == "" {
 				o.Message = "nothing is known of it yet"
 			}
@@ -44,7 +44,7 @@ func osImages(ctx context.Context, c client.Reader, byPool map[string][]string) 
 // lacking counts the nodes that do not hold the image; all, while nobody has counted.
 func lacking(p v1alpha1.OSImagePool, nodes []string) int {
 	var held, all int
-	if _, err := fmt.Sscanf(p.Held, "%d/%d", &held, &all); err != nil {
+	if _, err := fmt.Sscanf(p.Prepulled, "%d/%d", &held, &all); err != nil {
 		return len(nodes)
 	}
 	if all-held > osprepull.MostLacking { // more than are named
@@ -52,7 +52,7 @@ func lacking(p v1alpha1.OSImagePool, nodes []string) int {
 	}
 	n := 0
 	for _, node := range nodes {
-		if slices.Contains(p.Lacking, node) {
+		if slices.Contains(p.Missing, node) {
 			n++
 		}
 	}

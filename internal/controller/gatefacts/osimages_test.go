@@ -28,8 +28,8 @@ func TestOSImagesOfThePlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{
-		{Name: "edge", Image: "r/os@sha256:1", Held: "7/9", Lacking: []string{"n2", "n3"}, HoldReason: "ImagesMissing", HoldMessage: "they are fetching it"},
-		{Name: "new", Image: "r/os@sha256:1"}, {Name: "other", Image: "r/os@sha256:1", Held: "0/9"}}}}
+		{Name: "edge", Image: "r/os@sha256:1", Prepulled: "7/9", Missing: []string{"n2", "n3"}, PrepullReason: "ImagesMissing", PrepullMessage: "they are fetching it"},
+		{Name: "new", Image: "r/os@sha256:1"}, {Name: "other", Image: "r/os@sha256:1", Prepulled: "0/9"}}}}
 	got, err := osImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), m.booting)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 		t.Auto[track.Class(c)] = true
 	}
 	for _, a := range spec.Approvals {
-		t.Approvals = append(t.Approvals, track.Approval{Digest: a.Digest, Serial: a.Serial, AnyOrder: a.AnyOrder, By: a.By, Reason: a.Reason})
+		t.Approvals = append(t.Approvals, track.Approval{Digest: a.Digest, Serial: a.Serial, AnyOrder: a.AnyOrder, By: a.ApprovedBy, Reason: a.Reason})
 	}
 	for _, r := range spec.Refused {
 		t.Refused[r.Digest] = r.Reason
@@ -46,11 +46,11 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 }
 
 func imageOf(i *v1alpha1.TrackedImage) track.Image {
-	return track.Image{Digest: i.Digest, Tag: i.Tag, Long: i.LongTag, App: i.AppVersion, Same: i.Same, Security: i.Security, Size: i.SizeBytes, At: timeOf(i.At)}
+	return track.Image{Digest: i.Digest, Tag: i.Tag, Long: i.LongTag, App: i.AppVersion, Same: i.Same, Security: i.Security, Size: i.SizeBytes, At: timeOf(i.ObservedAt)}
 }
 
 func toImage(i *track.Image) v1alpha1.TrackedImage {
-	return v1alpha1.TrackedImage{Digest: i.Digest, Tag: i.Tag, LongTag: i.Long, AppVersion: i.App, Same: i.Same, Security: i.Security, SizeBytes: i.Size, At: toTime(i.At)}
+	return v1alpha1.TrackedImage{Digest: i.Digest, Tag: i.Tag, LongTag: i.Long, AppVersion: i.App, Same: i.Same, Security: i.Security, SizeBytes: i.Size, ObservedAt: toTime(i.At)}
 }
 
 func timeOf(t *metav1.Time) time.Time {
@@ -73,7 +73,7 @@ func toTime(t time.Time) *metav1.Time {
 func stateOf(st *v1alpha1.ImageTrackStatus) track.State {
 	s := track.State{Serial: st.Serial}
 	for i := range st.Tags {
-		s.Pointers = append(s.Pointers, track.Pointer{Image: imageOf(&st.Tags[i].TrackedImage), Serial: st.Tags[i].Serial, Gone: st.Tags[i].Gone})
+		s.Pointers = append(s.Pointers, track.Pointer{Image: imageOf(&st.Tags[i].TrackedImage), Serial: st.Tags[i].Serial, Gone: st.Tags[i].Deleted})
 	}
 	if st.Approved != nil {
 		a := imageOf(st.Approved)
@@ -83,7 +83,7 @@ func stateOf(st *v1alpha1.ImageTrackStatus) track.State {
 		s.History = append(s.History, imageOf(&st.History[i]))
 	}
 	for _, r := range st.RolledBack {
-		s.RolledBack = append(s.RolledBack, track.RolledBack{Digest: r.Digest, To: r.To, By: r.By, Serial: r.Serial, At: timeOf(r.At)})
+		s.RolledBack = append(s.RolledBack, track.RolledBack{Digest: r.Digest, To: r.To, By: r.Actor, Serial: r.Serial, At: timeOf(r.ObservedAt)})
 	}
 	return s
 }
@@ -93,7 +93,7 @@ func remember(s *track.State, candidates []track.Candidate, st *v1alpha1.ImageTr
 	st.Serial, st.Tags, st.Candidates, st.Approved, st.History, st.RolledBack = s.Serial, nil, nil, nil, nil, nil
 	for i := range s.Pointers {
 		p := &s.Pointers[i]
-		st.Tags = append(st.Tags, v1alpha1.TrackedTag{TrackedImage: toImage(&p.Image), Serial: p.Serial, Gone: p.Gone})
+		st.Tags = append(st.Tags, v1alpha1.TrackedTag{TrackedImage: toImage(&p.Image), Serial: p.Serial, Deleted: p.Gone})
 	}
 	for i := range candidates {
 		c := &candidates[i]
@@ -108,6 +108,6 @@ func remember(s *track.State, candidates []track.Candidate, st *v1alpha1.ImageTr
 		st.History = append(st.History, toImage(&s.History[i]))
 	}
 	for _, r := range s.RolledBack {
-		st.RolledBack = append(st.RolledBack, v1alpha1.RolledBack{Digest: r.Digest, To: r.To, By: r.By, Serial: r.Serial, At: toTime(r.At)})
+		st.RolledBack = append(st.RolledBack, v1alpha1.RolledBack{Digest: r.Digest, To: r.To, Actor: r.By, Serial: r.Serial, ObservedAt: toTime(r.At)})
 	}
 }

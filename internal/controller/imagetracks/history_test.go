@@ -134,7 +134,7 @@ func TestARegistryInTrouble(t *testing.T) {
 	w.reg.Stop()
 	w.later()
 	o := w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryAway, "shop/app")
+	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryUnreachable, "shop/app")
 	if o.Status.Approved.Digest != a {
 		t.Fatalf("%+v", o.Status)
 	}
@@ -159,11 +159,11 @@ func TestARegistryInTrouble(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"36000"}}, Body: http.NoBody, Request: r}
 	})
 	w.later()
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryLimits)
+	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryRateLimited)
 	w.asked.set(nil)
 	w.asked.take()
 	w.later()
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryLimits)
+	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryRateLimited)
 	if asked, _ := w.asked.take(); asked != 0 {
 		t.Fatalf("it was told to wait ten hours, and asked %d times after two", asked)
 	}
@@ -175,15 +175,15 @@ func TestARegistryInTrouble(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}
 	})
 	w.later()
-	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonRegistryDenies)
+	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonRegistryUnauthorized)
 	w.asked.set(nil)
 
 	t.Log("the tag is deleted, and comes back with what it was")
 	w.reg.Delete("shop/app", b)
 	w.later()
 	o = w.look("app")
-	says(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTagGone, "2.6.2-rev1")
-	if o.Status.Approved.Digest != b || !o.Status.Tags[0].Gone {
+	says(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTagDeleted, "2.6.2-rev1")
+	if o.Status.Approved.Digest != b || !o.Status.Tags[0].Deleted {
 		t.Fatalf("%+v", o.Status)
 	}
 	serial := o.Status.Serial
@@ -191,7 +191,7 @@ func TestARegistryInTrouble(t *testing.T) {
 	w.later()
 	o = w.look("app")
 	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
-	if o.Status.Serial != serial || o.Status.Tags[0].Gone {
+	if o.Status.Serial != serial || o.Status.Tags[0].Deleted {
 		t.Fatalf("%+v", o.Status)
 	}
 }
@@ -232,7 +232,7 @@ func TestADigestVanishes(t *testing.T) {
 		t.Fatal("the copy is another image")
 	}
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Mirrors = nil, []string{mirror.Ref("copy/app")} })
-	if o := w.look("app"); o.Status.Approved.Digest != one || len(o.Status.GoneDigests) != 0 {
+	if o := w.look("app"); o.Status.Approved.Digest != one || len(o.Status.DeletedDigests) != 0 {
 		t.Fatalf("%+v", o.Status)
 	}
 	two := build("two")
@@ -240,13 +240,13 @@ func TestADigestVanishes(t *testing.T) {
 	w.reg.Push("shop/app", two, "2.6.2-rev1-b5.2", "2.6.2-rev1")
 	mirror.Delete("copy/app", one)
 	w.now = w.now.Add(12 * time.Hour)
-	if o := w.look("app"); len(o.Status.GoneDigests) != 0 {
-		t.Fatalf("the repository has it still: %v", o.Status.GoneDigests)
+	if o := w.look("app"); len(o.Status.DeletedDigests) != 0 {
+		t.Fatalf("the repository has it still: %v", o.Status.DeletedDigests)
 	}
 	w.reg.Delete("shop/app", one)
 	w.now = w.now.Add(12 * time.Hour)
 	o := w.look("app")
-	if diff := cmp.Diff([]string{one}, o.Status.GoneDigests); diff != "" {
+	if diff := cmp.Diff([]string{one}, o.Status.DeletedDigests); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	facts := (&auditfacts.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()

@@ -117,7 +117,7 @@ func (a *asker) look(ctx context.Context, running []string) (seen, error) {
 	}
 	for _, pointer := range track.Follow(a.t, a.s, listed) {
 		d, err := a.Digest(ctx, a.at, pointer, shareFor(a.spec))
-		if f := (*registry.Failure)(nil); errors.As(err, &f) && f.Kind == registry.TagGone {
+		if f := (*registry.Failure)(nil); errors.As(err, &f) && f.Kind == registry.TagDeleted {
 			out.Gone = append(out.Gone, pointer)
 			continue
 		}
@@ -200,7 +200,7 @@ func (a *asker) long(ctx context.Context, pointer, digest string) (string, error
 	}
 	for _, text := range candidates {
 		d, err := a.Digest(ctx, a.at, text, shareFor(a.spec))
-		if f := (*registry.Failure)(nil); errors.As(err, &f) && f.Kind == registry.TagGone {
+		if f := (*registry.Failure)(nil); errors.As(err, &f) && f.Kind == registry.TagDeleted {
 			continue
 		}
 		if err != nil {

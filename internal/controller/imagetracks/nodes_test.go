@@ -147,7 +147,7 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 	o := look()
 	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageNeedsApproval)
 	w.say("app", func(s *v1alpha1.ImageTrackSpec) {
-		s.Approvals = []v1alpha1.TrackApproval{{Digest: b, Serial: o.Status.Candidates[0].Serial, By: "ann", Reason: "CVE-2026-1"}}
+		s.Approvals = []v1alpha1.TrackApproval{{Digest: b, Serial: o.Status.Candidates[0].Serial, ApprovedBy: "ann", Reason: "CVE-2026-1"}}
 	})
 	look()
 	w.agents("app", true)
@@ -196,7 +196,7 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 	t.Log("one that hangs is taken back, and that is the end of it")
 	w.report("n3", v1alpha1.RunFailed, v1alpha1.ReasonStepDeadline, "it hung")
 	look()
-	if r := w.run("n3"); !r.Undo || r.Attempt != 2 || r.Because != "it hung" || w.permitted() != "n3" {
+	if r := w.run("n3"); !r.Undo || r.Attempt != 2 || r.Cause != "it hung" || w.permitted() != "n3" {
 		t.Fatalf("%+v", r)
 	}
 	w.report("n3", v1alpha1.RunUndone, v1alpha1.ReasonUndone, "as before")
@@ -233,7 +233,7 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 		t.Fatalf("%+v", o.Status)
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
-		if w.node(n).Spec.Hold == "" {
+		if w.node(n).Spec.Pins == "" {
 			t.Fatalf("the permission took away what %s holds", n)
 		}
 	}
@@ -241,10 +241,10 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 	t.Log("R3.71: somebody takes one manifest back by hand, and that is heeded")
 	w.manifest("n2", w.reg.Ref("shop/app:2.6.2-rev1-b5.1@"+a))
 	o = look()
-	if o.Status.Approved == nil || o.Status.Approved.Digest != a || o.Status.RolledBack[0].By != proxy {
+	if o.Status.Approved == nil || o.Status.Approved.Digest != a || o.Status.RolledBack[0].Actor != proxy {
 		t.Fatalf("%+v", o.Status)
 	}
-	if r := o.Status.Releases; r[1].Result != v1alpha1.ReleaseRolledBack || r[1].By != "ann: CVE-2026-1" || r[0].By != proxy || r[0].From != b {
+	if r := o.Status.Releases; r[1].Result != v1alpha1.ReleaseRolledBack || r[1].Actor != "ann: CVE-2026-1" || r[0].Actor != proxy || r[0].From != b {
 		t.Fatalf("%+v", r)
 	}
 }

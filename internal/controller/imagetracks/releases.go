@@ -94,13 +94,13 @@ func (l *turn) record() {
 	var list []track.Release
 	for i := range l.o.Status.Releases {
 		r := &l.o.Status.Releases[i]
-		list = append(list, track.Release{Digest: r.Digest, Long: r.LongTag, From: r.From, FromLong: r.FromLongTag, Class: track.Class(r.Class), By: r.By,
-			TakenAt: r.TakenAt.Time, StartedAt: timeOf(r.StartedAt), EndedAt: timeOf(r.EndedAt), Result: r.Result, Message: r.Message})
+		list = append(list, track.Release{Digest: r.Digest, Long: r.LongTag, From: r.From, FromLong: r.FromLongTag, Class: track.Class(r.Class), By: r.Actor,
+			TakenAt: r.TakenAt.Time, StartedAt: timeOf(r.StartedAt), EndedAt: timeOf(r.FinishedAt), Result: r.Result, Message: r.Message})
 	}
 	l.status.Releases = nil
 	for _, r := range track.Record(list, l.state, l.rows, l.now) {
-		l.status.Releases = append(l.status.Releases, v1alpha1.TrackRelease{Digest: r.Digest, LongTag: r.Long, From: r.From, FromLongTag: r.FromLong, Class: string(r.Class), By: text.Truncate(r.By, maxMessage),
-			TakenAt: metav1.NewTime(r.TakenAt.Truncate(time.Second)), StartedAt: toTime(r.StartedAt), EndedAt: toTime(r.EndedAt), Result: r.Result, Message: text.Truncate(r.Message, maxRecord)})
+		l.status.Releases = append(l.status.Releases, v1alpha1.TrackRelease{Digest: r.Digest, LongTag: r.Long, From: r.From, FromLongTag: r.FromLong, Class: string(r.Class), Actor: text.Truncate(r.By, maxMessage),
+			TakenAt: metav1.NewTime(r.TakenAt.Truncate(time.Second)), StartedAt: toTime(r.StartedAt), FinishedAt: toTime(r.EndedAt), Result: r.Result, Message: text.Truncate(r.Message, maxRecord)})
 	}
 }
 

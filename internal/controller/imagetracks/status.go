@@ -88,7 +88,7 @@ type word struct {
 
 func (l *turn) word() word {
 	if e := l.status.PollError; e != nil {
-		return word{reason: e.Reason, message: e.Message, stalled: e.Reason == v1alpha1.ReasonTagGone || e.Reason == v1alpha1.ReasonRegistryDenies}
+		return word{reason: e.Reason, message: e.Message, stalled: e.Reason == v1alpha1.ReasonTagDeleted || e.Reason == v1alpha1.ReasonRegistryUnauthorized}
 	}
 	for _, c := range []struct {
 		state, reason string
@@ -143,7 +143,7 @@ func (l *turn) candidateWord() word {
 	}
 	switch {
 	case l.state.Approved == nil:
-		return word{reason: v1alpha1.ReasonTrackLooking, message: "nothing is approved yet"}
+		return word{reason: v1alpha1.ReasonPollingRegistry, message: "nothing is approved yet"}
 	case !settled:
 		return word{reason: v1alpha1.ReasonImageRolling, message: l.rowsIn(track.Waiting)}
 	case len(l.rows) == 0:

@@ -101,7 +101,7 @@ func TestATagMovedUnderRunningPods(t *testing.T) {
 	w.setImage("app", w.reg.Ref("shop/app:2.6.2-rev1@"+a))
 	w.runs("app", a, a, a)
 	o = w.look("app")
-	if o.Status.Approved.Digest != a || len(o.Status.RolledBack) != 1 || o.Status.RolledBack[0].By != "Deployment/shop/app" {
+	if o.Status.Approved.Digest != a || len(o.Status.RolledBack) != 1 || o.Status.RolledBack[0].Actor != "Deployment/shop/app" {
 		t.Fatalf("%+v", o.Status)
 	}
 	w.agents("app", true)

@@ -249,7 +249,7 @@ func (l *turn) take(s seen) {
 	if s.endpoint != "" {
 		l.status.Endpoint = s.endpoint
 	}
-	l.status.PollError, l.status.Upstream, l.status.GoneDigests = nil, nil, s.gone
+	l.status.PollError, l.status.Upstream, l.status.DeletedDigests = nil, nil, s.gone
 	for _, tag := range slices.Sorted(maps.Keys(s.upstream)) {
 		l.status.Upstream = append(l.status.Upstream, v1alpha1.UpstreamTag{Tag: tag, Digest: s.upstream[tag]})
 	}
@@ -259,9 +259,9 @@ func (l *turn) take(s seen) {
 	}
 	switch {
 	case len(s.Gone) > 0:
-		l.failed(v1alpha1.ReasonTagGone, fmt.Sprintf("%s has no tag %s", l.t.Repository, strings.Join(s.Gone, ", ")))
+		l.failed(v1alpha1.ReasonTagDeleted, fmt.Sprintf("%s has no tag %s", l.t.Repository, strings.Join(s.Gone, ", ")))
 	case len(s.Images) == 0:
-		l.failed(v1alpha1.ReasonTagGone, l.t.Repository+" has no tag that is followed: no tag of that tier is in the range")
+		l.failed(v1alpha1.ReasonTagDeleted, l.t.Repository+" has no tag that is followed: no tag of that tier is in the range")
 	}
 }
 
@@ -277,13 +277,13 @@ func (l *turn) failed(reason, message string) {
 func reasonOf(k registry.Kind) string {
 	switch k {
 	case registry.Limited:
-		return v1alpha1.ReasonRegistryLimits
+		return v1alpha1.ReasonRegistryRateLimited
 	case registry.Denied:
-		return v1alpha1.ReasonRegistryDenies
-	case registry.TagGone, registry.RepositoryGone:
-		return v1alpha1.ReasonTagGone
+		return v1alpha1.ReasonRegistryUnauthorized
+	case registry.TagDeleted, registry.RepositoryGone:
+		return v1alpha1.ReasonTagDeleted
 	}
-	return v1alpha1.ReasonRegistryAway
+	return v1alpha1.ReasonRegistryUnreachable
 }
 
 // said is a failure without the time at which it is asked again: that would

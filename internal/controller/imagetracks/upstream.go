@@ -30,7 +30,7 @@ func (a *asker) behind(ctx context.Context, answered string, images []track.Imag
 		if err == nil && d != i.Digest {
 			out[i.Tag] = d
 		}
-		if f := (*registry.Failure)(nil); err != nil && (!errors.As(err, &f) || f.Kind != registry.TagGone) {
+		if f := (*registry.Failure)(nil); err != nil && (!errors.As(err, &f) || f.Kind != registry.TagDeleted) {
 			break // the next tag would be asked in vain too
 		}
 	}
@@ -56,7 +56,7 @@ func (a *asker) nowhere(ctx context.Context, digest string) bool {
 		place := a.at
 		place.Repository = repository
 		_, err := a.Digest(ctx, place, digest, time.Duration(a.spec.DiscoverSeconds)*time.Second)
-		if f := (*registry.Failure)(nil); !errors.As(err, &f) || f.Kind != registry.TagGone {
+		if f := (*registry.Failure)(nil); !errors.As(err, &f) || f.Kind != registry.TagDeleted {
 			return false
 		}
 	}

@@ -202,18 +202,18 @@ func (w *world) agents(name string, held bool) {
 	}
 	data, err := json.Marshal(l)
 	w.must(err)
-	c, err := nodedistribution.MakeContent(ctx, w.ctl, v1alpha1.ContentHold, string(data))
+	c, err := nodedistribution.MakeContent(ctx, w.ctl, v1alpha1.ContentPins, string(data))
 	w.must(err)
 	for _, node := range set.Spec.NodeSelector.MatchExpressions[0].Values {
-		_, err := ssa.NodeSpec(ctx, w.ctl, v1alpha1.FieldOwnerController, node, &v1alpha1.NodeUpdateSpec{Hold: c.Name})
+		_, err := ssa.NodeSpec(ctx, w.ctl, v1alpha1.FieldOwnerController, node, &v1alpha1.NodeUpdateSpec{Pins: c.Name})
 		w.must(err)
 		n := int32(len(l.Images))
-		h := &v1alpha1.Holding{Content: c.Name, FetchedTotal: n, FetchedHeld: n}
+		h := &v1alpha1.PinStatus{Content: c.Name, FetchedTotal: n, FetchedReady: n}
 		if !held {
-			h.FetchedHeld = n - 1
+			h.FetchedReady = n - 1
 		}
 		w.must(ssa.Status(ctx, w.admin, ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: node},
-			&v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Version: "test", Heartbeat: &metav1.Time{Time: w.now}}, Holding: h}))
+			&v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Version: "test", Heartbeat: &metav1.Time{Time: w.now}}, Pins: h}))
 	}
 	w.api.take()
 }

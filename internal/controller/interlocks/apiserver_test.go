@@ -199,15 +199,15 @@ func (s *site) picture() map[string]any {
 	for i := 1; i <= 3; i++ {
 		n := s.node(fmt.Sprintf("n%d", i))
 		a := n.Annotations
-		out[n.Name] = []string{a[scaleDown], a[disrupt], a[v1alpha1.AnnotationHeld]}
+		out[n.Name] = []string{a[scaleDown], a[disrupt], a[v1alpha1.AnnotationInterlock]}
 		m := s.get(machineGVK, "default", "m-"+n.Name)
 		_, skipped := m.GetAnnotations()[skip]
-		_, labelled := m.GetLabels()[v1alpha1.LabelHeld]
-		out[m.GetName()] = []bool{skipped, labelled, m.GetAnnotations()[v1alpha1.AnnotationHeldUntil] != "", m.GetAnnotations()[v1alpha1.AnnotationHeld] != ""}
+		_, labelled := m.GetLabels()[v1alpha1.LabelInterlock]
+		out[m.GetName()] = []bool{skipped, labelled, m.GetAnnotations()[v1alpha1.AnnotationInterlockUntil] != "", m.GetAnnotations()[v1alpha1.AnnotationInterlock] != ""}
 	}
 	np := s.get(nodePoolGVK, "", "np")
 	out["np"], _, _ = unstructured.NestedSlice(np.Object, "spec", "disruption", "budgets")
-	out["np held"] = []string{np.GetLabels()[v1alpha1.LabelHeld], np.GetAnnotations()[v1alpha1.AnnotationHeld]}
+	out["np held"] = []string{np.GetLabels()[v1alpha1.LabelInterlock], np.GetAnnotations()[v1alpha1.AnnotationInterlock]}
 	return out
 }
 
@@ -288,7 +288,7 @@ func (s *site) isHeld(u *v1alpha1.ClusterUpdate) {
 		if _, skipped := m.GetAnnotations()[skip]; skipped != want {
 			s.t.Errorf("Machine of %s: %v", name, m.GetAnnotations())
 		}
-		if want && m.GetAnnotations()[v1alpha1.AnnotationHeldUntil] != s.now.Add(time.Hour).UTC().Format(time.RFC3339) {
+		if want && m.GetAnnotations()[v1alpha1.AnnotationInterlockUntil] != s.now.Add(time.Hour).UTC().Format(time.RFC3339) {
 			s.t.Errorf("the mark has an end: %v", m.GetAnnotations())
 		}
 	}
@@ -310,7 +310,7 @@ func (s *site) halted() {
 	s.isHeld(u)
 	s.annotate("n1", v1alpha1.AnnotationUpdating, "") // retried, and done
 	s.look(s.reconciler(0))
-	if n := s.node("n1"); n.Annotations[scaleDown] != "" || n.Annotations[v1alpha1.AnnotationHeld] != "" {
+	if n := s.node("n1"); n.Annotations[scaleDown] != "" || n.Annotations[v1alpha1.AnnotationInterlock] != "" {
 		s.t.Errorf("a node that is done is given back: %v", n.Annotations)
 	}
 	if len(s.get(nodePoolGVK, "", "np").GetLabels()) == 0 {

@@ -90,7 +90,7 @@ func machineAction(o client.Object, a Action, now time.Time) bool {
 	if len(records(annotations)) == 0 {
 		return false
 	}
-	annotations[v1alpha1.AnnotationHeldUntil] = now.Add(heldFor).UTC().Format(time.RFC3339)
+	annotations[v1alpha1.AnnotationInterlockUntil] = now.Add(heldFor).UTC().Format(time.RFC3339)
 	o.SetAnnotations(annotations)
 	label(o, true)
 	return true
@@ -105,16 +105,16 @@ func release(o client.Object) bool {
 
 func label(o client.Object, on bool) (changed bool) {
 	l := o.GetLabels()
-	if _, has := l[v1alpha1.LabelHeld]; has == on {
+	if _, has := l[v1alpha1.LabelInterlock]; has == on {
 		return false
 	}
 	if l == nil {
 		l = map[string]string{}
 	}
 	if on {
-		l[v1alpha1.LabelHeld] = "true"
+		l[v1alpha1.LabelInterlock] = "true"
 	} else {
-		delete(l, v1alpha1.LabelHeld)
+		delete(l, v1alpha1.LabelInterlock)
 	}
 	o.SetLabels(l)
 	return true

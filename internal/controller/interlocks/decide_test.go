@@ -36,7 +36,7 @@ func TestDecide(t *testing.T) {
 		"a node whose mark is gone is given back": {Input{Running: on, Nodes: []Node{{Name: "n1", Annotations: held("u1")}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, []string{"restore Node n1", "restore Machine a/m1"}},
 		"an update that ended owns nothing":       {Input{Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, []string{"restore Node n1", "restore Machine a/m1"}},
 		"but a node that still runs its steps":    {Input{Nodes: []Node{{Name: "n1", MarkedBy: "u1", Busy: true, Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, nil},
-		"a NodePool is held with its first node":  {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", NodePool: "np", Annotations: map[string]string{v1alpha1.AnnotationHeld: "{}"}}}}, []string{"hold Node n1", "hold NodePool np"}},
+		"a NodePool is held with its first node":  {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", NodePool: "np", Annotations: map[string]string{v1alpha1.AnnotationInterlock: "{}"}}}}, []string{"hold Node n1", "hold NodePool np"}},
 		"it stays held between two nodes":         {Input{Running: on, NodePools: []Object{{Key: "np", By: "u1"}}}, nil},
 		"and is given back when the update ends":  {Input{NodePools: []Object{{Key: "np", By: "u1"}}}, []string{"restore NodePool np"}},
 		"what another update held is taken over":  {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", NodePool: "np", Annotations: held("u0")}}, NodePools: []Object{{Key: "np", By: "u0"}}}, []string{"hold Node n1", "hold NodePool np"}},

@@ -19,7 +19,7 @@
 //	NodePool  a disruption budget of 0 nodes, from the first of its nodes that is
 //	          marked until the update has ended: between two nodes Karpenter
 //	          would spend the pool's availability too
-//	Machine   cluster.x-k8s.io/skip-remediation with refit.dev/held-until, while
+//	Machine   cluster.x-k8s.io/skip-remediation with refit.dev/interlock-until, while
 //	          its node is marked; renewed while refit lives
 //
 // A halted or paused update still owns what it holds. A person is meant to look

@@ -78,7 +78,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 // nodeChanged: a mark or a record came or went.
 func nodeChanged(a, b *corev1.Node) bool {
 	return a.Annotations[v1alpha1.AnnotationUpdating] != b.Annotations[v1alpha1.AnnotationUpdating] ||
-		a.Annotations[v1alpha1.AnnotationHeld] != b.Annotations[v1alpha1.AnnotationHeld]
+		a.Annotations[v1alpha1.AnnotationInterlock] != b.Annotations[v1alpha1.AnnotationInterlock]
 }
 
 // updateChanged: it started or ended.
@@ -192,7 +192,7 @@ func (r *Reconciler) seen(ctx context.Context) (*nodeindex.View, error) {
 // nodeOf is what the decision needs of a node, nil if it has no mark and no record.
 func nodeOf(n *corev1.Node) *Node {
 	marked := markedBy(n.Annotations)
-	if marked == "" && n.Annotations[v1alpha1.AnnotationHeld] == "" {
+	if marked == "" && n.Annotations[v1alpha1.AnnotationInterlock] == "" {
 		return nil
 	}
 	out := &Node{Name: n.Name, NodePool: n.Labels[nodePoolLabel], Annotations: n.Annotations, MarkedBy: marked}
@@ -263,7 +263,7 @@ func (r *Reconciler) held(ctx context.Context, gk schema.GroupKind) ([]Object, e
 	}
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	if err := r.Live.List(ctx, l, client.HasLabels{v1alpha1.LabelHeld}); err != nil {
+	if err := r.Live.List(ctx, l, client.HasLabels{v1alpha1.LabelInterlock}); err != nil {
 		return nil, fmt.Errorf("list %s: %w", gk, err)
 	}
 	out := make([]Object, 0, len(l.Items))

@@ -38,7 +38,7 @@ type Record struct {
 // read is nothing held.
 func records(annotations map[string]string) map[string]Record {
 	out := map[string]Record{}
-	if text := annotations[v1alpha1.AnnotationHeld]; text != "" {
+	if text := annotations[v1alpha1.AnnotationInterlock]; text != "" {
 		if json.Unmarshal([]byte(text), &out) != nil {
 			return map[string]Record{}
 		}
@@ -48,14 +48,14 @@ func records(annotations map[string]string) map[string]Record {
 
 func write(annotations map[string]string, rs map[string]Record) {
 	if len(rs) == 0 {
-		delete(annotations, v1alpha1.AnnotationHeld)
+		delete(annotations, v1alpha1.AnnotationInterlock)
 		return
 	}
 	b, err := json.Marshal(rs)
 	if err != nil {
 		panic(err) // strings only
 	}
-	annotations[v1alpha1.AnnotationHeld] = string(b)
+	annotations[v1alpha1.AnnotationInterlock] = string(b)
 }
 
 // hold sets annotations for an update and records what was there. A key that has
@@ -90,7 +90,7 @@ func hold(annotations map[string]string, by string, want map[string]string) (map
 
 // restore puts back what was there before, where refit's value still stands.
 func restore(annotations map[string]string) (map[string]string, bool) {
-	if _, held := annotations[v1alpha1.AnnotationHeld]; !held {
+	if _, held := annotations[v1alpha1.AnnotationInterlock]; !held {
 		return annotations, false
 	}
 	out := maps.Clone(annotations)
@@ -104,8 +104,8 @@ func restore(annotations map[string]string) (map[string]string, bool) {
 		}
 		out[key] = *r.Before
 	}
-	delete(out, v1alpha1.AnnotationHeld)
-	delete(out, v1alpha1.AnnotationHeldUntil)
+	delete(out, v1alpha1.AnnotationInterlock)
+	delete(out, v1alpha1.AnnotationInterlockUntil)
 	return out, true
 }
 
@@ -119,6 +119,6 @@ func owner(annotations map[string]string) string {
 
 // until is when a mark runs out; zero if it does not say.
 func until(annotations map[string]string) time.Time {
-	t, _ := time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationHeldUntil]) // unreadable: it has run out
+	t, _ := time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationInterlockUntil]) // unreadable: it has run out
 	return t
 }

@@ -45,7 +45,7 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 
 	contents := map[string]content{trustName: {v1alpha1.ContentTrust, string(trustData)}}
 	for name, data := range holds.data {
-		contents[name] = content{v1alpha1.ContentHold, data}
+		contents[name] = content{v1alpha1.ContentPins, data}
 	}
 	return errors.Join(
 		doorErr,
@@ -121,7 +121,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 	named := w.named(contents)
 	var errs []error
 	for _, nu := range w.orphans() {
-		named[nu.Spec.Hold], named[nu.Spec.Trust] = true, true
+		named[nu.Spec.Pins], named[nu.Spec.Trust] = true, true
 		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
 	}
 	for name, c := range w.contents {

@@ -145,7 +145,7 @@ func sameReport(a, b *v1alpha1.NodeUpdateStatus) bool {
 		return false
 	}
 	x, y := meta.FindStatusCondition(a.Conditions, v1alpha1.ConditionStalled), meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionStalled)
-	return slices.Equal(a.Bundles, b.Bundles) && equality.Semantic.DeepEqual(a.Media, b.Media) && equality.Semantic.DeepEqual(a.Holding, b.Holding) &&
+	return slices.Equal(a.Bundles, b.Bundles) && equality.Semantic.DeepEqual(a.Media, b.Media) && equality.Semantic.DeepEqual(a.Pins, b.Pins) &&
 		equality.Semantic.DeepEqual(x, y)
 }
 

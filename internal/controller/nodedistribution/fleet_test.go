@@ -100,7 +100,7 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 			continue
 		}
 		name := h.of(f.nodes[i], f.updates[node])
-		f.updates[node].Spec.Hold = name
+		f.updates[node].Spec.Pins = name
 		if name == "" {
 			return nil
 		}
@@ -108,7 +108,7 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 		if err := json.Unmarshal([]byte(h.data[name]), &l); err != nil {
 			t.Fatal(err)
 		}
-		f.contents[name] = &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: v1alpha1.ContentHold, Data: h.data[name]}
+		f.contents[name] = &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: v1alpha1.ContentPins, Data: h.data[name]}
 		f.lists = nil
 		var out []string
 		for _, i := range l.Images {
@@ -427,7 +427,7 @@ func BenchmarkLook(b *testing.B) {
 			trust: "trust-x", peers: r.peers.look(f.world, "key")}
 		stale, _ := r.stale(f.world, want)
 		for name, data := range want.holds.data {
-			f.contents[name] = &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(0)}, Type: v1alpha1.ContentHold, Data: data}
+			f.contents[name] = &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(0)}, Type: v1alpha1.ContentPins, Data: data}
 		}
 		media := f.foundBundles()
 		for i := range f.bundles {
@@ -458,7 +458,7 @@ func BenchmarkLook(b *testing.B) {
 		for _, s := range all {
 			nu := f.updates[s.name].DeepCopy()
 			nu.Spec = s.spec
-			nu.Status.Holding = &v1alpha1.Holding{Content: s.spec.Hold, ImagesTotal: 200, ImagesHeld: 200, ImagesPinned: 200, PayloadsTotal: 1, PayloadsHeld: 2}
+			nu.Status.Pins = &v1alpha1.PinStatus{Content: s.spec.Pins, ImagesTotal: 200, ImagesReady: 200, ImagesPinned: 200, PayloadsTotal: 1, PayloadsReady: 2}
 			f.updates[s.name] = nu
 		}
 		f.see()

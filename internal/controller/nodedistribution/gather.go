@@ -128,7 +128,7 @@ func (w *world) hold(name string) model.HoldList {
 func (w *world) readHold(name string) model.HoldList {
 	var h model.HoldList
 	c := w.contents[name]
-	if c == nil || v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) != name {
+	if c == nil || v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) != name {
 		return h
 	}
 	_ = json.Unmarshal([]byte(c.Data), &h) // the name is its hash: it is what was written

@@ -37,7 +37,7 @@ func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	var sets []*v1alpha1.PinnedImageSet
 	old := ""
 	if nu != nil {
-		old = nu.Spec.Hold
+		old = nu.Spec.Pins
 	}
 	discard := h.w.discards(n)
 	key := fmt.Sprint(platform(n), " ", old, " ", discard)
@@ -116,7 +116,7 @@ func (h *holding) store(l model.HoldList) string {
 	if err != nil {
 		panic(err) // a HoldList holds only strings
 	}
-	name := v1alpha1.ContentName(v1alpha1.ContentHold, string(data))
+	name := v1alpha1.ContentName(v1alpha1.ContentPins, string(data))
 	h.data[name] = string(data)
 	return name
 }

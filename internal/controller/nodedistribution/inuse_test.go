@@ -120,7 +120,7 @@ func TestSlowIsNotStopped(t *testing.T) {
 	for _, n := range []string{"n1", "n2"} {
 		f.decide(t, n)
 	}
-	f.updates["n1"].Status.Holding = &v1alpha1.Holding{Content: f.updates["n1"].Spec.Hold, ImagesTotal: 1, ImagesHeld: 1, ImagesPinned: 1, PayloadsTotal: 1, PayloadsHeld: 1}
+	f.updates["n1"].Status.Pins = &v1alpha1.PinStatus{Content: f.updates["n1"].Spec.Pins, ImagesTotal: 1, ImagesReady: 1, ImagesPinned: 1, PayloadsTotal: 1, PayloadsReady: 1}
 	says := func() map[string]string {
 		out := map[string]string{}
 		for _, c := range f.see().setStatus(0).Conditions {

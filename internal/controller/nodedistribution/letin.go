@@ -32,7 +32,7 @@ func doorkeepers(pools []v1alpha1.UpdatePool) []doorkeeper {
 	for i := range pools {
 		p := &pools[i]
 		s, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
-		if p.Spec.HoldFirst && err == nil && p.DeletionTimestamp.IsZero() {
+		if p.Spec.StartupTaint && err == nil && p.DeletionTimestamp.IsZero() {
 			out = append(out, doorkeeper{fmt.Sprint(p.UID, " ", p.Generation), s, p.CreationTimestamp.Time})
 		}
 	}
@@ -132,8 +132,8 @@ func (want *wanted) holdsAll(i int) (bool, string) {
 	}
 	need := want.w.needOf(hold)
 	k := kindOf(want.w, n, nu)
-	says := fmt.Sprintf("%d of %d images are held and pinned, %d of %d files", min(k.imagesHeld, k.imagesPinned), need.images, k.payloadsHeld, need.payloads)
-	return nu.Spec.Hold == hold && need.met(&k), says
+	says := fmt.Sprintf("%d of %d images are held and pinned, %d of %d files", min(k.imagesReady, k.imagesPinned), need.images, k.payloadsReady, need.payloads)
+	return nu.Spec.Pins == hold && need.met(&k), says
 }
 
 // blind is a bundle that nobody can say yet what it brings, although an agent has it,

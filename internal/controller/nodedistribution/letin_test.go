@@ -33,7 +33,7 @@ func holder() *fakeSite {
 	f.decide(fatal{}, "n1")
 	beat := at(20)
 	s.nu.Status = v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{PublicKey: "k", Heartbeat: &beat}, Observed: &v1alpha1.Observed{BootID: "boot-2"},
-		Holding: &v1alpha1.Holding{Content: s.nu.Spec.Hold, ImagesTotal: 1, ImagesHeld: 1, ImagesPinned: 1, PayloadsTotal: 1, PayloadsHeld: 1}}
+		Pins: &v1alpha1.PinStatus{Content: s.nu.Spec.Pins, ImagesTotal: 1, ImagesReady: 1, ImagesPinned: 1, PayloadsTotal: 1, PayloadsReady: 1}}
 	return s
 }
 
@@ -59,15 +59,15 @@ func TestHoldsAll(t *testing.T) {
 		want   bool
 	}{
 		"all is held and pinned":                           {func(*fakeSite) {}, true},
-		"an image is not pinned":                           {func(s *fakeSite) { s.nu.Status.Holding.ImagesPinned = 0 }, false},
-		"a file is missing":                                {func(s *fakeSite) { s.nu.Status.Holding.PayloadsHeld = 0 }, false},
+		"an image is not pinned":                           {func(s *fakeSite) { s.nu.Status.Pins.ImagesPinned = 0 }, false},
+		"a file is missing":                                {func(s *fakeSite) { s.nu.Status.Pins.PayloadsReady = 0 }, false},
 		"nobody has told it anything":                      {func(s *fakeSite) { s.updates["n1"] = nil }, false},
 		"its agent has not spoken":                         {func(s *fakeSite) { s.nu.Status = v1alpha1.NodeUpdateStatus{} }, false},
 		"what the agent said is of the boot before":        {func(s *fakeSite) { s.nu.Status.Observed.BootID = "boot-1" }, false},
 		"without boot IDs: said before the node was there": {func(s *fakeSite) { s.nu.Status.Observed, s.nu.Status.Agent.Heartbeat = nil, &early }, false},
 		"without boot IDs: said since":                     {func(s *fakeSite) { s.node.Status.NodeInfo.BootID, s.nu.Status.Agent.Heartbeat = "", &late }, true},
-		"the counts are about another list":                {func(s *fakeSite) { s.nu.Status.Holding.Content = "hold-old" }, false},
-		"it was told of another list":                      {func(s *fakeSite) { s.nu.Spec.Hold = "hold-old" }, false},
+		"the counts are about another list":                {func(s *fakeSite) { s.nu.Status.Pins.Content = "hold-old" }, false},
+		"it was told of another list":                      {func(s *fakeSite) { s.nu.Spec.Pins = "hold-old" }, false},
 		"a set came that it was not told of yet": {func(s *fakeSite) {
 			s.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: v1alpha1.PinnedImageSetSpec{Groups: []v1alpha1.ImageGroup{{Name: "g", Images: []v1alpha1.PinnedImage{{Name: "b:1", Digest: "y"}}}}}})
 		}, false},
@@ -149,7 +149,7 @@ func TestOnlyOurTaintIsTouched(t *testing.T) {
 	for _, action := range []startuptaint.Action{startuptaint.KeepOut, startuptaint.KeepOutAgain, startuptaint.Drop, startuptaint.LetIn, startuptaint.Note} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"x": "y"}}, Spec: corev1.NodeSpec{Taints: append([]corev1.Taint(nil), others...)}}
 		if action == startuptaint.Drop || action == startuptaint.LetIn {
-			n.Spec.Taints = append([]corev1.Taint{{Key: v1alpha1.TaintNotHeld, Effect: corev1.TaintEffectNoSchedule}}, n.Spec.Taints...)
+			n.Spec.Taints = append([]corev1.Taint{{Key: v1alpha1.TaintImagesNotReady, Effect: corev1.TaintEffectNoSchedule}}, n.Spec.Taints...)
 		}
 		c := apiWith(t, holdScheme(t), []*corev1.Node{n}, nil)
 		if err := c.Get(context.Background(), client.ObjectKey{Name: "n1"}, n); err != nil {

@@ -219,7 +219,7 @@ func TestReferencesAreCounted(t *testing.T) {
 				foreign := len(s.foreign)
 				c.decide(t, n.Name, order...)
 				var list model.HoldList
-				if content := c.contents[c.updates[n.Name].Spec.Hold]; content != nil {
+				if content := c.contents[c.updates[n.Name].Spec.Pins]; content != nil {
 					if err := json.Unmarshal([]byte(content.Data), &list); err != nil {
 						t.Fatal(err)
 					}

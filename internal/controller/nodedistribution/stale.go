@@ -42,7 +42,7 @@ type wanted struct {
 // of makes the spec of the i-th node's NodeUpdate, but for what others write.
 func (want *wanted) of(i int) v1alpha1.NodeUpdateSpec {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Hold: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth, PeerPort: want.w.peerPort(n)}
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Pins: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth, PeerPort: want.w.peerPort(n)}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
@@ -211,13 +211,13 @@ func sameSpec(have, want *v1alpha1.NodeUpdateSpec) bool {
 // sameButPeers is written out because it is asked of thirty thousand at once; a
 // test sees that no field is left out.
 func sameButPeers(have, want *v1alpha1.NodeUpdateSpec) bool {
-	return have.Trust == want.Trust && have.Hold == want.Hold && have.HeartbeatSeconds == want.HeartbeatSeconds && have.ProgressSeconds == want.ProgressSeconds && have.Bandwidth == want.Bandwidth && have.PeerPort == want.PeerPort && slices.Equal(have.Bundles, want.Bundles)
+	return have.Trust == want.Trust && have.Pins == want.Pins && have.HeartbeatSeconds == want.HeartbeatSeconds && have.ProgressSeconds == want.ProgressSeconds && have.Bandwidth == want.Bandwidth && have.PeerPort == want.PeerPort && slices.Equal(have.Bundles, want.Bundles)
 }
 
 // writeSpecs writes what differs, after the Contents that it names.
 func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[string]content, stale []staleNode) error {
 	for _, s := range stale {
-		if err := r.makeContents(ctx, w, contents, s.spec.Trust, s.spec.Hold); err != nil {
+		if err := r.makeContents(ctx, w, contents, s.spec.Trust, s.spec.Pins); err != nil {
 			return err
 		}
 	}

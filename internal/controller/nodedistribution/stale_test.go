@@ -290,7 +290,7 @@ func TestALargeReleaseIsReferredTo(t *testing.T) {
 		if err != nil || len(b) > 1792 || strings.Contains(string(b), "component") {
 			t.Fatalf("%d bytes, %v:\n%s", len(b), err, b)
 		}
-		lists[spec.Hold] = true
+		lists[spec.Pins] = true
 	}
 	if len(lists) != 1 || len(want.holds.data) != 1 {
 		t.Errorf("%d lists for nodes of one kind", len(lists))

@@ -176,10 +176,10 @@ func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, 
 	d := digestOf(b)
 	a, f := approvals[d], media[d]
 	st := *b.Status.DeepCopy()
-	st.ObservedGeneration, st.SignedBy, st.Found, st.Loaded = b.Generation, a.signedBy, nil, ""
+	st.ObservedGeneration, st.SignedBy, st.Locations, st.Loaded = b.Generation, a.signedBy, nil, ""
 	if f != nil {
 		st.Digest = d
-		st.Found = f.at[:min(len(f.at), 16)]
+		st.Locations = f.at[:min(len(f.at), 16)]
 	}
 	h, err := w.header(d)
 	if err == nil {

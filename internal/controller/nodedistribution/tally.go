@@ -20,13 +20,13 @@ type kind struct {
 	selected string
 	os, arch string
 	// reports is whether it has a NodeUpdate, which says all below.
-	reports                                bool
-	hold, trust                            string
-	holding                                bool
-	content                                string
-	imagesHeld, imagesPinned, payloadsHeld int32
+	reports                                  bool
+	hold, trust                              string
+	holding                                  bool
+	content                                  string
+	imagesReady, imagesPinned, payloadsReady int32
 	// fetched from registries.
-	fetchedHeld      int32
+	fetchedReady     int32
 	copying, stalled bool
 }
 
@@ -132,11 +132,11 @@ func kindOf(w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
 	if nu == nil {
 		return k
 	}
-	k.reports, k.hold, k.trust = true, nu.Spec.Hold, nu.Spec.Trust
-	if h := nu.Status.Holding; h != nil {
+	k.reports, k.hold, k.trust = true, nu.Spec.Pins, nu.Spec.Trust
+	if h := nu.Status.Pins; h != nil {
 		k.holding, k.content, k.copying = true, h.Content, h.BytesDone < h.BytesTotal
-		k.imagesHeld, k.imagesPinned, k.payloadsHeld = h.ImagesHeld, h.ImagesPinned, h.PayloadsHeld
-		k.fetchedHeld = h.FetchedHeld
+		k.imagesReady, k.imagesPinned, k.payloadsReady = h.ImagesReady, h.ImagesPinned, h.PayloadsReady
+		k.fetchedReady = h.FetchedReady
 	}
 	k.stalled = stalledOf(nu) != nil
 	return k
@@ -173,10 +173,10 @@ func (w *world) wants(k *kind, digest string) bool {
 
 // met reports whether nodes of a kind hold and pin all that their hold list says.
 func (n need) met(k *kind) bool {
-	return n.there && k.holding && k.content == k.hold && k.imagesHeld >= n.images && k.imagesPinned >= n.images && k.payloadsHeld >= n.payloads
+	return n.there && k.holding && k.content == k.hold && k.imagesReady >= n.images && k.imagesPinned >= n.images && k.payloadsReady >= n.payloads
 }
 
 // metFor counts what comes from registries as well, if the set is of such.
 func (n need) metFor(k *kind, s *v1alpha1.PinnedImageSet) bool {
-	return n.met(k) && (!s.Spec.FromRegistry || k.fetchedHeld >= n.fetched)
+	return n.met(k) && (!s.Spec.FromRegistry || k.fetchedReady >= n.fetched)
 }

@@ -31,13 +31,13 @@ func progressOneByOne(w *world, digest string) progress {
 		if nu == nil || err != nil {
 			continue
 		}
-		if key := (listKey{nu.Spec.Hold, n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture}); !known[key] {
+		if key := (listKey{nu.Spec.Pins, n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture}); !known[key] {
 			known[key] = true
-			p.conflict = w.conflict(nu.Spec.Hold, h)
+			p.conflict = w.conflict(nu.Spec.Pins, h)
 		}
-		need, hd := w.needOf(nu.Spec.Hold), nu.Status.Holding
-		if gate.Covers(w.hold(nu.Spec.Hold), h, platform(n)) && need.there && hd != nil && hd.Content == nu.Spec.Hold &&
-			hd.ImagesHeld >= need.images && hd.ImagesPinned >= need.images && hd.PayloadsHeld >= need.payloads {
+		need, hd := w.needOf(nu.Spec.Pins), nu.Status.Pins
+		if gate.Covers(w.hold(nu.Spec.Pins), h, platform(n)) && need.there && hd != nil && hd.Content == nu.Spec.Pins &&
+			hd.ImagesReady >= need.images && hd.ImagesPinned >= need.images && hd.PayloadsReady >= need.payloads {
 			p.loaded++
 			continue
 		}
@@ -71,7 +71,7 @@ func TestATallyIsTheSumOfTheNodes(t *testing.T) {
 		for _, order := range [][]string{{one, two}, {two, one}} {
 			for _, n := range f.nodes {
 				f.decide(t, n.Name, order...)
-				holds = append(holds, f.updates[n.Name].Spec.Hold)
+				holds = append(holds, f.updates[n.Name].Spec.Pins)
 			}
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "looks") {
@@ -110,10 +110,10 @@ func shake(t *rapid.T, f *fake, i int, holds []string) {
 	}
 	hold := rapid.SampledFrom(holds).Draw(t, "hold")
 	k := rapid.Int32Range(0, 3)
-	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: v1alpha1.NodeUpdateSpec{Hold: hold}}
+	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: v1alpha1.NodeUpdateSpec{Pins: hold}}
 	if rapid.Bool().Draw(t, "holding") {
-		nu.Status.Holding = &v1alpha1.Holding{Content: rapid.SampledFrom(holds).Draw(t, "content"), ImagesHeld: k.Draw(t, "held"), ImagesPinned: k.Draw(t, "pinned"),
-			PayloadsHeld: k.Draw(t, "payloads"), FetchedHeld: k.Draw(t, "fetched"), BytesDone: int64(k.Draw(t, "done")), BytesTotal: 2}
+		nu.Status.Pins = &v1alpha1.PinStatus{Content: rapid.SampledFrom(holds).Draw(t, "content"), ImagesReady: k.Draw(t, "held"), ImagesPinned: k.Draw(t, "pinned"),
+			PayloadsReady: k.Draw(t, "payloads"), FetchedReady: k.Draw(t, "fetched"), BytesDone: int64(k.Draw(t, "done")), BytesTotal: 2}
 	}
 	if rapid.Bool().Draw(t, "stalled") {
 		nu.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "PinsIgnored", Message: "pins"}}

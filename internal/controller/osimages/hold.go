@@ -29,7 +29,7 @@ const askAgain = 20 * time.Second
 // hold has the nodes of a pool hold its image, and says in the pool's status how far
 // they are, and why not all do: absent, denied and away are told apart.
 func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.OSImagePool) (all bool, err error) {
-	st.Held, st.Lacking, st.HoldReason, st.HoldMessage = "", nil, "", ""
+	st.Prepulled, st.Missing, st.PrepullReason, st.PrepullMessage = "", nil, "", ""
 	if !strings.Contains(st.Image, "@") {
 		return true, nil
 	}
@@ -39,7 +39,7 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 	if err != nil {
 		return false, err
 	}
-	st.Held, st.Lacking = fmt.Sprintf("%d/%d", h.Held, h.Nodes), h.Lacking
+	st.Prepulled, st.Missing = fmt.Sprintf("%d/%d", h.Held, h.Nodes), h.Lacking
 	if b := w.build(st.Build); b != nil && b.Spec.Output == v1alpha1.OutputNodes {
 		return r.holdMade(ctx, k, b, want, h, st)
 	}
@@ -59,9 +59,9 @@ func (r *Reconciler) holdFetched(ctx context.Context, k *osprepull.Keeper, x *wi
 	if all = h.Held >= h.Nodes; all || err != nil {
 		return all, err
 	}
-	st.HoldReason, st.HoldMessage = sayHold(about.problem, why, h)
-	if st.HoldReason == v1alpha1.ReasonImagesMissing && why == "" && itself(want, h) {
-		st.HoldReason = v1alpha1.ReasonOSImageNotFetched
+	st.PrepullReason, st.PrepullMessage = sayHold(about.problem, why, h)
+	if st.PrepullReason == v1alpha1.ReasonImagesMissing && why == "" && itself(want, h) {
+		st.PrepullReason = v1alpha1.ReasonOSImageNotFetched
 	}
 	return false, nil
 }
@@ -88,11 +88,11 @@ func (r *Reconciler) holdMade(ctx context.Context, k *osprepull.Keeper, b *v1alp
 	}
 	switch {
 	case why != "":
-		st.HoldReason, st.HoldMessage = v1alpha1.ReasonOSBaseNotHeld, text.Truncate(why, 1024)
+		st.PrepullReason, st.PrepullMessage = v1alpha1.ReasonOSBaseNotPinned, text.Truncate(why, 1024)
 	case h.Why != "":
-		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, text.Truncate(h.Why, 1024)
+		st.PrepullReason, st.PrepullMessage = v1alpha1.ReasonImagesMissing, text.Truncate(h.Why, 1024)
 	default:
-		st.HoldReason, st.HoldMessage = v1alpha1.ReasonImagesMissing, "they put it together from the base that a bundle brings"
+		st.PrepullReason, st.PrepullMessage = v1alpha1.ReasonImagesMissing, "they put it together from the base that a bundle brings"
 	}
 	return false, nil
 }
@@ -143,9 +143,9 @@ func sayHold(problem *registry.Failure, why string, h osprepull.Held) (reason, m
 	case problem == nil:
 		message = "they are fetching it"
 	case problem.Kind == registry.Denied:
-		return v1alpha1.ReasonRegistryDenies, text.Truncate(plain(problem), 1024)
+		return v1alpha1.ReasonRegistryUnauthorized, text.Truncate(plain(problem), 1024)
 	case problem.Kind == registry.Away || problem.Kind == registry.Limited:
-		return v1alpha1.ReasonRegistryAway, text.Truncate(plain(problem), 1024)
+		return v1alpha1.ReasonRegistryUnreachable, text.Truncate(plain(problem), 1024)
 	default:
 		return v1alpha1.ReasonOSImageAbsent, text.Truncate(plain(problem), 1024)
 	}

@@ -45,14 +45,14 @@ func (w *site) told(name string, images ...model.HeldImage) string {
 	w.t.Helper()
 	data, err := json.Marshal(model.HoldList{Images: images})
 	w.must(err)
-	c := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentHold, string(data))}, Type: v1alpha1.ContentHold, Data: string(data)}
+	c := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentPins, string(data))}, Type: v1alpha1.ContentPins, Data: string(data)}
 	if err := w.r.Client.Create(context.Background(), c); !apierrors.IsAlreadyExists(err) {
 		w.must(err)
 	}
 	nu := &v1alpha1.NodeUpdate{}
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, nu))
 	before := client.MergeFrom(nu.DeepCopy())
-	nu.Spec.Hold = c.Name
+	nu.Spec.Pins = c.Name
 	w.must(w.r.Client.Patch(context.Background(), nu, before))
 	return c.Name
 }
@@ -80,8 +80,8 @@ func TestNodesHoldTheImage(t *testing.T) {
 	is := func(held, reason, says string, lacking ...string) {
 		t.Helper()
 		p := w.pool(w.look())
-		if p.Held != held || p.HoldReason != reason || !strings.Contains(p.HoldMessage, says) || fmt.Sprint(p.Lacking) != fmt.Sprint(lacking) {
-			t.Errorf("want %s %s %q %v: %s %s %q %v", held, reason, says, lacking, p.Held, p.HoldReason, p.HoldMessage, p.Lacking)
+		if p.Prepulled != held || p.PrepullReason != reason || !strings.Contains(p.PrepullMessage, says) || fmt.Sprint(p.Missing) != fmt.Sprint(lacking) {
+			t.Errorf("want %s %s %q %v: %s %s %q %v", held, reason, says, lacking, p.Prepulled, p.PrepullReason, p.PrepullMessage, p.Missing)
 		}
 	}
 	is("0/2", v1alpha1.ReasonImagesMissing, "they are fetching it", "n1", "n2")
@@ -102,30 +102,30 @@ func TestNodesHoldTheImage(t *testing.T) {
 	})
 	list := w.told("n2", model.HeldImage{Name: name, Digest: digest, Registry: true}, model.HeldImage{Name: "r/app:1", Digest: digest[:70] + "0", Bundle: "b"})
 	w.says("n2", func(st *v1alpha1.NodeUpdateStatus) {
-		st.Holding = &v1alpha1.Holding{Content: "hold-older", FetchedHeld: 1, FetchedTotal: 1}
+		st.Pins = &v1alpha1.PinStatus{Content: "hold-older", FetchedReady: 1, FetchedTotal: 1}
 	})
 	is("1/2", v1alpha1.ReasonImagesMissing, "", "n2")
 	// Its runtime cannot fetch what the registry has.
 	w.says("n2", func(st *v1alpha1.NodeUpdateStatus) {
-		st.Holding = &v1alpha1.Holding{Content: list, FetchedTotal: 1}
+		st.Pins = &v1alpha1.PinStatus{Content: list, FetchedTotal: 1}
 		st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonImagesMissing, Message: "http, not https", LastTransitionTime: metav1.Now()}}
 	})
 	is("1/2", v1alpha1.ReasonOSImageNotFetched, "node n2: http, not https", "n2")
 	// Absent, denied and away are told apart.
 	w.now = w.now.Add(hasEvery)
 	w.door.instead = refuse(http.StatusForbidden)
-	is("1/2", v1alpha1.ReasonRegistryDenies, "403", "n2")
+	is("1/2", v1alpha1.ReasonRegistryUnauthorized, "403", "n2")
 	w.now = w.now.Add(hasEvery)
 	w.door.instead = refuse(http.StatusNotFound)
 	is("1/2", v1alpha1.ReasonOSImageAbsent, "it has no "+digest, "n2")
 	w.door.instead = nil
 	w.reg.Stop()
 	w.now = w.now.Add(hasEvery)
-	is("1/2", v1alpha1.ReasonRegistryAway, "", "n2")
+	is("1/2", v1alpha1.ReasonRegistryUnreachable, "", "n2")
 	w.reg.Resume()
 	w.now = w.now.Add(2 * hasEvery)
 	w.says("n2", func(st *v1alpha1.NodeUpdateStatus) {
-		st.Holding, st.Conditions = &v1alpha1.Holding{Content: list, FetchedHeld: 1, FetchedTotal: 1}, nil
+		st.Pins, st.Conditions = &v1alpha1.PinStatus{Content: list, FetchedReady: 1, FetchedTotal: 1}, nil
 	})
 	is("2/2", "", "")
 	// A bundle brings it: no registry is asked, and nobody fetches.

@@ -196,7 +196,7 @@ const (
 )
 
 func waits(x *wish, why string) osimage.Decision {
-	return osimage.Decision{Verb: osimage.Wait, Build: x.decision.Build, Reason: v1alpha1.ReasonRegistryAway,
+	return osimage.Decision{Verb: osimage.Wait, Build: x.decision.Build, Reason: v1alpha1.ReasonRegistryUnreachable,
 		Why: "it is not known yet whether nodes have to boot the image of build " + x.decision.Build + ": " + why}
 }
 

@@ -60,7 +60,7 @@ func TestBasesFromMirrors(t *testing.T) {
 	// Neither the mirror nor the registry has it: what may pass is said, and the image stays.
 	w.mirror(w.reg.Ref("empty"))
 	w.now = w.now.Add(trackEvery)
-	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryAway || w.pool(o).Image != first.Image {
+	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryUnreachable || w.pool(o).Image != first.Image {
 		t.Errorf("%+v %+v", ready(o), w.pool(o))
 	}
 	// What is no registries.conf is said before a build is spent.

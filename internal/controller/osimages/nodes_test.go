@@ -99,7 +99,7 @@ func TestWithoutARegistry(t *testing.T) {
 	waits := func(says string) {
 		t.Helper()
 		c := ready(w.work())
-		if c.Reason != v1alpha1.ReasonOSBaseNotHeld || !strings.Contains(c.Message, says) || len(w.all()) != 0 {
+		if c.Reason != v1alpha1.ReasonOSBaseNotPinned || !strings.Contains(c.Message, says) || len(w.all()) != 0 {
 			t.Errorf("want %q: %+v, %d builds", says, c, len(w.all()))
 		}
 	}
@@ -117,7 +117,7 @@ func TestWithoutARegistry(t *testing.T) {
 	}
 	b := w.all()[0]
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BuildBuilding)
-	if b.Status.Phase != v1alpha1.BuildBuilding || b.Status.Attempts != 0 || c == nil || c.Reason != v1alpha1.ReasonOSBaseNotHeld || !strings.Contains(c.Message, "no node has it") {
+	if b.Status.Phase != v1alpha1.BuildBuilding || b.Status.Attempts != 0 || c == nil || c.Reason != v1alpha1.ReasonOSBaseNotPinned || !strings.Contains(c.Message, "no node has it") {
 		t.Fatalf("%+v", b.Status)
 	}
 	s.away = false
@@ -144,15 +144,15 @@ func TestWithoutARegistry(t *testing.T) {
 	if diff := cmp.Diff(want, set.Spec); diff != "" {
 		t.Error(diff)
 	}
-	if p.Held != "0/1" || p.HoldReason != v1alpha1.ReasonImagesMissing || !strings.Contains(p.HoldMessage, "put it together") {
+	if p.Prepulled != "0/1" || p.PrepullReason != v1alpha1.ReasonImagesMissing || !strings.Contains(p.PrepullMessage, "put it together") {
 		t.Errorf("%+v", p)
 	}
 	w.whole(b.Status.Parts, b.Status.Digest, s.all[h.Digest].parts)
 	list := w.told("n1", model.HeldImage{Name: "refit.invalid/os/edge:" + b.Name, Digest: b.Status.Digest, Bundle: h.Digest, Base: base.Digest, Made: b.Status.Parts})
 	w.says("n1", func(st *v1alpha1.NodeUpdateStatus) {
-		st.Bundles, st.Holding = []string{h.Digest}, &v1alpha1.Holding{Content: list, ImagesTotal: 1, ImagesHeld: 1, ImagesPinned: 1}
+		st.Bundles, st.Pins = []string{h.Digest}, &v1alpha1.PinStatus{Content: list, ImagesTotal: 1, ImagesReady: 1, ImagesPinned: 1}
 	})
-	if p := w.pool(w.work()); p.Held != "1/1" || p.HoldReason != "" || w.set() == nil {
+	if p := w.pool(w.work()); p.Prepulled != "1/1" || p.PrepullReason != "" || w.set() == nil {
 		t.Errorf("held, and %+v, set %v", p, w.set())
 	}
 
@@ -172,13 +172,13 @@ func TestWithoutARegistry(t *testing.T) {
 	w.joins("n2")
 	w.serves("n1")
 	p = w.pool(w.work())
-	if p.HoldReason != v1alpha1.ReasonOSBaseNotHeld || !strings.Contains(p.HoldMessage, "any more") || cmp.Diff(want, w.set().Spec) != "" {
+	if p.PrepullReason != v1alpha1.ReasonOSBaseNotPinned || !strings.Contains(p.PrepullMessage, "any more") || cmp.Diff(want, w.set().Spec) != "" {
 		t.Errorf("%+v %+v", p, w.set().Spec)
 	}
 	// So does another image: it waits, and the pool keeps its own.
 	w.say(func(c *v1alpha1.NodeConfigSpec) { c.KernelArguments = append(c.KernelArguments, "debug") })
 	o := w.work()
-	if q := w.pool(o); q.Image != p.Image || q.State != "Wait" || ready(o).Reason != v1alpha1.ReasonOSBaseNotHeld {
+	if q := w.pool(o); q.Image != p.Image || q.State != "Wait" || ready(o).Reason != v1alpha1.ReasonOSBaseNotPinned {
 		t.Errorf("%+v", q)
 	}
 }

@@ -34,7 +34,7 @@ func TestAppendBuild(t *testing.T) {
 		t.Fatalf("%+v %+v", c, first)
 	}
 	b := w.build(first.Build)
-	if b.Status.Phase != v1alpha1.BuildSucceeded || b.Status.Copied != 0 || b.Status.EndedAt == nil || b.Spec.Builder != "Append" || b.Spec.BuilderWhy == "" || fmt.Sprint(b.Status.Platforms) != "[linux/amd64]" {
+	if b.Status.Phase != v1alpha1.BuildSucceeded || b.Status.Copied != 0 || b.Status.FinishedAt == nil || b.Spec.Builder != "Append" || b.Spec.BuilderWhy == "" || fmt.Sprint(b.Status.Platforms) != "[linux/amd64]" {
 		t.Errorf("%+v", b)
 	}
 	rs, err := oci.NewRegistries()
@@ -89,7 +89,7 @@ func TestInterrupted(t *testing.T) {
 	w.say(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
 	o := w.look()
 	b := w.build(old)
-	if b.Status.Phase != v1alpha1.BuildInterrupted || b.Status.EndedAt == nil || ready(o).Reason != v1alpha1.ReasonImageBuilding || len(w.all()) != 2 {
+	if b.Status.Phase != v1alpha1.BuildInterrupted || b.Status.FinishedAt == nil || ready(o).Reason != v1alpha1.ReasonImageBuilding || len(w.all()) != 2 {
 		t.Fatalf("%+v %+v", b.Status, ready(o))
 	}
 	w.make()
@@ -128,12 +128,12 @@ func TestFaults(t *testing.T) {
 
 	w.now = w.now.Add(hasEvery)
 	w.door.instead = refuse(http.StatusForbidden)
-	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryDenies || w.pool(o).Image != good.Image {
+	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryUnauthorized || w.pool(o).Image != good.Image {
 		t.Errorf("denied: %+v", ready(o))
 	}
 	w.door.instead = nil
 	w.reg.Stop()
-	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryAway || w.pool(o).Image != good.Image || len(w.all()) != 1 {
+	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryUnreachable || w.pool(o).Image != good.Image || len(w.all()) != 1 {
 		t.Errorf("away: %+v", ready(o))
 	}
 	// A build while the registry is away is tried four times, and the old image stays.
@@ -191,7 +191,7 @@ func TestFollowedBase(t *testing.T) {
 	// It is away: the last one that is known counts, and it is said.
 	w.reg.Stop()
 	w.now = w.now.Add(trackEvery)
-	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryAway || w.pool(o).Image != p.Image {
+	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryUnreachable || w.pool(o).Image != p.Image {
 		t.Errorf("%+v %+v", ready(o), w.pool(o))
 	}
 }

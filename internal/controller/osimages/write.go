@@ -167,7 +167,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSIm
 // first, else what every pool has.
 func summary(about base, wishes []*wish) (reason, message string) {
 	if about.away != nil {
-		return v1alpha1.ReasonRegistryAway, about.away.Error()
+		return v1alpha1.ReasonRegistryUnreachable, about.away.Error()
 	}
 	if len(wishes) == 0 {
 		return v1alpha1.ReasonAsExpected, "no pool names it"

@@ -16,7 +16,7 @@ import (
 // Taint is refit's taint of a node, nil if it has none.
 func Taint(n *corev1.Node) *corev1.Taint {
 	for i := range n.Spec.Taints {
-		if n.Spec.Taints[i].Key == v1alpha1.TaintNotHeld {
+		if n.Spec.Taints[i].Key == v1alpha1.TaintImagesNotReady {
 			return &n.Spec.Taints[i]
 		}
 	}
@@ -25,7 +25,7 @@ func Taint(n *corev1.Node) *corev1.Taint {
 
 // takeOff takes refit's taint off a node, and no other.
 func takeOff(n *corev1.Node) {
-	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintNotHeld })
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintImagesNotReady })
 }
 
 // Change is one node and what becomes of it.
@@ -60,7 +60,7 @@ func (w Writer) Write(ctx context.Context, c Change) (*corev1.Node, error) {
 func change(n *corev1.Node, c Change) {
 	switch c.Action {
 	case startuptaint.KeepOut, startuptaint.KeepOutAgain:
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintNotHeld, Value: v1alpha1.TaintByPool, Effect: corev1.TaintEffectNoSchedule})
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintImagesNotReady, Value: v1alpha1.TaintByPool, Effect: corev1.TaintEffectNoSchedule})
 	case startuptaint.Drop:
 		takeOff(n)
 	case startuptaint.LetIn, startuptaint.Note:

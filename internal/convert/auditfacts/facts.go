@@ -97,7 +97,7 @@ func (o *Objects) holds() (map[string]*v1alpha1.NodeUpdate, map[string]model.Hol
 	for i := range o.Contents {
 		c := &o.Contents[i]
 		var list model.HoldList
-		if c.Type == v1alpha1.ContentHold && c.Name == v1alpha1.ContentName(c.Type, c.Data) && json.Unmarshal([]byte(c.Data), &list) == nil {
+		if c.Type == v1alpha1.ContentPins && c.Name == v1alpha1.ContentName(c.Type, c.Data) && json.Unmarshal([]byte(c.Data), &list) == nil {
 			holds[c.Name] = list
 		}
 	}

@@ -119,15 +119,15 @@ func (n *nodeFacts) agent(nu *v1alpha1.NodeUpdate, lists map[string]model.HoldLi
 	if h := nu.Status.Health; h != nil && n.Verification == "" {
 		n.Verification = h.PullVerification
 	}
-	if h := nu.Status.Holding; h != nil && h.Content == nu.Spec.Hold {
+	if h := nu.Status.Pins; h != nil && h.Content == nu.Spec.Pins {
 		n.holding(h, lists)
 	}
 }
 
 // holding believes a hold list once the node has all of it.
-func (n *nodeFacts) holding(h *v1alpha1.Holding, lists map[string]model.HoldList) {
+func (n *nodeFacts) holding(h *v1alpha1.PinStatus, lists map[string]model.HoldList) {
 	list, ok := lists[h.Content]
-	if bundled, fetched := list.Counts(); ok && int(h.ImagesHeld) >= bundled && int(h.FetchedHeld) >= fetched {
+	if bundled, fetched := list.Counts(); ok && int(h.ImagesReady) >= bundled && int(h.FetchedReady) >= fetched {
 		n.hold(list, int(h.ImagesPinned) >= bundled)
 	}
 }

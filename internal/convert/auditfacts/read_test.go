@@ -122,11 +122,11 @@ func TestHolding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := v1alpha1.Content{Type: v1alpha1.ContentHold, Data: string(data)}
+	list := v1alpha1.Content{Type: v1alpha1.ContentPins, Data: string(data)}
 	list.Name = v1alpha1.ContentName(list.Type, list.Data)
 	nu := v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	nu.Spec.Hold = list.Name
-	nu.Status.Holding = &v1alpha1.Holding{Content: list.Name, ImagesTotal: 2, ImagesHeld: 2, ImagesPinned: 2}
+	nu.Spec.Pins = list.Name
+	nu.Status.Pins = &v1alpha1.PinStatus{Content: list.Name, ImagesTotal: 2, ImagesReady: 2, ImagesPinned: 2}
 	nu.Status.Observed = &v1alpha1.Observed{Fields: map[string]string{model.FieldSandboxImage: "registry.k8s.io/pause:3.10.2"}}
 	nu.Status.Health = &v1alpha1.NodeHealth{PullVerification: "AlwaysVerify"}
 	o := Objects{Nodes: []corev1.Node{theNode([]string{repo + ":1"})}, NodeUpdates: []v1alpha1.NodeUpdate{nu}, Contents: []v1alpha1.Content{list}}
@@ -136,11 +136,11 @@ func TestHolding(t *testing.T) {
 		t.Errorf("%s\n%+v", diff, n)
 	}
 	for sentence, spoil := range map[string]func(){
-		"one image is missing":             func() { o.NodeUpdates[0].Status.Holding.ImagesHeld = 1 },
-		"the report is about another list": func() { o.NodeUpdates[0].Status.Holding.Content = "hold-x" },
+		"one image is missing":             func() { o.NodeUpdates[0].Status.Pins.ImagesReady = 1 },
+		"the report is about another list": func() { o.NodeUpdates[0].Status.Pins.Content = "pins-x" },
 		"the list is not what its name is": func() { o.Contents[0].Data = "{}" },
 	} {
-		o.NodeUpdates[0].Status.Holding = &v1alpha1.Holding{Content: list.Name, ImagesTotal: 2, ImagesHeld: 2, ImagesPinned: 2}
+		o.NodeUpdates[0].Status.Pins = &v1alpha1.PinStatus{Content: list.Name, ImagesTotal: 2, ImagesReady: 2, ImagesPinned: 2}
 		spoil()
 		if n := o.Facts().Nodes[0]; n.PinnedKnown || len(n.Images) != 1 {
 			t.Errorf("%s, and it is believed: %+v", sentence, n)

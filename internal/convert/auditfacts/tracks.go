@@ -17,12 +17,12 @@ func (o *Objects) published() map[string]model.Published {
 	for i := range o.Tracks {
 		t := &o.Tracks[i]
 		for _, tag := range t.Status.Tags {
-			p := model.Published{Digest: tag.Digest, Same: tag.Same, Long: tag.LongTag, Version: tag.AppVersion, Gone: tag.Gone, By: "track " + t.Name}
-			if tag.Gone {
+			p := model.Published{Digest: tag.Digest, Same: tag.Same, Long: tag.LongTag, Version: tag.AppVersion, Gone: tag.Deleted, By: "track " + t.Name}
+			if tag.Deleted {
 				p.Digest, p.Same = "", nil
 			}
 			for _, u := range t.Status.Upstream {
-				if u.Tag == tag.Tag && !tag.Gone { // what a mirror answered is not the newest
+				if u.Tag == tag.Tag && !tag.Deleted { // what a mirror answered is not the newest
 					p = model.Published{Digest: u.Digest, Mirror: tag.Digest, By: "track " + t.Name}
 				}
 			}
@@ -44,7 +44,7 @@ func (o *Objects) published() map[string]model.Published {
 func (o *Objects) gone() map[string]bool {
 	out := map[string]bool{}
 	for i := range o.Tracks {
-		for _, d := range o.Tracks[i].Status.GoneDigests {
+		for _, d := range o.Tracks[i].Status.DeletedDigests {
 			out[o.Tracks[i].Spec.Repository+"@"+d] = true
 		}
 	}

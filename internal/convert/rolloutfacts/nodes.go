@@ -48,7 +48,7 @@ func Run(nu *v1alpha1.NodeUpdate, uid, planDigest string) *rollout.Run {
 	if p == nil || p.UID != uid || p.PlanDigest != planDigest {
 		return nil
 	}
-	out := &rollout.Run{Attempt: counted(p.Attempt, p.Retry, p.Try), Undo: p.Undo, Because: p.Because}
+	out := &rollout.Run{Attempt: counted(p.Attempt, p.Retry, p.Try), Undo: p.Undo, Because: p.Cause}
 	if s := nu.Status.Run; s != nil && s.UID == p.UID && s.PlanDigest == p.PlanDigest && s.Attempt >= p.Attempt {
 		out.State, out.Step, out.Reason, out.Message = string(s.State), s.Step, s.Reason, s.Message
 		out.Ended = ended(nu)

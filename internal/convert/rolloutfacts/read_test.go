@@ -74,7 +74,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	end := metav1.NewTime(start)
 	beat := metav1.NewTime(start.Add(3 * time.Minute))
-	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u", PlanDigest: "p", Attempt: 4, Retry: 1, Try: 2, Undo: true, Because: "it broke"}},
+	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u", PlanDigest: "p", Attempt: 4, Retry: 1, Try: 2, Undo: true, Cause: "it broke"}},
 		Status: v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Heartbeat: &beat},
 			Run: &v1alpha1.NodeRunStatus{UID: "u", PlanDigest: "p", Attempt: 4, State: v1alpha1.RunUndone, FinishedAt: &end}}}
 	want := &rollout.Run{Attempt: rollout.Attempt{Number: 4, Retry: 1, Try: 2}, Undo: true, Because: "it broke", State: rollout.RunUndone, Ended: 3 * time.Minute}

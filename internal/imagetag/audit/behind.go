@@ -111,7 +111,7 @@ func (m *maker) lies(r imagetag.Ref, p model.Published) []said {
 	if order, _ := imagetag.CompareApps(app, inside); order == imagetag.Same {
 		return nil
 	}
-	return []said{{TagLies, fmt.Sprintf("tag %s says version %s, the image says %s", r.Tag, t.App, p.Version)}}
+	return []said{{TagVersionMismatch, fmt.Sprintf("tag %s says version %s, the image says %s", r.Tag, t.App, p.Version)}}
 }
 
 // newer points of the repository than the newest that runs.

@@ -4,21 +4,21 @@ import "slices"
 
 // States of a line.
 const (
-	Unrestartable = "unrestartable"
-	Backwards     = "backwards"
-	TagLies       = "tag-lies"
-	Skewed        = "skewed"
-	Latent        = "latent"
-	Unpinned      = "unpinned"
-	RollbackLost  = "rollback-lost"
-	MirrorBehind  = "mirror-behind"
-	Stale         = "stale-same-tag"
-	Differs       = "different"
-	NewerRev      = "newer-rev"
-	NewerApp      = "newer-app"
-	Unknown       = "unknown"
-	Unasked       = "unasked" // no registry was asked about the tag
-	Current       = "current"
+	Unrestartable      = "unrestartable"
+	Backwards          = "backwards"
+	TagVersionMismatch = "tag-lies"
+	Skewed             = "skewed"
+	Latent             = "latent"
+	Unpinned           = "unpinned"
+	RollbackLost       = "rollback-lost"
+	MirrorBehind       = "mirror-behind"
+	Stale              = "stale-same-tag"
+	Differs            = "different"
+	NewerRev           = "newer-rev"
+	NewerApp           = "newer-app"
+	Unknown            = "unknown"
+	Unasked            = "unasked" // no registry was asked about the tag
+	Current            = "current"
 )
 
 // states, the worst first: how they are counted, whether they want a person, and
@@ -30,7 +30,7 @@ var states = []struct {
 }{
 	{Unrestartable, "unable to restart", true, "bring the image to its node and pin it (a bundle, a PinnedImageSet), with imagePullPolicy IfNotPresent"},
 	{Backwards, "about to go backwards", true, "find out who moved the tag to an older image; name the running digest until then"},
-	{TagLies, "with a tag that lies", true, "publish the version that is inside under its own tag, and name that"},
+	{TagVersionMismatch, "with a tag that lies", true, "publish the version that is inside under its own tag, and name that"},
 	{Skewed, "skewed between replicas", true, "name one digest in the template and roll it out"},
 	{Latent, "changing at the next restart", true, "name the running digest in the template, and move it when you decide"},
 	{Unpinned, "not pinned on a site without a registry", true, "pin them: a bundle, or a PinnedImageSet"},

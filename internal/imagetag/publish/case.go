@@ -136,12 +136,12 @@ func (p *planner) maintained(was Image) bool {
 func (p *planner) backwards(was Image) {
 	is := p.event.Image
 	if o, _ := imagetag.CompareApps(is.Version, was.Version); was.Version != "" && o == imagetag.Older {
-		p.refuse(reasonWouldGoBack, "build from the newer package; for a deliberate step back publish a new version or revision",
+		p.refuse(reasonReleaseWouldRegress, "build from the newer package; for a deliberate step back publish a new version or revision",
 			"inside is version %s, and %s has %s already", is.Version, p.before.tag.Text, was.Version)
 		return
 	}
 	if o, _ := imagetag.CompareApps(is.Release, was.Release); is.Version == was.Version && is.Release != "" && was.Release != "" && o == imagetag.Older && p.plan.Case != Fix {
-		p.refuse(reasonWouldGoBack, "build from the newer package; for a deliberate step back publish a new revision",
+		p.refuse(reasonReleaseWouldRegress, "build from the newer package; for a deliberate step back publish a new revision",
 			"the application's package has release %s, and %s has %s already", is.Release, p.before.tag.Text, was.Release)
 	}
 }

@@ -237,11 +237,11 @@ func (p *planner) unwanted(tag string) {
 	case err != nil:
 		p.refuse(reasonTagIllegal, "leave it out", "%v", err)
 	case i >= 0:
-		p.refuse(reasonPointerStolen, "leave it out: it stays where it is", "%s must not go to this image: %s", tag, p.plan.MustNot[i].Why)
+		p.refuse(reasonTagWouldRegress, "leave it out: it stays where it is", "%s must not go to this image: %s", tag, p.plan.MustNot[i].Why)
 	case t.Point() && p.pub.Tags[tag] != "":
 		p.refuse(reasonTagTaken, "leave it out; the long tag of this image is "+p.plan.Long, "%s names %s, and what names one build is never moved", tag, text.ShortDigest(p.pub.Tags[tag]))
 	case t.Tier != imagetag.Floating && t.App != p.cand.tag.App && !covers(t.App, p.cand.tag.App):
-		p.refuse(reasonTagLies, "leave it out", "%s says version %s, and the image has %s", tag, t.App, p.event.Image.Version)
+		p.refuse(reasonTagVersionMismatch, "leave it out", "%s says version %s, and the image has %s", tag, t.App, p.event.Image.Version)
 	default:
 		p.refuse(reasonTagNotPlanned, "leave it out, or name a floating tag with --floating", "%s does not follow from this image; what does is %s", tag, strings.Join(p.stepTags(), " "))
 	}

@@ -140,7 +140,7 @@ func (p *planner) lies(inside string) {
 	if a, b := imagetag.Aggregates(strings.TrimPrefix(p.event.App, "v")), imagetag.Aggregates(strings.TrimPrefix(inside, "v")); len(a) == 0 || len(b) == 0 || a[0] != b[0] {
 		size = "it is more than a patch release, so look at the build first"
 	}
-	p.refuse(reasonTagLies, "publish it as the new version that it is (the plan is given), once manifests and tests follow",
+	p.refuse(reasonTagVersionMismatch, "publish it as the new version that it is (the plan is given), once manifests and tests follow",
 		"the tag would say version %s, inside is %s: %s", p.event.App, inside, size)
 	other := p.event
 	other.App, other.Rev, other.Case, other.Want = "", 0, "", nil
@@ -190,7 +190,7 @@ func (p *planner) named() bool {
 		return true
 	}
 	if top := p.newest(func(o point) bool { return p.sameApp(o) && o.tag.Rev == known.tag.Rev }); top.digest != known.digest {
-		p.refuse(reasonWouldGoBack, "a pointer never goes back; to return to what an image had, build it again", "this digest is %s, and %s came after it", known.tag.Text, top.tag.Text)
+		p.refuse(reasonReleaseWouldRegress, "a pointer never goes back; to return to what an image had, build it again", "this digest is %s, and %s came after it", known.tag.Text, top.tag.Text)
 		return false
 	}
 	p.cand = *known

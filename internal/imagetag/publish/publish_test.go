@@ -168,17 +168,17 @@ func TestBadMovesAreRefused(t *testing.T) {
 		change func(*Published)
 		reason string
 	}{
-		"a tag that lies about the version":                {Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, Rules{}, nil, reasonTagLies},
+		"a tag that lies about the version":                {Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, Rules{}, nil, reasonTagVersionMismatch},
 		"a long tag is overwritten":                        {Event{Image: rebuild, Build: "5.10"}, Rules{}, nil, reasonTagTaken},
 		"the revision was not bumped":                      {Event{Image: image("new", definition("def-3")), Build: "5.11"}, Rules{}, nil, reasonRevNotBumped},
 		"a container starts otherwise, revision as before": {Event{Image: image("new", config("b")), Build: "5.11"}, Rules{}, func(p *Published) { p.Images[sum("three")] = image("three", config("a")) }, reasonRevNotBumped},
 		"the build is not greater":                         {Event{Image: rebuild, Build: "5.2"}, Rules{}, nil, reasonBuildNotGreater},
 		"the build is below all of its revision":           {Event{Image: rebuild, Build: "1"}, Rules{}, nil, reasonBuildNotGreater},
 		"the build was counted elsewhere":                  {Event{Image: rebuild, Build: "99", Project: "devel"}, Rules{}, func(p *Published) { p.Project = "product" }, reasonBuildNotGreater},
-		"an old line wants latest":                         {Event{Image: image("new", version("2.5.10")), Build: "1", Want: []string{"latest"}}, Rules{}, nil, reasonPointerStolen},
-		"an old line wants the aggregate":                  {Event{Image: image("new", version("2.5.10")), Build: "1", Want: []string{"2"}}, Rules{}, nil, reasonPointerStolen},
-		"an old revision wants the short tag":              {Event{Image: image("new", definition("def-0"), base("base-2")), Rev: 1, Build: "4.2", Want: []string{"2.6.2"}}, Rules{}, nil, reasonPointerStolen},
-		"another version's tag":                            {Event{Image: rebuild, Build: "5.11", Want: []string{"2.6.1"}}, Rules{}, nil, reasonTagLies},
+		"an old line wants latest":                         {Event{Image: image("new", version("2.5.10")), Build: "1", Want: []string{"latest"}}, Rules{}, nil, reasonTagWouldRegress},
+		"an old line wants the aggregate":                  {Event{Image: image("new", version("2.5.10")), Build: "1", Want: []string{"2"}}, Rules{}, nil, reasonTagWouldRegress},
+		"an old revision wants the short tag":              {Event{Image: image("new", definition("def-0"), base("base-2")), Rev: 1, Build: "4.2", Want: []string{"2.6.2"}}, Rules{}, nil, reasonTagWouldRegress},
+		"another version's tag":                            {Event{Image: rebuild, Build: "5.11", Want: []string{"2.6.1"}}, Rules{}, nil, reasonTagVersionMismatch},
 		"an illegal tag":                                   {Event{Image: rebuild, Build: "5.11", Want: []string{"2.6.2-rev2+5.11"}}, Rules{}, nil, reasonTagIllegal},
 		"a version that no tag may have":                   {Event{Image: image("new", version("2.6.3+7")), Build: "1"}, Rules{}, nil, reasonTagIllegal},
 		"a build that is no number":                        {Event{Image: rebuild, Build: "5.x"}, Rules{}, nil, reasonTagIllegal},
@@ -189,13 +189,13 @@ func TestBadMovesAreRefused(t *testing.T) {
 		"a case that is not the one":                       {Event{Image: image("new", version("2.6.3")), Build: "1", Case: Rebuild}, Rules{}, nil, reasonCaseDiffers},
 		"the image says no version":                        {Event{Image: image("new", version("")), Build: "5.11"}, Rules{}, nil, reasonVersionUnknown},
 		"nobody approved this digest":                      {Event{Image: rebuild, Build: "5.11"}, Rules{Gate: true, Approved: []string{sum("three")}}, nil, reasonImageUnapproved},
-		"an old digest under a new number":                 {Event{Image: image("two", base("base-0")), Build: "5.12"}, Rules{}, nil, reasonWouldGoBack},
-		"an old digest, to be counted here":                {Event{Image: image("two", base("base-0")), Build: "next"}, Rules{}, nil, reasonWouldGoBack},
-		"an older package":                                 {Event{Image: image("new", release("2.9")), Build: "5.11"}, Rules{}, nil, reasonWouldGoBack},
+		"an old digest under a new number":                 {Event{Image: image("two", base("base-0")), Build: "5.12"}, Rules{}, nil, reasonReleaseWouldRegress},
+		"an old digest, to be counted here":                {Event{Image: image("two", base("base-0")), Build: "next"}, Rules{}, nil, reasonReleaseWouldRegress},
+		"an older package":                                 {Event{Image: image("new", release("2.9")), Build: "5.11"}, Rules{}, nil, reasonReleaseWouldRegress},
 		"an older version under an aggregate": {Event{Image: image("new", version("2.6.2")), App: "2.6", Build: "2"}, Rules{}, func(p *Published) {
 			p.Tags = map[string]string{"2.6-rev1-b1": sum("x")}
 			p.Images[sum("x")] = image("x", version("2.6.3"))
-		}, reasonWouldGoBack},
+		}, reasonReleaseWouldRegress},
 		"a pointer that nobody knows":             {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { p.Tags["2.6.2"] = sum("hand") }, reasonPointerUnknown},
 		"content that nobody knows":               {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { delete(p.Images, sum("three")) }, reasonFactUnknown},
 		"a scheme that nobody knows":              {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { p.Scheme = "mine" }, reasonSchemeUnfit},

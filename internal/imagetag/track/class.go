@@ -13,7 +13,7 @@ import (
 // known), and why.
 func Classify(t Track, from, to *Image) (Class, string) {
 	if why := lies(t, to); why != "" {
-		return TagLies, why
+		return TagVersionMismatch, why
 	}
 	switch {
 	case from == nil:

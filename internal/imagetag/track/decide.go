@@ -253,7 +253,7 @@ func named(f Found) (out []string) {
 
 // rank of a class: how much care it takes.
 func rank(c Class) int {
-	return slices.Index([]Class{Adopt, Security, Rebuild, ImageFix, NewVersion, Unordered, Backwards, TagLies}, c)
+	return slices.Index([]Class{Adopt, Security, Rebuild, ImageFix, NewVersion, Unordered, Backwards, TagVersionMismatch}, c)
 }
 
 // decide fills in the decision; it adds to why.
@@ -286,7 +286,7 @@ func blocked(t Track, s State, c *Candidate, approval Approval, valid bool) stri
 	switch {
 	case refused:
 		return fmt.Sprintf("refused: %s (take it out of spec.refused to allow it)", or(reason, "no reason given"))
-	case c.Class == TagLies:
+	case c.Class == TagVersionMismatch:
 		return "nobody can take it: the publisher must give it the tag of its version"
 	case s.left(c.Digest) && !valid:
 		return "somebody rolled back from it; it stays refused until a newer one comes, or refit tags approve names it again"

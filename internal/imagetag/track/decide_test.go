@@ -86,7 +86,7 @@ func TestDecide(t *testing.T) {
 		"a node needs the workload: a vouched security rebuild moves":   {critical(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
 		"R3.17 case 2: a mended definition waits for a person":          {rev(Rebuild), image("b", "2.6.2-rev2-b1.1", func(i *Image) { i.Tag = "2.6.2-rev2" }), ImageFix, NeedsApproval, false, ""},
 		"R3.17 case 1: a new version waits for a person":                {rev(Rebuild), image("b", "2.7.0-rev1-b1.1", func(i *Image) { i.Tag = "2.7.0-rev1" }), NewVersion, NeedsApproval, false, ""},
-		"R3.19 case 4b: a tag that lies is for nobody":                  {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagLies, Blocked, false, "2.6.3"},
+		"R3.19 case 4b: a tag that lies is for nobody":                  {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagVersionMismatch, Blocked, false, "2.6.3"},
 		"R3.12: a tag may name a part of the version":                   {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.2.15" }), Rebuild, Automatic, true, ""},
 		"an older build does not come by itself":                        {rev(Rebuild), image("b", "2.6.2-rev1-b4.9"), Backwards, Blocked, false, "--any-order"},
 		"without a long tag nobody knows which is newer":                {rev(Rebuild), image("b", ""), Unordered, Blocked, false, "no long tag"},

@@ -285,10 +285,10 @@ func TestClassOfWhatRuns(t *testing.T) {
 		"pointers of two tiers":             {at("2.6.2", image("b", "")), at("2.6.3-rev1", image("a", "")), Unordered, "2.6.3-rev1 and 2.6.2 cannot be compared, and no long tag names these images"},
 		"a pointer nobody can read":         {at("2.6.2-rev1", image("b", "")), at("!", image("a", "")), Unordered, "! and 2.6.2-rev1 cannot be compared"},
 		"another that nobody can read":      {at("!", image("b", "")), at("2.6.2-rev1", image("a", "")), Unordered, "2.6.2-rev1 and ! cannot be compared"},
-		"the tag says more than is inside":  {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6" }), TagLies, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6"},
+		"the tag says more than is inside":  {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6" }), TagVersionMismatch, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6"},
 		"inside is a build of it":           {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "v2.6.2-rc1" }), Rebuild, ""},
-		"inside is a longer number":         {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.21" }), TagLies, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6.21"},
-		"only the followed tag lies":        {image("b", ""), image("a", "", func(i *Image) { i.App = "2.7.0" }), TagLies, "tag 2.6.2-rev1 says version 2.6.2"},
+		"inside is a longer number":         {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.21" }), TagVersionMismatch, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6.21"},
+		"only the followed tag lies":        {image("b", ""), image("a", "", func(i *Image) { i.App = "2.7.0" }), TagVersionMismatch, "tag 2.6.2-rev1 says version 2.6.2"},
 		"a floating tag says nothing":       {at("latest", image("b", "")), at("latest", image("a", "", func(i *Image) { i.App = "2.7.0" })), Unordered, "latest names another image than before"},
 	} {
 		class, why := Classify(rev(), &tc.from, &tc.to)
@@ -364,7 +364,7 @@ func TestBack(t *testing.T) {
 	if got := (Summary{}).Sentence(); got != "no images" {
 		t.Error(got)
 	}
-	if got := (Summary{Changed: []Changed{{Class: Security}, {Class: TagLies}, {Class: TagLies}}}).Sentence(); got != "1 rebuild, 1 of them security, 2 with tags that lie" {
+	if got := (Summary{Changed: []Changed{{Class: Security}, {Class: TagVersionMismatch}, {Class: TagVersionMismatch}}}).Sentence(); got != "1 rebuild, 1 of them security, 2 with tags that lie" {
 		t.Error(got)
 	}
 }

@@ -186,7 +186,7 @@ func (s Summary) Sentence() string {
 	add(n[NewVersion], "new version", "new versions", "")
 	add(n[Backwards], "older than before", "older than before", "")
 	add(n[Unordered], "other of unknown order", "others of unknown order", "")
-	add(n[TagLies], "with a tag that lies", "with tags that lie", "")
+	add(n[TagVersionMismatch], "with a tag that lies", "with tags that lie", "")
 	add(n[New], "new image", "new images", "")
 	add(n[Gone], "gone", "gone", "")
 	add(s.Same, "same", "same", "")

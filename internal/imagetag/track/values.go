@@ -14,14 +14,14 @@ type Class string
 
 // Classes.
 const (
-	Security   Class = "SecurityRebuild"
-	Rebuild    Class = "Rebuild"
-	ImageFix   Class = "ImageFix"
-	NewVersion Class = "NewVersion"
-	Unordered  Class = "Unordered"
-	Backwards  Class = "Backwards"
-	TagLies    Class = "TagLies"
-	Adopt      Class = "Adopt"
+	Security           Class = "SecurityRebuild"
+	Rebuild            Class = "Rebuild"
+	ImageFix           Class = "ImageFix"
+	NewVersion         Class = "NewVersion"
+	Unordered          Class = "Unordered"
+	Backwards          Class = "Backwards"
+	TagVersionMismatch Class = "TagVersionMismatch"
+	Adopt              Class = "Adopt"
 )
 
 // Decision about a candidate. The words are those of the API.

@@ -131,7 +131,7 @@ func (s *Scenario) untilFound(ctx context.Context, digest string) error {
 			return false, err.Error()
 		}
 		for _, b := range list.Items {
-			if b.Status.Digest == digest && len(b.Status.Found) > 0 {
+			if b.Status.Digest == digest && len(b.Status.Locations) > 0 {
 				return true, ""
 			}
 		}
@@ -238,7 +238,7 @@ func (s *Scenario) measureNode(ctx context.Context, n *corev1.Node, b Bundle) (N
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: n.Name}, &nu); err != nil {
 		return out, err
 	}
-	if h := nu.Status.Holding; h != nil {
+	if h := nu.Status.Pins; h != nil {
 		out.BytesFromStick, out.BytesFromPeers = h.BytesFromMedia, h.BytesFromPeers
 	}
 	return out, nil
@@ -256,7 +256,7 @@ func (s *Scenario) updateTimes(ctx context.Context, r *Result) error {
 		}
 		for i, p := range u.Status.Phases {
 			if i+1 < len(u.Status.Phases) {
-				s.phases["clusterUpdate"+p.Phase] += u.Status.Phases[i+1].At.Sub(p.At.Time).Seconds()
+				s.phases["clusterUpdate"+p.Phase] += u.Status.Phases[i+1].StartedAt.Sub(p.StartedAt.Time).Seconds()
 			}
 		}
 	}

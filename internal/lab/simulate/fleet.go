@@ -186,7 +186,7 @@ func (f *fleet) live(ctx context.Context, n *node) (again time.Duration, err err
 // is how long something new is kept back, 0 if nothing is. There are no heartbeats.
 func (f *fleet) writeStatus(ctx context.Context, n *node, now time.Time) (wait time.Duration, err error) {
 	st := n.status(now, f.chunks, f.deviceOf(n), func(name string) (int32, int32) { return f.hold(ctx, name) })
-	if st.Holding != nil && st.Holding.ImagesTotal == 0 {
+	if st.Pins != nil && st.Pins.ImagesTotal == 0 {
 		return 0, fmt.Errorf("the hold list of %s is not readable yet", n.name)
 	}
 	if reflect.DeepEqual(st, n.sent) {

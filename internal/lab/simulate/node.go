@@ -137,10 +137,10 @@ func (n *node) status(now time.Time, c *chunkServer, device string, hold func(na
 		}
 		st.Media = []v1alpha1.Medium{m}
 	}
-	if name := n.want.Spec.Hold; name != "" {
+	if name := n.want.Spec.Pins; name != "" {
 		images, payloads := hold(name)
-		st.Holding = &v1alpha1.Holding{Content: name, ImagesTotal: images, ImagesHeld: images, ImagesPinned: images, PayloadsTotal: payloads, PayloadsHeld: payloads}
-		st.Phase, st.Message = "Held", fmt.Sprintf("%d images and %d payloads are held and pinned", images, payloads)
+		st.Pins = &v1alpha1.PinStatus{Content: name, ImagesTotal: images, ImagesReady: images, ImagesPinned: images, PayloadsTotal: payloads, PayloadsReady: payloads}
+		st.Phase, st.Message = "Ready", fmt.Sprintf("%d images and %d payloads are held and pinned", images, payloads)
 	}
 	n.runStatus(st, now)
 	st.Conditions = conditions(st)
@@ -169,12 +169,12 @@ func (n *node) runStatus(st *v1alpha1.NodeUpdateStatus, now time.Time) {
 // conditions as an agent says them.
 func conditions(st *v1alpha1.NodeUpdateStatus) []metav1.Condition {
 	busy := st.Phase == "Updating"
-	held := st.Holding != nil
+	held := st.Pins != nil
 	var out []metav1.Condition
 	for _, c := range []struct {
 		kind string
 		is   bool
-	}{{v1alpha1.ConditionReady, !busy}, {v1alpha1.ConditionReconciling, busy}, {v1alpha1.ConditionStalled, false}, {v1alpha1.ConditionImagesHeld, held}} {
+	}{{v1alpha1.ConditionReady, !busy}, {v1alpha1.ConditionReconciling, busy}, {v1alpha1.ConditionStalled, false}, {v1alpha1.ConditionImagesReady, held}} {
 		s := metav1.ConditionFalse
 		if c.is {
 			s = metav1.ConditionTrue

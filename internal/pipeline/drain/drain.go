@@ -98,10 +98,10 @@ func (d Decision) Empty() bool { return d.Left() == 0 }
 func (d Decision) Left() int { return len(d.Evict) + len(d.Leaving) + len(d.Refused) }
 
 const (
-	reasonDrainBlocked     = "DrainBlocked"
-	reasonDisruptionBudget = "DisruptionBudget"
-	reasonPodNotEnding     = "PodNotEnding"
-	reasonDraining         = "Draining"
+	reasonDrainBlocked        = "DrainBlocked"
+	reasonDisruptionBudget    = "DisruptionBudget"
+	reasonPodStuckTerminating = "PodStuckTerminating"
+	reasonDraining            = "Draining"
 )
 
 // Decide decides over the pods of one node with the usual rules.

@@ -134,7 +134,7 @@ func Overdue(p Pod, now time.Time) *model.Verdict {
 	if p.Since.IsZero() || now.Sub(p.Since) <= p.Grace+lateAfter {
 		return nil
 	}
-	v := &model.Verdict{Reason: reasonPodNotEnding, Object: p.Object(), Waiting: true,
+	v := &model.Verdict{Reason: reasonPodStuckTerminating, Object: p.Object(), Waiting: true,
 		Message: fmt.Sprintf("pod %s (owner %s) was told to end, its grace of %s is over, and it is still there", p.Key(), p.Owner(), p.Grace),
 		Fix:     "look at the kubelet and the container runtime of node " + p.Node}
 	if len(p.Finalizers) > 0 {

@@ -110,7 +110,7 @@ func TestLate(t *testing.T) {
 	} {
 		d := Decide([]Pod{tc.p, app("y")})
 		vs := d.Late(now)
-		if (len(vs) == 1) != tc.late || tc.late && (vs[0].Waiting != tc.waiting || vs[0].Reason != "PodNotEnding") {
+		if (len(vs) == 1) != tc.late || tc.late && (vs[0].Waiting != tc.waiting || vs[0].Reason != "PodStuckTerminating") {
 			t.Errorf("%s: %+v", name, vs)
 		}
 	}

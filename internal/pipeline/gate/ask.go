@@ -32,7 +32,7 @@ type nodeCheck struct {
 // nodeChecks in any order: Checks has the one in which they are read.
 var nodeChecks = []nodeCheck{
 	{"no-other-update", atWork}, {"space", space}, {"agents", alone(agents)}, {"agent-versions", alone(agentVersions)}, {"nodes-ready", alone(nodesReady)}, {"quorum", member}, {"etcd-space", etcdSpace},
-	{"images-held", alone(imagesHeld)}, {"payloads-held", alone(payloadsHeld)}, {"pressure", alone(pressure)},
+	{"images-held", alone(imagesReady)}, {"payloads-held", alone(payloadsReady)}, {"pressure", alone(pressure)},
 	{"certificates", certificates}, {"clock", clock}, {"cordons", cordons}, {"drift", drift}, {"image-pulls", verification},
 }
 

@@ -9,18 +9,18 @@ import (
 
 // Reason words; the catalogue of the API has the same.
 const (
-	reasonBundleNotApproved = "BundleNotApproved"
-	reasonPlanChanged       = "PlanChanged"
-	reasonAnotherUpdate     = "AnotherUpdateRunning"
-	reasonInsufficientSpace = "InsufficientSpace"
-	reasonPortInUse         = "PortInUse"
-	reasonAgentMissing      = "AgentMissing"
-	reasonAgentSilent       = "AgentSilent"
-	reasonNodeNotReady      = "NodeNotReady"
-	reasonUnhealthy         = "ControlPlaneUnhealthy"
-	reasonImagesMissing     = "ImagesMissing"
-	reasonLoading           = "Loading"
-	reasonPayloadMissing    = "PayloadMissing"
+	reasonBundleNotApproved  = "BundleNotApproved"
+	reasonPlanChanged        = "PlanChanged"
+	reasonAnotherUpdate      = "AnotherUpdateRunning"
+	reasonInsufficientSpace  = "InsufficientSpace"
+	reasonPortInUse          = "PortInUse"
+	reasonAgentMissing       = "AgentMissing"
+	reasonAgentHeartbeatLost = "AgentHeartbeatLost"
+	reasonNodeNotReady       = "NodeNotReady"
+	reasonUnhealthy          = "ControlPlaneUnhealthy"
+	reasonImagesMissing      = "ImagesMissing"
+	reasonLoading            = "Loading"
+	reasonPayloadMissing     = "PayloadMissing"
 )
 
 type verdicts = []model.Verdict
@@ -93,7 +93,7 @@ func agents(m *moment, n *Node) *model.Verdict {
 		return &model.Verdict{Reason: reasonAgentMissing, Message: "node " + n.Name + " has no refit agent",
 			Fix: "on the node: refit-agent install --from FILE|DEVICE, or `refit install --ssh`"}
 	case m.now.Sub(n.Heartbeat) > SilentAfter(n.HeartbeatSeconds):
-		return &model.Verdict{Reason: reasonAgentSilent, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
+		return &model.Verdict{Reason: reasonAgentHeartbeatLost, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
 			Fix: "on the node: systemctl status refit-agent"}
 	}
 	return nil
@@ -120,7 +120,7 @@ func controlPlane(in *Input) (verdicts, verdicts) {
 	}}, nil
 }
 
-func imagesHeld(_ *moment, n *Node) *model.Verdict {
+func imagesReady(_ *moment, n *Node) *model.Verdict {
 	switch {
 	case !n.AgentKnown:
 		return nil // said by agents
@@ -161,14 +161,14 @@ func holdsAll(n *Node) bool {
 	if n.WantHold == "" {
 		return true // nobody wants it to hold anything
 	}
-	return h != nil && h.Content == n.WantHold && int(h.ImagesHeld) >= n.WantImages && int(h.ImagesPinned) >= n.WantImages
+	return h != nil && h.Content == n.WantHold && int(h.ImagesReady) >= n.WantImages && int(h.ImagesPinned) >= n.WantImages
 }
 
 func loading(message string) *model.Verdict {
 	return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: message}
 }
 
-func payloadsHeld(_ *moment, n *Node) *model.Verdict {
+func payloadsReady(_ *moment, n *Node) *model.Verdict {
 	h := n.Holding
 	if !n.AgentKnown || !n.HoldsBundle || h == nil || h.Content != n.WantHold || int(h.PayloadsHeld) >= n.WantPayloads {
 		return nil

@@ -13,25 +13,25 @@ type OSImage struct {
 	// Nodes of the plan that boot it, and how many of them hold it already.
 	Nodes, Held int
 	// Reason and Message say why not all do. A Reason is one of ImagesMissing,
-	// OSImageAbsent, OSImageNotFetched, RegistryDenies, RegistryAway.
+	// OSImageAbsent, OSImageNotFetched, RegistryUnauthorized, RegistryUnreachable.
 	Reason, Message string
 }
 
 // Reason words of images that are not held.
 const (
-	reasonOSImageAbsent  = "OSImageAbsent"
-	reasonRegistryDenies = "RegistryDenies"
-	reasonRegistryAway   = "RegistryAway"
+	reasonOSImageAbsent        = "OSImageAbsent"
+	reasonRegistryUnauthorized = "RegistryUnauthorized"
+	reasonRegistryUnreachable  = "RegistryUnreachable"
 
 	reasonOSImageNotFetched = "OSImageNotFetched"
 )
 
 // cures of an image that is not held.
 var cures = map[string]string{
-	reasonOSImageAbsent:     "push it again or build it anew (kubectl annotate osimage NAME refit.dev/rebuild=1), or bring it in a bundle",
-	reasonRegistryDenies:    "name in spec.pullSecret of the OSImage a Secret of refit-builds that may read it, or bring the image in a bundle",
-	reasonOSImageNotFetched: "let the nodes' container runtimes reach the registry, or bring the image in a bundle; without that the node's OS fetches it in its turn",
-	reasonRegistryAway:      "mend the registry, or bring the image in a bundle: refit bundle create --os-image",
+	reasonOSImageAbsent:        "push it again or build it anew (kubectl annotate osimage NAME refit.dev/rebuild=1), or bring it in a bundle",
+	reasonRegistryUnauthorized: "name in spec.pullSecret of the OSImage a Secret of refit-builds that may read it, or bring the image in a bundle",
+	reasonOSImageNotFetched:    "let the nodes' container runtimes reach the registry, or bring the image in a bundle; without that the node's OS fetches it in its turn",
+	reasonRegistryUnreachable:  "mend the registry, or bring the image in a bundle: refit bundle create --os-image",
 }
 
 // osImagesHeld: what a node boots is on the node before it is drained.
@@ -40,7 +40,7 @@ func osImagesHeld(in *Input) (no, warn verdicts) {
 		if o.Held >= o.Nodes {
 			continue
 		}
-		v := model.Verdict{Reason: o.Reason, Object: "UpdatePool/" + o.Pool, Fix: cures[o.Reason], Waiting: o.Reason == reasonImagesMissing || o.Reason == reasonRegistryAway,
+		v := model.Verdict{Reason: o.Reason, Object: "UpdatePool/" + o.Pool, Fix: cures[o.Reason], Waiting: o.Reason == reasonImagesMissing || o.Reason == reasonRegistryUnreachable,
 			Message: fmt.Sprintf("OS image %s is held by %d of %d nodes of pool %s: %s", o.Image, o.Held, o.Nodes, o.Pool, o.Message)}
 		if v.Reason == "" {
 			v.Reason, v.Waiting = reasonImagesMissing, true

@@ -16,8 +16,8 @@ var now = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 
 func ready(name string, cp bool) *Node {
 	return &Node{Name: name, ControlPlane: cp, InPlan: true, Ready: true, AgentKnown: true, Heartbeat: now.Add(-time.Minute),
-		WantHold: "hold-1", HoldsBundle: true, WantImages: 9, WantPayloads: 2,
-		Holding:     &Holding{Content: "hold-1", ImagesTotal: 9, ImagesHeld: 9, ImagesPinned: 9, PayloadsTotal: 2, PayloadsHeld: 2},
+		WantHold: "pins-1", HoldsBundle: true, WantImages: 9, WantPayloads: 2,
+		Holding:     &Holding{Content: "pins-1", ImagesTotal: 9, ImagesReady: 9, ImagesPinned: 9, PayloadsTotal: 2, PayloadsHeld: 2},
 		FileSystems: []FileSystem{{Name: "state", ID: "a", Free: 1000}, {Name: "images", ID: "a", Free: 1000}}}
 }
 
@@ -50,10 +50,10 @@ func TestChecks(t *testing.T) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "OSImageAbsent", Message: "registry of r/os: it has no sha256:1"}}
 		}, closed: "os-images-held", message: "it has no sha256:1"},
 		"R2.44: the registry denies it": {change: func(in *Input) {
-			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryDenies", Message: "denied"}}
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryUnauthorized", Message: "denied"}}
 		}, closed: "os-images-held", message: "denied"},
 		"R2.107: the registry is away": {change: func(in *Input) {
-			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryAway", Message: "away"}}
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryUnreachable", Message: "away"}}
 		}, closed: "os-images-held", message: "away", waiting: true},
 		"runtimes cannot fetch what the OS itself can": {change: func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "OSImageNotFetched", Message: "https"}}
@@ -93,18 +93,18 @@ func TestChecks(t *testing.T) {
 		"room for a snapshot of etcd, and not a byte more": {change: func(in *Input) { in.Nodes[0].Snapshot = 1000 }},
 		"no room for a snapshot of etcd": {change: func(in *Input) { in.Nodes[0].Snapshot = 1001 }, closed: "space",
 			message: "node n1 needs 1001 bytes, 1001 of them for a snapshot of etcd, 1000 are free (file system of state and images)"},
-		"a node reports on an older list":    {change: func(in *Input) { in.Nodes[1].Holding.Content = "hold-0" }, closed: "images-held", message: "has not begun to load", waiting: true},
+		"a node reports on an older list":    {change: func(in *Input) { in.Nodes[1].Holding.Content = "pins-0" }, closed: "images-held", message: "has not begun to load", waiting: true},
 		"an image is held but not pinned":    {change: func(in *Input) { in.Nodes[1].Holding.ImagesPinned = 8 }, closed: "images-held", message: "node n2 does not hold and pin all of its 9 images", waiting: true},
-		"an image is missing":                {change: func(in *Input) { in.Nodes[1].Holding.ImagesHeld = 8 }, closed: "images-held", message: "does not hold", waiting: true},
+		"an image is missing":                {change: func(in *Input) { in.Nodes[1].Holding.ImagesReady = 8 }, closed: "images-held", message: "does not hold", waiting: true},
 		"an image of the release is nowhere": {change: func(in *Input) { in.Nodes[0].Holding.Lacking = []string{"reg.test/etcd:3.6.6"} }, closed: "images-held", message: "node n1 lacks reg.test/etcd:3.6.6"},
 		"a node cannot go on loading": {change: func(in *Input) {
-			in.Nodes[1].Holding.ImagesHeld = 8
+			in.Nodes[1].Holding.ImagesReady = 8
 			in.Nodes[1].Stalled = &model.Verdict{Reason: "PinsIgnored", Message: "node n2: pins are ignored"}
 		}, closed: "images-held", message: "pins are ignored"},
 		"an old trouble of a node that holds": {change: func(in *Input) { in.Nodes[1].Stalled = &model.Verdict{Reason: "StepFailed"} }},
 		"counts of a shorter list do not pass": {change: func(in *Input) {
 			h := in.Nodes[1].Holding
-			h.ImagesTotal, h.ImagesHeld, h.ImagesPinned = 8, 8, 8
+			h.ImagesTotal, h.ImagesReady, h.ImagesPinned = 8, 8, 8
 		}, closed: "images-held", message: "does not hold", waiting: true},
 		"a payload is missing":         {change: func(in *Input) { in.Nodes[1].Holding.PayloadsHeld = 1 }, closed: "payloads-held", message: "all of its 2 payloads", waiting: true},
 		"one file system is too small": {change: func(in *Input) { in.Nodes[1].Holding.Needed = map[string]int64{"state": 1234} }, closed: "space", message: "node n2 needs 1234 bytes, 1000 are free"},
@@ -169,7 +169,7 @@ func TestEverythingIsSaid(t *testing.T) {
 		for i := range rapid.IntRange(1, 10).Draw(t, "nodes") {
 			n := ready(fmt.Sprintf("n%d", i), false)
 			if rapid.Bool().Draw(t, "missing") {
-				n.Holding.ImagesHeld, n.Holding.Needed = 3, map[string]int64{"state": 5000}
+				n.Holding.ImagesReady, n.Holding.Needed = 3, map[string]int64{"state": 5000}
 				bad++
 			}
 			in.Nodes = append(in.Nodes, n)

@@ -15,9 +15,9 @@ type FileSystem struct {
 // Holding is what a node reports to hold.
 type Holding struct {
 	// Content is the hold list that the report is about.
-	Content                               string
-	ImagesTotal, ImagesHeld, ImagesPinned int32
-	PayloadsTotal, PayloadsHeld           int32
+	Content                                string
+	ImagesTotal, ImagesReady, ImagesPinned int32
+	PayloadsTotal, PayloadsHeld            int32
 	// Lacking are images that the node's updaters need and nobody brings.
 	Lacking []string
 	// Needed is the room still needed in bytes, by file system name.

@@ -10,11 +10,11 @@ import (
 func TestABusyPortClosesTheGate(t *testing.T) {
 	busy := &model.Verdict{Reason: reasonPortInUse, Message: "speaker (process 7) listens there"}
 	n := &Node{Name: "n1", AgentKnown: true, HoldsBundle: true, Stalled: busy}
-	if got := imagesHeld(nil, n); got != busy {
+	if got := imagesReady(nil, n); got != busy {
 		t.Errorf("got %+v", got)
 	}
 	n.Stalled = nil
-	if got := imagesHeld(nil, n); got != nil {
+	if got := imagesReady(nil, n); got != nil {
 		t.Errorf("the port is free, and still %+v", got)
 	}
 }

@@ -206,34 +206,34 @@ func TestNodeFacts(t *testing.T) {
 		"drift of several kinds":       {func(n *Node) { n.Drift = []Drift{{Kind: DriftOverlay, Detail: "o"}, {Kind: DriftForeign, Detail: "g"}} }, true, "drift: Drifted: node n2: o; drift: Drifted: node n2: g", ""},
 
 		"no report yet":                      {func(n *Node) { n.Holding = nil }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
-		"a report about another list":        {func(n *Node) { n.Holding.Content = "hold-0" }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
+		"a report about another list":        {func(n *Node) { n.Holding.Content = "pins-0" }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
 		"not told yet":                       {func(n *Node) { n.HoldsBundle = false }, true, "images-held: Loading: node n2 was not told yet which images of the bundle to hold", ""},
 		"not told yet, payloads missing":     {func(n *Node) { n.HoldsBundle, n.Holding.PayloadsHeld = false, 0 }, true, "images-held: Loading: node n2 was not told yet which images of the bundle to hold", ""},
-		"one image missing":                  {func(n *Node) { n.Holding.ImagesHeld = 8 }, true, "images-held: ImagesMissing: node n2 does not hold and pin all of its 9 images yet", ""},
+		"one image missing":                  {func(n *Node) { n.Holding.ImagesReady = 8 }, true, "images-held: ImagesMissing: node n2 does not hold and pin all of its 9 images yet", ""},
 		"one image not pinned":               {func(n *Node) { n.Holding.ImagesPinned = 8 }, true, "images-held: ImagesMissing: node n2 does not hold and pin all of its 9 images yet", ""},
 		"one payload missing":                {func(n *Node) { n.Holding.PayloadsHeld = 1 }, true, "payloads-held: PayloadMissing: node n2 does not have all of its 2 payloads yet", ""},
 		"a payload missing, outside":         {func(n *Node) { n.Holding.PayloadsHeld = 1 }, false, "", "payloads-held: PayloadMissing: node n2 does not have all of its 2 payloads yet"},
-		"a payload missing, of another list": {func(n *Node) { n.Holding.Content, n.Holding.PayloadsHeld = "hold-0", 1 }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
+		"a payload missing, of another list": {func(n *Node) { n.Holding.Content, n.Holding.PayloadsHeld = "pins-0", 1 }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
 		"a payload missing, no agent":        {func(n *Node) { n.AgentKnown, n.Holding.PayloadsHeld = false, 1 }, true, "agents: AgentMissing: node n2 has no refit agent", ""},
 		"nothing is wanted of it":            {func(n *Node) { n.WantHold, n.Holding = "", nil }, true, "", ""},
-		"it holds more than is wanted":       {func(n *Node) { n.Holding.ImagesHeld, n.Holding.ImagesPinned, n.Holding.PayloadsHeld = 10, 10, 3 }, true, "", ""},
+		"it holds more than is wanted":       {func(n *Node) { n.Holding.ImagesReady, n.Holding.ImagesPinned, n.Holding.PayloadsHeld = 10, 10, 3 }, true, "", ""},
 		"stopped for another reason": {func(n *Node) {
-			n.Holding.ImagesHeld, n.Stalled = 1, &model.Verdict{Reason: "BundleCorrupt", Message: "torn"}
+			n.Holding.ImagesReady, n.Stalled = 1, &model.Verdict{Reason: "BundleCorrupt", Message: "torn"}
 		}, true, "images-held: BundleCorrupt: torn", ""},
 		"stopped for want of room, which is there by now": {func(n *Node) {
-			n.Holding.ImagesHeld, n.Stalled = 1, &model.Verdict{Reason: "InsufficientSpace", Message: "full"}
+			n.Holding.ImagesReady, n.Stalled = 1, &model.Verdict{Reason: "InsufficientSpace", Message: "full"}
 		}, true, "images-held: InsufficientSpace: full", ""},
 		"stopped for want of room": {func(n *Node) {
-			n.Holding.ImagesHeld, n.Holding.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Verdict{Reason: "InsufficientSpace", Message: "full"}
+			n.Holding.ImagesReady, n.Holding.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Verdict{Reason: "InsufficientSpace", Message: "full"}
 		}, true, "space: InsufficientSpace: node n2 needs 1500 bytes, 1000 are free (file system of state and images) | free 500 bytes", ""},
 		"stopped for another reason and short of room": {func(n *Node) {
-			n.Holding.ImagesHeld, n.Holding.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Verdict{Reason: "BundleCorrupt", Message: "torn"}
+			n.Holding.ImagesReady, n.Holding.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Verdict{Reason: "BundleCorrupt", Message: "torn"}
 		}, true, "space: InsufficientSpace: node n2 needs 1500 bytes, 1000 are free (file system of state and images) | free 500 bytes; images-held: BundleCorrupt: torn", ""},
 
 		"room to the byte":         {func(n *Node) { n.Holding.Needed = map[string]int64{"images": 600, "state": 400} }, true, "", ""},
 		"one byte short":           {func(n *Node) { n.Holding.Needed = map[string]int64{"images": 600, "state": 401} }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1000 are free (file system of state and images) | free 1 bytes", ""},
 		"short, outside the plan":  {func(n *Node) { n.Holding.Needed = map[string]int64{"images": 1001} }, false, "", "space: InsufficientSpace: node n2 needs 1001 bytes, 1000 are free (file system of state and images) | free 1 bytes"},
-		"short, of another list":   {func(n *Node) { n.Holding.Content, n.Holding.Needed = "hold-0", map[string]int64{"images": 1001} }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
+		"short, of another list":   {func(n *Node) { n.Holding.Content, n.Holding.Needed = "pins-0", map[string]int64{"images": 1001} }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
 		"room for the snapshot":    {func(n *Node) { n.Snapshot = 1000 }, true, "", ""},
 		"the snapshot is too much": {func(n *Node) { n.Snapshot = 1001 }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1001 of them for a snapshot of etcd, 1000 are free (file system of state and images) | free 1 bytes", ""},
 		"a snapshot of one byte":   {func(n *Node) { n.Snapshot, n.Holding.Needed = 1, map[string]int64{"state": 1000} }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1 of them for a snapshot of etcd, 1000 are free (file system of state and images) | free 1 bytes", ""},

@@ -13,10 +13,10 @@ import (
 
 // Reason words of a node that would not come back; they are in the API.
 const (
-	reasonImagesMissing   = "ImagesMissing"
-	reasonNoLocalCopy     = "NoLocalCopy"
-	reasonStartNotChecked = "StartNotChecked"
-	reasonNotHeld         = "NotHeld"
+	reasonImagesMissing         = "ImagesMissing"
+	reasonNoLocalCopy           = "NoLocalCopy"
+	reasonColdStartCheckMissing = "ColdStartCheckMissing"
+	reasonImageNotPinned        = "ImageNotPinned"
 )
 
 // StartFacts are what is known of one node that may lose its power and its
@@ -60,7 +60,7 @@ type Start struct {
 	// ComesBack: by itself, with no registry, no network and no neighbour.
 	ComesBack bool            `json:"comesBack"`
 	Images    []StartImage    `json:"images"`
-	NotHeld   []Used          `json:"notHeld,omitempty"`
+	NotPinned []Used          `json:"notPinned,omitempty"`
 	Verdicts  []model.Verdict `json:"verdicts,omitempty"`
 }
 
@@ -70,7 +70,7 @@ type StartImage struct {
 	Digest string `json:"digest"`
 	// Copy: a whole one is on this node. Neighbours have one too; the first four.
 	Copy       bool     `json:"copy"`
-	Neighbours []string `json:"neighbours,omitempty"`
+	Neighbours []string `json:"peers,omitempty"`
 }
 
 // neighboursShown are how many nodes are named for an image.
@@ -99,7 +99,7 @@ func Foretell(f StartFacts) Start {
 			"set localCopy: Keep in the UpdatePool, or in the PinnedImageSets that hold them; if no node has a copy, plug in the medium again")
 	}
 	if !f.Checked {
-		no(reasonStartNotChecked, fmt.Sprintf("the images of node %s were not looked at before its kubelet started this time: refit-preflight.service did not run", f.Node),
+		no(reasonColdStartCheckMissing, fmt.Sprintf("the images of node %s were not looked at before its kubelet started this time: refit-preflight.service did not run", f.Node),
 			"install the agent anew (`refit install`), and look at `systemctl status refit-preflight` on the node")
 	}
 	s.ComesBack = len(s.Verdicts) == 0
@@ -134,15 +134,15 @@ func (f StartFacts) notHeld(s *Start, no func(reason, message, fix string)) {
 		if slices.ContainsFunc(f.Held, func(i model.HeldImage) bool { return names(u.Image, i) }) {
 			continue
 		}
-		s.NotHeld = append(s.NotHeld, u)
+		s.NotPinned = append(s.NotPinned, u)
 		if u.System {
 			system = append(system, fmt.Sprintf("%s (%s)", u.Image, some(u.Pods)))
 		}
 	}
-	sort.Slice(s.NotHeld, func(i, j int) bool { return s.NotHeld[i].Image < s.NotHeld[j].Image })
+	sort.Slice(s.NotPinned, func(i, j int) bool { return s.NotPinned[i].Image < s.NotPinned[j].Image })
 	sort.Strings(system)
 	if len(system) > 0 {
-		no(reasonNotHeld, fmt.Sprintf("%d images without which node %s does not do its work are in no list that it holds: %s", len(system), f.Node, some(system)),
+		no(reasonImageNotPinned, fmt.Sprintf("%d images without which node %s does not do its work are in no list that it holds: %s", len(system), f.Node, some(system)),
 			"add them to a PinnedImageSet, from a bundle that has them")
 	}
 }

@@ -29,12 +29,12 @@ func TestForetell(t *testing.T) {
 		"not all is held yet":                 {func(f *StartFacts) { f.Complete = false }, []string{"ImagesMissing"}, nil},
 		"nothing is held":                     {func(f *StartFacts) { f.Held, f.Used = nil, nil }, []string{"ImagesMissing"}, []string{"PinnedImageSet"}},
 		"the agent has said nothing":          {func(f *StartFacts) { f.Known = false }, []string{"ImagesMissing"}, []string{"refit-agent"}},
-		"nobody looks before the kubelet":     {func(f *StartFacts) { f.Checked = false }, []string{"StartNotChecked"}, []string{"refit-preflight"}},
+		"nobody looks before the kubelet":     {func(f *StartFacts) { f.Checked = false }, []string{"ColdStartCheckMissing"}, []string{"refit-preflight"}},
 		"a system pod's image is not held": {func(f *StartFacts) {
 			f.Used = append(f.Used, Used{Image: "r/dns:1", Pods: []string{"kube-system/dns"}, System: true})
-		}, []string{"NotHeld"}, []string{"r/dns:1 (kube-system/dns)"}},
+		}, []string{"ImageNotPinned"}, []string{"r/dns:1 (kube-system/dns)"}},
 		"another pod's is named, no more":    {func(f *StartFacts) { f.Used = append(f.Used, Used{Image: "r/toy:1"}) }, nil, nil},
-		"the right name with a wrong digest": {func(f *StartFacts) { f.Used = append(f.Used, Used{Image: "r/a:1@sha256:z", System: true}) }, []string{"NotHeld"}, nil},
+		"the right name with a wrong digest": {func(f *StartFacts) { f.Used = append(f.Used, Used{Image: "r/a:1@sha256:z", System: true}) }, []string{"ImageNotPinned"}, nil},
 		"what a registry brings is not counted": {func(f *StartFacts) {
 			f.Held = append(f.Held, model.HeldImage{Name: "r/c:1", Registry: true})
 			f.Without = []string{"r/c:1"}

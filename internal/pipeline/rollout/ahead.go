@@ -43,7 +43,7 @@ func stagings(in *Input, lines map[string]*line) (wait []int, going map[string]i
 			l.staged++
 		case !n.Ahead.Told:
 			wait = append(wait, i)
-		case n.Ahead.Problem == "" && n.Ready && !n.Held && !n.AgentSilent:
+		case n.Ahead.Problem == "" && n.Ready && !n.Held && !n.AgentHeartbeatLost:
 			going[pool]++
 		}
 	}
@@ -55,7 +55,7 @@ func (d *Decision) aheadWaits(np *model.NodePlan, n *Node, l *line) bool {
 	if n.Ahead == nil || n.Ahead.Ready {
 		return false
 	}
-	if n.Ahead.Told && n.AgentSilent {
+	if n.Ahead.Told && n.AgentHeartbeatLost {
 		d.say(mute(n))
 	}
 	if why := n.Ahead.Problem; why != "" && l.once(reasonNotStaged) {

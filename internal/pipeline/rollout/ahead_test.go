@@ -36,9 +36,9 @@ func init() {
 	}
 	stories["a node whose agent fell silent while it made ready is named, and the others go on"] = func() story {
 		w := staging(3)
-		w[0].AgentSilent = true
+		w[0].AgentHeartbeatLost = true
 		return story{cluster: newCluster(pool(func(p *Pool) { p.Staging = 1 }), w...), happens: func(_ *cluster, look int) {
-			w[0].AgentSilent = look < 20
+			w[0].AgentHeartbeatLost = look < 20
 		}}
 	}
 	stories["outside its window a pool makes ready, and takes no node"] = func() story {
@@ -59,7 +59,7 @@ func TestWhoIsAwayIsNotWaitedFor(t *testing.T) {
 		"one that is at it has the only place":      {func(*Node) {}, false},
 		"one that is not Ready any more has not":    {func(n *Node) { n.Ready = false }, true},
 		"one that a person holds has not":           {func(n *Node) { n.Held = true }, true},
-		"one whose agent is not heard has not":      {func(n *Node) { n.AgentSilent = true }, true},
+		"one whose agent is not heard has not":      {func(n *Node) { n.AgentHeartbeatLost = true }, true},
 		"one that cannot, and tries, has not":       {func(n *Node) { n.Ahead.Problem = "no room" }, true},
 		"one that has left the cluster has not":     {func(n *Node) { n.Gone = true }, true},
 		"one that has it ready has not":             {func(n *Node) { n.Ahead.Ready = true }, true},

@@ -76,8 +76,8 @@ type Node struct {
 	// SaysOld: long after its run succeeded the node's own agent does not see the
 	// target.
 	SaysOld bool
-	// AgentSilent is true if the agent has not been heard for too long.
-	AgentSilent bool
+	// AgentHeartbeatLost is true if the agent has not been heard for too long.
+	AgentHeartbeatLost bool
 	// Run is what was permitted to the node in this update, nil if nothing was.
 	Run *Run
 	// FinishedAt is when this update gave the node back at its target, zero if it

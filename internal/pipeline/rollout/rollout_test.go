@@ -413,9 +413,9 @@ func TestNext(t *testing.T) {
 			c := newCluster(one, ok("w1", "p", false))
 			m := c.truth["w1"]
 			begunNode(m)
-			m.AgentSilent, m.Run = true, &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "kubeadm"}
+			m.AgentHeartbeatLost, m.Run = true, &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "kubeadm"}
 			return c
-		}, "", "AgentSilent", false},
+		}, "", "AgentHeartbeatLost", false},
 		"a run that ended is not done before it is seen": {func() *cluster {
 			c := newCluster(one, ok("w1", "p", false), ok("w2", "p", false))
 			m := c.truth["w1"]
@@ -429,12 +429,12 @@ func TestNext(t *testing.T) {
 			begunNode(m)
 			m.Run, m.SaysOld = &Run{Attempt: Attempt{1, 0, 1}, State: RunSucceeded}, true
 			return c
-		}, "", "CameBackOld, Halted", true},
+		}, "", "VersionReverted, Halted", true},
 		"a node that comes back old is not undone, it is old already": {func() *cluster {
 			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 1, Undo: true}}, ok("w1", "p", false), ok("w2", "p", false))
 			c.truth["w1"].FinishedAt = start
 			return c
-		}, "", "CameBackOld, Halted", true},
+		}, "", "VersionReverted, Halted", true},
 		"no control plane starts while another is not Ready": {func() *cluster {
 			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 3}}, ok("c1", "p", true), ok("c2", "p", true))
 			c.truth["c2"].Ready = false
@@ -444,7 +444,7 @@ func TestNext(t *testing.T) {
 			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 3}}, ok("c1", "p", true), ok("w1", "p", false))
 			c.truth["c1"].Held = true
 			return c
-		}, "", "NodeHeld", false},
+		}, "", "NodeOnHold", false},
 		"a control plane that soaks keeps the workers back": {func() *cluster {
 			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 3, Soak: time.Minute}}, ok("c1", "p", true), ok("w1", "p", false))
 			c.truth["c1"].AtTarget, c.truth["c1"].FinishedAt = true, start

@@ -342,7 +342,7 @@ func TestControlPlaneAlone(t *testing.T) {
 			c.truth["c3"].pods = 0
 		}, []string{"run c3"}, []string{}},
 		"a worker is not Ready beside it":    {func(c *cluster) { c.truth["w1"].Ready = false }, []string{"cordon c1"}, []string{}},
-		"one of it is on hold, a worker not": {func(c *cluster) { c.truth["c1"].Held = true }, []string{}, []string{reasonNodeHeld}},
+		"one of it is on hold, a worker not": {func(c *cluster) { c.truth["c1"].Held = true }, []string{}, []string{reasonNodeOnHold}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -645,8 +645,8 @@ func TestWords(t *testing.T) {
 	if got := l.firstFree(); got != "x, y was updated and is not Ready" {
 		t.Error(got)
 	}
-	v := running(&Input{}, model.NodePlan{}, Node{Name: "w1", AgentSilent: true, Run: &Run{}})
-	if v.Reason != reasonAgentSilent || !strings.HasPrefix(v.Message, "the agent of node w1 has not been heard") || !strings.Contains(v.Fix, "systemctl status refit-agent") {
+	v := running(&Input{}, model.NodePlan{}, Node{Name: "w1", AgentHeartbeatLost: true, Run: &Run{}})
+	if v.Reason != reasonAgentHeartbeatLost || !strings.HasPrefix(v.Message, "the agent of node w1 has not been heard") || !strings.Contains(v.Fix, "systemctl status refit-agent") {
 		t.Errorf("%+v", v)
 	}
 	for n, want := range map[*Node]string{{Name: "w1"}: "; it is not Ready yet", {Name: "w1", Ready: true, NotYet: "x"}: "; x", {Name: "w1", Ready: true, Outside: &Outside{Says: "y"}, NotYet: "x"}: "; y", {Name: "w1", Ready: true}: "node w1 has run its steps"} {

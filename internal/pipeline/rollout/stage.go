@@ -246,8 +246,8 @@ func running(in *Input, np model.NodePlan, n Node) model.Verdict {
 		v.Reason = r
 		v.Message += "; " + n.Run.Message
 	}
-	if n.AgentSilent {
-		v.Reason = reasonAgentSilent
+	if n.AgentHeartbeatLost {
+		v.Reason = reasonAgentHeartbeatLost
 		v.Message = "the agent of node " + n.Name + " has not been heard for over three minutes"
 		v.Fix = "on the node: systemctl status refit-agent; a control-plane node may be away while its API server moves"
 	}
@@ -256,7 +256,7 @@ func running(in *Input, np model.NodePlan, n Node) model.Verdict {
 
 // mute says of a node that waits that its agent does not speak.
 func mute(n *Node) model.Verdict {
-	v := about(n.Name, reasonAgentSilent, "")
+	v := about(n.Name, reasonAgentHeartbeatLost, "")
 	v.Message = "node " + n.Name + " does not start: its agent has not been heard for over three minutes, and was to make ready what the node boots next"
 	v.Fix = "on the node: systemctl status refit-agent; or let the others go on with `refit hold " + n.Name + "`"
 	return v
@@ -319,7 +319,7 @@ func failure(in *Input, np model.NodePlan, n Node) model.Verdict {
 	v.Fix = "see to the cause, then `refit retry` (raise spec.retry by one); the node stays cordoned"
 	switch {
 	case cameBack(n):
-		v.Reason = reasonCameBackOld
+		v.Reason = reasonVersionReverted
 		v.Fix = "find out what took it back, then `refit retry --node " + n.Name + "`"
 	case n.Run == nil || n.Run.Attempt.Number < n.Attempt.Number:
 		v.Reason = reasonDrainBlocked

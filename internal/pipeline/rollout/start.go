@@ -103,7 +103,7 @@ func (d *Decision) tryStart(in *Input, i int, l *line) {
 func (d *Decision) nodeWaits(n *Node) bool {
 	switch {
 	case n.Held:
-		v := about(n.Name, reasonNodeHeld, " is held by a person and does not start")
+		v := about(n.Name, reasonNodeOnHold, " is held by a person and does not start")
 		if n.HeldBecause != "" {
 			v.Message += ": " + n.HeldBecause
 		}

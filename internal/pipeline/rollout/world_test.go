@@ -141,7 +141,7 @@ func (c *cluster) pass(d time.Duration) {
 	c.in.Now = c.in.Now.Add(d)
 	for _, np := range c.in.Plan.Nodes {
 		m := c.truth[np.Node]
-		if m.Ahead != nil && m.Ahead.Told && m.Ahead.Problem == "" && !m.AtTarget && !m.AgentSilent {
+		if m.Ahead != nil && m.Ahead.Told && m.Ahead.Problem == "" && !m.AtTarget && !m.AgentHeartbeatLost {
 			m.Ahead = &Ahead{Told: true, Ready: true}
 		}
 		switch {

@@ -195,7 +195,7 @@ func passing(f files, why string) (again updaters.Result, ok bool) {
 		again = updaters.Going(v1alpha1.ReasonUpdating, "kubeadm's preflight checks refused, nothing was changed, they are asked again: %s", why)
 		again.After = preflightPause
 	case lostAPIServer(why) && count(f.count) < starts:
-		again = updaters.Going(v1alpha1.ReasonAPIServerAway, "the API server went away under kubeadm, which is run again when it answers: %s", why)
+		again = updaters.Going(v1alpha1.ReasonAPIServerUnavailable, "the API server went away under kubeadm, which is run again when it answers: %s", why)
 	default:
 		return again, false
 	}
@@ -242,7 +242,7 @@ func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, 
 		return updaters.Going(v1alpha1.ReasonControlPlaneUnhealthy, "kubeadm starts when the node is settled: %s", strings.Join(problems, "; ")), nil
 	}
 	if err := u.host.APIAnswers(ctx); err != nil {
-		return updaters.Going(v1alpha1.ReasonAPIServerAway, "kubeadm starts when the API server answers: %v", err), nil
+		return updaters.Going(v1alpha1.ReasonAPIServerUnavailable, "kubeadm starts when the API server answers: %v", err), nil
 	}
 	n := count(f.count) + 1
 	if n > starts {

@@ -369,5 +369,5 @@ func (v *view) cameBack(ctx context.Context) updaters.Result {
 	if why == "" {
 		why = "the journal of the boot before says nothing (`journalctl -b -1 -u ostree-finalize-staged.service`); power may have been cut"
 	}
-	return updaters.Fail(v1alpha1.ReasonCameBackOld, "the node came back on %s: what was staged did not come into its place at shutdown: %s", name(s.Booted), why)
+	return updaters.Fail(v1alpha1.ReasonVersionReverted, "the node came back on %s: what was staged did not come into its place at shutdown: %s", name(s.Booted), why)
 }

@@ -72,7 +72,7 @@ func (m *machine) KubeletHealthy(context.Context) error {
 func (m *machine) Ready(context.Context) (string, bool) {
 	switch {
 	case m.api != "":
-		return m.api, m.api == apiAway
+		return m.api, m.api == apiUnavailable
 	case m.unready[m.booted.Digest]:
 		return "the API server does not call the node Ready: no network plugin", false
 	}
@@ -83,7 +83,7 @@ func (m *machine) KubeletSays(context.Context) string {
 	return "kubelet.service is activating (exit-code)\nunknown flag: --bad"
 }
 
-const apiAway = "the API server does not answer"
+const apiUnavailable = "the API server does not answer"
 
 func (m *machine) Config(string) (string, bool)                    { return m.config, true }
 func (m *machine) Driver(context.Context) (osdriver.Driver, error) { return (*sim)(m), nil }
@@ -263,7 +263,7 @@ func TestWhatGoesWrong(t *testing.T) {
 	}{
 		"the host answers unchanged and ends with 0":           {func(m *machine) { m.unchanged = true }, v1alpha1.ReasonOSNotStaged, 0},
 		"the image is nowhere":                                 {func(m *machine) { m.away = true }, v1alpha1.ReasonOSNotStaged, 0},
-		"it came back on the old one (R2.97)":                  {func(m *machine) { m.lost = true; m.said = "No space left on device" }, v1alpha1.ReasonCameBackOld, 1},
+		"it came back on the old one (R2.97)":                  {func(m *machine) { m.lost = true; m.said = "No space left on device" }, v1alpha1.ReasonVersionReverted, 1},
 		"somebody chose the old one at the boot menu (R2.123)": {func(m *machine) { m.picked = true }, v1alpha1.ReasonOSRolledBack, 1},
 		"the OS is made of packages (R2.115)":                  {func(m *machine) { m.unsupported = true }, v1alpha1.ReasonOSUnsupported, 0},
 	} {

@@ -58,7 +58,7 @@ func (u *Updater) leave(ctx context.Context, v *view, b *before) (updaters.Resul
 		return updaters.Result{}, err
 	}
 	if over {
-		return updaters.Fail(v1alpha1.ReasonCameBackOld, "the machine was restarted to go back to %s and runs %s: %s", b.name(), name(v.status.Booted), v.driver.Failure(ctx)), nil
+		return updaters.Fail(v1alpha1.ReasonVersionReverted, "the machine was restarted to go back to %s and runs %s: %s", b.name(), name(v.status.Booted), v.driver.Failure(ctx)), nil
 	}
 	if r, err := u.back(ctx, v, b); err != nil || r.Failed || r.Reason != "" {
 		return r, err

@@ -145,7 +145,7 @@ func (u *Updater) goBack(ctx context.Context, v *view, b *before) (updaters.Resu
 		return u.discard(ctx, v), nil
 	}
 	r, err := u.leave(ctx, v, b)
-	if r.Failed && r.Reason == v1alpha1.ReasonCameBackOld {
+	if r.Failed && r.Reason == v1alpha1.ReasonVersionReverted {
 		return v.onceMore(r)
 	}
 	return r, err

@@ -38,10 +38,10 @@ func TestNotWell(t *testing.T) {
 		says  []string
 	}{
 		"the kubelet does not answer":                         {func(m *machine) { m.sick = only(newSum) }, 2, false, []string{"went back to sha256:aaaaaaaaaaaa", "connection refused", "exit-code", "--bad", "10m0s"}},
-		"it does not, and the API server is away":             {func(m *machine) { m.sick, m.api = only(newSum), apiAway }, 2, false, []string{"connection refused"}},
+		"it does not, and the API server is away":             {func(m *machine) { m.sick, m.api = only(newSum), apiUnavailable }, 2, false, []string{"connection refused"}},
 		"the kubelet answers, and the node is not Ready":      {func(m *machine) { m.unready = only(newSum) }, 2, false, []string{"no network plugin"}},
 		"the kubelet dies again and again":                    {func(m *machine) { m.dying = true }, 2, false, []string{"connection refused"}},
-		"it dies again and again, and the API server is away": {func(m *machine) { m.dying, m.api = true, apiAway }, 2, false, []string{"went back"}},
+		"it dies again and again, and the API server is away": {func(m *machine) { m.dying, m.api = true, apiUnavailable }, 2, false, []string{"went back"}},
 		"there is no way to the API server":                   {func(m *machine) { m.api = "no way: network is unreachable" }, 2, false, []string{"not Ready there either", "network is unreachable"}},
 		"it is not well there either":                         {func(m *machine) { m.sick = only(newSum, oldSum) }, 2, false, []string{"not Ready there either"}},
 		"nothing is left to go back to":                       {func(m *machine) { m.booted.Image, m.booted.Digest, m.sick, m.pruned = "", "", only(newSum), true }, 1, true, []string{"could not go back", "connection refused"}},
@@ -85,8 +85,8 @@ func TestWellInTheEnd(t *testing.T) {
 	}{
 		"the kubelet comes late":                             {func(m *machine) { m.sick = only(newSum) }, func(m *machine) { m.sick = nil }},
 		"the node is Ready late":                             {func(m *machine) { m.unready = only(newSum) }, func(m *machine) { m.unready = nil }},
-		"the API server is away, and the kubelet is healthy": {func(m *machine) { m.api = apiAway }, nil},
-		"the API server comes back":                          {func(m *machine) { m.api = apiAway }, func(m *machine) { m.api = "" }},
+		"the API server is away, and the kubelet is healthy": {func(m *machine) { m.api = apiUnavailable }, nil},
+		"the API server comes back":                          {func(m *machine) { m.api = apiUnavailable }, func(m *machine) { m.api = "" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, m := fixture(t)

@@ -47,7 +47,7 @@ type Node struct {
 // compares those that joined since a declaration with it.
 func Record(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []Node, now time.Time) {
 	nodes := of(s, all)
-	st.Born, st.Nodes, st.Machines = count(nodes), int32(min(len(nodes), math.MaxInt32)), facts(nodes)
+	st.InstalledImages, st.Nodes, st.Machines = count(nodes), int32(min(len(nodes), math.MaxInt32)), facts(nodes)
 	d := s.Spec.Declared
 	if d == nil {
 		return
@@ -113,18 +113,18 @@ func less(name, v, least string) bool {
 	return err == nil && (same && c < 0 || !same && strings.Contains(v, "-v"))
 }
 
-func count(nodes []Node) []v1alpha1.BirthImage {
-	count := map[string]*v1alpha1.BirthImage{}
+func count(nodes []Node) []v1alpha1.InstalledImage {
+	count := map[string]*v1alpha1.InstalledImage{}
 	for _, n := range nodes {
 		if n.Born == "" {
 			continue
 		}
 		if count[n.Born] == nil {
-			count[n.Born] = &v1alpha1.BirthImage{OS: n.Born, Example: n.Name}
+			count[n.Born] = &v1alpha1.InstalledImage{OS: n.Born, Example: n.Name}
 		}
 		count[n.Born].Nodes++
 	}
-	var out []v1alpha1.BirthImage
+	var out []v1alpha1.InstalledImage
 	for _, b := range count {
 		out = append(out, *b)
 	}

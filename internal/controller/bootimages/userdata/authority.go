@@ -47,7 +47,7 @@ func (k *Keeper) Authority(ctx context.Context, spec *v1alpha1.BootImageAuthorit
 	}
 	in := bootimage.Authority{Now: k.Now, Mode: a.Mode, Secret: a.Secret.String(), Contest: a.Contest}
 	for _, w := range a.Past {
-		in.Past = append(in.Past, bootimage.Past{At: w.At.Time, To: w.To})
+		in.Past = append(in.Past, bootimage.Past{At: w.WrittenAt.Time, To: w.To})
 	}
 	s, changed := k.gather(ctx, spec, a.Secret, &in)
 	v := &Verdict{Decision: bootimage.DecideAuthority(in), Wanted: in.Wanted}
@@ -85,7 +85,7 @@ func Record(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verdict, wa
 		st.Authority.Writes = slices.Clone(old.Authority.Writes)
 	}
 	if v.Written != nil {
-		st.Authority.Writes = append(st.Authority.Writes, v1alpha1.AuthorityWrite{At: *v.Written, To: v.Wanted})
+		st.Authority.Writes = append(st.Authority.Writes, v1alpha1.AuthorityWrite{WrittenAt: *v.Written, To: v.Wanted})
 		st.Authority.Writes = st.Authority.Writes[max(0, len(st.Authority.Writes)-longHistory):]
 	}
 	c := metav1.Condition{Type: v1alpha1.ConditionAuthority, Status: metav1.ConditionFalse, Reason: v.Reason, Message: v.Message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}

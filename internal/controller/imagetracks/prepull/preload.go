@@ -135,7 +135,7 @@ func (r *Sets) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place kubeletp
 		if client.IgnoreNotFound(err) != nil {
 			return p, fmt.Errorf("read NodeUpdate %s: %w", node, err)
 		}
-		list, lerr := r.holdList(ctx, nu.Spec.Hold, lists)
+		list, lerr := r.holdList(ctx, nu.Spec.Pins, lists)
 		if lerr != nil {
 			return p, lerr
 		}
@@ -229,7 +229,7 @@ func (r *Sets) held(ctx context.Context, nodes []string, digest string, p track.
 			p.Why = "node " + node + " has no agent"
 			continue
 		}
-		list, err := r.holdList(ctx, nu.Spec.Hold, lists)
+		list, err := r.holdList(ctx, nu.Spec.Pins, lists)
 		if err != nil {
 			return p, err
 		}
@@ -244,8 +244,8 @@ func (r *Sets) held(ctx context.Context, nodes []string, digest string, p track.
 
 // holds reports whether a node holds all of a list that has a digest in it.
 func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
-	h := nu.Status.Holding
-	if list == nil || h == nil || h.Content != nu.Spec.Hold {
+	h := nu.Status.Pins
+	if list == nil || h == nil || h.Content != nu.Spec.Pins {
 		return false
 	}
 	i := slices.IndexFunc(list.Images, func(i model.HeldImage) bool { return i.Digest == digest })
@@ -254,14 +254,14 @@ func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
 	case i < 0:
 		return false
 	case list.Images[i].Registry:
-		return int(h.FetchedHeld) >= fetched
+		return int(h.FetchedReady) >= fetched
 	}
-	return int(h.ImagesHeld) >= bundled && int(h.ImagesPinned) >= bundled
+	return int(h.ImagesReady) >= bundled && int(h.ImagesPinned) >= bundled
 }
 
 // complaint is what a node's agent says stops it, "" if nothing.
 func complaint(nu *v1alpha1.NodeUpdate) string {
-	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionImagesHeld} {
+	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionImagesReady} {
 		c := meta.FindStatusCondition(nu.Status.Conditions, kind)
 		if c != nil && (c.Status == metav1.ConditionTrue) == (kind == v1alpha1.ConditionStalled) {
 			return "node " + nu.Name + ": " + c.Message
@@ -284,7 +284,7 @@ func (r *Sets) holdList(ctx context.Context, name string, known map[string]*mode
 		return nil, fmt.Errorf("read hold list %s: %w", name, err)
 	}
 	l := &model.HoldList{}
-	if v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) != name || json.Unmarshal([]byte(c.Data), l) != nil {
+	if v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) != name || json.Unmarshal([]byte(c.Data), l) != nil {
 		return nil, fmt.Errorf("hold list %s is not what its name says", name)
 	}
 	known[name] = l

@@ -221,7 +221,7 @@ func over(nu *v1alpha1.NodeUpdate) bool {
 // came is what came of the run that a node was permitted.
 func came(nu *v1alpha1.NodeUpdate) *track.NodeRun {
 	r, s := nu.Spec.Run, nu.Status.Run
-	out := &track.NodeRun{Attempt: r.Attempt, Undo: r.Undo, Because: r.Because}
+	out := &track.NodeRun{Attempt: r.Attempt, Undo: r.Undo, Because: r.Cause}
 	if s != nil && s.UID == r.UID && s.Attempt == r.Attempt {
 		out.State, out.Reason, out.Message = string(s.State), s.Reason, s.Message
 		if s.StartedAt != nil && s.FinishedAt != nil {
@@ -336,7 +336,7 @@ func (n *Nodes) Permit(ctx context.Context, r Roll, w *workloads.Workload, step 
 	run := r.permission(w, step)
 	if step.Undo {
 		run = have.DeepCopy()
-		run.Attempt, run.Undo, run.Because = step.Attempt, true, text.Truncate(step.Because, longReason)
+		run.Attempt, run.Undo, run.Cause = step.Attempt, true, text.Truncate(step.Because, longReason)
 	}
 	return n.write(ctx, nu, run)
 }

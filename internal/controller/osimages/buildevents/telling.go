@@ -73,8 +73,8 @@ func (t *Teller) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) {
 		return
 	}
 	took := ""
-	if st.EndedAt != nil && st.StartedAt != nil {
-		d := st.EndedAt.Sub(st.StartedAt.Time)
+	if st.FinishedAt != nil && st.StartedAt != nil {
+		d := st.FinishedAt.Sub(st.StartedAt.Time)
 		t.ended.WithLabelValues(b.Spec.OSImage, b.Spec.Builder, st.Phase).Inc()
 		t.seconds.WithLabelValues(b.Spec.Builder, st.Phase).Observe(d.Seconds())
 		took = " after " + d.Round(time.Second).String()

@@ -125,7 +125,7 @@ func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, text.Truncate(got.surroundings, 2000)), now)
 	}
 	if got.because != "" {
-		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.BuildBuilding, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOSBaseNotHeld, Message: text.Truncate(got.because, 2000), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))})
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.BuildBuilding, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOSBaseNotPinned, Message: text.Truncate(got.because, 2000), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))})
 	}
 	return got.waits
 }
@@ -180,7 +180,7 @@ func end(st *v1alpha1.OSBuildStatus, phase, reason, message string, now time.Tim
 	if at.Before(st.StartedAt) {
 		at = *st.StartedAt
 	}
-	st.Phase, st.EndedAt = phase, &at
+	st.Phase, st.FinishedAt = phase, &at
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.BuildBuilding, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: at})
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: phase, Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: at})
 }

@@ -92,7 +92,7 @@ func before(b *v1alpha1.OSBuild, o *v1alpha1.OSImage, builds []v1alpha1.OSBuild)
 		if slices.ContainsFunc(o.Status.Pools, func(p v1alpha1.OSImagePool) bool { return p.Wanted == b.Name && p.Build == x.Name }) {
 			return x
 		}
-		if newest == nil || newest.Status.EndedAt.Before(x.Status.EndedAt) {
+		if newest == nil || newest.Status.FinishedAt.Before(x.Status.FinishedAt) {
 			newest = x
 		}
 	}

@@ -138,7 +138,7 @@ func (k *Keeper) Look(ctx context.Context, s *Site, want Want) (h Held, err erro
 
 func (k *Keeper) count(ctx context.Context, want Want, nu *v1alpha1.NodeUpdate, lists map[string]*model.HoldList, h *Held) error {
 	h.Nodes++
-	list, err := k.list(ctx, nu.Spec.Hold, lists)
+	list, err := k.list(ctx, nu.Spec.Pins, lists)
 	if err != nil {
 		return err
 	}
@@ -167,15 +167,15 @@ func booted(nu *v1alpha1.NodeUpdate, digest string) bool {
 
 // holds reports whether a node holds all of a list that has a digest in it.
 func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
-	h := nu.Status.Holding
-	if list == nil || h == nil || h.Content != nu.Spec.Hold {
+	h := nu.Status.Pins
+	if list == nil || h == nil || h.Content != nu.Spec.Pins {
 		return false
 	}
 	bundled, fetched := list.Counts()
 	for _, i := range list.Images {
 		switch {
 		case i.Digest != digest:
-		case i.Registry && int(h.FetchedHeld) >= fetched, !i.Registry && int(h.ImagesHeld) >= bundled && int(h.ImagesPinned) >= bundled:
+		case i.Registry && int(h.FetchedReady) >= fetched, !i.Registry && int(h.ImagesReady) >= bundled && int(h.ImagesPinned) >= bundled:
 			return true
 		}
 	}
@@ -190,9 +190,9 @@ func failing(nu *v1alpha1.NodeUpdate) bool {
 
 // complaint is what a node's agent says stops it, "" if nothing.
 func complaint(nu *v1alpha1.NodeUpdate) string {
-	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReconciling, v1alpha1.ConditionImagesHeld} {
+	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReconciling, v1alpha1.ConditionImagesReady} {
 		c := meta.FindStatusCondition(nu.Status.Conditions, kind)
-		if c != nil && (c.Status == metav1.ConditionTrue) == (kind != v1alpha1.ConditionImagesHeld) {
+		if c != nil && (c.Status == metav1.ConditionTrue) == (kind != v1alpha1.ConditionImagesReady) {
 			return "node " + nu.Name + ": " + c.Message
 		}
 	}
@@ -210,7 +210,7 @@ func (k *Keeper) list(ctx context.Context, name string, known map[string]*model.
 		return nil, client.IgnoreNotFound(err)
 	}
 	l := &model.HoldList{}
-	if v1alpha1.ContentName(v1alpha1.ContentHold, c.Data) != name || json.Unmarshal([]byte(c.Data), l) != nil {
+	if v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) != name || json.Unmarshal([]byte(c.Data), l) != nil {
 		return nil, fmt.Errorf("hold list %s is not what its name says", name)
 	}
 	known[name] = l

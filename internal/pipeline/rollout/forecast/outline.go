@@ -17,10 +17,10 @@ import (
 
 // Reason words; the catalogue of the API has the same.
 const (
-	reasonNotReversible = "NotReversible"
-	reasonAPIServerAway = "APIServerAway"
-	reasonEtcdQuorum    = "EtcdQuorum"
-	reasonEtcdStays     = "EtcdStays"
+	reasonNotReversible        = "NotReversible"
+	reasonAPIServerUnavailable = "APIServerUnavailable"
+	reasonEtcdQuorum           = "EtcdQuorum"
+	reasonEtcdNotDowngraded    = "EtcdNotDowngraded"
 )
 
 // Outline says in sentences how a plan will be rolled out: waves, canaries,
@@ -191,12 +191,12 @@ func foreseeControlPlane(etcd map[string]bool, controlPlanes int, np model.NodeP
 	var out []model.Verdict
 	switch {
 	case controlPlanes < 2:
-		out = append(out, about(np.Node, reasonAPIServerAway, " is the only control-plane node: the API server is away while it moves; workloads go on, and its agent reports afterwards"))
+		out = append(out, about(np.Node, reasonAPIServerUnavailable, " is the only control-plane node: the API server is away while it moves; workloads go on, and its agent reports afterwards"))
 	case len(etcd) == 2 && has(etcd, np.Node):
 		out = append(out, about(np.Node, reasonEtcdQuorum, " runs one of two etcd members: while it moves the other has no quorum, and the API server hangs"))
 	}
 	if kubeversion.Less(np.To, np.From) {
-		out = append(out, about(np.Node, reasonEtcdStays, " goes back to "+np.To+", and kubeadm does not take etcd back: it keeps its version and its data"))
+		out = append(out, about(np.Node, reasonEtcdNotDowngraded, " goes back to "+np.To+", and kubeadm does not take etcd back: it keeps its version and its data"))
 	}
 	return out
 }
