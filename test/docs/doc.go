@@ -1,6 +1,8 @@
-// Package docs tests the documentation: links resolve, shown commands exist
-// with their flags, YAML on pages is a tested sample of config/samples, and the
-// reference of kinds and commands is what the program has.
+// Package docs tests the documentation.
+//
+// Promise: links resolve; shown commands exist with their flags; YAML on pages is
+// a sample of config/samples; the reference of kinds, commands and JSON is what the
+// program has.
 //
 // The generated pages are written by: go test ./test/docs -update
 package docs
