@@ -35,6 +35,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/controller/apitest"
+	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -127,7 +128,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	cfg := apitest.Start(t)
 	s := &site{t: t, admin: newClient(t, cfg), thief: newClient(t, apitest.As(cfg, apitest.ControllerUser)), runner: &runner{}, drilled: make(chan string, 1), stager: &stager{make(chan string, 16)}}
-	dir := t.TempDir()
+	dir := disktest.Tmpfs(t, 64<<20).Dir // with room of its own: how full the machine is decides nothing
 	s.disk = newDisk(t, dir, motd, sudoers)
 	raw := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 	stick := filepath.Join(dir, "stick")
