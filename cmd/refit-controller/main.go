@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	_ "time/tzdata" // windows have time zones; the image holds nothing but refit
 
 	"github.com/go-logr/logr"
@@ -16,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render/clean"
@@ -53,6 +55,8 @@ func run() error {
 		func(v string) error { o.LocalServers = append(o.LocalServers, v); return nil })
 	flag.Int64Var(&o.Bandwidth.Node, "node-bandwidth", 0, "bytes a second that a node may send to other nodes, and as many it may take of them; 0 for no limit")
 	flag.Int64Var(&o.Bandwidth.Site, "site-bandwidth", 0, "bytes a second that all nodes together may send to each other, divided evenly; 0 for no limit")
+	flag.Func("without", "areas that are not installed, separated by commas, whose controllers do not start: "+strings.Join(areas.Names(), ", ")+" (as refit install --without)",
+		func(v string) (err error) { o.Without, err = areas.Parse(strings.Split(v, ",")); return err })
 	verbose := flag.Bool("verbose", false, "log decisions too")
 	show := flag.Bool("version", false, "print the version and end")
 	flag.Parse() // -kubeconfig comes from controller-runtime; without it the pod's own identity is used

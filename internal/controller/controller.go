@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/controller/apidowntime"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
@@ -101,6 +102,9 @@ type Options struct {
 	// LocalServers are those of boot streams, external updaters and workload clusters
 	// that may be local, as HOST or HOST:PORT.
 	LocalServers []string
+	// Without are the areas that are left out: their kinds are not installed, and their
+	// controllers do not start.
+	Without areas.Set
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 }
@@ -125,10 +129,21 @@ func (o Options) complete() Options {
 	return o
 }
 
+// check refuses what contradicts itself.
+func (o Options) check() error {
+	if o.ClusterAPI.Address != "" && o.Without.Has(areas.ClusterAPI) {
+		return fmt.Errorf("-cluster-api-address is set to %s, and -without leaves %s out: take away one of them", o.ClusterAPI.Address, areas.ClusterAPI)
+	}
+	return nil
+}
+
 // Run runs the controller until the context ends. It waits for an API server
 // that is away. An error means that it must be started again.
 func Run(ctx context.Context, o Options) error {
 	o = o.complete()
+	if err := o.check(); err != nil {
+		return err
+	}
 	scheme, err := Scheme()
 	if err != nil {
 		return err
@@ -139,7 +154,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	cfg := access(o.Config)
-	if err := waitForAPI(ctx, cfg, o.Log, health); err != nil {
+	if err := waitForAPI(ctx, cfg, o, health); err != nil {
 		return err
 	}
 	direct, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -203,6 +218,7 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 
 // register adds what does the work.
 func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *reconcilemetrics.Times, o Options) error {
+	live := reader{mgr.GetAPIReader(), mgr.GetScheme(), o.Without}
 	hs := bundleheaders.New(id)
 	hs.Node = func(ctx context.Context, name string) (*corev1.Node, error) {
 		n := &corev1.Node{}
@@ -211,15 +227,15 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
 		return err
 	}
-	if err := mgr.Add(&noderights.Granter{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}); err != nil {
+	if err := mgr.Add(&noderights.Granter{Client: mgr.GetClient(), Live: live}); err != nil {
 		return err
 	}
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
-	f := &nodedistribution.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
+	f := &nodedistribution.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
 	if err := f.Setup(ctx, mgr, times, nodedistribution.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}
-	c := &nodeconfigs.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
+	c := &nodeconfigs.Reconciler{Client: mgr.GetClient(), Live: live, WithoutOSImages: o.Without.Has(areas.OSImages), Now: o.Now}
 	if err := c.Setup(ctx, mgr, times); err != nil {
 		return err
 	}
@@ -234,22 +250,22 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err := mgr.Add(away); err != nil {
 		return err
 	}
-	u := &clusterupdates.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Now: o.Now,
-		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
-		Gate:    &gatefacts.Gatherer{Live: mgr.GetAPIReader(), APIMetrics: apiMetrics, APIAt: clusterfacts.MetricsAt(mgr.GetConfig())},
+	u := &clusterupdates.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, Now: o.Now,
+		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: live},
+		Gate:    &gatefacts.Gatherer{Live: live, APIMetrics: apiMetrics, APIAt: clusterfacts.MetricsAt(mgr.GetConfig())},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: clusterupdates.NewMetrics(o.Registry), Servers: o.servers(), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
 		return err
 	}
-	if err := registerBeside(mgr, hs, id, o); err != nil {
+	if err := registerAreas(mgr, live, hs, id, o); err != nil {
 		return err
 	}
-	n := &interlocks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now}
+	n := &interlocks.Reconciler{Client: mgr.GetClient(), Live: live, WithoutMachines: o.Without.Has(areas.ClusterAPI), Now: o.Now}
 	return n.Setup(ctx, mgr, times)
 }
 
-// registerBeside adds what moves no node: boot images, cluster resources, tags.
-func registerBeside(mgr ctrl.Manager, hs *bundleheaders.Cache, id *peerapi.Identity, o Options) error {
+// registerAreas adds what moves no node: cluster resources, and the areas that are not left out.
+func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundleheaders.Cache, id *peerapi.Identity, o Options) error {
 	objects, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
@@ -259,20 +275,30 @@ func registerBeside(mgr ctrl.Manager, hs *bundleheaders.Cache, id *peerapi.Ident
 	}
 	poller := registry.NewPoller(o.Registries, o.Now)
 	files := &bundlefiles.Reader{Client: mgr.GetClient(), Headers: hs, Identity: id}
-	if err := keepBootImages(mgr, objects, files, poller, o); err != nil {
-		return err
-	}
 	rs := &clusterresources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: clusterresources.From(files)}
 	if err := rs.Setup(mgr); err != nil {
 		return err
 	}
-	oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Poller: poller, Over: o.Registries, Now: o.Now,
-		Bases: &basefinder.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: buildevents.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
-	if err := oi.Setup(mgr); err != nil {
-		return err
+	setups := map[string]func() error{
+		areas.BootImages: func() error { return keepBootImages(mgr, objects, files, poller, o) },
+		areas.OSImages: func() error {
+			oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: live, Poller: poller, Over: o.Registries, Now: o.Now,
+				Bases: &basefinder.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: buildevents.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
+			return oi.Setup(mgr)
+		},
+		areas.ImageTags: func() error {
+			tr := &imagetracks.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, Poller: poller, Now: o.Now}
+			return tr.Setup(mgr)
+		},
 	}
-	tr := &imagetracks.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Headers: hs, Poller: poller, Now: o.Now}
-	return tr.Setup(mgr)
+	for _, a := range areas.All { // Cluster API's hooks are a server: serve
+		if setup := setups[a.Name]; setup != nil && !o.Without.Has(a.Name) {
+			if err := setup(); err != nil {
+				return fmt.Errorf("start %s: %w", a.Name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // keepBootImages adds what keeps boot images fresh; objects reads machine kinds
@@ -304,7 +330,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 	here := cache.ByObject{Namespaces: map[string]cache.Config{v1alpha1.NodesNamespace: {}}}
 	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
 	opts := ctrl.Options{
-		Scheme: scheme, Logger: o.Log,
+		Scheme: scheme, Logger: o.Log, NewClient: clientWithout(o.Without),
 		Cache: cache.Options{
 			NewInformer:      informers,
 			DefaultTransform: cache.TransformStripManagedFields(),
@@ -346,10 +372,10 @@ func orNone(address string) string {
 
 // waitForAPI waits until the API server serves refit's kinds: the controller
 // may start while its own control-plane node is being moved.
-func waitForAPI(ctx context.Context, cfg *rest.Config, log logr.Logger, health *probes.Server) error {
+func waitForAPI(ctx context.Context, cfg *rest.Config, o Options, health *probes.Server) error {
 	said := ""
 	for {
-		err := probe(ctx, cfg)
+		err := probe(ctx, cfg, o.Without)
 		if err == nil {
 			health.Waiting("the controller reads what is in the API server")
 			return nil
@@ -357,7 +383,7 @@ func waitForAPI(ctx context.Context, cfg *rest.Config, log logr.Logger, health *
 		health.Waiting("waiting for the API server: " + err.Error())
 		if err.Error() != said {
 			said = err.Error()
-			log.Info("waiting for the API server", "because", said)
+			o.Log.Info("waiting for the API server", "because", said)
 		}
 		select {
 		case <-ctx.Done():
@@ -367,7 +393,7 @@ func waitForAPI(ctx context.Context, cfg *rest.Config, log logr.Logger, health *
 	}
 }
 
-func probe(ctx context.Context, cfg *rest.Config) error {
+func probe(ctx context.Context, cfg *rest.Config, without areas.Set) error {
 	scheme, err := Scheme()
 	if err != nil {
 		return err
@@ -379,6 +405,9 @@ func probe(ctx context.Context, cfg *rest.Config) error {
 		return err
 	}
 	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}, &v1alpha1.UpdaterList{}, &v1alpha1.BootImageStreamList{}, &v1alpha1.BootImagePolicyList{}, &v1alpha1.MachineSourceList{}, &v1alpha1.OSImageList{}, &v1alpha1.OSBuildList{}} {
+		if omits(without, scheme, l) {
+			continue
+		}
 		if err := c.List(ctx, l, client.Limit(1)); err != nil {
 			return err
 		}

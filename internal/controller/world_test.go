@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
@@ -49,6 +50,11 @@ type site struct {
 	stop   func()
 	// ahead is how far the controller's clock is ahead, in nanoseconds.
 	ahead atomic.Int64
+	// without are the areas that are not installed; log takes what the controller logs, and
+	// health is where its probes are answered.
+	without areas.Set
+	log     logr.Logger
+	health  string
 	// set is how far somebody has set its wall clock, in seconds; no time has passed.
 	set atomic.Int64
 }
@@ -68,13 +74,19 @@ func newSite(t *testing.T, from string) *site {
 	t.Parallel()
 	cfg := apitest.Start(t)
 	s := &site{t: t, cfg: cfg, admin: newClient(t, cfg), agents: map[string]*simAgent{}}
+	s.populate(from)
+	s.startController()
+	return s
+}
+
+// populate adds the nodes and their agents.
+func (s *site) populate(from string) {
+	s.t.Helper()
 	s.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"},
 		Data: map[string]string{"ClusterConfiguration": "kubernetesVersion: " + from + "\n"}})
 	for _, n := range []string{"n1", "n2", "n3"} {
 		s.addNode(n, n == "n1", from)
 	}
-	s.startController()
-	return s
 }
 
 func (s *site) create(o client.Object) {
@@ -159,14 +171,14 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Add(1)
-	log := logr.Discard()
-	if testing.Verbose() {
+	log := s.log
+	if log.GetSink() == nil && testing.Verbose() {
 		log = testr.New(s.t)
 	}
 	go func() {
 		defer wg.Done()
 		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(), LocalRegistries: []string{"127.0.0.1"}, LocalServers: []string{"127.0.0.1"},
-			Now: s.now})
+			Without: s.without, HealthAddress: s.health, Now: s.now})
 		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)
 		}

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/areas"
 )
 
 // ControllerUser is the identity that the installed controller has.
@@ -37,15 +38,27 @@ const ControllerUser = "system:serviceaccount:refit-system:refit-controller"
 // nobody did, without a lock against loggers that are being made: a data race.
 func init() { ctrl.SetLogger(logr.Discard()) }
 
+const noBinaries = "no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit-lab up` once"
+
 // Start starts a server with refit's kinds, access rules and policies, and
 // returns the configuration of its administrator. It ends with the test.
 func Start(t testing.TB) *rest.Config {
 	t.Helper()
 	bin := Binaries()
 	if bin == "" {
-		t.Skip("no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit-lab up` once")
+		t.Skip(noBinaries)
 	}
-	return start(t, bin, nil)
+	return start(t, bin, nil, areas.Set{})
+}
+
+// StartWithout is Start with more flags of the server, and an installation that leaves areas out.
+func StartWithout(t testing.TB, without areas.Set, flags map[string]string) *rest.Config {
+	t.Helper()
+	bin := Binaries()
+	if bin == "" {
+		t.Skip(noBinaries)
+	}
+	return start(t, bin, flags, without)
 }
 
 // StartVersion is Start with a server of another version, which begins with these
@@ -56,14 +69,14 @@ func StartVersion(t testing.TB, version string, flags map[string]string) *rest.C
 	found, _ := filepath.Glob(filepath.Join(home, ".cache/refit/lab/bin/kubernetes-"+version+"*", "kube-apiserver"))
 	for _, f := range found {
 		if dir := filepath.Dir(f); usable(dir) {
-			return start(t, dir, flags)
+			return start(t, dir, flags, areas.Set{})
 		}
 	}
 	t.Skipf("no kube-apiserver %s: run `refit-lab components --version %sN` once", version, version)
 	return nil
 }
 
-func start(t testing.TB, bin string, flags map[string]string) *rest.Config {
+func start(t testing.TB, bin string, flags map[string]string, without areas.Set) *rest.Config {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("an API server takes seconds: left out by -short")
@@ -90,7 +103,7 @@ func start(t testing.TB, bin string, flags map[string]string) *rest.Config {
 	})
 	cfg.QPS, cfg.Burst = 500, 1000
 	started.Store(cfg.Host, env)
-	apply(t, cfg)
+	apply(t, cfg, without)
 	return cfg
 }
 
@@ -156,7 +169,7 @@ func executable(path string) bool {
 
 // apply installs refit's manifests the way the installer does, and waits until
 // the kinds are served.
-func apply(t testing.TB, cfg *rest.Config) {
+func apply(t testing.TB, cfg *rest.Config, without areas.Set) {
 	t.Helper()
 	objs, err := config.Rules()
 	if err != nil {
@@ -166,6 +179,7 @@ func apply(t testing.TB, cfg *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	objs, crds = config.Without(objs, without), config.Without(crds, without)
 	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crdList(t, crds)}); err != nil {
 		t.Fatalf("install the kinds: %v", err)
 	}

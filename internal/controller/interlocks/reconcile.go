@@ -51,7 +51,9 @@ type Reconciler struct {
 	Live   client.Reader
 	// Roster of the nodes; Setup makes one.
 	Roster *nodeindex.Roster
-	Now    func() time.Time
+	// WithoutMachines: this installation has no right on Machines of Cluster API.
+	WithoutMachines bool
+	Now             func() time.Time
 
 	// known has what the decision needs of each node; nil of one that is of no
 	// interest.
@@ -227,6 +229,9 @@ func (r *Reconciler) busy(ctx context.Context, n Node) (bool, error) {
 func (r *Reconciler) kindOf(gk schema.GroupKind) (schema.GroupVersionKind, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.WithoutMachines && gk == machineKind {
+		return schema.GroupVersionKind{}, false, nil
+	}
 	if at, asked := r.missing[gk]; asked && r.Now().Sub(at) < missingFor {
 		return schema.GroupVersionKind{}, false, nil
 	}

@@ -37,6 +37,8 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads ConfigMaps past the cache.
 	Live client.Reader
+	// WithoutOSImages: this installation has no OSImages.
+	WithoutOSImages bool
 	// Now is the clock.
 	Now func() time.Time
 
@@ -51,12 +53,14 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 		return err
 	}
 	all := nodedistribution.Paced("nodeconfig", func() time.Duration { return max(settle, throttle.Settle(r.roster.Size())) })
-	return ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
+	b := ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
 		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.UpdatePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.OSImage{}, all).
-		WatchesRawSource(source.Channel(r.roster.Called(), all)).
-		Complete(times.Of("nodeconfig", r))
+		WatchesRawSource(source.Channel(r.roster.Called(), all))
+	if !r.WithoutOSImages {
+		b = b.Watches(&v1alpha1.OSImage{}, all)
+	}
+	return b.Complete(times.Of("nodeconfig", r))
 }
 
 func nodeChanged(a, b *corev1.Node) bool { return !maps.Equal(a.Labels, b.Labels) }
