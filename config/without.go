@@ -2,7 +2,9 @@ package config
 
 import (
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refit-dev/refit/internal/areas"
@@ -10,6 +12,22 @@ import (
 
 // controllerName is the name of the controller's Deployment and of its roles.
 const controllerName = "refit-controller"
+
+// withoutFlag of the controller.
+const withoutFlag = "-without="
+
+// WithoutOf returns the areas that the containers of a controller's pod leave out.
+func WithoutOf(containers []corev1.Container) areas.Set {
+	for _, c := range containers {
+		for _, word := range c.Command {
+			if names, ok := strings.CutPrefix(word, withoutFlag); ok {
+				out, _ := areas.Parse(strings.Split(names, ",")) // one of another version may have others
+				return out
+			}
+		}
+	}
+	return areas.Set{}
+}
 
 // Without returns the objects of an installation that leaves areas out: no kind, no right and no
 // admission policy of theirs, and a controller that knows it. The objects given are not changed.
@@ -103,7 +121,7 @@ func tellController(o *unstructured.Unstructured, out areas.Set) {
 			continue
 		}
 		command, _, _ := unstructured.NestedStringSlice(container, "command")
-		_ = unstructured.SetNestedStringSlice(container, append(command, "-without="+out.String()), "command")
+		_ = unstructured.SetNestedStringSlice(container, append(command, withoutFlag+out.String()), "command")
 	}
 	_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers")
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
@@ -77,6 +78,12 @@ func (o *Access) Client() (client.Client, error) {
 // ListError says what a failed list means: refit is not installed, or the API
 // server is away.
 func ListError(err error) error {
+	var missing *meta.NoKindMatchError
+	if errors.As(err, &missing) {
+		if a, ok := areas.OfKind(missing.GroupKind.Kind); ok {
+			return exit.With(exit.Blocked, fmt.Errorf("kind %s is not installed in this cluster: run refit install, without --without %s if that left it out", missing.GroupKind.Kind, a.Name))
+		}
+	}
 	if meta.IsNoMatchError(err) {
 		return exit.With(exit.Blocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -25,6 +26,9 @@ type installFlags struct {
 	timeout time.Duration
 	// daemonSet installs the agents from pods, where the image can be pulled.
 	daemonSet bool
+	// without are the areas that the user leaves out, areas the same when they are read.
+	without []string
+	areas   areas.Set
 	// ifNotPresent is nil if nobody says anything about it.
 	ifNotPresent *bool
 }
@@ -43,6 +47,11 @@ given as HOST:DEVICE has the stick, and the controller's own image is loaded
 from it. Without --ssh, run refit-agent install --from DEVICE on the node that
 has the stick, and refit-agent install on the others.
 
+Areas that a site does not use can be left out with --without: their kinds,
+rights, policies and controllers are not installed. Run install again without
+the flag to add them. Left out later, an area is removed, except kinds that
+have objects, which install names.
+
 It ends by naming the nodes that still lack the agent.`,
 		Args: cobra.NoArgs,
 	}
@@ -51,6 +60,11 @@ It ends by naming the nodes that still lack the agent.`,
 		if cmd.Flags().Changed("if-not-present") {
 			f.ifNotPresent = &local
 		}
+		out, err := areas.Parse(f.without)
+		if err != nil {
+			return exit.Usage(fmt.Errorf("--without: %w", err))
+		}
+		f.areas = out
 		return installer{a}.install(cmd.Context(), f)
 	}
 	fl := c.Flags()
@@ -60,6 +74,7 @@ It ends by naming the nodes that still lack the agent.`,
 	fl.StringVar(&f.rsh, "rsh", "ssh", "remote shell program with ssh's calling convention: PROGRAM HOST COMMAND")
 	fl.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long to wait for the controller and the agents")
 	fl.BoolVar(&f.daemonSet, "daemonset", false, "install the agents by a DaemonSet: only where nodes have refit's image or can pull it")
+	fl.StringSliceVar(&f.without, "without", nil, "areas not to install, of "+strings.Join(areas.Names(), ", "))
 	_ = c.MarkFlagRequired("from")
 	return c
 }
@@ -86,7 +101,7 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 			return err
 		}
 	}
-	if err := o.installCluster(ctx, image.Name, hosts, f.daemonSet); err != nil || f.ifNotPresent == nil {
+	if err := o.installCluster(ctx, image.Name, hosts, f); err != nil || f.ifNotPresent == nil {
 		return err
 	}
 	c, err := o.Client()

@@ -16,6 +16,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/cli/progress"
@@ -27,21 +28,26 @@ const labelFirstContact = "refit.dev/first-contact"
 
 // installCluster applies kinds, permissions and the controller, and waits
 // until it runs and every node has an agent.
-func (o installer) installCluster(ctx context.Context, image string, hosts []host, daemonSet bool) error {
+func (o installer) installCluster(ctx context.Context, image string, hosts []host, f installFlags) error {
 	c, err := o.Client()
 	if err != nil {
 		return err
 	}
-	if !daemonSet { // with it, nodes pull the image, and the controller may start on any
+	if !f.daemonSet { // with it, nodes pull the image, and the controller may start on any
 		if err := o.labelHolders(ctx, c, image, hosts); err != nil {
 			return err
 		}
 	}
-	objects, err := config.Manifests(image)
+	if err := o.noteAreas(ctx, c, f.areas); err != nil {
+		return err
+	}
+	all, err := config.Manifests(image)
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
-	if daemonSet {
+	kept := config.Without(all, f.areas)
+	objects := kept
+	if f.daemonSet {
 		agents, err := config.DaemonSet(image)
 		if err != nil {
 			return fmt.Errorf("internal: manifests: %w", err)
@@ -57,7 +63,11 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 		}
 	}
 	o.Note("applied %d objects", len(objects))
-	if err := o.waitController(ctx, c, image); err != nil {
+	if err := o.waitController(ctx, c, image, f.areas); err != nil {
+		return err
+	}
+	// The controller of before, which had the areas, is gone.
+	if err := o.leaveOut(ctx, c, all, kept, f.areas); err != nil {
 		return err
 	}
 	return o.waitAgents(ctx, c)
@@ -170,12 +180,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // waitController waits until a controller of the image is ready: of an upgrade, the one of
 // before does not count.
-func (o installer) waitController(ctx context.Context, c client.Client, image string) error {
+func (o installer) waitController(ctx context.Context, c client.Client, image string, without areas.Set) error {
 	p := progress.New(o.Err)
 	for {
 		var pods corev1.PodList
 		err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"refit.dev/component": "controller"})
-		if err == nil && slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return isReady(&p, image) }) {
+		if err == nil && slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return isReady(&p, image, without) }) {
 			o.Note("the controller runs")
 			return nil
 		}
@@ -186,9 +196,9 @@ func (o installer) waitController(ctx context.Context, c client.Client, image st
 	}
 }
 
-// isReady reports whether a pod of an image is ready and stays.
-func isReady(p *corev1.Pod, image string) bool {
-	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) &&
+// isReady reports whether a pod of an image, with these areas left out, is ready and stays.
+func isReady(p *corev1.Pod, image string, without areas.Set) bool {
+	return p.DeletionTimestamp == nil && config.WithoutOf(p.Spec.Containers).String() == without.String() && slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) &&
 		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 		})

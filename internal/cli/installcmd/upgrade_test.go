@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/cli/cluster"
 )
 
@@ -42,7 +43,7 @@ func TestTheControllerRunsOnceAPodOfTheNewImageIsReady(t *testing.T) {
 				cancel() // it looks once
 			}
 			defer cancel()
-			err := installer{&cluster.Access{Err: io.Discard}}.waitController(ctx, b.Build(), "refit:2")
+			err := installer{&cluster.Access{Err: io.Discard}}.waitController(ctx, b.Build(), "refit:2", areas.Set{})
 			if (err == nil) != x.runs {
 				t.Errorf("got %v", err)
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -27,7 +28,7 @@ func osOf(ctx context.Context, c client.Client, p model.Plan) ([]string, error) 
 	}
 	var images v1alpha1.OSImageList
 	if err := c.List(ctx, &images); err != nil {
-		if apierrors.IsForbidden(err) {
+		if apierrors.IsForbidden(err) || meta.IsNoMatchError(err) { // OS images may be left out
 			err = nil
 		}
 		return nil, err
