@@ -214,7 +214,7 @@ func runAttempts() []attempt {
 		{"let a node run another plan than the one that was started", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.PlanDigest = digestA })},
 		{"let a node run another bundle than the update names", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.Bundle = digestB })},
 		{"let a node run what a person started", "", of(started, same)},
-		{"have a static pod written where nobody granted it", "refit-tracks-write-static-pods", of(started, func(r *v1alpha1.NodeRun) {
+		{"write a static pod without a grant", "refit-tracks-write-static-pods", of(started, func(r *v1alpha1.NodeRun) {
 			r.Name = "ImageTrack/proxy"
 			r.Steps = []v1alpha1.UpdateStep{{ID: "a", Updater: "static-pod", Verb: "write", Params: map[string]string{"namespace": "default", "pod": "etcd"}}}
 		})},
@@ -249,7 +249,7 @@ func nodeAttempts() []attempt {
 		{"list NodeUpdates by another node's name", byRBAC, list(&v1alpha1.NodeUpdateList{}, client.MatchingFields{"metadata.name": "n2"})},
 		{"list all NodeUpdates", byRBAC, list(&v1alpha1.NodeUpdateList{})},
 		{"list Contents", byRBAC, list(&v1alpha1.ContentList{})},
-		{"read a Content whose hash it was told", "", func(s *site) error { return s.get(&v1alpha1.Content{}, v1alpha1.NodesNamespace, "plan-x") }},
+		{"read a Content whose hash it has", "", func(s *site) error { return s.get(&v1alpha1.Content{}, v1alpha1.NodesNamespace, "plan-x") }},
 		{"write its own status", "", status("n1")},
 		{"write the status of another node", "refit-node-writes-own-status", status("n2")},
 		{"read the NodeUpdate of another node through its status", byRBAC, func(s *site) error {
@@ -358,7 +358,7 @@ func tenantAttempts() []attempt {
 		{"approve a bundle", byRBAC, func(s *site) error {
 			return s.create(&v1alpha1.Bundle{ObjectMeta: meta("evil"), Spec: v1alpha1.BundleSpec{Digest: digestB}})
 		}},
-		{"read what nodes are told", byRBAC, func(s *site) error {
+		{"read the desired state of nodes", byRBAC, func(s *site) error {
 			return s.me.List(context.Background(), &v1alpha1.NodeUpdateList{}, client.InNamespace(v1alpha1.NodesNamespace))
 		}},
 		{"make a Job in refit-builds", byRBAC, func(s *site) error { return s.job(builds, buildjob.Root, nil) }},

@@ -36,12 +36,12 @@ type listener struct {
 
 var listeners = []listener{
 	{"agent: chunks", model.PortPeers, "the node's address", "HTTPS, TLS 1.3", "keys of spec.peers", "internal/agent/peerserver/serve.go", "id.Listen("},
-	{"agent: mirror for CRI-O, while images are loaded", 0, "127.0.0.1, 512 to 1023", "HTTP", "who knows the secret path", "internal/agent/host/crio/mirror.go", "listenMirror()"},
+	{"agent: mirror for CRI-O, while images are loaded", 0, "127.0.0.1, 512 to 1023", "HTTP", "clients with the secret path", "internal/agent/host/crio/mirror.go", "listenMirror()"},
 	{"controller: health", model.PortHealth, "127.0.0.1", "HTTP", "all processes of the node", "cmd/refit-controller/main.go", "model.PortHealth"},
 	{"controller: metrics", model.PortMetrics, "127.0.0.1", "HTTP", "all processes of the node", "cmd/refit-controller/main.go", "model.PortMetrics"},
 	{"controller: Cluster API extension, off by default", model.PortClusterAPI, "`-cluster-api-address`", "HTTPS", "client certificates", "cmd/refit-controller/main.go", `"cluster-api-address", ""`},
 	{"controller: first-boot configuration, off by default", model.PortJoins, "`-join-address`", "HTTPS", "tokens of machines", "cmd/refit-controller/main.go", `"join-address", ""`},
-	{"controller: Go's profiler, off by default", 0, "`-profile-address`", "HTTP", "all who reach it", "cmd/refit-controller/main.go", `"profile-address", "0"`},
+	{"controller: Go's profiler, off by default", 0, "`-profile-address`", "HTTP", "every client", "cmd/refit-controller/main.go", `"profile-address", "0"`},
 }
 
 // The tables of the threat model are those of the program and its manifests.
@@ -152,7 +152,7 @@ func writes(rules []rbacv1.PolicyRule) string {
 			if len(r.ResourceNames) > 0 {
 				named = " " + strings.Join(r.ResourceNames, " ")
 			}
-			out = append(out, res+named+" ("+strings.Join(verbs, ", ")+")")
+			out = append(out, "`"+res+named+": "+strings.Join(verbs, ", ")+"`")
 		}
 	}
 	if len(out) == 0 {

@@ -15,11 +15,11 @@ var update = flag.Bool("update", false, "write docs/reference/machine-kinds.md")
 func TestPage(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("# Machine kinds\n\nWhere each kind keeps its boot image, and what a change of it does. This page is made from `internal/bootimage/machinekinds/table.yaml`\n" +
-		"(go test ./internal/bootimage/machinekinds -update). The last column says what a row was written from: only rows that say \"published\" are\n" +
-		"tested against the provider's own schema, the others against a realistic object whose unknown fields must survive.\n\n" +
-		"Further rows: `spec.kinds` of a BootImagePolicy, as `{managers: [...], images: [...]}` in the words of that file. A row of a kind\n" +
-		"that refit knows counts instead of its own. Paths: `a.b`, `a[field=value].b`, `a[only].b` (a list of one), `a[\"key/with.dots\"]`.\n\n" +
+	b.WriteString("# Machine kinds\n\nWhere each kind has its boot image, and the effect of a change. Made from `internal/bootimage/machinekinds/table.yaml`\n" +
+		"by `go test ./internal/bootimage/machinekinds -update`. The last column names the source of a row. Rows with \"published\" are tested against\n" +
+		"the provider's own schema. The others are tested with a realistic object whose unknown fields must survive.\n\n" +
+		"Further rows: `spec.kinds` of a BootImagePolicy, as `{managers: [...], images: [...]}` in the format of that file. A row of a kind\n" +
+		"that refit knows replaces refit's own. Paths: `a.b`, `a[field=value].b`, `a[only].b` (a list of one), `a[\"key/with.dots\"]`.\n\n" +
 		"## Who creates machines\n\n| kind | image | version | a change is for | unless | left alone | written from |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, m := range machinekinds.BuiltIn().Managers {
 		where := "in itself"
@@ -30,7 +30,7 @@ func TestPage(t *testing.T) {
 		}
 		b.WriteString("| " + m.Kind + "." + m.Group + " | " + where + " | " + code(m.Version) + " | " + m.Effect + " | " + effects(m.Effects) + " | " + exclusions(m.Exclude) + " | " + m.Schema + " |\n")
 	}
-	b.WriteString("\n`Replaces`: machines that run are replaced, so it is written in mode Roll, or with the next version (Piggyback) only. `Drifts`: the same,\nunless every NodePool holds drift back. `NewMachines`: nothing that runs is touched.\n\n" +
+	b.WriteString("\n`Replaces`: running machines are replaced, so refit writes only in mode Roll, or with the next version (Piggyback). `Drifts`: the same,\nunless every NodePool blocks drift. `NewMachines`: running machines stay.\n\n" +
 		"## Where the image is\n\n| kind | platform | what is written, from which attribute of the stream's image | region | changed or cloned | left alone | written from |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, k := range machinekinds.BuiltIn().Images {
 		how := "changed"
@@ -55,7 +55,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// region is where the region of an image is said.
+// region returns the place of the region of an image.
 func region(k machinekinds.ImageKind) string {
 	if k.RegionOfNodes {
 		return "that of the nodes"
@@ -113,5 +113,5 @@ func forms(in []machinekinds.Form) string {
 		}
 		out = append(out, text)
 	}
-	return strings.Join(out, "; else ")
+	return strings.Join(out, ". Else ")
 }

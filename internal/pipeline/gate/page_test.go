@@ -13,11 +13,11 @@ var rewrite = flag.Bool("update", false, "write docs/reference/gate.md")
 func TestPage(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("# Gate\n\nBefore an update moves a node, every check of this list is asked, in this order; all answers are in `status.checks` of the\n" +
-		"ClusterUpdate, the sentences in `blockers` and `warnings` (`refit gate`, `refit status`). The admission policies see to it that no\n" +
-		"node runs before (config/admission). This page is made from `internal/pipeline/gate` (go test ./internal/pipeline/gate -update).\n\n" +
-		"A risk is accepted by the check's name, with a reason and an end: `refit accept CHECK --reason TEXT --until DURATION`. Until then\n" +
-		"the check's \"no\" is a warning, and it stays on record; from its end on the check counts again. Where the last column says why, nobody can.\n\n" +
+	b.WriteString("# Gate\n\nEvery check of this list must pass before an update moves a node, in this order. `status.checks` of the ClusterUpdate has the answers,\n" +
+		"`blockers` and `warnings` have the sentences (`refit gate`, `refit status`). The admission policies enforce the gate\n" +
+		"(config/admission). Made from `internal/pipeline/gate` by `go test ./internal/pipeline/gate -update`.\n\n" +
+		"`refit accept CHECK --reason TEXT --until DURATION` acknowledges a failing check until a deadline. Until then it is a warning and stays\n" +
+		"on record. Then the check counts again. The last column gives the reason if a check cannot be accepted.\n\n" +
 		"| check | asks | can be accepted |\n| --- | --- | --- |\n")
 	for _, c := range Checks() {
 		can := "yes"
