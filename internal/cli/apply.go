@@ -34,15 +34,15 @@ func newApply(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apply [UPDATE]",
 		Short: "Start a planned update",
-		Long: `Start a planned update: the plan that is current is approved by its digest. If
-the plan is another when nodes are to start, nothing starts.
+		Long: `Start a planned update. The command approves the current plan by its digest; if
+the plan changes before nodes start, nothing starts.
 
-Without UPDATE it is the one that is under way; if there is none and nodes are not
-as their NodeConfigs want, it makes one that brings them there, without a bundle,
-and shows its plan.
+Without UPDATE, start the current update. If there is none and nodes differ from
+their NodeConfigs, create one without a bundle that applies the NodeConfigs, and
+show its plan.
 
-On a terminal it shows the plan and asks; scripts say --yes. Then it watches;
-ending the watch stops nothing.
+On a terminal the command shows the plan and asks; use --yes in scripts. Then it
+watches the update. Ending the command does not stop the update.
 
 Exit codes: 0 done, 3 blocked, 4 still in progress after --timeout, 5 halted.`,
 		Args: cobra.MaximumNArgs(1),
@@ -54,7 +54,7 @@ Exit codes: 0 done, 3 blocked, 4 still in progress after --timeout, 5 halted.`,
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.plan, "plan", "", "digest of the plan to approve (default: the current one)")
+	fl.StringVar(&f.plan, "plan", "", "digest of the plan to approve (default: the current plan)")
 	fl.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	fl.BoolVar(&f.noWait, "no-wait", false, "start and return")
 	fl.DurationVar(&f.timeout, "timeout", 0, "stop watching after this time with exit code 4 (0: never)")
@@ -79,10 +79,10 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 		digest = u.Status.PlanDigest
 	}
 	if digest != u.Status.PlanDigest {
-		return exit.With(exit.Blocked, fmt.Errorf("the current plan of %s is %s, not %s: look at it with refit plan, then approve that one", u.Name, u.Status.PlanDigest, digest))
+		return exit.With(exit.Blocked, fmt.Errorf("the current plan of %s is %s, not %s: show it with refit plan, then approve it", u.Name, u.Status.PlanDigest, digest))
 	}
 	if was := before(u, digest); was != "" {
-		o.Note("%s %s: there is nothing to ask", u.Name, was)
+		o.Note("%s %s: nothing to start", u.Name, was)
 		return o.follow(ctx, c, u, f)
 	}
 	if err := o.confirm(ctx, c, u, f.yes); err != nil {
@@ -93,11 +93,11 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 	if err := c.Patch(ctx, u, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 		return fmt.Errorf("cannot start ClusterUpdate %s: %w", u.Name, err)
 	}
-	o.Note("started %s with plan %s; this command only watches, ending it stops nothing", u.Name, text.ShortDigest(digest))
+	o.Note("started %s with plan %s; this command only watches: ending it does not stop the update", u.Name, text.ShortDigest(digest))
 	return o.follow(ctx, c, u, f)
 }
 
-// before says why nothing has to be started, "" if it has.
+// before returns why there is nothing to start, "" if there is.
 func before(u *v1alpha1.ClusterUpdate, digest string) string {
 	switch {
 	case u.Status.Phase == v1alpha1.PhaseDone:
@@ -108,7 +108,7 @@ func before(u *v1alpha1.ClusterUpdate, digest string) string {
 	return ""
 }
 
-// follow watches, if that is wanted.
+// follow watches the update, unless the user asked not to.
 func (o *options) follow(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, f applyFlags) error {
 	if f.noWait {
 		return nil
@@ -116,7 +116,7 @@ func (o *options) follow(ctx context.Context, c client.Client, u *v1alpha1.Clust
 	return o.watchUpdate(ctx, c, u, f.timeout)
 }
 
-// watchUpdate waits until the controller has taken up the start, then watches.
+// watchUpdate waits until the controller has observed the start, then watches.
 func (o *options) watchUpdate(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, timeout time.Duration) error {
 	want := u.Generation
 	for range 60 {
@@ -137,7 +137,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if yes {
 		return nil
 	}
-	if err := confirm.Terminal(os.Stdin, "refit apply asks before it moves nodes"); err != nil {
+	if err := confirm.Terminal(os.Stdin, "refit apply asks before it updates nodes"); err != nil {
 		return err
 	}
 	v, err := planview.Of(ctx, c, u)
@@ -153,12 +153,12 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 func newApprove(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve DIGEST|BUNDLE-FILE",
-		Short: "Allow a bundle to be loaded, by its digest",
-		Long: `Allow a bundle to be copied, loaded and held by the nodes, by its digest. It
-moves no node: that takes an update (refit plan, refit apply).
+		Short: "Approve a bundle by its digest",
+		Long: `Approve a bundle by its digest: nodes may copy, load and pin it. This starts no
+update; use refit plan and refit apply for that.
 
-A stick that carries another bundle is refused, and the Bundle says which digest
-was found and which was expected.`,
+Nodes refuse a stick with another bundle. The Bundle then shows the digest on the
+stick and the expected one.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.approve(cmd.Context(), args[0]) },
 	}
@@ -200,19 +200,17 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	return nil
 }
 
-// approveError says which right is missing: approving is not part of moving the
-// cluster.
+// approveError names the missing right: an operator of updates may not approve.
 func approveError(what string, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot approve %s: %w", what, err)
 	}
-	return fmt.Errorf("cannot approve %s: this account lacks the verb approve on bundles.refit.dev (refit-operator does not have it); an approver runs refit approve, or an administrator binds the role: "+
+	return fmt.Errorf("cannot approve %s: this account does not have the verb approve on bundles.refit.dev, nor does refit-operator; let an approver run refit approve, or bind the role: "+
 		"kubectl create clusterrolebinding refit-approver --clusterrole=refit-approver --user=NAME: %w", what, err)
 }
 
-// awaitApproved waits a moment until the controller has taken the approval up,
-// so that what is asked next is not answered as if there were none. Without a
-// controller the approval stands all the same.
+// awaitApproved waits a moment until the controller has observed the approval,
+// so that the next command sees it. The approval is valid without a controller too.
 func (o *options) awaitApproved(ctx context.Context, c client.Client, b *v1alpha1.Bundle) {
 	for range 20 {
 		var now v1alpha1.Bundle
@@ -226,5 +224,5 @@ func (o *options) awaitApproved(ctx context.Context, c client.Client, b *v1alpha
 		case <-time.After(250 * time.Millisecond):
 		}
 	}
-	o.Note("the controller has not taken the approval up yet; refit status shows when it has")
+	o.Note("the controller has not observed the approval yet; refit status shows when it has")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// current is the update that is under way, one that is made for what the
-// NodeConfigs want, or the last one.
+// current returns the running update, a new one for pending NodeConfigs, or the last
+// one.
 func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.ClusterUpdate) (*v1alpha1.ClusterUpdate, error) {
 	last := cluster.Choose(all)
 	if last != nil && last.Status.Phase != v1alpha1.PhaseDone {
@@ -31,13 +31,13 @@ func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.C
 	case name != "":
 		return o.createUpdate(ctx, c, name, v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartManual})
 	case last == nil:
-		return nil, exit.Usage(errors.New("there is no update yet, and every node is as its NodeConfigs want: name the target with --to BUNDLE|VERSION|DIGEST"))
+		return nil, exit.Usage(errors.New("there is no update yet, and every node matches its NodeConfigs: name the target with --to BUNDLE|VERSION|DIGEST"))
 	}
 	return last, nil
 }
 
-// configsWaiting names an update for the NodeConfigs as they are now, "" if all
-// nodes are as they want. The same edits make the same name.
+// configsWaiting returns the name of an update for the current NodeConfigs, "" if all
+// nodes match them. The same edits give the same name.
 func configsWaiting(ctx context.Context, c client.Client) (name string, err error) {
 	var list v1alpha1.NodeConfigList
 	if err := c.List(ctx, &list); err != nil {
@@ -56,12 +56,12 @@ func configsWaiting(ctx context.Context, c client.Client) (name string, err erro
 	return "config-" + hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
-// prepareTime is how long apply waits for the plan of an update that it made.
+// prepareTime is how long apply waits for the plan of an update that it created.
 const prepareTime = 5 * time.Minute
 
-// toApply is the update that is to be started. Without a name and with none under
-// way it is made for the NodeConfigs, planned, and shown. A nil update means that
-// there is nothing to do.
+// toApply returns the update to start. Without a name and without a running update it
+// creates one for the NodeConfigs, and shows its plan. A nil update means that there
+// is nothing to do.
 func (o *options) toApply(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
 	if len(args) > 0 {
 		return cluster.Update(ctx, c, args)

@@ -18,10 +18,11 @@ import (
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/text"
 )
 
-// explainNode says what a drain of a node does or would do with each pod. It
-// asks no eviction: what the Eviction API would refuse is read from the budgets.
+// explainNode prints the effect of a drain on each pod of a node. It requests no
+// eviction: the budgets show what the Eviction API would refuse.
 func (o *options) explainNode(ctx context.Context, name string) error {
 	c, err := o.Client()
 	if err != nil {
@@ -30,7 +31,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return exit.Usage(fmt.Errorf("there is no node %q; see kubectl get nodes", name))
+			return exit.Usage(fmt.Errorf("node %q not found; see kubectl get nodes", name))
 		}
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
@@ -84,12 +85,20 @@ func drainView(n *corev1.Node, d drain.Decision, rows []drain.Row, before []v1al
 	if _, started := n.Annotations[v1alpha1.AnnotationUpdating]; started {
 		doing = "is being updated"
 	}
-	v.Headline = fmt.Sprintf("Node %s %s: %d pods must go, %d of them are refused now; %d stay.", n.Name, doing, d.Left(), refused, len(d.Skipped))
+	v.Headline = fmt.Sprintf("Node %s %s: %s to evict (%d blocked), %s", n.Name, doing, text.Count(d.Left(), "pod"), refused, stays(len(d.Skipped)))
 	v.Held = heldBack(n.Annotations[v1alpha1.AnnotationInterlock])
 	return v
 }
 
-// heldBack says what refit has changed on a node for the time of its update.
+// stays is the end of the headline: how many pods a drain leaves on the node.
+func stays(n int) string {
+	if n == 1 {
+		return "1 pod stays."
+	}
+	return fmt.Sprintf("%d pods stay.", n)
+}
+
+// heldBack lists the settings that refit changed on a node for the time of its update.
 func heldBack(record string) []string {
 	var held map[string]struct {
 		Before *string `json:"before"`
@@ -104,7 +113,7 @@ func heldBack(record string) []string {
 		if b := held[key].Before; b != nil {
 			before = "was " + *b + " before"
 		}
-		out = append(out, fmt.Sprintf("%s is %s until the node is done; it %s", key, held[key].Set, before))
+		out = append(out, fmt.Sprintf("%s is %s until the node is updated; it %s", key, held[key].Set, before))
 	}
 	return out
 }

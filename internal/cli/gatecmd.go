@@ -14,10 +14,10 @@ import (
 func newGate(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gate [UPDATE]",
-		Short: "List every check that stands before an update, with its answer",
-		Long: `List every check that stands before an update, in the order in which they are
-asked, with its answer: Passed, Warned, Closed, Accepted (a person took the
-risk). Below, what they say.
+		Short: "List the pre-update checks with their results",
+		Long: `List the checks of the gate in their order, each with its result: Passed, Warned,
+Closed, or Accepted (an administrator accepted the risk). The messages follow
+below the table.
 
 Exit codes: 0 the gate is open, 3 a check is closed.`,
 		Args: cobra.MaximumNArgs(1),
@@ -47,9 +47,9 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 	return c
 }
 
-// gateView puts the answers of an update's status beside the list of checks. A
-// check that the controller did not ask (it is of another version, or has not
-// looked yet) is shown as not asked.
+// gateView joins the results of an update's status with the list of checks. A check
+// without a result (the controller has another version, or has not run it yet) is
+// NotAsked.
 func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
 	answers := map[string]v1alpha1.GateCheck{}
 	for _, c := range u.Status.Checks {
@@ -67,7 +67,7 @@ func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
 		delete(answers, c.Name)
 		v.Checks = append(v.Checks, row)
 	}
-	for _, c := range u.Status.Checks { // of a controller that knows more
+	for _, c := range u.Status.Checks { // of a newer controller
 		if _, left := answers[c.Name]; left {
 			v.Checks = append(v.Checks, render.GateCheck{Name: c.Name, Answer: string(c.Result), Verdicts: int(c.Verdicts), Warnings: int(c.Warnings)})
 			v.Open = v.Open && c.Result != v1alpha1.CheckClosed

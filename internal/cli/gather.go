@@ -15,7 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// gather reads what a view needs: four lists.
+// gather reads the four lists of a view.
 func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 	f := explain.Facts{Now: time.Now()}
 	var nodes corev1.NodeList

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/term"
 )
 
-// widest is how long lines of the help become, however wide the terminal is.
+// widest is the longest line of the help, on a terminal of any width.
 const widest = 100
 
-// leastColumn is how wide a second column must be at least, to be one.
+// leastColumn is the least width of a second column.
 const leastColumn = 25
 
-// fitHelp has the help of a command, and of those below it, fit the terminal. What is
-// read by a program, or written to a file, has its lines as they are.
+// fitHelp wraps the help of a command, and of its subcommands, to the width of the
+// terminal. Output to a program or a file stays unchanged.
 func fitHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
@@ -40,11 +40,11 @@ func fitHelp(root *cobra.Command) {
 	})
 }
 
-// description is where the second column of a line begins.
+// description matches up to the second column of a line.
 var description = regexp.MustCompile(`^ +\S.*?\s{2,}`)
 
-// wrap breaks lines at spaces. Lines of prose, which are not indented, are filled
-// again; the rest of an indented line stands below its second column.
+// wrap breaks lines at spaces. It fills paragraphs, which are not indented; the rest
+// of an indented line goes below its second column.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	prose := ""
@@ -76,7 +76,7 @@ func wrap(text string, width int) string {
 	return b.String()
 }
 
-// fill writes one line as several, of which all but the first are indented.
+// fill writes one line as several; all but the first are indented.
 func fill(b *strings.Builder, line string, indent, width int) {
 	for utf8.RuneCountInString(line) > width {
 		runes := []rune(line)
@@ -90,7 +90,7 @@ func fill(b *strings.Builder, line string, indent, width int) {
 	b.WriteString(line + "\n")
 }
 
-// breakAt is the last space that fits, else the one that ends a long word, -1 for none.
+// breakAt returns the last space that fits, else the end of a long word, -1 for none.
 func breakAt(line []rune, indent, width int) int {
 	for at := width; at > indent; at-- {
 		if line[at] == ' ' && strings.TrimSpace(string(line[:at])) != "" {

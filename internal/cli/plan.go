@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// defaultPlanTimeout is how long a command waits for the controller to plan.
+// defaultPlanTimeout is how long a command waits for a plan.
 const defaultPlanTimeout = time.Minute
 
 type planFlags struct {
@@ -31,7 +31,7 @@ type planFlags struct {
 	failIfNoop     bool
 }
 
-// add declares what all commands that plan have.
+// add declares the common flags of commands that plan.
 func (f *planFlags) add(fl *pflag.FlagSet, target string) {
 	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: "+target+")")
 	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
@@ -42,15 +42,14 @@ func newPlan(o *options) *cobra.Command {
 	var f planFlags
 	c := &cobra.Command{
 		Use:   "plan [--to BUNDLE|VERSION|DIGEST]",
-		Short: "Show what would happen on every node, before anything does",
-		Long: `Show what would happen on every node, before anything does.
+		Short: "Show the steps of an update on every node, before it starts",
+		Long: `Show the steps of an update on every node, before it starts.
 
-Makes a Manual ClusterUpdate for the target, or reads the one there is, lets
-the controller plan, and prints the plan with its digest. Without --to it reads
-the update that is under way; if there is none and nodes are not as their
-NodeConfigs want, it makes one without a bundle that brings them there. The digest covers the
-steps; bytes to fetch and free space are shown beside it. What runs later is
-this plan, or nothing.
+The command creates a Manual ClusterUpdate for the target, or reads the existing one,
+waits for the controller's plan, and prints it with its digest. Without --to it reads
+the current update. If there is none and nodes differ from their NodeConfigs, it
+creates one without a bundle that applies the NodeConfigs. The digest covers the
+steps, not the bytes to fetch and the free space. Only this plan can run later.
 
 Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout, 7 nothing to
 do (with --fail-if-noop).`,
@@ -63,8 +62,8 @@ do (with --fail-if-noop).`,
 		},
 	}
 	fl := c.Flags()
-	f.add(fl, "the current update, else what the NodeConfigs want")
-	fl.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "plan an older bundle than the one that runs (a rollback)")
+	f.add(fl, "the current update, else pending NodeConfigs")
+	fl.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "plan a bundle older than the running version (a rollback)")
 	fl.BoolVar(&f.failIfNoop, "fail-if-noop", false, "exit 7 if there is nothing to do")
 	o.outputFlag(c)
 	return c
@@ -99,7 +98,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 	return nil
 }
 
-// targetUpdate finds or makes the ClusterUpdate for the target.
+// targetUpdate finds or creates the ClusterUpdate for the target.
 func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
@@ -134,13 +133,13 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, base string
 		if err != nil {
 			return nil, fmt.Errorf("cannot create ClusterUpdate %s: %w", u.Name, err)
 		}
-		o.Note("created ClusterUpdate %s (Manual: nothing moves until `refit apply`)", u.Name)
+		o.Note("created ClusterUpdate %s (Manual: nothing starts before `refit apply`)", u.Name)
 		return u, nil
 	}
-	return nil, fmt.Errorf("a hundred ClusterUpdates %s exist: delete old ones with kubectl delete clusterupdates NAME", base)
+	return nil, fmt.Errorf("100 ClusterUpdates %s exist: delete old ones with kubectl delete clusterupdates NAME", base)
 }
 
-// waitPlanned waits until the controller has planned, or said why not.
+// waitPlanned waits until the controller has planned, or reported why not.
 func (o *options) waitPlanned(ctx context.Context, c client.Client, name string, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	deadline := time.Now().Add(f.timeout)
 	p := progress.New(o.Err)
@@ -165,8 +164,8 @@ func (o *options) waitPlanned(ctx context.Context, c client.Client, name string,
 	}
 }
 
-// preparing are the nodes that make ready for an update, none if it is not waited for
-// them or they cannot be read now: then the wait itself is shown.
+// preparing returns the nodes that prepare for an update. It returns none if the command
+// does not wait for them or cannot read them; then it shows the wait itself.
 func (o *options) preparing(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, wanted bool) []explain.Node {
 	if !wanted || u.Status.Phase == "" {
 		return nil

@@ -18,8 +18,8 @@ import (
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// resolveBundle turns what a person types into a bundle's digest: a digest, a
-// bundle file, or the name or version of a Bundle object.
+// resolveBundle resolves an argument to a bundle's digest: a digest, a bundle file,
+// or the name or version of a Bundle object.
 func resolveBundle(ctx context.Context, c client.Client, arg string) (string, error) {
 	if digestForm.MatchString(arg) {
 		return arg, nil
@@ -56,7 +56,7 @@ func pickBundle(bundles []v1alpha1.Bundle, arg string) (string, error) {
 	case 0:
 		return "", exit.Usage(fmt.Errorf("%q is neither a file, a digest, nor the name or version of a Bundle; known: %s", arg, orNothing(known)))
 	}
-	return "", exit.Usage(fmt.Errorf("%q fits %d bundles: name one by its digest: %s", arg, len(found), strings.Join(found, ", ")))
+	return "", exit.Usage(fmt.Errorf("%q matches %d bundles: name one by its digest: %s", arg, len(found), strings.Join(found, ", ")))
 }
 
 func orNothing(s []string) string {

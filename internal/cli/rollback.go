@@ -18,7 +18,7 @@ import (
 type rollbackFlags struct {
 	planFlags
 	end bool
-	// pool whose OS image goes back; follow ends that.
+	// pool whose OS image rolls back; follow ends that.
 	pool   string
 	follow bool
 }
@@ -27,20 +27,19 @@ func newRollback(o *options) *cobra.Command {
 	var f rollbackFlags
 	c := &cobra.Command{
 		Use:   "rollback [--to BUNDLE|VERSION|DIGEST]",
-		Short: "Plan the way back to the bundle that ran before",
-		Long: `Plan the way back to the bundle that ran before, or to another one. It makes a
-Manual ClusterUpdate that may go back, and prints its plan: what can be taken
-back is planned, what cannot is refused with the reason. kubeadm goes back
-within a minor version only, and never takes etcd back. refit apply starts it.
+		Short: "Plan a rollback to the previous bundle",
+		Long: `Plan a rollback to the previous bundle, or to another one. The command creates a
+Manual ClusterUpdate that allows a downgrade, and prints its plan with the steps that
+can be rolled back and the reasons of those that cannot. kubeadm downgrades within a
+minor version only, and never downgrades etcd. Start the plan with refit apply.
 
-What NodeConfigs and OSImages brought has no bundle. With --pool the pool is held on
-the OSBuild that its nodes go back to (or on --to OSBUILD), with the image and the
-configuration of then; nothing is built. --follow ends that: the pool follows its
-OSImage and NodeConfigs again.
+Changes of NodeConfigs and OSImages have no bundle. --pool pins the pool to the
+previous OSBuild of its nodes (or to --to OSBUILD), with its image and configuration;
+refit builds nothing. --follow ends that: the pool follows its OSImage and NodeConfigs
+again.
 
-An update that still moves nodes, or that halted, must end first: with
---end-current it is deleted. Nodes that have started are finished or given
-back; no further one starts.
+An unfinished or halted update must end first: --end-current deletes it. Nodes that
+have started finish or are undone; no further node starts.
 
 Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 		Args: cobra.NoArgs,
@@ -52,17 +51,17 @@ Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 				return o.rollbackPool(cmd.Context(), f)
 			}
 			if f.follow {
-				return exit.Usagef("--follow is about a pool: name it with --pool")
+				return exit.Usagef("--follow needs a pool: name it with --pool")
 			}
 			f.allowDowngrade = true
 			return o.rollback(cmd.Context(), f)
 		},
 	}
 	fl := c.Flags()
-	f.add(fl, "the one that was complete before; with --pool an OSBuild, by default the one that nodes go back to")
-	fl.StringVar(&f.pool, "pool", "", "UpdatePool whose nodes boot an OS image that was built before")
+	f.add(fl, "the previous complete one; with --pool an OSBuild, by default the previous one of the nodes")
+	fl.StringVar(&f.pool, "pool", "", "UpdatePool whose nodes boot an earlier OS image")
 	fl.BoolVar(&f.follow, "follow", false, "with --pool: follow the OSImage and the NodeConfigs again")
-	fl.BoolVar(&f.end, "end-current", false, "end the update that moves nodes or halted, by deleting it")
+	fl.BoolVar(&f.end, "end-current", false, "delete the unfinished or halted update")
 	o.outputFlag(c)
 	return c
 }
@@ -93,7 +92,7 @@ func (o *options) rollback(ctx context.Context, f rollbackFlags) error {
 	return o.planBack(ctx, c, f.planFlags)
 }
 
-// planBack makes the update that goes back, or finds it, and shows its plan.
+// planBack creates or finds the update that rolls back, and shows its plan.
 func (o *options) planBack(ctx context.Context, c client.Client, f planFlags) error {
 	u, err := o.targetUpdate(ctx, c, f)
 	if err != nil {
@@ -102,7 +101,7 @@ func (o *options) planBack(ctx context.Context, c client.Client, f planFlags) er
 	return o.showPlanBack(ctx, c, u, f)
 }
 
-// showPlanBack waits for the plan of an update that was made, and shows it.
+// showPlanBack waits for the plan of a new update, and shows it.
 func (o *options) showPlanBack(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, f planFlags) error {
 	u, err := o.waitPlanned(ctx, c, u.Name, f)
 	if err != nil {
@@ -118,12 +117,12 @@ func (o *options) showPlanBack(ctx context.Context, c client.Client, u *v1alpha1
 	if v.State == planview.Blocked {
 		return exit.Silent(exit.Blocked)
 	}
-	o.Note("nothing has moved yet: refit apply %s starts it", u.Name)
+	o.Note("nothing has started yet: refit apply %s starts it", u.Name)
 	return nil
 }
 
-// moved finds the update that moved nodes last, and the last one before it that
-// was complete and had another target; nil where there is none.
+// moved returns the last update that started nodes, and the last complete one before
+// it with another target; nil if there is none.
 func moved(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpdate) {
 	for i := range us {
 		if u := &us[i]; u.Spec.Bundle != "" && u.Status.StartedAt != nil && (current == nil || current.Status.StartedAt.Before(u.Status.StartedAt)) {
@@ -141,7 +140,8 @@ func moved(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpda
 	return current, previous
 }
 
-// wasBefore: complete when the other started, and of another bundle.
+// wasBefore reports whether an update was complete when the other started, and had
+// another bundle.
 func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
 	end := u.Status.FinishedAt
 	return u.Spec.Bundle != "" && u.Status.Phase == v1alpha1.PhaseDone && end != nil && u.Spec.Bundle != other.Spec.Bundle && !other.Status.StartedAt.Before(end)
@@ -150,15 +150,15 @@ func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
 func backTo(current, previous *v1alpha1.ClusterUpdate) (string, error) {
 	switch {
 	case current == nil:
-		return "", exit.Usage(errors.New("no update to a bundle has moved a node of this cluster: there is nothing to go back from"))
+		return "", exit.Usage(errors.New("no update to a bundle has started on a node of this cluster: there is nothing to roll back"))
 	case previous == nil:
-		return "", exit.Usage(fmt.Errorf("no other update was complete before %s, so it is not known what ran then: name the bundle with --to BUNDLE|VERSION|DIGEST", current.Name))
+		return "", exit.Usage(fmt.Errorf("no other update was complete before %s, so the previous bundle is unknown: name it with --to BUNDLE|VERSION|DIGEST", current.Name))
 	}
 	return previous.Spec.Bundle, nil
 }
 
-// configuredSince is the last update without a bundle that moved nodes since the one
-// with a bundle did; nil if none has.
+// configuredSince returns the last update without a bundle that started nodes after the
+// one with a bundle; nil if there is none.
 func configuredSince(us []v1alpha1.ClusterUpdate, current *v1alpha1.ClusterUpdate) (last *v1alpha1.ClusterUpdate) {
 	for i := range us {
 		u := &us[i]
@@ -170,9 +170,9 @@ func configuredSince(us []v1alpha1.ClusterUpdate, current *v1alpha1.ClusterUpdat
 	return last
 }
 
-// revert says how what a configuration changed is taken back.
+// revert explains how to roll back a change of configuration.
 func revert(u *v1alpha1.ClusterUpdate) string {
-	return "the last move, " + u.Name + ", had no bundle: it brought the nodes to their NodeConfigs and OSImages. To take that back, change those objects back and run refit plan, or have a pool boot the OS image before with refit rollback --pool POOL; nothing is built again"
+	return "the last update, " + u.Name + ", had no bundle: it applied NodeConfigs and OSImages. To undo it, revert those objects and run refit plan, or boot the previous OS image of a pool with refit rollback --pool POOL (refit builds nothing)"
 }
 
 func withConfigured(err error, u *v1alpha1.ClusterUpdate) error {
@@ -182,11 +182,10 @@ func withConfigured(err error, u *v1alpha1.ClusterUpdate) error {
 	return exit.Usage(fmt.Errorf("%w; %s", err, revert(u)))
 }
 
-// endUpdate deletes an update that moves nodes; the controller sees its nodes
-// through.
+// endUpdate deletes an unfinished update; the controller finishes its started nodes.
 func (o *options) endUpdate(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, end bool) error {
 	if !end {
-		return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is not complete (%s, %s nodes): the way back is planned when it has ended. Say --end-current to end it: no further node starts, those that have started are finished or given back", u.Name, u.Status.Phase, u.Status.Progress))
+		return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is not complete (%s, %s nodes): a rollback needs its end. Use --end-current to end it: no further node starts, started nodes finish or are undone", u.Name, u.Status.Phase, u.Status.Progress))
 	}
 	patch := client.MergeFrom(u.DeepCopy())
 	if u.Annotations == nil {
@@ -199,6 +198,6 @@ func (o *options) endUpdate(ctx context.Context, c client.Client, u *v1alpha1.Cl
 	if err := c.Delete(ctx, u); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot end ClusterUpdate %s: %w", u.Name, err)
 	}
-	o.Note("ended ClusterUpdate %s: nodes that have started are finished or given back", u.Name)
+	o.Note("ended ClusterUpdate %s: started nodes finish or are undone", u.Name)
 	return nil
 }

@@ -33,15 +33,15 @@ func TestTheWayBack(t *testing.T) {
 		want string
 		says string
 	}{
-		"nothing has ever moved":                                      {nil, "", "nothing to go back from"},
-		"a plan that never started":                                   {[]v1alpha1.ClusterUpdate{upd("a", "A", "Ready", 0, 0)}, "", "nothing to go back from"},
+		"nothing has ever moved":                                      {nil, "", "nothing to roll back"},
+		"a plan that never started":                                   {[]v1alpha1.ClusterUpdate{upd("a", "A", "Ready", 0, 0)}, "", "nothing to roll back"},
 		"the first update has no before":                              {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2)}, "", "--to"},
 		"to the one before":                                           {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2), upd("b", "B", "Done", 3, 4)}, "A", ""},
 		"from a halted one":                                           {[]v1alpha1.ClusterUpdate{upd("b", "B", "Halted", 5, 0), upd("a", "A", "Done", 1, 2)}, "A", ""},
 		"the last of several before":                                  {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2), upd("b", "B", "Done", 3, 4), upd("c", "C", "Updating", 5, 0)}, "B", ""},
 		"the same bundle twice is no way":                             {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2), upd("b", "B", "Done", 3, 4), upd("b2", "B", "Done", 5, 6)}, "A", ""},
 		"an update without a bundle is no way, and none to come from": {[]v1alpha1.ClusterUpdate{upd("a", "A", "Done", 1, 2), upd("b", "B", "Done", 3, 4), upd("c", "", "Done", 5, 6)}, "A", ""},
-		"only configurations have moved nodes":                        {[]v1alpha1.ClusterUpdate{upd("c", "", "Done", 5, 6)}, "", "the last move, c, had no bundle"},
+		"only configurations have moved nodes":                        {[]v1alpha1.ClusterUpdate{upd("c", "", "Done", 5, 6)}, "", "the last update, c, had no bundle"},
 		"one that never ended is no way":                              {[]v1alpha1.ClusterUpdate{upd("a", "A", "Halted", 1, 0), upd("b", "B", "Done", 3, 4)}, "", "--to"},
 	} {
 		current, previous := moved(tc.in)

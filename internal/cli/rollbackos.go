@@ -19,15 +19,15 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// fieldRollback is where nodes say the digest that they go back to.
+// fieldRollback is the field in which nodes report their rollback digest.
 const fieldRollback = "os/rollback"
 
-// quiet is how long every node must be as wanted before nothing is left to do: the
-// controller learns of a change after its image.
+// quiet is how long every node must match before nothing is left to do: the controller
+// observes a change after its image.
 const quiet = 5 * time.Second
 
-// rollbackPool holds a pool on an OSBuild, or has it follow its OSImage again, and
-// plans what that comes to.
+// rollbackPool pins a pool to an OSBuild, or lets it follow its OSImage again, and
+// plans the result.
 func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 	c, err := o.Client()
 	if err != nil {
@@ -36,7 +36,7 @@ func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 	var p v1alpha1.UpdatePool
 	if err := c.Get(ctx, client.ObjectKey{Name: f.pool}, &p); err != nil {
 		if apierrors.IsNotFound(err) {
-			return exit.Usagef("there is no UpdatePool %s: kubectl get updatepools lists them", f.pool)
+			return exit.Usagef("UpdatePool %s not found: kubectl get updatepools lists all", f.pool)
 		}
 		return fmt.Errorf("read UpdatePool %s: %w", f.pool, err)
 	}
@@ -61,24 +61,24 @@ func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 	return o.showPlanBack(ctx, c, u, f.planFlags)
 }
 
-// hold has the pool stay on a build, or on none, and says so.
+// hold pins the pool to a build, or to none, and prints the result.
 func (o *options) hold(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, build string) error {
 	if p.Spec.OSBuild != build {
 		patch := client.MergeFrom(p.DeepCopy())
 		p.Spec.OSBuild = build
 		if err := c.Patch(ctx, p, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
-			return fmt.Errorf("cannot hold UpdatePool %s: %w", p.Name, err)
+			return fmt.Errorf("cannot pin UpdatePool %s: %w", p.Name, err)
 		}
 	}
 	if build == "" {
 		o.Note("pool %s follows OSImage %s and its NodeConfigs again", p.Name, p.Spec.OSImage)
 	} else {
-		o.Note("pool %s is held on OSBuild %s: its image and its configuration, whatever is wanted since, until refit rollback --pool %s --follow", p.Name, build, p.Name)
+		o.Note("pool %s is pinned to the image and configuration of OSBuild %s, until refit rollback --pool %s --follow", p.Name, build, p.Name)
 	}
 	return nil
 }
 
-// endBefore ends an update that still moves nodes, if a person says so.
+// endBefore ends an unfinished update, if the user asked for it.
 func (o *options) endBefore(ctx context.Context, c client.Client, end bool) error {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
@@ -94,28 +94,28 @@ func (o *options) endBefore(ctx context.Context, c client.Client, end bool) erro
 	return nil
 }
 
-// heldOn is the build that is meant, "" for none.
+// heldOn returns the requested build, "" for none.
 func (o *options) heldOn(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, f rollbackFlags) (string, error) {
 	if f.follow {
 		if f.to != "" {
-			return "", exit.Usagef("--follow and --to say different things: name one")
+			return "", exit.Usagef("--follow and --to exclude each other")
 		}
 		return "", nil
 	}
 	if p.Spec.OSImage == "" {
-		return "", exit.Usagef("UpdatePool %s names no OSImage: its nodes have no image to go back from", p.Name)
+		return "", exit.Usagef("UpdatePool %s names no OSImage: its nodes have no image to roll back", p.Name)
 	}
 	var builds v1alpha1.OSBuildList
 	var image v1alpha1.OSImage
 	var nodes v1alpha1.NodeUpdateList
 	if err := errors.Join(c.List(ctx, &builds), c.Get(ctx, client.ObjectKey{Name: p.Spec.OSImage}, &image), c.List(ctx, &nodes, client.InNamespace(v1alpha1.NodesNamespace))); err != nil {
-		return "", fmt.Errorf("what OSImage %s has built: %w", p.Spec.OSImage, err)
+		return "", fmt.Errorf("list builds of OSImage %s: %w", p.Spec.OSImage, err)
 	}
 	return chooseBuild(p.Name, f.to, &image, builds.Items, nodes.Items)
 }
 
-// chooseBuild is the named build, or the newest one of those that a node says it goes
-// back to.
+// chooseBuild returns the named build, or the newest of those that nodes report as their
+// rollback image.
 func chooseBuild(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.OSBuild, nodes []v1alpha1.NodeUpdate) (string, error) {
 	good := goodBuilds(pool, named, image, builds)
 	back := rollbacks(nodes)
@@ -128,15 +128,15 @@ func chooseBuild(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.
 	}
 	switch {
 	case len(names) == 0:
-		return "", exit.Usagef("OSImage %s has no earlier build whose image is left: there is nothing to go back to", image.Name)
+		return "", exit.Usagef("OSImage %s has no earlier build with an image: there is nothing to roll back to", image.Name)
 	case named != "":
-		return "", exit.Usagef("OSImage %s has no build %s that succeeded; it has %s", image.Name, named, strings.Join(names, ", "))
+		return "", exit.Usagef("OSImage %s has no successful build %s; it has %s", image.Name, named, strings.Join(names, ", "))
 	}
-	return "", exit.Usagef("no node says that it goes back to an image that is built here; name one with --to: %s", strings.Join(names, ", "))
+	return "", exit.Usagef("no node reports a rollback image of this OSImage; name a build with --to: %s", strings.Join(names, ", "))
 }
 
-// goodBuilds of an OSImage, the newest first, without the one that the pool has unless
-// it is named.
+// goodBuilds returns the successful builds of an OSImage, the newest first. It omits the
+// pool's current one unless it is named.
 func goodBuilds(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.OSBuild) []v1alpha1.OSBuild {
 	current := ""
 	for _, p := range image.Status.Pools {
@@ -152,7 +152,7 @@ func goodBuilds(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.O
 	return good
 }
 
-// rollbacks are the digests that nodes say they go back to.
+// rollbacks returns the rollback digests that nodes report.
 func rollbacks(nodes []v1alpha1.NodeUpdate) map[string]bool {
 	out := map[string]bool{}
 	for i := range nodes {
@@ -163,8 +163,8 @@ func rollbacks(nodes []v1alpha1.NodeUpdate) map[string]bool {
 	return out
 }
 
-// untilWanted waits until the nodes are wanted to boot what the pool has now, and names
-// an update for it; "" if all have.
+// untilWanted waits until the desired state of the nodes has the pool's image, and returns
+// the name of an update for it; "" if all run it.
 func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, limit time.Duration) (string, error) {
 	deadline, since := time.Now().Add(limit), time.Now()
 	for {
@@ -180,7 +180,7 @@ func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.
 				return name, err
 			}
 			if time.Since(since) > quiet {
-				o.Note("every node is as it is wanted: there is nothing to do")
+				o.Note("every node runs this image: there is nothing to do")
 				return "", nil
 			}
 		}
@@ -195,8 +195,8 @@ func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.
 	}
 }
 
-// poolSays is why the pool, or a node of it, is not known to have what it is to have,
-// and nobody waits for it yet; "" if it is, or somebody does.
+// poolSays returns why the pool, or a node of it, does not match while no NodeConfig waits
+// for it yet; "" if it matches, or one waits.
 func poolSays(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool) (string, error) {
 	var image v1alpha1.OSImage
 	if err := c.Get(ctx, client.ObjectKey{Name: p.Spec.OSImage}, &image); err != nil {
@@ -216,8 +216,8 @@ func poolSays(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool) (str
 	return s.State + ": " + s.Message, nil
 }
 
-// behind names a node of the pool that has booted another image, while no NodeConfig
-// waits for it: the controller has not told the nodes yet.
+// behind names a node of the pool that booted another image while no NodeConfig waits for
+// it: the controller has not written the desired state yet.
 func behind(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, image string) (string, error) {
 	if name, err := configsWaiting(ctx, c); err != nil || name != "" {
 		return "", err
@@ -236,7 +236,7 @@ func behind(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, image 
 		r := &reports.Items[i]
 		mine := slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == r.Name })
 		if seen := r.Status.Observed; mine && seen != nil && seen.Fields[model.FieldOSImage] != digest {
-			return "node " + r.Name + " is not told yet to boot " + image, nil
+			return "the desired state of node " + r.Name + " does not have " + image + " yet", nil
 		}
 	}
 	return "", nil

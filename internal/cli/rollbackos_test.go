@@ -38,11 +38,11 @@ func TestTheBuildToGoBackTo(t *testing.T) {
 		"nodes differ: the newest":                 {"", []v1alpha1.OSBuild{one, two, three}, []v1alpha1.NodeUpdate{node("d1"), node("d2")}, "two", ""},
 		"the one that the pool has is no way back": {"", []v1alpha1.OSBuild{one, three}, []v1alpha1.NodeUpdate{node("d3")}, "", "--to: one"},
 		"nodes go back to what nobody built here":  {"", []v1alpha1.OSBuild{one, three}, []v1alpha1.NodeUpdate{node("stock")}, "", "--to: one"},
-		"there is only the one that the pool has":  {"", []v1alpha1.OSBuild{three}, []v1alpha1.NodeUpdate{node("stock")}, "", "nothing to go back to"},
+		"there is only the one that the pool has":  {"", []v1alpha1.OSBuild{three}, []v1alpha1.NodeUpdate{node("stock")}, "", "nothing to roll back to"},
 		"named":                              {"one", []v1alpha1.OSBuild{one, two, three}, []v1alpha1.NodeUpdate{node("d2")}, "one", ""},
 		"named is the one that the pool has": {"three", []v1alpha1.OSBuild{one, three}, nil, "three", ""},
-		"named failed":                       {"bad", []v1alpha1.OSBuild{one, three, build("bad", v1alpha1.BuildFailed, "", 5)}, nil, "", "no build bad that succeeded; it has one"},
-		"a namesake's build of a deleted OSImage is no": {"", []v1alpha1.OSBuild{other, three}, []v1alpha1.NodeUpdate{node("d2")}, "", "nothing to go back to"},
+		"named failed":                       {"bad", []v1alpha1.OSBuild{one, three, build("bad", v1alpha1.BuildFailed, "", 5)}, nil, "", "no successful build bad; it has one"},
+		"a namesake's build of a deleted OSImage is no": {"", []v1alpha1.OSBuild{other, three}, []v1alpha1.NodeUpdate{node("d2")}, "", "nothing to roll back to"},
 	} {
 		got, err := chooseBuild("edge", c.named, image, c.builds, c.nodes)
 		if got != c.want || (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || exit.Code(err) != exit.UsageCode) {

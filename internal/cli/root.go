@@ -35,14 +35,13 @@ type options struct {
 	output string
 }
 
-// New is the root command. name is the name it is called by: refit, or
-// "kubectl refit" as a plug-in.
+// New returns the root command. name is refit, or "kubectl refit" as a plug-in.
 func New(name string) *cobra.Command {
 	return rootOf(name, &options{Access: cluster.Access{Out: os.Stdout, Err: os.Stderr}})
 }
 
-// rootOf makes the root command. All that any command prints goes through the
-// writer that escapes control characters: names and messages are not refit's own.
+// rootOf returns the root command. All output goes through the writer that escapes
+// control characters: names and messages are not refit's own.
 func rootOf(name string, o *options) *cobra.Command {
 	o.Out, o.Err = clean.Writer(o.Out), clean.Writer(o.Err)
 	root := &cobra.Command{
@@ -50,11 +49,11 @@ func rootOf(name string, o *options) *cobra.Command {
 		Short: "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",
 		Long: `Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry.
 
-What goes on and what to do next: refit status. What a word in an answer means:
-refit explain WORD. Ending a command stops nothing in the cluster.
+refit status shows the progress and the next action. refit explain WORD explains a
+reason word. Ending a command does not stop an update.
 
-Exit codes: 0 done, 1 not reached, 2 wrong call, 3 a person must act, 4 in
-progress, 5 halted, 6 a byte is not what it must be, 130 interrupted.`,
+Exit codes: 0 done, 1 error, 2 wrong call, 3 a person must act, 4 in progress,
+5 halted, 6 verification failed, 130 interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
@@ -71,7 +70,7 @@ progress, 5 halted, 6 a byte is not what it must be, 130 interrupted.`,
 		installcmd.New(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o))
 	group(root, "update", "While an update waits or runs:",
 		append(updatecmd.New(&o.Access), newGate(o), newExplain(o), newRollback(o))...)
-	group(root, "make", "What updates are made of:",
+	group(root, "make", "Bundles, images and configuration:",
 		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tags, imagecmd.New(&o.Access), configcmd.New(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
 	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
 	root.SetHelpCommandGroupID("more")
@@ -89,15 +88,15 @@ func group(root *cobra.Command, id, title string, all ...*cobra.Command) {
 	root.AddCommand(all...)
 }
 
-// interrupted is what a person is told whose command was ended before its work was.
-const interrupted = "interrupted; what was started in the cluster goes on. `refit status` shows it."
+// interrupted is the message of a command that a signal ended.
+const interrupted = "interrupted; a started update continues in the cluster. `refit status` shows it."
 
 // Main runs the command line and returns the exit code.
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop)   // a second signal ends what does not end by itself
-	klog.SetLogger(logr.Discard()) // the client library's own log is no answer and no progress
+	context.AfterFunc(ctx, stop)   // a second signal ends a command that hangs
+	klog.SetLogger(logr.Discard()) // the client library's log is neither result nor progress
 	name := "refit"
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {
 		name = "kubectl refit"

@@ -20,12 +20,11 @@ func newStatus(o *options) *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Say how far the update is, what it waits for and why",
-		Long: `Say how far the update is, what it waits for and why.
+		Short: "Show the progress of the update, what it waits for and why",
+		Long: `Show the progress of the update, what it waits for and why.
 
-With --watch it follows until the update is done or halted, or has been blocked
-for ten seconds. It only
-watches: ending it stops nothing.
+With --watch the command follows the update until it is done, halted, or blocked for
+ten seconds. Ending the command does not stop the update.
 
 Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 halted.`,
 		Args: cobra.NoArgs,
@@ -57,7 +56,7 @@ Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 hal
 	return c
 }
 
-// codeOf is the exit code that a view means.
+// codeOf returns the exit code of a view.
 func codeOf(v explain.View) error {
 	switch v.Phase {
 	case "Idle", v1alpha1.PhaseDone:
@@ -73,7 +72,7 @@ func codeOf(v explain.View) error {
 	return exit.Silent(exit.InProgress)
 }
 
-// final reports whether watching further would show nothing new by itself.
+// final reports whether the view will not change by itself.
 func final(v explain.View) bool {
 	switch v.Phase {
 	case v1alpha1.PhaseDone, v1alpha1.PhaseHalted, v1alpha1.PhaseReady:
@@ -84,11 +83,11 @@ func final(v explain.View) bool {
 	return false
 }
 
-// blockedPatience is how long an update stays Blocked before a command that waits for it ends:
-// what passes by itself, such as a medium that is not noticed yet, is over by then.
+// blockedPatience is how long an update stays Blocked before a waiting command ends. Transient
+// causes, such as a medium that the agent has not detected yet, are over by then.
 const blockedPatience = 10 * time.Second
 
-// blockedFor remembers since when a watched update has been Blocked.
+// blockedFor has the time since which a watched update has been Blocked.
 type blockedFor struct{ since time.Time }
 
 func (b *blockedFor) tooLong(phase string, now time.Time) bool {
@@ -101,14 +100,14 @@ func (b *blockedFor) tooLong(phase string, now time.Time) bool {
 	return !b.since.IsZero() && now.Sub(b.since) >= blockedPatience
 }
 
-// ends reports whether a phase is an answer: Blocked is none for a while to a command that waits.
+// ends reports whether a phase is final. For a waiting command Blocked is final after a while.
 func (b *blockedFor) ends(phase string, wait bool, now time.Time) bool {
 	tooLong := b.tooLong(phase, now)
 	return !wait || phase != v1alpha1.PhaseBlocked || tooLong
 }
 
-// watch follows the update until it ends. While the API server is away, which
-// is expected when a control-plane node moves, it says so and goes on.
+// watch follows the update until it ends. While the API server is unavailable, as
+// during the update of a control-plane node, it reports that and continues.
 func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -118,7 +117,7 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 	p := progress.New(o.Err)
 	var blocked blockedFor
 	for {
-		v, err := o.look(ctx, cl, p)
+		v, err := o.showStatus(ctx, cl, p)
 		if err == nil && (final(v) || blocked.tooLong(v.Phase, time.Now())) {
 			p.End()
 			if err := render.Status(o.Out, o.output, v); err != nil {
@@ -129,7 +128,7 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 		select {
 		case <-ctx.Done():
 			if ctx.Err() == context.DeadlineExceeded {
-				return exit.With(exit.InProgress, fmt.Errorf("still in progress after %s; the update goes on, `refit status` shows it", timeout))
+				return exit.With(exit.InProgress, fmt.Errorf("still in progress after %s; the update continues, `refit status` shows it", timeout))
 			}
 			return ctx.Err()
 		case <-time.After(time.Second):
@@ -137,10 +136,10 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 	}
 }
 
-func (o *options) look(ctx context.Context, cl client.Client, p *progress.Printer) (explain.View, error) {
+func (o *options) showStatus(ctx context.Context, cl client.Client, p *progress.Printer) (explain.View, error) {
 	f, err := gather(ctx, cl)
 	if err != nil {
-		p.Line("the API server does not answer; the nodes go on by themselves")
+		p.Line("the API server does not answer; the nodes continue by themselves")
 		return explain.View{}, err
 	}
 	v := explain.Make(f)

@@ -23,7 +23,7 @@ type versionView struct {
 
 func newVersion(o *options) *cobra.Command {
 	c := &cobra.Command{
-		Use: "version", Short: "Say which refit this is and which bundle formats it reads", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version and the supported bundle formats", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := o.checkOutput(); err != nil {
 				return err
@@ -43,7 +43,7 @@ func newVersion(o *options) *cobra.Command {
 func newSelfImage(o *options) *cobra.Command {
 	var output, dir string
 	c := &cobra.Command{
-		Use: "self-image --output DIR", Short: "Make refit's own container image as an OCI layout, reproducibly", Args: cobra.NoArgs, Hidden: true,
+		Use: "self-image --output DIR", Short: "Build refit's own container image as an OCI layout, reproducibly", Args: cobra.NoArgs, Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
 			name, digest, err := release.Image(dir, output, version.Version())
 			if err != nil {
@@ -54,7 +54,7 @@ func newSelfImage(o *options) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&output, "output", "", "directory of the OCI layout")
-	c.Flags().StringVar(&dir, "binaries", "", "directory with refit, refit-controller and refit-agent (default: where this program is)")
+	c.Flags().StringVar(&dir, "binaries", "", "directory with refit, refit-controller and refit-agent (default: the directory of this program)")
 	_ = c.MarkFlagRequired("output")
 	return c
 }

@@ -10,10 +10,10 @@ import (
 func newAlerts(a *cluster.Access) *cobra.Command {
 	return &cobra.Command{
 		Use: "alerts", Short: "Print alerts about boot images for the Prometheus operator", Args: cobra.NoArgs,
-		Long: `Print a PrometheusRule: machines that were refused, images that are too old, whose
-declaration is wrong, that somebody undoes, authorities that are out of date. Its
-expressions are of the metrics of refit's controller, which Prometheus must
-scrape. refit bootimage alerts | kubectl apply -f -`,
+		Long: `Print a PrometheusRule with alerts for refused machines, images that are too old,
+wrong declarations, images that another writer undoes, and outdated certificate
+authorities. Its expressions use the metrics of refit's controller, which
+Prometheus must scrape. Apply it: refit bootimage alerts | kubectl apply -f -`,
 		RunE: func(*cobra.Command, []string) error {
 			text, err := config.AlertsText()
 			if err != nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// New makes the command.
+// New returns the command.
 func New(a *cluster.Access) *cobra.Command {
-	c := &cobra.Command{Use: "bootimage", Short: "What machines start from, and whether that is new enough"}
+	c := &cobra.Command{Use: "bootimage", Short: "Inspect the boot images of new machines"}
 	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
 	return c
 }
 
-// site is what is known: of a cluster, or of a dump.
+// site has the objects of a cluster, or of a dump.
 type site struct {
 	policies []v1alpha1.BootImagePolicy
 	streams  []v1alpha1.BootImageStream
@@ -57,8 +57,8 @@ func (s *site) sort() {
 	sort.Slice(s.streams, func(i, j int) bool { return s.streams[i].Name < s.streams[j].Name })
 }
 
-// view is what the commands that show the sources have in common: where they are read
-// from, and how they are shown.
+// view has the common flags of the commands that show sources: their origin and the
+// output format.
 type view struct{ format, file string }
 
 func (v *view) add(c *cobra.Command) {
@@ -66,7 +66,7 @@ func (v *view) add(c *cobra.Command) {
 	c.Flags().StringVar(&v.file, "from", "", "read a dump (kubectl get machinesources,bootimagepolicies,bootimagestreams -o yaml) instead of a cluster; - is standard input")
 }
 
-// site from a file if one is named, else from the cluster.
+// site reads a file if one is named, else the cluster.
 func (v *view) site(cmd *cobra.Command, a *cluster.Access) (*site, error) {
 	if err := checkFormat(v.format); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (v *view) site(cmd *cobra.Command, a *cluster.Access) (*site, error) {
 	return fromCluster(cmd.Context(), a)
 }
 
-// data reports whether a program reads the answer.
+// data reports whether the output is for a program.
 func (v *view) data() bool { return v.format == render.JSON || v.format == render.YAML }
 
 func (v *view) show(a *cluster.Access, answer interface{ text(io.Writer) }) error {
@@ -112,22 +112,22 @@ type Source struct {
 	SkewReason      string                    `json:"skewReason,omitempty"`
 	Skew            string                    `json:"skew,omitempty"`
 	Written         *time.Time                `json:"written,omitempty"`
-	// Nodes that came from it, Joining: machines without a node yet; Refused are
-	// those that their boot image kept from joining.
+	// Nodes counts the nodes installed from it, Joining the machines without a node
+	// yet, Refused those that did not join because of their boot image.
 	Nodes   int32                     `json:"nodes,omitempty"`
 	Joining int32                     `json:"joining,omitempty"`
 	Refused []v1alpha1.RefusedMachine `json:"refused,omitempty"`
-	// Machines are the least values of what the nodes say of their machines.
+	// Machines has the lowest values that the nodes report of their machines.
 	Machines []v1alpha1.MachineFact `json:"machines,omitempty"`
 	// ImageBuilt is the day of the image that the next machine starts from, OldestBorn
-	// that of the oldest image that a node was born from, where versions say it.
+	// that of the oldest installed image of a node, if their versions have a date.
 	ImageBuilt           *time.Time `json:"imageBuilt,omitempty"`
 	OldestInstalledImage *time.Time `json:"oldestInstalledImage,omitempty"`
-	// Authority of the first-boot configuration, where a policy looks after it.
+	// Authority of the first-boot configuration, if a policy manages it.
 	Authority *Authority `json:"authority,omitempty"`
 }
 
-// Authority is whether new machines trust the server of their configuration.
+// Authority reports whether new machines trust the server of their configuration.
 type Authority struct {
 	Secret  string `json:"secret"`
 	Trusted bool   `json:"trusted"`
@@ -149,11 +149,11 @@ type Status struct {
 func newStatus(a *cluster.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
-		Use: "status", Short: "List every source of machines with the image it starts them from", Args: cobra.NoArgs,
-		Long: `List every source of machines: a machine manager that a BootImagePolicy selects, or
-a MachineSource that a person declared; the image that its next machine starts
-from, the wanted one, what refit does about it, and whether the image is new
-enough for what runs.`,
+		Use: "status", Short: "List the sources of machines with their boot images", Args: cobra.NoArgs,
+		Long: `List every source of machines: the machine managers that a BootImagePolicy
+selects, and declared MachineSources. For each one, show the image that its next
+machine starts from, the wanted image, the action of refit, and whether the image
+is new enough for the running version.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := from.site(cmd, a)
 			if err != nil {
@@ -177,7 +177,7 @@ func (s *site) status() Status {
 		if v.Stream == "" {
 			v.Stream, v.Release = p.Status.Stream, p.Status.Release
 		}
-		sentence := "nothing is known yet"
+		sentence := "not evaluated yet"
 		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); c != nil {
 			sentence = c.Message
 		}
@@ -215,7 +215,7 @@ func (v Status) table(w io.Writer, wide bool, now time.Time) error {
 		fmt.Fprintln(w, p)
 	}
 	if len(v.Sources) == 0 {
-		fmt.Fprintln(w, "No source of machines is known: make a BootImagePolicy, or a MachineSource.")
+		fmt.Fprintln(w, "No source of machines: create a BootImagePolicy or a MachineSource.")
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -245,7 +245,7 @@ func dash(s string) string {
 	return s
 }
 
-// image in a column: its version, or its name if there is none.
+// image returns the text of its column: the version, or the name if there is none.
 func image(i *v1alpha1.BootImage, wide bool) string {
 	switch {
 	case i == nil:

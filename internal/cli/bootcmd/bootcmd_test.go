@@ -90,8 +90,8 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	wide, _ := run(t, "status", "--from", dump, "-o", "wide")
-	for _, p := range []string{"3 nodes came from it, the oldest from an image of 2023-01-01 (", "1 machines have no node yet",
-		"its machines have at least processor x86-64-v2 (n1 and 1 more), boot loader shim 15.4 (n3; 2 do not say)"} {
+	for _, p := range []string{"3 nodes installed from it, the oldest from an image of 2023-01-01 (", "1 machine without a node yet",
+		"its machines have at least: processor x86-64-v2 (n1 and 1 more), boot loader shim 15.4 (n3; 2 not reported)"} {
 		if !strings.Contains(wide, p) || strings.Contains(out, p) {
 			t.Errorf("want %q in\n%s\nand only there", p, wide)
 		}
@@ -132,7 +132,7 @@ func TestDiff(t *testing.T) {
 	if out, code = run(t, "diff", "machinedeployment.default.fresh", "--from", dump); code != exit.OK || !strings.Contains(out, "Nothing to write") {
 		t.Errorf("%d %s", code, out)
 	}
-	if out, code = run(t, "diff", "nobody", "--from", dump); code != exit.UsageCode || !strings.Contains(out, "refit bootimage status lists them") {
+	if out, code = run(t, "diff", "missing", "--from", dump); code != exit.UsageCode || !strings.Contains(out, "refit bootimage status lists all") {
 		t.Errorf("%d %s", code, out)
 	}
 }
@@ -226,9 +226,9 @@ func TestUploaded(t *testing.T) {
 		code int
 		want string
 	}{
-		"no sum":                     {[]string{"s", "rhcos.ova"}, exit.UsageCode, "no SHA-256"},
-		"a word that is to be given": {[]string{"s", sum, "--set", "id=ID"}, exit.UsageCode, "put in what it is called there"},
-		"another file":               {[]string{"s", strings.Repeat("0", 64), "--file", file}, exit.Verification, "it is not the file, or not complete"},
+		"no sum":                     {[]string{"s", "rhcos.ova"}, exit.UsageCode, "not a SHA-256"},
+		"a word that is to be given": {[]string{"s", sum, "--set", "id=ID"}, exit.UsageCode, "replace the placeholder"},
+		"another file":               {[]string{"s", strings.Repeat("0", 64), "--file", file}, exit.Verification, "it is another file, or incomplete"},
 		"a file that is not there":   {[]string{"s", sum, "--file", file + "x"}, exit.UsageCode, "no such file"},
 	} {
 		if out, code := run(t, append([]string{"uploaded"}, tc.args...)...); code != tc.code || !strings.Contains(out, tc.want) {
@@ -302,7 +302,7 @@ func TestImage(t *testing.T) {
 		&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "pending"}, Spec: v1alpha1.BootImageStreamSpec{Bundle: &v1alpha1.StreamBundle{Digest: "sha256:x"}}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "m"}, Data: map[string]string{"k": data}},
 		&v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "c"}, Data: data}).Build()
-	for name, want := range map[string]string{"kept": "", "inline": "", "map": "", "pending": "not here yet", "nobody": "not found"} {
+	for name, want := range map[string]string{"kept": "", "inline": "", "map": "", "pending": "not available yet", "missing": "not found"} {
 		s, err := streamOfCluster(context.Background(), cl, name)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || err == nil && len(s.Images) != 1 {
 			t.Errorf("%s: %v", name, err)

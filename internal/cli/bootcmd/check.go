@@ -15,18 +15,18 @@ import (
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
-// Finding is a rule that does not hold for a source.
+// Finding is a rule that a source breaks.
 type Finding struct {
 	Source  string `json:"source"`
 	Rule    string `json:"rule"`
 	Kind    string `json:"kind"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
-	// Waived says why it blocks nothing.
+	// Waived is the reason why it blocks nothing.
 	Waived string `json:"waived,omitempty"`
 }
 
-// Check is the judgement about a target.
+// Check is the result for a target.
 type Check struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -34,7 +34,7 @@ type Check struct {
 	Release    string `json:"release,omitempty"`
 	OS         string `json:"os,omitempty"`
 	OK         bool   `json:"ok"`
-	// Sources is how many were judged, Blocked how many are too old.
+	// Sources counts the checked sources, Blocked those that are too old.
 	Sources  int       `json:"sources"`
 	Blocked  int       `json:"blocked"`
 	Findings []Finding `json:"findings"`
@@ -44,10 +44,10 @@ func newCheck(a *cluster.Access) *cobra.Command {
 	var target string
 	var from view
 	c := &cobra.Command{
-		Use: "check --target VERSION", Short: "Say which sources start machines that could not join at a version", Args: cobra.NoArgs,
-		Long: `Say which sources of machines are too old for a version, Kubernetes' or the
-platform's release, before anything moves: every rule that does not hold, and
-what cures it.
+		Use: "check --target VERSION", Short: "Check that new machines can join at a version", Args: cobra.NoArgs,
+		Long: `List the sources of machines whose boot image is too old for a version of
+Kubernetes or a release of the platform, before an update starts: every broken
+rule and its fix.
 
 Exit codes: 0 new machines can join, 3 at least one source is too old or unknown.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,7 +65,7 @@ Exit codes: 0 new machines can join, 3 at least one source is too old or unknown
 			return err
 		},
 	}
-	c.Flags().StringVar(&target, "target", "", "version that nodes are to run")
+	c.Flags().StringVar(&target, "target", "", "version that nodes will run")
 	from.add(c)
 	_ = c.MarkFlagRequired("target")
 	return c
@@ -80,7 +80,7 @@ func (s *site) policy(name string) *v1alpha1.BootImagePolicy {
 	return nil
 }
 
-// releases and rules of the streams that a policy names.
+// releases returns the releases and rules of the streams that a policy names.
 func (s *site) releases(p *v1alpha1.BootImagePolicy) (out []skewfacts.Release, rules []v1alpha1.SkewRule) {
 	if p == nil {
 		return nil, nil
@@ -123,7 +123,7 @@ func (s *site) check(target string, now time.Time) Check {
 func (v Check) text(w io.Writer) {
 	switch {
 	case v.Sources == 0:
-		fmt.Fprintln(w, "No source of machines is known, so nothing is promised: make a BootImagePolicy, or a MachineSource.")
+		fmt.Fprintln(w, "No source of machines to check: create a BootImagePolicy or a MachineSource.")
 	case v.OK:
 		fmt.Fprintf(w, "Machines of all %d sources can join at %s.\n", v.Sources, v.Target)
 	default:

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-// Proposal is what to write where refit does not.
+// Proposal is a patch for an object that refit does not write.
 type Proposal struct {
 	Source    string `json:"source"`
 	Namespace string `json:"namespace,omitempty"`
@@ -39,10 +39,9 @@ type Proposals struct {
 func newDiff(a *cluster.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
-		Use: "diff [SOURCE]", Short: "Show what to write where others write the object, or the mode is not to", Args: cobra.MaximumNArgs(1),
-		Long: `Show, for each source whose image is not the wanted one and that refit does not
-write, the JSON patch that would bring it there. Commit it where the object
-comes from.`,
+		Use: "diff [SOURCE]", Short: "Show patches for boot images that refit does not write", Args: cobra.MaximumNArgs(1),
+		Long: `Show the JSON patch to the wanted image for each source that refit does not write.
+Commit it to the origin of the object.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := from.site(cmd, a)
 			if err != nil {
@@ -75,7 +74,7 @@ func (s *site) proposals(args []string) (Proposals, error) {
 			Manager: m.Spec.Manager.Kind + "/" + m.Spec.Manager.Name, Patch: json.RawMessage(m.Status.Proposal)})
 	}
 	if !found {
-		return v, exit.Usage(fmt.Errorf("there is no MachineSource %s: refit bootimage status lists them", args[0]))
+		return v, exit.Usage(fmt.Errorf("MachineSource %s not found: refit bootimage status lists all", args[0]))
 	}
 	return v, nil
 }
@@ -91,7 +90,7 @@ func (v Proposals) text(w io.Writer) {
 		}
 		fmt.Fprintf(w, "# %s\n", p.Source)
 		if p.Object != p.Manager {
-			fmt.Fprintf(w, "# %s may not be changed: copy it under another name with this patch, and let %s refer to the copy\n", p.Object, p.Manager)
+			fmt.Fprintf(w, "# %s is immutable: copy it under another name with this patch, and let %s refer to the copy\n", p.Object, p.Manager)
 		}
 		fmt.Fprintf(w, "kubectl patch %s%s --type json -p '%s'\n\n", strings.ToLower(p.Object), ns, strings.ReplaceAll(string(p.Patch), "'", `'\''`))
 	}
@@ -100,8 +99,8 @@ func (v Proposals) text(w io.Writer) {
 // largestDump that is read.
 const largestDump = 256 << 20
 
-// fromDump reads what kubectl printed: documents, or lists of objects. Objects of
-// other kinds are passed over.
+// fromDump reads the output of kubectl: documents, or lists of objects. It skips
+// objects of other kinds.
 func fromDump(file string, in io.Reader) (*site, error) {
 	if file != "-" {
 		f, err := os.Open(file)

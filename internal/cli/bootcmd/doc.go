@@ -1,8 +1,8 @@
-// Package bootcmd is `refit bootimage`: what machines start from, whether it is
-// new enough for a target, and what to write where refit does not.
+// Package bootcmd is `refit bootimage`: the boot images of machines, whether they
+// are new enough for a target, and patches for objects that refit does not write.
 //
-// Promise: but for token, which makes one Secret, it reads only. It judges by the same code and the same facts as the
-// controller: what stands in MachineSources, BootImagePolicies and
+// Promise: it only reads, except token, which creates one Secret. It uses the code
+// and the facts of the controller: MachineSources, BootImagePolicies and
 // BootImageStreams, of a cluster or of a dump.
 //
 // Inputs: a cluster, or a file. Outputs: tables, JSON, exit codes. Caller: cli.

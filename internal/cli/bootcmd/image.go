@@ -40,12 +40,12 @@ func newImage(a *cluster.Access) *cobra.Command {
 	var format, stream, file, bundled string
 	var key bootstream.Key
 	c := &cobra.Command{
-		Use: "image --platform P (--stream NAME | --file FILE | --bundle FILE)", Short: "Show the boot image that a stream wants, for machines that a person makes", Args: cobra.NoArgs,
-		Long: `Show the boot image of a stream for a platform: its version, and where it is or what
-it is called. The stream is a BootImageStream of the cluster, a file (also one that
-curl has fetched; - is standard input), or comes from a bundle.
+		Use: "image --platform P (--stream NAME | --file FILE | --bundle FILE)", Short: "Show the boot image of a stream for manually created machines", Args: cobra.NoArgs,
+		Long: `Show the boot image of a stream for a platform: its version, and its location or
+name. The stream is a BootImageStream of the cluster, a file (- is standard
+input), or a part of a bundle.
 
-Exit codes: 0 found, 2 the stream has no such image; the message says what it has.`,
+Exit codes: 0 found, 2 the stream has no such image; the message lists its images.`,
 		Example: "  refit bootimage image --platform metal --variant pxe --bundle site.bundle -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {
@@ -71,7 +71,7 @@ Exit codes: 0 found, 2 the stream has no such image; the message says what it ha
 	fl.StringVarP(&format, "output", "o", render.Table, "table, wide, json or yaml")
 	fl.StringVar(&stream, "stream", "", "a BootImageStream of the cluster")
 	fl.StringVar(&file, "file", "", "a file with the stream; - is standard input")
-	fl.StringVar(&bundled, "bundle", "", "a bundle that brings the stream")
+	fl.StringVar(&bundled, "bundle", "", "a bundle with the stream")
 	fl.StringVar(&key.Platform, "platform", "", "aws, azure, gcp, vsphere, openstack, nutanix, metal, ...")
 	fl.StringVar(&key.Architecture, "architecture", "amd64", "architecture as Kubernetes spells it")
 	fl.StringVar(&key.Region, "region", "", "region of a cloud")
@@ -137,12 +137,12 @@ func streamOfBundle(path string) (*bootstream.Stream, error) {
 	defer f.Close()
 	p := f.Header().PayloadByName(bundle.PayloadBootImages, "")
 	if p == nil {
-		return nil, exit.Usagef("%s brings no stream of boot images: it is made with refit bundle create boot-images:FILE", path)
+		return nil, exit.Usagef("%s has no stream of boot images: add one with refit bundle create boot-images:FILE", path)
 	}
 	return parseFrom(f.Blob(p.Blob))
 }
 
-// streamOfCluster reads the data from wherever the controller has it from.
+// streamOfCluster reads the data from the controller's source.
 func streamOfCluster(ctx context.Context, cl client.Client, name string) (*bootstream.Stream, error) {
 	var o v1alpha1.BootImageStream
 	if err := cl.Get(ctx, client.ObjectKey{Name: name}, &o); err != nil {
@@ -167,7 +167,7 @@ func dataOf(ctx context.Context, cl client.Client, o *v1alpha1.BootImageStream) 
 		}
 		return bootstream.ParseConfigMap(m.Data, o.Spec.ConfigMap.Key)
 	case o.Status.Content == "":
-		return nil, exit.With(exit.Blocked, fmt.Errorf("its data is not here yet: kubectl describe bootimagestream %s says why", o.Name))
+		return nil, exit.With(exit.Blocked, fmt.Errorf("its data is not available yet: kubectl describe bootimagestream %s shows why", o.Name))
 	}
 	var c v1alpha1.Content
 	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: o.Status.Content}, &c); err != nil {

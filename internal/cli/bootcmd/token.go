@@ -27,15 +27,15 @@ func newToken(a *cluster.Access) *cobra.Command {
 	var address, machine string
 	var life time.Duration
 	c := &cobra.Command{
-		Use: "token POOL --url URL", Short: "Make the first-boot configuration for one machine: a pointer with a token that is used once", Args: cobra.ExactArgs(1),
-		Long: `Make the Ignition configuration with which one machine of a pool is started. It
-holds no secret but a token, with which that machine, and no other, fetches the
-pool's configuration from refit's controller (-join-address). The token is
-stored nowhere: if it is lost, make another.`,
+		Use: "token POOL --url URL", Short: "Create the first-boot configuration for one machine, with a one-time token", Args: cobra.ExactArgs(1),
+		Long: `Create the Ignition configuration to start one machine of a pool. Its only secret
+is a token: that machine, and no other, uses it to fetch the pool's configuration
+from refit's controller (-join-address). refit does not store the token: if it is
+lost, create another.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			u, err := server(address)
 			if err == nil && (life <= 0 || life > longestLife) {
-				err = fmt.Errorf("--for %s: must be more than nothing and at most %s", life, longestLife)
+				err = fmt.Errorf("--for %s: must be more than 0 and at most %s", life, longestLife)
 			}
 			if err == nil && !isMachine(machine) {
 				err = fmt.Errorf("--machine %q: must be NAMESPACE/NAME", machine)
@@ -58,7 +58,7 @@ stored nowhere: if it is lost, make another.`,
 	}
 	c.Flags().StringVar(&address, "url", "", "https://HOST:PORT under which machines reach the controller's -join-address")
 	c.Flags().DurationVar(&life, "for", time.Hour, "how long the token may be used")
-	c.Flags().StringVar(&machine, "machine", "", "NAMESPACE/NAME of the Machine object it is for: that one says it if the boot image is refused (else it is found by its address)")
+	c.Flags().StringVar(&machine, "machine", "", "NAMESPACE/NAME of the Machine object, to report a refused boot image there (default: found by its address)")
 	_ = c.MarkFlagRequired("url")
 	return c
 }
@@ -71,24 +71,24 @@ func server(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// isMachine: NAMESPACE/NAME, or nothing.
+// isMachine reports whether a value is NAMESPACE/NAME, or empty.
 func isMachine(text string) bool {
 	ns, name, ok := strings.Cut(text, "/")
 	return text == "" || ok && ns != "" && name != ""
 }
 
-// pointer makes the token's record, after what could be missing was seen.
+// pointer creates the token's record, after it checked the prerequisites.
 func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url.URL, until time.Time) ([]byte, error) {
 	var held corev1.Secret
 	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, &held); err != nil {
-		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller makes it when -join-address is set): %w", v1alpha1.SystemNamespace, joinsecret.Server, err)
+		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller creates it when -join-address is set): %w", v1alpha1.SystemNamespace, joinsecret.Server, err)
 	}
 	if len(held.Data["ca.crt"]) == 0 {
 		return nil, fmt.Errorf("secret %s/%s has no ca.crt yet: try again in a moment", v1alpha1.SystemNamespace, joinsecret.Server)
 	}
 	err := cl.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: "first-boot-" + pool}, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
-		return nil, exit.With(exit.Blocked, fmt.Errorf("there is no configuration for pool %s: make Secret %s/first-boot-%s with the key %s", pool, joinsecret.Namespace, pool, joinsecret.KeyConfig))
+		return nil, exit.With(exit.Blocked, fmt.Errorf("there is no configuration for pool %s: create Secret %s/first-boot-%s with the key %s", pool, joinsecret.Namespace, pool, joinsecret.KeyConfig))
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url
 		return nil, err
 	}
 	if err := cl.Create(ctx, made); err != nil {
-		return nil, errors.Join(errors.New("make the token's record"), err)
+		return nil, errors.Join(errors.New("create the token's record"), err)
 	}
 	return out, nil
 }

@@ -8,9 +8,10 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/text"
 )
 
-// ages are the days that versions hold.
+// ages returns the dates of versions.
 func (s *Source) ages() {
 	from := s.Declared
 	switch {
@@ -42,8 +43,8 @@ func age(at *time.Time, now time.Time) string {
 	return fmt.Sprintf("%dd", int(now.Sub(*at).Hours()/24))
 }
 
-// words are what somebody has to know of a source beside its line: what is wrong
-// first, then, if all is asked for, what its machines are.
+// words returns the sentences below a source's line: faults first, then, with all,
+// facts about its machines.
 func (s *Source) words(wide bool, now time.Time) []string {
 	out := s.wrong()
 	if !wide {
@@ -53,7 +54,7 @@ func (s *Source) words(wide bool, now time.Time) []string {
 		out = append(out, s.counted(now))
 	}
 	if facts := s.facts(); facts != "" {
-		out = append(out, "its machines have at least "+facts)
+		out = append(out, "its machines have at least: "+facts)
 	}
 	if s.Authority != nil && s.Authority.Trusted {
 		out = append(out, "new machines and their server: "+s.Authority.Message)
@@ -61,7 +62,7 @@ func (s *Source) words(wide bool, now time.Time) []string {
 	return out
 }
 
-// wrong is what a person must do something about, or know.
+// wrong returns the faults that a user must fix or know.
 func (s *Source) wrong() []string {
 	var out []string
 	if s.State != v1alpha1.SourceCurrent && s.Message != "" {
@@ -71,7 +72,7 @@ func (s *Source) wrong() []string {
 		out = append(out, "new enough? "+s.Skew)
 	}
 	for _, m := range s.Refused {
-		if len(out) == 0 || !strings.Contains(out[0], m.Message) { // else it is said already
+		if len(out) == 0 || !strings.Contains(out[0], m.Message) { // otherwise it is a duplicate
 			out = append(out, fmt.Sprintf("machine %s could not join: %s", m.Machine, m.Message))
 		}
 	}
@@ -82,17 +83,17 @@ func (s *Source) wrong() []string {
 }
 
 func (s *Source) counted(now time.Time) string {
-	text := fmt.Sprintf("%d nodes came from it", s.Nodes)
+	line := fmt.Sprintf("%s installed from it", text.Count(int(s.Nodes), "node"))
 	if s.OldestInstalledImage != nil {
-		text += fmt.Sprintf(", the oldest from an image of %s (%s)", s.OldestInstalledImage.Format(time.DateOnly), age(s.OldestInstalledImage, now))
+		line += fmt.Sprintf(", the oldest from an image of %s (%s)", s.OldestInstalledImage.Format(time.DateOnly), age(s.OldestInstalledImage, now))
 	}
 	if s.Joining > 0 {
-		text += fmt.Sprintf("; %d machines have no node yet", s.Joining)
+		line += fmt.Sprintf("; %s without a node yet", text.Count(int(s.Joining), "machine"))
 	}
-	return text
+	return line
 }
 
-// named are facts in the words of people.
+// named has the names of facts.
 var named = map[string]string{skew.FactCPU: "processor", skew.FactShim: "boot loader shim", skew.FactGrub: "boot loader GRUB", skew.FactLoader: "boot loader of"}
 
 func (s *Source) facts() string {
@@ -102,14 +103,14 @@ func (s *Source) facts() string {
 		if name == "" {
 			name = f.Name
 		}
-		text := fmt.Sprintf("%s %s (%s", name, f.Least, f.Example)
+		line := fmt.Sprintf("%s %s (%s", name, f.Least, f.Example)
 		if f.Nodes > 1 {
-			text += fmt.Sprintf(" and %d more", f.Nodes-1)
+			line += fmt.Sprintf(" and %d more", f.Nodes-1)
 		}
 		if f.Silent > 0 {
-			text += fmt.Sprintf("; %d do not say", f.Silent)
+			line += fmt.Sprintf("; %d not reported", f.Silent)
 		}
-		out = append(out, text+")")
+		out = append(out, line+")")
 	}
 	return strings.Join(out, ", ")
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
-// New is `refit bundle`; a cluster is only asked for its tracks.
+// New is `refit bundle`; it reads only ImageTracks from a cluster.
 func New(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bundle", Short: "Make, look at, check, sign and write bundles",
-		Long: "A bundle is one file with all that an update needs: images, node binaries, their hashes and signatures.\nIts digest is that of its top manifest; whoever approves it approves every byte.",
+		Use: "bundle", Short: "Create, inspect, verify, sign and write bundles",
+		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newCreate(a), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite(), newExtract())
 	return c
 }
 
-// openBundle opens a bundle whose path a person typed.
+// openBundle opens a bundle by a path from the command line.
 func openBundle(path string) (*bundlereader.File, error) {
 	f, err := bundlereader.OpenPath(path)
 	return f, coded(err)

@@ -183,7 +183,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bundle create --output b oci:layout", "--key KEY is missing"},
 		{"bundle create --output b --key keys/refit.pub oci:layout", "PRIVATE KEY"},
 		{"bundle create --output b --key none oci:layout", "no such file"},
-		{"bundle create --output b --unsigned", "no source given"},
+		{"bundle create --output b --unsigned", "no source: name at least one"},
 		{"bundle create --output b --unsigned chart:x", "not available yet"},
 		{"bundle create --output b --unsigned --base x oci:layout", "not available yet"},
 		{"bundle create --output b --unsigned --group x oci:layout", "GROUP=PATTERN"},
@@ -251,7 +251,7 @@ func TestExtract(t *testing.T) {
 	if got, err := os.ReadFile("out.ova"); err != nil || !bytes.Equal(got, disk) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if r := refit(t, "bundle", "extract", "b", "boot-image.vsphere.amd64", "--output", "out.ova"); r.code != exit.UsageCode || !strings.Contains(r.err, "is there already") {
+	if r := refit(t, "bundle", "extract", "b", "boot-image.vsphere.amd64", "--output", "out.ova"); r.code != exit.UsageCode || !strings.Contains(r.err, "exists already") {
 		t.Errorf("it writes over a file: %d %s", r.code, r.err)
 	}
 	if r := refit(t, "bundle", "extract", "b", "kubelet", "--output", "k"); r.code != exit.UsageCode || !strings.Contains(r.err, "has no payload kubelet; it has: boot-image.vsphere.amd64, boot-images") {

@@ -16,34 +16,35 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/text"
 )
 
-const createLong = `Makes a bundle of images and node binaries and prints its digest.
+const createLong = `Create a bundle of images and node binaries, and print its digest.
 
 SOURCE is one of
-  oci:DIR[:TAG]               an OCI image layout in a folder; without TAG every image in its index
+  oci:DIR[:TAG]               an OCI image layout in a directory; without TAG every image in its index
   oci-archive:FILE[:TAG]      the same in a tar
   docker://REF                an image in a registry, by tag, digest or both
-  list:FILE                   image references or sources, one a line, # begins a comment
+  list:FILE                   image references or sources, one per line, # begins a comment
   bundle:FILE                 everything of another bundle
   payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, containerd, runc, cni-plugins (a tar),
                               file.NAME for a NodeConfig, or your own
-  tracks:[FILE]               what the cluster's ImageTracks have approved, or those in a file (kubectl get imagetracks -o yaml)
-  os-image:NAME               the images that an OSImage of the cluster has for its pools, or the one of an OSBuild
-  resources:PATH              manifests, a file or a folder: the controller applies them, before or after the nodes
-  boot-images:FILE            the stream of boot images that the release wants (BootImageStream with spec.bundle)
-  boot-image:FILE             a boot image as a file (OVA, qcow2, ISO, ...), found in the stream by its SHA-256; no node
-                              holds it: refit bundle extract takes it out where it is uploaded
+  tracks:[FILE]               approved images of the cluster's ImageTracks, or of a file (kubectl get imagetracks -o yaml)
+  os-image:NAME               the images of an OSImage of the cluster for its pools, or the image of an OSBuild
+  resources:PATH              manifests, a file or a directory: the controller applies them, before or after the nodes
+  boot-images:FILE            the stream of boot images of the release (BootImageStream with spec.bundle)
+  boot-image:FILE             a boot image file (OVA, qcow2, ISO, ...), found in the stream by its SHA-256; nodes do not
+                              store it: extract it for its upload with refit bundle extract
 NAME=SOURCE gives the one image of a source another name.
 
---manifests PATH checks manifests against the images (refit tags lint lists the rules): an error refuses the bundle before
-a byte is copied, a warning is printed; with --strict a warning refuses too.
+--manifests PATH checks manifests against the images (refit tags lint lists the rules). An error refuses the bundle before
+a byte is copied; a warning is printed. With --strict a warning refuses it too.
 
---from-tracks is the source tracks: of the cluster. Every image that the tracks' workloads ask for must be in the bundle then:
-what lacks is named, and nothing is written.
+--from-tracks is the source tracks: of the cluster. The bundle must then contain every image of the tracks' workloads.
+If images are missing, the command names them and writes nothing.
 
-Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or given with --group.
-An interrupted run is taken up by the next one with the same sources.`
+Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or set with --group.
+The next run with the same sources continues an interrupted one.`
 
 type createFlags struct {
 	output, key, format string
@@ -61,24 +62,24 @@ func newCreate(a *cluster.Access) *cobra.Command {
 	f := createFlags{tracks: fromTracks{access: a}}
 	c := &cobra.Command{
 		Use:     "create --output FILE --key KEY SOURCE...",
-		Short:   "Make a bundle from image layouts, archives, registries and files",
+		Short:   "Create a bundle from image layouts, archives, registries and files",
 		Long:    createLong,
 		Example: "  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm",
 		RunE:    func(c *cobra.Command, sources []string) error { return f.run(c, sources) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.output, "output", "", "file to write")
-	fl.StringVar(&f.key, "key", "", "secret key that signs the bundle (refit keys generate)")
+	fl.StringVar(&f.key, "key", "", "private key that signs the bundle (refit keys generate)")
 	fl.BoolVar(&f.unsigned, "unsigned", false, "leave the bundle unsigned: it must be approved by digest")
-	fl.StringVar(&f.opts.Name, "name", "", "name of the bundle (default kubernetes if it brings a kubelet, else images)")
+	fl.StringVar(&f.opts.Name, "name", "", "name of the bundle (default kubernetes if it has a kubelet, else images)")
 	fl.StringVar(&f.opts.Version, "version", "", "semantic version of the bundle (default that of the kubelet)")
 	fl.StringVar(&f.opts.MinRefit, "min-refit", "", "oldest refit that may load it (default 0.1.0)")
-	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to take, for example linux/amd64 (default all that the sources have)")
+	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to include, for example linux/amd64 (default all of the sources)")
 	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
 	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
-	fl.StringArrayVar(&f.osImages, "os-image", nil, "take the images of an OSImage or an OSBuild of the cluster (the source os-image:NAME), or what refit image build wrote (oci:DIR:TAG)")
-	fl.BoolVar(&f.fromTracks, "from-tracks", false, "take what the cluster's ImageTracks have approved (the source tracks:)")
-	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "of tracks take the image to go back to as well")
+	fl.StringArrayVar(&f.osImages, "os-image", nil, "include the images of an OSImage or an OSBuild of the cluster (the source os-image:NAME), or the output of refit image build (oci:DIR:TAG)")
+	fl.BoolVar(&f.fromTracks, "from-tracks", false, "include approved images of the cluster's ImageTracks (the source tracks:)")
+	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "include the rollback image of each track too")
 	f.lint.add(fl)
 	fl.StringVar(&f.have, "have", "", "not available yet")
 	fl.StringVar(&f.base, "base", "", "not available yet")
@@ -98,7 +99,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		sources = append(sources, tracksPrefix)
 	}
 	if len(sources) == 0 {
-		return exit.Usagef("no source given: what shall the bundle hold?")
+		return exit.Usagef("no source: name at least one, for example oci:DIR")
 	}
 	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
 	var err error
@@ -120,12 +121,12 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	bar.finish(err == nil)
 	if err != nil {
 		if _, e := os.Stat(f.output + bundlewriter.PartialSuffix); e == nil {
-			fmt.Fprintf(c.ErrOrStderr(), "what was copied so far is in %s; the next run with the same sources goes on with it\n", f.output+bundlewriter.PartialSuffix)
+			fmt.Fprintf(c.ErrOrStderr(), "copied data is in %s; the next run with the same sources continues\n", f.output+bundlewriter.PartialSuffix)
 		}
 		return coded(err)
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %d images, %d payloads, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
-		len(h.Metadata.Images), len(h.Metadata.Payloads), explain.Bytes(h.FileSize()))
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %s, %s, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
+		text.Count(len(h.Metadata.Images), "image"), text.Count(len(h.Metadata.Payloads), "payload"), explain.Bytes(h.FileSize()))
 	if usage.IsTable(f.format) {
 		return printf(c, "%s\n", h.Digest)
 	}
@@ -135,11 +136,11 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 func (f *createFlags) check() error {
 	switch {
 	case f.have != "" || f.base != "":
-		return exit.Usagef("--have and --base (bundles that leave out what a site has) are not available yet")
+		return exit.Usagef("--have and --base (bundles without the images of a site) are not available yet")
 	case f.output == "":
-		return exit.Usagef("--output FILE is missing: where shall the bundle go?")
+		return exit.Usagef("--output FILE is missing: name the file to write")
 	case f.key == "" && !f.unsigned:
-		return exit.Usagef("--key KEY is missing: a bundle is signed (refit keys generate --out DIR makes a key; --unsigned leaves it unsigned)")
+		return exit.Usagef("--key KEY is missing: create one with refit keys generate --out DIR, or use --unsigned")
 	case f.key != "" && f.unsigned:
 		return exit.Usagef("--key and --unsigned exclude each other")
 	}

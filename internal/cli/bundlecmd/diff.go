@@ -34,15 +34,15 @@ type diffView struct {
 
 func newDiff() *cobra.Command {
 	c := &cobra.Command{
-		Use: "diff A B", Short: "Show what leads from bundle A to bundle B, and of which class each image is",
-		Long: `Shows what leads from bundle A to bundle B: names, bytes, and for every image what the change is (a rebuild,
-a mended definition, a new version, something older) as its tags say under a scheme. Of B the manifests and configurations of
-changed images are read, for the label ` + track.SecurityLabel + `=security; else only headers are.`,
+		Use: "diff A B", Short: "Compare two bundles, and classify each changed image",
+		Long: `Compare bundle A with bundle B: names, bytes, and the class of every changed image (rebuild, fixed definition,
+new version, older) by its tags under a scheme. The command reads headers, and from B the manifests and configurations of
+changed images, for the label ` + track.SecurityLabel + `=security.`,
 		Example: "  refit bundle diff site-1.bundle site-2.bundle",
 		Args:    usage.Args(cobra.ExactArgs(2)),
 	}
 	format := usage.OutputFlag(c)
-	scheme := c.Flags().String("scheme", "rev", "how the images' tags are written (refit tags compare --help)")
+	scheme := c.Flags().String("scheme", "rev", "tag scheme of the images (refit tags compare --help)")
 	c.RunE = func(c *cobra.Command, a []string) error {
 		if err := usage.CheckOutput(*format); err != nil {
 			return err
@@ -78,7 +78,7 @@ func named(h *bundle.Header) []track.Named {
 	return out
 }
 
-// table shows what differs; wide shows what is the same too.
+// table shows the differences; wide shows equal parts too.
 func (v diffView) table(c *cobra.Command, wide bool) error {
 	class := map[string]track.Class{}
 	for _, i := range v.Images.Changed {
@@ -103,8 +103,8 @@ func (v diffView) table(c *cobra.Command, wide bool) error {
 // maxManifest is the largest manifest or configuration that is read, in bytes.
 const maxManifest = 4 << 20
 
-// saysSecurity reports whether an image of a bundle says that it was rebuilt for
-// a known security fix: in its index, a platform's manifest or its configuration.
+// saysSecurity reports whether an image of a bundle has the label of a security
+// fix: in its index, a platform's manifest or its configuration.
 func saysSecurity(f *bundlereader.File, digest string) bool {
 	m := f.Header().Metadata
 	todo, seen := []string{digest}, map[string]bool{}
@@ -126,8 +126,8 @@ func saysSecurity(f *bundlereader.File, digest string) bool {
 	return false
 }
 
-// readLabels of an index, a manifest or a configuration, and what is below it. A
-// blob that is none of them, or damaged, says nothing.
+// readLabels reads the labels of an index, a manifest or a configuration, and of its
+// children. Another or a damaged blob has none.
 func readLabels(r io.Reader) (says bool, children []string) {
 	var doc struct {
 		Annotations map[string]string `json:"annotations"`

@@ -1,5 +1,5 @@
-// Package bundlecmd is `refit bundle ...` and `refit keys ...`: making,
-// looking at, checking, signing and writing bundles.
+// Package bundlecmd is `refit bundle ...` and `refit keys ...`: creating,
+// inspecting, verifying, signing and writing bundles.
 //
 // Promise: standard output carries only the answer (a digest, a table, JSON);
 // progress, warnings and hints go to standard error. inspect, list and diff

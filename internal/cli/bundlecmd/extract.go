@@ -22,20 +22,20 @@ import (
 func newExtract() *cobra.Command {
 	var out, platform string
 	c := &cobra.Command{
-		Use: "extract FILE PAYLOAD --output OUT", Short: "Take one file out of a bundle, checked against its digest",
-		Long: `Takes a payload (a boot image, a program, manifests; refit bundle inspect lists them) out of a bundle in a file or on a device.
-Every byte is checked against the bundle's header while it is read; what is not what its digest says is not left behind.
-Whether the bundle itself is the right one says refit bundle verify.`,
+		Use: "extract FILE PAYLOAD --output OUT", Short: "Extract one payload from a bundle, verified by its digest",
+		Long: `Extract a payload (a boot image, a program, manifests; refit bundle inspect lists them) from a bundle file or device.
+The command verifies every byte against the bundle's header and leaves no file if one differs. It does not verify the
+bundle itself: use refit bundle verify.`,
 		Example: "  refit bundle extract k8s.bundle boot-image.vsphere.amd64.ova --output rhcos.ova",
 		Args:    usage.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if out == "" {
-				return exit.Usagef("--output OUT is missing: where shall the file go?")
+				return exit.Usagef("--output OUT is missing: name the file to write")
 			}
 			return extract(c, a[0], a[1], platform, out)
 		},
 	}
-	c.Flags().StringVar(&out, "output", "", "file to write; it must not be there yet")
+	c.Flags().StringVar(&out, "output", "", "file to write; it must not exist")
 	c.Flags().StringVar(&platform, "platform", "", "platform of the payload, for example linux/amd64, if there are several")
 	return c
 }
@@ -76,7 +76,7 @@ func payloadOf(h *bundle.Header, name, platform string) (*bundle.Payload, error)
 	case len(hits) == 1:
 		return hits[0], nil
 	case len(hits) > 1:
-		return nil, fmt.Errorf("payload %s is there for several platforms: say --platform", name)
+		return nil, fmt.Errorf("payload %s has several platforms: choose one with --platform", name)
 	}
 	var have []string
 	for n := range names {
@@ -86,10 +86,10 @@ func payloadOf(h *bundle.Header, name, platform string) (*bundle.Payload, error)
 	return nil, fmt.Errorf("bundle %s %s has no payload %s; it has: %s", h.Metadata.Name, h.Metadata.Version, strings.TrimSpace(name+" "+platform), orNone(have))
 }
 
-// writeChecked writes a new file, which gets its name when all of it is right.
+// writeChecked writes a new file, which gets its name when all of it is verified.
 func writeChecked(ctx context.Context, r io.Reader, p *bundle.Payload, out string, progress func(done, total int64)) (err error) {
 	if _, err := os.Lstat(out); err == nil {
-		return exit.Usagef("%s is there already", out)
+		return exit.Usagef("%s exists already", out)
 	}
 	f, err := os.CreateTemp(filepath.Dir(out), "."+filepath.Base(out)+".*")
 	if err != nil {
@@ -102,7 +102,7 @@ func writeChecked(ctx context.Context, r io.Reader, p *bundle.Payload, out strin
 		return err
 	}
 	if got := bundle.FormatDigest([bundle.HashSize]byte(sum.Sum(nil))); n != p.Size || got != p.Digest {
-		return exit.With(exit.Verification, fmt.Errorf("it has %d bytes with digest %s, the bundle says %d with %s", n, got, p.Size, p.Digest))
+		return exit.With(exit.Verification, fmt.Errorf("it has %d bytes with digest %s, the bundle's header has %d with %s", n, got, p.Size, p.Digest))
 	}
 	if err := errors.Join(f.Chmod(os.FileMode(p.Mode)), f.Sync()); err != nil {
 		return err
@@ -117,7 +117,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// counted tells how far a copy is, and ends it with the context.
+// counted reports the progress of a copy, and ends it with the context.
 type counted struct {
 	ctx         context.Context
 	r           io.Reader

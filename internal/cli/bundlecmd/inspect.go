@@ -21,8 +21,8 @@ import (
 
 func newInspect() *cobra.Command {
 	c := &cobra.Command{
-		Use: "inspect FILE", Short: "Show what a bundle holds, reading its header only",
-		Long: "Shows what a bundle in a file or on a device holds. Only the header is read and checked: the answer says nothing about the blobs (refit bundle verify does), and signatures are listed, not trusted.",
+		Use: "inspect FILE", Short: "Show the content of a bundle, from its header only",
+		Long: "Show the content of a bundle file or device. The command reads and checks only the header. It lists signatures and does not verify them; refit bundle verify verifies signatures and blobs.",
 		Args: usage.Args(cobra.ExactArgs(1)),
 	}
 	format := usage.OutputFlag(c)
@@ -58,14 +58,14 @@ type listEntry struct {
 	KubernetesVersion string   `json:"kubernetesVersion,omitempty"`
 	Size              int64    `json:"size,omitempty"`
 	SignedBy          []string `json:"signedBy,omitempty"`
-	// Error says why the header of a damaged bundle cannot be read, or that
-	// the file has not the bundle's size.
+	// Error is the reason why the header of a damaged bundle cannot be read, or
+	// that the file has another size than the bundle.
 	Error string `json:"error,omitempty"`
 }
 
 func newList() *cobra.Command {
 	c := &cobra.Command{
-		Use: "list DIR", Short: "List the bundles in a folder, reading their headers only",
+		Use: "list DIR", Short: "List the bundles in a directory, from their headers only",
 		Args: usage.Args(cobra.ExactArgs(1)),
 	}
 	format := usage.OutputFlag(c)
@@ -94,7 +94,7 @@ func newList() *cobra.Command {
 	return c
 }
 
-// list looks at every file of a folder; what is no bundle is passed over.
+// list reads every file of a directory and skips files that are not bundles.
 func list(dir string) (listView, error) {
 	v := listView{APIVersion: "refit.dev/bundlelist/v1", Kind: "BundleList", Bundles: []listEntry{}}
 	entries, err := os.ReadDir(dir)

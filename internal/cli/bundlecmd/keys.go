@@ -25,7 +25,7 @@ const (
 
 // NewKeys is `refit keys`.
 func NewKeys() *cobra.Command {
-	c := &cobra.Command{Use: "keys", Short: "Make keys that sign bundles", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "keys", Short: "Create keys to sign bundles", Args: cobra.NoArgs}
 	c.AddCommand(newGenerate())
 	return c
 }
@@ -33,12 +33,12 @@ func NewKeys() *cobra.Command {
 func newGenerate() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
-		Use: "generate --out DIR", Short: "Make a pair of ed25519 keys: DIR/refit.key (secret) and DIR/refit.pub",
-		Long: "Makes refit.key (PKCS #8 PEM, only its owner may read it) and refit.pub (PKIX PEM) in DIR and prints the key's identifier.\nExisting keys are never replaced.",
+		Use: "generate --out DIR", Short: "Create a pair of Ed25519 keys: DIR/refit.key (private) and DIR/refit.pub",
+		Long: "Create refit.key (PKCS #8 PEM, mode 0600) and refit.pub (PKIX PEM) in DIR, and print the key's identifier.\nThe command never replaces existing keys.",
 		Args: usage.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dir == "" {
-				return exit.Usagef("--out DIR is missing: where shall the keys go?")
+				return exit.Usagef("--out DIR is missing: name the directory for the keys")
 			}
 			id, err := generate(dir)
 			if err != nil {
@@ -47,17 +47,17 @@ func newGenerate() *cobra.Command {
 			return printf(c, "%s\n", id)
 		},
 	}
-	c.Flags().StringVar(&dir, "out", "", "folder for the keys; made if it is not there")
+	c.Flags().StringVar(&dir, "out", "", "directory for the keys; created if it does not exist")
 	return c
 }
 
 func generate(dir string) (id string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("folder for the keys: %w", err)
+		return "", fmt.Errorf("directory for the keys: %w", err)
 	}
 	for _, name := range []string{privateKeyFile, publicKeyFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return "", exit.Usagef("%s is there already: a key is never replaced; use another folder", filepath.Join(dir, name))
+			return "", exit.Usagef("%s exists already, and keys are never replaced: use another directory", filepath.Join(dir, name))
 		}
 	}
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
@@ -76,7 +76,7 @@ func generate(dir string) (id string, err error) {
 	if err == nil {
 		err = fsutil.WriteFile(filepath.Join(dir, publicKeyFile), public, 0o644)
 	}
-	if err != nil { // half a pair would have to be removed by hand
+	if err != nil { // otherwise the user would have to remove half a pair
 		return "", errors.Join(err, ignoreGone(os.Remove(filepath.Join(dir, privateKeyFile))), ignoreGone(os.Remove(filepath.Join(dir, publicKeyFile))))
 	}
 	return bundle.KeyID(pub), nil

@@ -13,7 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// lintFlags are manifests that a bundle is made for.
+// lintFlags name the manifests that a bundle is created for.
 type lintFlags struct {
 	paths  []string
 	config string
@@ -25,9 +25,9 @@ type lintFlags struct {
 }
 
 func (f *lintFlags) add(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&f.paths, "manifests", nil, "manifests whose images the bundle must bring: files or folders, may be given again")
-	fl.StringVar(&f.config, "lint-config", "", "rules that are switched off, with reasons (default "+manifests.ConfigName+" if it is there)")
-	fl.BoolVar(&f.strict, "strict", false, "warnings about images and manifests refuse the bundle, too")
+	fl.StringArrayVar(&f.paths, "manifests", nil, "manifests whose images the bundle must contain: files or directories, may be repeated")
+	fl.StringVar(&f.config, "lint-config", "", "disabled rules, with reasons (default "+manifests.ConfigName+" if it exists)")
+	fl.BoolVar(&f.strict, "strict", false, "refuse the bundle on warnings about images and manifests too")
 }
 
 func (f *lintFlags) read(c *cobra.Command) (err error) {
@@ -39,8 +39,7 @@ func (f *lintFlags) read(c *cobra.Command) (err error) {
 	return err
 }
 
-// accept asks the rules what they think of the images for a site without a
-// registry.
+// accept checks the images against the rules of a site without a registry.
 func (f *lintFlags) accept(m *bundle.Metadata) error {
 	r := lint.Check(f.objects, lint.Site{Offline: true, Publishing: true, Bundle: manifests.Names(m.Images)}, f.rules)
 	for _, found := range r.Findings {
@@ -54,7 +53,7 @@ func (f *lintFlags) accept(m *bundle.Metadata) error {
 		fmt.Fprintf(f.err, "%s: %s %s: %s%s\n", found.Place(), found.Severity, found.Rule, found.Message, about)
 	}
 	if r.Errors > 0 || f.strict && r.Warnings > 0 {
-		return exit.With(exit.Blocked, fmt.Errorf("the bundle was not made: %s Mend the manifests, add the images, or switch a rule off with a reason (%s)", r.Headline, manifests.ConfigName))
+		return exit.With(exit.Blocked, fmt.Errorf("the bundle was not created: %s Fix the manifests, add the images, or disable a rule with a reason (%s)", r.Headline, manifests.ConfigName))
 	}
 	return nil
 }

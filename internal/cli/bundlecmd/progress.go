@@ -21,8 +21,8 @@ const (
 	eraseLine = "\r\x1b[K"
 )
 
-// progress shows how far a long copy is: a bar on a terminal, else a line now
-// and then. It is safe for several goroutines.
+// progress shows the progress of a long copy: a bar on a terminal, else a line from
+// time to time. It is safe for several goroutines.
 type progress struct {
 	w     io.Writer
 	verb  string
@@ -45,7 +45,7 @@ func newProgress(w io.Writer, verb string) *progress {
 	return p
 }
 
-// set is told the bytes; calls that come out of order are passed over.
+// set takes the bytes copied so far, and ignores calls out of order.
 func (p *progress) set(done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

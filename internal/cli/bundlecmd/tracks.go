@@ -23,19 +23,20 @@ import (
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/text"
 )
 
-// tracksPrefix begins a source that stands for what ImageTracks have approved:
+// tracksPrefix begins a source that stands for the approved images of ImageTracks:
 // of the cluster, or with a path those of a file.
 const tracksPrefix = "tracks:"
 
-// fromTracks are what tracks bring into a bundle, and what must be in it then.
+// fromTracks are the images of tracks for a bundle, and the images that it needs then.
 type fromTracks struct {
 	access   *cluster.Access
 	rollback bool
 	note     func(format string, a ...any)
 
-	// digests by name; needs of workloads that the tracks are for.
+	// digests by name; needs of the tracks' workloads.
 	digests map[string]string
 	needs   []need
 }
@@ -72,7 +73,7 @@ func (f *fromTracks) expand(ctx context.Context, sources []string) ([]string, er
 
 func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageTrack, error) {
 	if path != "" {
-		f.note("the workloads of the tracks in %s are not looked at: name their manifests with --manifests to have the bundle checked against them", path)
+		f.note("workloads of the tracks in %s are not checked: name their manifests with --manifests", path)
 		return readTracks(path)
 	}
 	c, err := f.access.Client()
@@ -84,7 +85,7 @@ func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageT
 		return nil, cluster.ListError(err)
 	}
 	if len(l.Items) == 0 {
-		return nil, exit.With(exit.Blocked, errors.New("the cluster has no ImageTrack: make one, or name images as sources"))
+		return nil, exit.With(exit.Blocked, errors.New("the cluster has no ImageTrack: create one, or name images as sources"))
 	}
 	for i := range l.Items {
 		if err := f.gather(ctx, c, &l.Items[i]); err != nil {
@@ -131,9 +132,9 @@ func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
 	st := &o.Status
 	switch {
 	case st.Approved == nil:
-		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s has approved nothing: refit tags status %s says why", o.Name, o.Name))
+		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s has no approved image: refit tags status %s shows why", o.Name, o.Name))
 	case o.Spec.Source == v1alpha1.SourceBundles:
-		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s takes its images from bundles: name that bundle as a source (bundle:FILE)", o.Name))
+		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s uses images of bundles: name that bundle as a source (bundle:FILE)", o.Name))
 	}
 	images := []v1alpha1.TrackedImage{*st.Approved}
 	if f.rollback && len(st.History) > 0 {
@@ -157,8 +158,8 @@ func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
 	return out, nil
 }
 
-// gather notes which images the targets of a track will ask for, once they have
-// what is approved.
+// gather collects the images that the targets of a track need, once they run the
+// approved one.
 func (f *fromTracks) gather(ctx context.Context, c client.Client, o *v1alpha1.ImageTrack) error {
 	for i := range o.Spec.Targets {
 		t := &o.Spec.Targets[i]
@@ -240,24 +241,23 @@ func staticPods(pods []corev1.Pod) []template {
 	return out
 }
 
-// accept is the closure check: every image that a target of the tracks asks for
-// is in the bundle.
+// accept is the closure check: every image of the tracks' targets is in the bundle.
 func (f *fromTracks) accept(m *bundle.Metadata) error {
 	var missing []string
 	for _, n := range f.needs {
 		if !brings(m, n.image) {
-			missing = append(missing, fmt.Sprintf("%s asks for %s (container %s)", n.workload, n.image, n.container))
+			missing = append(missing, fmt.Sprintf("%s needs %s (container %s)", n.workload, n.image, n.container))
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	slices.Sort(missing)
-	return exit.With(exit.Blocked, fmt.Errorf("the bundle was not made: it would lack %d images of the tracks' workloads: %s. Name them as sources (docker://REF), or track them",
-		len(missing), strings.Join(missing, "; ")))
+	return exit.With(exit.Blocked, fmt.Errorf("the bundle was not created, %s of the tracks' workloads missing: %s. Name them as sources (docker://REF), or track them",
+		text.Count(len(missing), "image"), strings.Join(missing, "; ")))
 }
 
-// brings reports whether a bundle has what a reference asks for.
+// brings reports whether a bundle has the image of a reference.
 func brings(m *bundle.Metadata, image string) bool {
 	want, err := imagetag.ParseRef(image)
 	if err != nil {

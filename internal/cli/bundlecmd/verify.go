@@ -15,18 +15,19 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlemedium"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 func newVerify() *cobra.Command {
 	var pubs []string
 	var digest string
 	c := &cobra.Command{
-		Use: "verify FILE (--pub KEY | --digest D)", Short: "Check the digest or signature of a bundle, and then every byte of it",
-		Long: "Checks that the bundle in a file or on a device is the one with digest D, or is signed by one of the keys, and then reads it once and checks every byte.\nExit code 6 if not; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, bytes after the bundle's end are none of its business.",
+		Use: "verify FILE (--pub KEY | --digest D)", Short: "Verify the digest or signature of a bundle, and every byte of it",
+		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.",
 		Args: usage.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if digest == "" && len(pubs) == 0 {
-				return exit.Usagef("give --digest D or --pub KEY: a bundle can only be verified against something that is trusted already")
+				return exit.Usagef("--digest D or --pub KEY is missing: name a digest or a key that you trust")
 			}
 			if digest != "" && !bundle.ValidDigest(digest) {
 				return exit.Usagef("--digest %q: want sha256: and 64 lower-case hex digits", digest)
@@ -34,7 +35,7 @@ func newVerify() *cobra.Command {
 			return verify(c, a[0], digest, pubs)
 		},
 	}
-	c.Flags().StringArrayVar(&pubs, "pub", nil, "public key (refit.pub); may be repeated, one of them must have signed")
+	c.Flags().StringArrayVar(&pubs, "pub", nil, "public key (refit.pub); may be repeated, one valid signature is enough")
 	c.Flags().StringVar(&digest, "digest", "", "digest of the bundle")
 	return c
 }
@@ -63,10 +64,10 @@ func verify(c *cobra.Command, path, digest string, pubs []string) error {
 	if err != nil {
 		return coded(fmt.Errorf("%s: %w", path, err))
 	}
-	return printf(c, "verified %s %s %s: %d images, %d bytes\n", h.Metadata.Name, h.Metadata.Version, h.Digest, len(h.Metadata.Images), h.FileSize())
+	return printf(c, "verified %s %s %s: %s, %d bytes\n", h.Metadata.Name, h.Metadata.Version, h.Digest, text.Count(len(h.Metadata.Images), "image"), h.FileSize())
 }
 
-// trusted compares a header with what the caller trusts.
+// trusted compares a header with the trusted digest or keys.
 func trusted(h *bundle.Header, digest string, keys map[string]ed25519.PublicKey) error {
 	found := fmt.Sprintf("%s %s (%s)", h.Metadata.Name, h.Metadata.Version, h.Digest)
 	if digest != "" && h.Digest != digest {
@@ -86,7 +87,7 @@ func newSign() *cobra.Command {
 	var key string
 	c := &cobra.Command{
 		Use: "sign FILE --key KEY", Short: "Add a signature to a bundle, in place",
-		Long: "Adds a signature to a bundle in a file or on a device and prints the identifiers of all keys that signed it. Nothing but the signature slot changes, so the digest stays.",
+		Long: "Add a signature to a bundle file or device, and print the identifiers of all keys that signed it. Only the signature slot changes, so the digest stays the same.",
 		Args: usage.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if key == "" {
@@ -103,14 +104,14 @@ func newSign() *cobra.Command {
 			return printf(c, "%s\n", strings.Join(viewOf(h).keyIDs(), "\n"))
 		},
 	}
-	c.Flags().StringVar(&key, "key", "", "secret key (refit.key)")
+	c.Flags().StringVar(&key, "key", "", "private key (refit.key)")
 	return c
 }
 
 func newWrite() *cobra.Command {
 	return &cobra.Command{
-		Use: "write FILE DEVICE", Short: "Write a bundle raw to a USB device (or a file) and read it back",
-		Long: "Writes a bundle raw to a block device and verifies what the device then holds. WHATEVER IS ON THE DEVICE IS LOST. A device that is in use (mounted, swap, part of a volume) or too small is refused before anything is written.",
+		Use: "write FILE DEVICE", Short: "Write a bundle raw to a USB device (or a file), and read it back",
+		Long: "Write a bundle raw to a block device, and verify the bytes on the device. THE DEVICE LOSES ALL ITS DATA. The command writes nothing to a device that is in use (mounted, swap, part of a volume) or too small.",
 		Args: usage.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			bar := newProgress(c.ErrOrStderr(), "writing and reading back")
@@ -123,7 +124,7 @@ func newWrite() *cobra.Command {
 			if err != nil {
 				return coded(err)
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "%s holds %s %s, %s\n", a[1], h.Metadata.Name, h.Metadata.Version, explain.Bytes(h.FileSize()))
+			fmt.Fprintf(c.ErrOrStderr(), "%s contains %s %s, %s\n", a[1], h.Metadata.Name, h.Metadata.Version, explain.Bytes(h.FileSize()))
 			return printf(c, "%s\n", h.Digest)
 		},
 	}

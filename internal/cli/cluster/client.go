@@ -1,5 +1,5 @@
-// Package cluster is how the command line reaches an API server, and where its
-// answers and hints go.
+// Package cluster connects the command line to an API server, and has its writers
+// for results and hints.
 package cluster
 
 import (
@@ -26,8 +26,8 @@ import (
 // replaced must not hang the command.
 const RequestTimeout = 10 * time.Second
 
-// Access says which API server is meant, and where words go: Out takes answers,
-// Err takes progress and hints.
+// Access names the API server and the writers: Out for results, Err for progress
+// and hints.
 type Access struct {
 	Kubeconfig string
 	Context    string
@@ -45,7 +45,7 @@ func (o *Access) rest() (*rest.Config, error) {
 	rules.ExplicitPath = o.Kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("no cluster to talk to: %w; give --kubeconfig FILE or set KUBECONFIG; on a control-plane node the file is /etc/kubernetes/admin.conf", err)
+		return nil, fmt.Errorf("no kubeconfig found: %w; use --kubeconfig FILE or set KUBECONFIG; on a control-plane node the file is /etc/kubernetes/admin.conf", err)
 	}
 	cfg.Timeout = RequestTimeout
 	cfg.QPS, cfg.Burst = 50, 100
@@ -62,7 +62,7 @@ func scheme() *runtime.Scheme {
 	return s
 }
 
-// Client reaches the API server that the flags or the environment name.
+// Client returns a client for the API server of the flags or the environment.
 func (o *Access) Client() (client.Client, error) {
 	cfg, err := o.rest()
 	if err != nil {
@@ -75,8 +75,8 @@ func (o *Access) Client() (client.Client, error) {
 	return c, nil
 }
 
-// ListError says what a failed list means: refit is not installed, or the API
-// server is away.
+// ListError explains a failed list: refit is not installed, or the API server is
+// unavailable.
 func ListError(err error) error {
 	var missing *meta.NoKindMatchError
 	if errors.As(err, &missing) {
@@ -90,8 +90,8 @@ func ListError(err error) error {
 	return fmt.Errorf("the API server did not answer: %w", err)
 }
 
-// Raw asks the API server for a path, for example a kubelet's own configuration
-// through the node's proxy.
+// Raw gets a path of the API server, for example a kubelet's configuration through
+// the node's proxy.
 func (o *Access) Raw(ctx context.Context, path string) ([]byte, error) {
 	cfg, err := o.rest()
 	if err != nil {

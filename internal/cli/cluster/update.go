@@ -11,8 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-// Choose picks the update that matters most: one that is not done, else the
-// newest.
+// Choose returns the current update: one that is not done, else the newest.
 func Choose(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	var best *v1alpha1.ClusterUpdate
 	rank := func(u *v1alpha1.ClusterUpdate) int {
@@ -33,7 +32,7 @@ func Choose(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	return best
 }
 
-// Update is the named update, or the one that matters most.
+// Update returns the named update, or the current one.
 func Update(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
@@ -43,12 +42,12 @@ func Update(ctx context.Context, c client.Client, args []string) (*v1alpha1.Clus
 		if u := Choose(list.Items); u != nil {
 			return u, nil
 		}
-		return nil, exit.Usage(errors.New("there is no update: make one with refit plan --to BUNDLE"))
+		return nil, exit.Usage(errors.New("there is no update: create one with refit plan --to BUNDLE"))
 	}
 	for i := range list.Items {
 		if list.Items[i].Name == args[0] {
 			return &list.Items[i], nil
 		}
 	}
-	return nil, exit.Usage(fmt.Errorf("there is no ClusterUpdate %q; see kubectl get clusterupdates", args[0]))
+	return nil, exit.Usage(fmt.Errorf("ClusterUpdate %q not found; see kubectl get clusterupdates", args[0]))
 }

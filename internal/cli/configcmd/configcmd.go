@@ -1,9 +1,9 @@
-// Package configcmd is the command refit config: it brings node configuration that
-// others wrote into the form of a NodeConfig.
+// Package configcmd is the command refit config: it converts node configuration of
+// other tools to a NodeConfig.
 //
-// Promise: nothing is applied; standard output is the NodeConfig, and what could
-// not be carried over is told on standard error, each part with its reason, and by
-// the exit code. Input: a file. Caller: internal/cli.
+// Promise: it applies nothing. Standard output is the NodeConfig. Standard error has
+// each part that it cannot convert, with the reason, and the exit code reports them.
+// Input: a file. Caller: internal/cli.
 package configcmd
 
 import (
@@ -24,11 +24,12 @@ import (
 	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/ignitionimport"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // New makes the command.
 func New(a *cluster.Access) *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Node configuration: import what others wrote"}
+	c := &cobra.Command{Use: "config", Short: "Import node configuration of other tools"}
 	c.AddCommand(newImport(a))
 	return c
 }
@@ -38,13 +39,13 @@ func newImport(a *cluster.Access) *cobra.Command {
 	var pools []string
 	var partial bool
 	c := &cobra.Command{
-		Use: "import FILE", Short: "Turn Ignition 3 or a MachineConfig into a NodeConfig", Args: usage.Args(cobra.ExactArgs(1)),
-		Long: `Turn Ignition of version 3 (JSON) or a MachineConfig (YAML or JSON; - is standard
-input) into a NodeConfig on standard output. Nothing is applied.
+		Use: "import FILE", Short: "Convert Ignition 3 or a MachineConfig to a NodeConfig", Args: usage.Args(cobra.ExactArgs(1)),
+		Long: `Convert Ignition version 3 (JSON) or a MachineConfig (YAML or JSON; - is standard
+input) to a NodeConfig on standard output. The command applies nothing.
 
-Whatever is not carried over is named on standard error with the reason: secrets,
-disks, what is fetched from elsewhere, users. Then the exit code is 3, unless
---partial says that the rest is wanted all the same.`,
+It cannot convert secrets, disks, remote files and users: standard error names each
+such part with the reason, and the exit code is 3. With --partial it writes the rest
+anyway.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			data, err := readFile(args[0], cmd.InOrStdin())
 			if err != nil {
@@ -59,18 +60,18 @@ disks, what is fetched from elsewhere, users. Then the exit code is 3, unless
 				return err
 			}
 			for _, l := range imported.Left {
-				fmt.Fprintf(a.Err, "not carried over: %s: %s\n", l.At, l.Why)
+				fmt.Fprintf(a.Err, "not converted: %s: %s\n", l.At, l.Why)
 			}
 			if len(imported.Left) > 0 && !partial {
-				return exit.With(exit.Blocked, fmt.Errorf("%d parts of %s are not carried over; with --partial the rest is written", len(imported.Left), args[0]))
+				return exit.With(exit.Blocked, fmt.Errorf("%s of %s not converted; --partial writes the rest", text.Count(len(imported.Left), "part"), args[0]))
 			}
 			_, err = a.Out.Write(out)
 			return err
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the NodeConfig (default: the MachineConfig's, else imported)")
-	c.Flags().StringSliceVar(&pools, "pool", nil, "pools that it is for (default: the MachineConfig's role)")
-	c.Flags().BoolVar(&partial, "partial", false, "write what can be carried over although something cannot")
+	c.Flags().StringSliceVar(&pools, "pool", nil, "pools that it applies to (default: the MachineConfig's role)")
+	c.Flags().BoolVar(&partial, "partial", false, "write the NodeConfig although some parts cannot be converted")
 	return c
 }
 
@@ -85,7 +86,7 @@ func readFile(path string, in io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// file is what a person applies: without status and times.
+// file is the NodeConfig without status and times.
 type file struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {

@@ -75,7 +75,7 @@ spec:
 func TestLeft(t *testing.T) {
 	text := `{"ignition":{"version":"3.2.0"},"storage":{"disks":[{"device":"/dev/sda"}],"files":[{"path":"/etc/a","contents":{"source":"data:;base64,/w=="}}]}}`
 	out, says, err := run(t, text)
-	if exit.Code(err) != exit.Blocked || out != "" || !strings.Contains(says, "not carried over: storage.disks: ") {
+	if exit.Code(err) != exit.Blocked || out != "" || !strings.Contains(says, "not converted: storage.disks: ") {
 		t.Error(exit.Code(err), out, says)
 	}
 	out, says, err = run(t, text, "--partial")

@@ -14,18 +14,18 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-// Terminal refuses a command that would ask where nobody can answer. before is what it
-// asks about, for example "refit apply asks before it moves nodes".
+// Terminal refuses a command that would ask without a terminal. before is the reason to
+// ask, for example "refit apply asks before it updates nodes".
 func Terminal(in *os.File, before string) error {
 	if term.IsTerminal(int(in.Fd())) {
 		return nil
 	}
-	return exit.Usage(fmt.Errorf("%s, and there is no terminal to ask on: say --yes", before))
+	return exit.Usage(fmt.Errorf("%s, and there is no terminal: use --yes", before))
 }
 
-// Yes asks on w and waits for a line of in. It is nil for a yes; a no has exit code
-// Blocked, and Interrupted if the context ended first. The reader of in stays behind
-// then: the command is to end.
+// Yes asks on w and waits for a line of in. It returns nil for a yes; a no has exit code
+// Blocked, and Interrupted if the context ended first. The reader of in then stays
+// blocked, so the command must end.
 func Yes(ctx context.Context, in io.Reader, w io.Writer, ask string) error {
 	fmt.Fprintf(w, "%s [y/N] ", ask)
 	type answer struct {
@@ -40,7 +40,7 @@ func Yes(ctx context.Context, in io.Reader, w io.Writer, ask string) error {
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(w)
-		return exit.With(exit.Interrupted, errors.New("not started: interrupted before there was an answer"))
+		return exit.With(exit.Interrupted, errors.New("not started: interrupted before an answer"))
 	case a := <-said:
 		if a.err != nil {
 			fmt.Fprintln(w) // the cursor still stands behind the question
@@ -59,7 +59,7 @@ func judge(line string, err error) error {
 		return exit.With(exit.Blocked, errors.New("not started"))
 	}
 	if line == "" {
-		return exit.With(exit.Blocked, errors.New("not started: there was no answer"))
+		return exit.With(exit.Blocked, errors.New("not started: no answer"))
 	}
-	return exit.With(exit.Blocked, fmt.Errorf("not started: %.20q is no answer to this; only y or yes starts it", line))
+	return exit.With(exit.Blocked, fmt.Errorf("not started: %.20q is not an answer; only y or yes starts it", line))
 }

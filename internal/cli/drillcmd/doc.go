@@ -1,9 +1,8 @@
-// Package drillcmd is `refit drill`: would a node come back by itself after a power
-// cut, and, if asked, the proof of it.
+// Package drillcmd is `refit drill`: predict whether a node recovers by itself after a
+// power cut, and prove it on request.
 //
-// Promise: what it says beforehand is decided by package pin from what the cluster
-// knows; nothing is changed without --run and a yes. A run is begun only on a node
-// that would come back.
+// Promise: package pin makes the prediction from objects of the cluster. Without --run
+// and a yes nothing changes. A run starts only on a node that would recover.
 //
 // Inputs: Node, pods, NodeUpdates, Contents. Outputs: a view, an annotation on the
 // node's NodeUpdate. Caller: package cli.

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 type drill struct {
@@ -25,31 +26,30 @@ type drill struct {
 	timeout      time.Duration
 }
 
-// New makes the command.
+// New returns the command.
 func New(a *cluster.Access) *cobra.Command {
 	d := &drill{Access: a}
 	c := &cobra.Command{
 		Use:   "drill --node NODE",
-		Short: "Say whether a node would come back by itself after a power cut, and prove it",
-		Long: `Say whether a node would come back by itself if its power were cut and its
-container runtime's store were lost, with no registry, no network and no neighbour:
-what it holds and pins, of what it has a copy of its own, what it would lack and
-which neighbour has it, and which images of its pods are in no list.
+		Short: "Rehearse a power cut: does a node recover by itself?",
+		Long: `Predict whether a node would recover by itself from a power cut that destroys its
+container runtime's store, without registry, network and peers. Show its pinned
+images, its local copies, the missing images and the peers that have them, and
+images of its pods that are in no list.
 
-With --run it is proved, after a question: the node restarts at once, without a
-drain; before its kubelet starts, every held image is taken out
-of its runtime and put back from the node's own copy, and every file of them is
-compared. Pods of the node are away for that time. A node that would not come back is
-not touched.
+With --run, prove it after a question: the node restarts at once, without a drain.
+Before its kubelet starts, the agent removes every pinned image from the runtime,
+restores it from the local copy, and compares every file. The node's pods are
+unavailable meanwhile. The command does not restart a node that would not recover.
 
-Exit codes: 0 it would come back, or did; 3 it would not, or nobody said yes;
-4 it is not back yet; 5 it came back without some images.`,
+Exit codes: 0 it would recover, or did; 3 it would not, or there was no yes; 4 it has
+not recovered yet; 5 it recovered without some images.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.do(cmd.Context()) },
 	}
 	f := c.Flags()
 	f.StringVar(&d.node, "node", "", "the node")
-	f.BoolVar(&d.run, "run", false, "restart the node without its images, and see it come back")
+	f.BoolVar(&d.run, "run", false, "restart the node without its images, and wait until it recovers")
 	f.BoolVarP(&d.yes, "yes", "y", false, "with --run: do not ask")
 	f.DurationVar(&d.timeout, "timeout", 15*time.Minute, "with --run: how long to wait for the node")
 	f.StringVarP(&d.output, "output", "o", render.Table, "table, wide, json or yaml")
@@ -85,7 +85,7 @@ func (d *drill) do(ctx context.Context) error {
 	return d.prove(ctx, c, nu, v)
 }
 
-// view is what is said beforehand.
+// view returns the prediction.
 func view(f pin.StartFacts, nu *v1alpha1.NodeUpdate) render.DrillView {
 	v := render.DrillView{APIVersion: "refit.dev/drill/v1", Kind: "Drill", Node: f.Node, Start: pin.Foretell(f)}
 	if nu != nil {
@@ -104,10 +104,10 @@ func (d *drill) confirm(ctx context.Context, v render.DrillView) error {
 	if err := render.Drill(d.Err, render.Table, v); err != nil {
 		return err
 	}
-	return confirm.Yes(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and take its %d images out of its runtime?", v.Node, len(v.Images)))
+	return confirm.Yes(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and remove %s from its runtime?", v.Node, text.Count(len(v.Images), "image")))
 }
 
-// prove asks the node's agent for the drill, and waits until the node is back.
+// prove requests the drill from the node's agent, and waits until the node recovers.
 func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, v render.DrillView) error {
 	begin := time.Now()
 	id := begin.UTC().Format("20060102T150405Z")
@@ -117,9 +117,9 @@ func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpd
 	}
 	nu.Annotations[v1alpha1.AnnotationDrill] = id
 	if err := c.Patch(ctx, nu, patch); err != nil {
-		return fmt.Errorf("asking node %s for the drill: %w", d.node, err)
+		return fmt.Errorf("request the drill of node %s: %w", d.node, err)
 	}
-	d.Note("drill %s: node %s is asked to restart without its images", id, d.node)
+	d.Note("drill %s: requested a restart of node %s without its images", id, d.node)
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -138,10 +138,10 @@ func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpd
 		case <-time.After(time.Second):
 		}
 	}
-	return exit.With(exit.InProgress, fmt.Errorf("node %s is not back after %s; `refit drill --node %s` shows what is known of it", d.node, d.timeout, d.node))
+	return exit.With(exit.InProgress, fmt.Errorf("node %s has not recovered after %s; `refit drill --node %s` shows its state", d.node, d.timeout, d.node))
 }
 
-// back reports whether the node has told of the drill and is Ready in another boot.
+// back reports whether the node has reported the drill and is Ready in another boot.
 func (d *drill) back(ctx context.Context, c client.Client, id string, v *render.DrillView) bool {
 	var n corev1.Node
 	var nu v1alpha1.NodeUpdate

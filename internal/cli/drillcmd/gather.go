@@ -19,13 +19,13 @@ import (
 // maxWithout is how many images a node names at most in its status.
 const maxWithout = 16
 
-// gather reads what is known of the node, and of what its neighbours have.
+// gather reads the state of the node, and the copies of its peers.
 func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, *v1alpha1.NodeUpdate, error) {
 	f := pin.StartFacts{Node: node}
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return f, nil, exit.Usage(fmt.Errorf("there is no node %q; see kubectl get nodes", node))
+			return f, nil, exit.Usage(fmt.Errorf("node %q not found; see kubectl get nodes", node))
 		}
 		return f, nil, fmt.Errorf("the API server did not answer: %w", err)
 	}
@@ -45,7 +45,7 @@ func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, 
 			mine, f.Held = nu, held.Images
 			continue
 		}
-		f.Others = append(f.Others, neighbour(nu, held.Images))
+		f.Others = append(f.Others, peerOf(nu, held.Images))
 	}
 	if mine != nil {
 		ofNode(&f, mine, n.Status.NodeInfo.BootID)
@@ -55,7 +55,7 @@ func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, 
 	return f, mine, err
 }
 
-// ofNode takes over what the node's agent has said.
+// ofNode copies what the node's agent reported.
 func ofNode(f *pin.StartFacts, nu *v1alpha1.NodeUpdate, boot string) {
 	h, s := nu.Status.Pins, nu.Status.ColdStart
 	f.Known = h != nil && s != nil && h.Content == nu.Spec.Pins
@@ -85,8 +85,8 @@ func holdOf(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known
 	return l, nil
 }
 
-// neighbour is what another node has a copy of, as far as it has said so.
-func neighbour(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
+// peerOf returns the images that another node reports copies of.
+func peerOf(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
 	n := pin.Neighbour{Node: nu.Name, Copies: map[string]bool{}}
 	s, h := nu.Status.ColdStart, nu.Status.Pins
 	if s == nil || h == nil || h.Content != nu.Spec.Pins || len(s.Without) == maxWithout && s.Copies+maxWithout < h.ImagesTotal {
@@ -100,7 +100,7 @@ func neighbour(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
 	return n
 }
 
-// usedOn are the images of the pods on a node.
+// usedOn returns the images of the pods on a node.
 func usedOn(ctx context.Context, c client.Client, node string) ([]pin.Used, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
@@ -132,7 +132,7 @@ func usedOn(ctx context.Context, c client.Client, node string) ([]pin.Used, erro
 	return out, nil
 }
 
-// system pods are those without which the node is not what it was.
+// system reports whether the node needs the pod to work.
 func system(p *corev1.Pod) bool {
 	return p.Annotations[corev1.MirrorPodAnnotationKey] != "" || p.Spec.PriorityClassName == "system-node-critical" || p.Spec.PriorityClassName == "system-cluster-critical"
 }

@@ -1,5 +1,5 @@
-// Package exit gives errors of the command line an exit code.
+// Package exit adds exit codes to errors of the command line.
 //
-// Promise: every command returns an error; the main function asks Code for the
-// number that scripts rely on. Callers: internal/cli/*, cmd/*.
+// Promise: every command returns an error; Code returns the number for scripts.
+// Callers: internal/cli/*, cmd/*.
 package exit

@@ -24,7 +24,7 @@ type Error struct {
 	Err  error
 }
 
-// Error is the text of the wrapped error, empty after Silent.
+// Error returns the text of the wrapped error, empty after Silent.
 func (e *Error) Error() string {
 	if e.Err == nil {
 		return ""
@@ -32,13 +32,13 @@ func (e *Error) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives the wrapped error.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Silent ends with a code and no words: the answer was printed already.
+// Silent returns an error with a code and no text: the result was printed already.
 func Silent(code int) error { return &Error{Code: code} }
 
-// With gives err an exit code; nil stays nil.
+// With adds an exit code to err; nil stays nil.
 func With(code int, err error) error {
 	if err == nil {
 		return nil
@@ -46,13 +46,13 @@ func With(code int, err error) error {
 	return &Error{Code: code, Err: err}
 }
 
-// Usage marks an error of the person who typed the command; nil stays nil.
+// Usage marks a wrong call of the command; nil stays nil.
 func Usage(err error) error { return With(UsageCode, err) }
 
-// Usagef is an error of the person who typed the command.
+// Usagef returns the error of a wrong call.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// Code is the exit code for an error: OK for nil, Internal without an Error.
+// Code returns the exit code for an error: OK for nil, Internal without an Error.
 func Code(err error) int {
 	var e *Error
 	switch {

@@ -1,10 +1,10 @@
 // Package imagecmd is the command refit image: OS images without a cluster.
 //
-// Promise: the same base, configuration and name give the same digest as on every
-// other machine; layers of the base are not read where they can be linked or
-// mounted. Standard output is the digest, or with -o json what was done. Inputs:
-// an image, files with NodeConfigs, Ignition or MachineConfigs. Output: an OCI
-// layout or an image in a registry. Caller: internal/cli.
+// Promise: the same base, configuration and name give the same digest on every
+// machine. It links or mounts layers of the base where possible, without reading
+// them. Standard output is the digest, or with -o json the result. Inputs: an image,
+// files with NodeConfigs, Ignition or MachineConfigs. Output: an OCI layout or an
+// image in a registry. Caller: internal/cli.
 package imagecmd
 
 import (
@@ -38,14 +38,14 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// New makes the command.
+// New returns the command.
 func New(a *cluster.Access) *cobra.Command {
-	c := &cobra.Command{Use: "image", Short: "OS images: a base and a configuration become an image"}
+	c := &cobra.Command{Use: "image", Short: "Build OS images from a base and a configuration"}
 	c.AddCommand(newBuild(a))
 	return c
 }
 
-// Built is the answer of refit image build.
+// Built is the result of refit image build.
 type Built struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -58,7 +58,7 @@ type Built struct {
 	// Added bytes: the layer, configurations and manifests.
 	Added   int64   `json:"added"`
 	Seconds float64 `json:"seconds"`
-	// Placed says where everything went.
+	// Placed has the place of every file.
 	Placed []placement.Item `json:"placed"`
 }
 
@@ -72,14 +72,14 @@ func newBuild(a *cluster.Access) *cobra.Command {
 	var o buildOptions
 	c := &cobra.Command{
 		Use: "build --base IMAGE --config FILE... --output TARGET", Short: "Append a configuration to a base image, without a builder", Args: usage.Args(cobra.NoArgs),
-		Long: `Append files, units and kernel arguments of NodeConfigs to a base image and print
-the digest. No builder and no privileges are needed, and the same inputs give the
+		Long: `Append files, units and kernel arguments of NodeConfigs to a base image, and print
+the digest. The command needs no builder and no privileges. The same inputs give the
 same digest.
 
 IMAGE is oci:DIR:TAG, oci-archive:FILE:TAG, or docker://REF; TARGET is oci:DIR:TAG or
-docker://REPOSITORY[:TAG]. Layers of the base are linked from one layout to the
-other, or mounted within a registry; they are not read. Packages and anything else
-that must be run need an OSImage with a Containerfile in a cluster.`,
+docker://REPOSITORY[:TAG]. The command links layers of the base between layouts, or
+mounts them within a registry, without reading them. To install packages or run
+commands, use an OSImage with a Containerfile in a cluster.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			format := cmd.Flag("output-format").Value.String()
 			if err := usage.CheckOutput(format); err != nil {
@@ -101,8 +101,8 @@ that must be run need an OSImage with a Containerfile in a cluster.`,
 	}
 	c.Flags().StringVar(&o.base, "base", "", "the base: oci:DIR:TAG, oci-archive:FILE:TAG or docker://REF")
 	c.Flags().StringArrayVar(&o.configs, "config", nil, "file with NodeConfigs; may be given more than once")
-	c.Flags().StringVar(&o.output, "output", "", "where the image goes: oci:DIR:TAG or docker://REPOSITORY[:TAG]")
-	c.Flags().StringSliceVar(&o.platforms, "platform", nil, "platforms that are taken of the base (default: all)")
+	c.Flags().StringVar(&o.output, "output", "", "target of the image: oci:DIR:TAG or docker://REPOSITORY[:TAG]")
+	c.Flags().StringSliceVar(&o.platforms, "platform", nil, "platforms of the base to include (default: all)")
 	c.Flags().StringP("output-format", "o", render.Table, "table, json or yaml")
 	return c
 }
@@ -173,7 +173,7 @@ func openBase(ctx context.Context, at string) (root oci.Root, done func(), err e
 		return root, done, err
 	}
 	if len(roots) != 1 {
-		return root, done, exit.Usage(fmt.Errorf("%s has %d images: say which with a tag at the end", at, len(roots)))
+		return root, done, exit.Usage(fmt.Errorf("%s has %d images: choose one with a tag at the end", at, len(roots)))
 	}
 	return roots[0], done, nil
 }
@@ -201,7 +201,7 @@ func write(ctx context.Context, img *appendlayer.Image, to string) (int64, error
 	return 0, exit.Usage(fmt.Errorf("--output %s is not known: oci:DIR:TAG or docker://REPOSITORY[:TAG]", to))
 }
 
-// configured merges and places what the files hold.
+// configured merges and places the content of the files.
 func configured(ctx context.Context, files []string) (placement.Placed, error) {
 	var configs []*v1alpha1.NodeConfig
 	maps := map[string]*corev1.ConfigMap{}
@@ -228,7 +228,7 @@ func configured(ctx context.Context, files []string) (placement.Placed, error) {
 		return placement.Placed{}, exit.With(exit.Blocked, errors.New(strings.Join(says, "\n")))
 	}
 	if len(placed.Packages) > 0 {
-		return placement.Placed{}, exit.With(exit.Blocked, fmt.Errorf("packages (%s) are installed by running something, which this command does not: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
+		return placement.Placed{}, exit.With(exit.Blocked, fmt.Errorf("packages (%s) need a build that runs commands: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
 	}
 	return placed, nil
 }
@@ -251,14 +251,14 @@ func load(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.
 		if len(bytes.TrimSpace(doc)) == 0 {
 			continue
 		}
-		if err := take(doc, configs, maps); err != nil {
+		if err := readDocument(doc, configs, maps); err != nil {
 			return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
 		}
 	}
 }
 
-// take reads one document.
-func take(doc []byte, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
+// readDocument reads one document.
+func readDocument(doc []byte, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
 	var head struct{ Kind string }
 	if err := sigsyaml.Unmarshal(doc, &head); err != nil {
 		return err
@@ -277,7 +277,7 @@ func take(doc []byte, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.C
 		}
 		maps[m.Name] = m
 	default:
-		return fmt.Errorf("kind %q is neither NodeConfig nor ConfigMap; refit config import makes a NodeConfig of Ignition and MachineConfigs", head.Kind)
+		return fmt.Errorf("kind %q is neither NodeConfig nor ConfigMap; refit config import converts Ignition and MachineConfigs to a NodeConfig", head.Kind)
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func TestRefuses(t *testing.T) {
 		"nothing said":                  {nil, exit.UsageCode, "are needed"},
 		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, exit.UsageCode, "--base x:y is not known"},
 		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", given(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, exit.Blocked, "NodeConfigs edge and other both want file /etc/motd"},
-		"packages":                      {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, exit.Blocked, "installed by running something"},
+		"packages":                      {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, exit.Blocked, "need a build that runs commands"},
 		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, exit.UsageCode, "fils"},
 		"another kind":                  {[]string{"--base", "oci:x:1", "--config", given(t, "kind: Pod\n"), "--output", "oci:z:1"}, exit.UsageCode, "refit config import"},
 		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", given(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, exit.Blocked, "no ConfigMap motd"},

@@ -26,7 +26,7 @@ const (
 	askTime = 15 * time.Second
 )
 
-// asker asks registries what is behind the tags that a cluster runs.
+// asker resolves the tags that a cluster runs at their registries.
 type asker struct {
 	access *cluster.Access
 	poller *registry.Poller
@@ -34,13 +34,13 @@ type asker struct {
 
 	mu    sync.Mutex
 	known map[string]model.Published
-	// gone are repository@digest: true for those that the registry does not have.
+	// gone has repository@digest: true if the registry does not have it.
 	gone map[string]bool
 	told map[string]bool
 }
 
-// AskRegistries adds the answers to what is published; what was told by a file
-// counts before them. A registry that does not answer leaves its tags unknown.
+// AskRegistries adds the answers of registries to the published tags; those of a file
+// take precedence. If a registry does not answer, its tags stay unknown.
 func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *auditfacts.Objects) error {
 	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, gone: map[string]bool{}, told: map[string]bool{}}
 	if dockerConfig != "" {
@@ -63,7 +63,7 @@ func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, 
 	for _, r := range digestsOf(o) {
 		g.Go(func() error { k.askDigest(ctx, r); return nil })
 	}
-	_ = g.Wait() // each question tells its own failure
+	_ = g.Wait() // each request reports its own failure
 	for name, p := range o.Published {
 		k.known[name] = p
 	}
@@ -71,7 +71,7 @@ func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, 
 	return ctx.Err()
 }
 
-// tagsOf what pods run, with the imageIDs that they report.
+// tagsOf returns the tags of running pods, with the imageIDs that they report.
 func tagsOf(o *auditfacts.Objects) map[imagetag.Ref][]string {
 	out := map[imagetag.Ref][]string{}
 	for i := range o.Pods {
@@ -96,7 +96,7 @@ func tagsOf(o *auditfacts.Objects) map[imagetag.Ref][]string {
 	return out
 }
 
-// digestsOf are what pods name by digest.
+// digestsOf returns the images that pods name by digest.
 func digestsOf(o *auditfacts.Objects) []imagetag.Ref {
 	var out []imagetag.Ref
 	for i := range o.Pods {
@@ -114,7 +114,7 @@ func digestsOf(o *auditfacts.Objects) []imagetag.Ref {
 	return out
 }
 
-// askDigest asks whether the registry still has what pods name by digest.
+// askDigest checks whether the registry still has an image that pods name by digest.
 func (k *asker) askDigest(ctx context.Context, r imagetag.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -155,7 +155,7 @@ func (k *asker) put(r imagetag.Ref, p model.Published) {
 	k.known[r.String()] = p
 }
 
-// failed: a tag that is gone is an answer; anything else is told once a registry.
+// failed reports an error once per registry; a deleted tag is an answer, not an error.
 func (k *asker) failed(r imagetag.Ref, err error) {
 	var f *registry.Failure
 	if errors.As(err, &f) && (f.Kind == registry.TagDeleted || f.Kind == registry.RepositoryGone) {
@@ -166,6 +166,6 @@ func (k *asker) failed(r imagetag.Ref, err error) {
 	defer k.mu.Unlock()
 	if !k.told[r.Host()] {
 		k.told[r.Host()] = true
-		k.access.Note("not known: %v", err)
+		k.access.Note("unknown: %v", err)
 	}
 }

@@ -27,11 +27,11 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// pageSize is how many objects are asked for at once.
+// pageSize is how many objects one request lists.
 const pageSize = 500
 
-// Gather the objects of the cluster, or of a dump of it (- is standard input);
-// kubelets asks every kubelet for its configuration, too.
+// Gather reads the objects of the cluster, or of a dump of it (- is standard input);
+// with kubelets it reads the configuration of every kubelet too.
 func Gather(ctx context.Context, a *cluster.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
 	if dump != "" {
 		return readDump(dump)
@@ -67,8 +67,7 @@ func readDump(file string) (auditfacts.Objects, error) {
 	return o, nil
 }
 
-// live reads the cluster; kinds that it does not have, or does not show, are left
-// out, and said.
+// live reads the cluster; it skips and reports missing or forbidden kinds.
 func live(ctx context.Context, a *cluster.Access, c client.Client) (auditfacts.Objects, error) {
 	var o auditfacts.Objects
 	lists := []func() (string, error){
@@ -113,7 +112,7 @@ func live(ctx context.Context, a *cluster.Access, c client.Client) (auditfacts.O
 		switch {
 		case err == nil, meta.IsNoMatchError(err): // a cluster without refit has no such kind
 		case i > 1 && apierrors.IsForbidden(err):
-			a.Note("%s may not be read, and are left out: %v", what, err)
+			a.Note("cannot list %s, results are without them: %v", what, err)
 		default:
 			return o, cluster.ListError(err)
 		}
@@ -135,7 +134,7 @@ func pages[L client.ObjectList](ctx context.Context, c client.Client, l L, see f
 	}
 }
 
-// holdLists reads the hold lists that nodes were given; most nodes share one.
+// holdLists reads the pin lists of nodes; most nodes share one.
 func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *auditfacts.Objects) error {
 	seen := map[string]bool{"": true}
 	for i := range o.NodeUpdates {
@@ -149,7 +148,7 @@ func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *audit
 		case err == nil:
 			o.Contents = append(o.Contents, content)
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-			a.Note("Content %s, which says what nodes hold, cannot be read: %v", name, err)
+			a.Note("cannot read Content %s, a list of pinned images: %v", name, err)
 		default:
 			return cluster.ListError(err)
 		}
@@ -157,7 +156,7 @@ func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *audit
 	return nil
 }
 
-// askKubelets asks every kubelet for its configuration, through the API server.
+// askKubelets reads the configuration of every kubelet, through the API server.
 func askKubelets(ctx context.Context, a *cluster.Access, o *auditfacts.Objects) {
 	o.Kubelets = map[string]auditfacts.Kubelet{}
 	for i := range o.Nodes {
@@ -170,15 +169,15 @@ func askKubelets(ctx context.Context, a *cluster.Access, o *auditfacts.Objects) 
 			err = json.Unmarshal(data, &said)
 		}
 		if err != nil || said.Config == nil {
-			a.Note("the kubelet of node %s could not be asked for its configuration: %v", name, err)
+			a.Note("cannot read the configuration of the kubelet on node %s: %v", name, err)
 			continue
 		}
 		o.Kubelets[name] = *said.Config
 	}
 }
 
-// AddPublished adds what registries answered, as `refit tags plan` reads it: one
-// document a repository. It returns the schemes that the documents declare.
+// AddPublished adds answers of registries in the format of `refit tags plan`: one
+// document per repository. It returns the schemes that the documents declare.
 func AddPublished(file string, o *auditfacts.Objects) (map[string]string, error) {
 	schemes := map[string]string{}
 	if file == "" {

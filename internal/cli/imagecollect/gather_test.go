@@ -57,7 +57,7 @@ func TestLive(t *testing.T) {
 	}{
 		"everything can be read":                    {pods: 1, holds: 1},
 		"a cluster without refit has no such kinds": {fails: map[string]error{"NodeUpdateList": &meta.NoKindMatchError{}, "ImageTrackList": &meta.NoKindMatchError{}}, pods: 1},
-		"what may not be read is told":              {fails: map[string]error{"CronJobList": apierrors.NewForbidden(schema.GroupResource{Resource: "cronjobs"}, "", nil)}, note: "cronjobs may not be read", pods: 1, holds: 1},
+		"what may not be read is told":              {fails: map[string]error{"CronJobList": apierrors.NewForbidden(schema.GroupResource{Resource: "cronjobs"}, "", nil)}, note: "cannot list cronjobs", pods: 1, holds: 1},
 		"without pods there is no answer":           {fails: map[string]error{"PodList": apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)}, wrong: "forbidden"},
 		"an API server that is away is an error":    {fails: map[string]error{"DeploymentList": errors.New("connection refused")}, wrong: "connection refused"},
 	} {

@@ -12,12 +12,12 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// podSecurity is the label of a namespace that an administrator may have loosened
-// or tightened for builds.
+// podSecurity is a label of the builds namespace that an administrator may have
+// changed.
 const podSecurity = "pod-security.kubernetes.io/enforce"
 
-// adapt the objects of an installation to the cluster: how many controllers its
-// nodes can take, and the Pod Security level of builds that is set already.
+// adapt fits the objects of an installation to the cluster: the number of controllers
+// that its nodes can run, and the existing Pod Security level of builds.
 func adapt(ctx context.Context, c client.Client, objects []*unstructured.Unstructured) error {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
@@ -42,8 +42,8 @@ func adapt(ctx context.Context, c client.Client, objects []*unstructured.Unstruc
 	return nil
 }
 
-// replicasFor is two where two nodes can take a controller, which tolerates the
-// taints of control planes, cordons and images that are missing.
+// replicasFor returns two if two nodes can run a controller, which tolerates the
+// taints of control planes, cordons and missing images.
 func replicasFor(nodes []corev1.Node) int64 {
 	tolerated := []string{"node-role.kubernetes.io/control-plane", corev1.TaintNodeUnschedulable, v1alpha1.TaintImagesNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady}
 	can := 0

@@ -18,27 +18,27 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-// older is how API servers before 1.36 get it. Without the gate the policy is stored and
-// does nothing.
-const older = "it is part of Kubernetes 1.36, and of 1.34 and 1.35 with --feature-gates=MutatingAdmissionPolicy=true and --runtime-config=admissionregistration.k8s.io/v1beta1=true. Until then refit tags lint --cluster --offline names what to change"
+// older names the settings for API servers before 1.36. Without the feature gate the API
+// server stores the policy and ignores it.
+const older = "it is part of Kubernetes 1.36, and of 1.34 and 1.35 with --feature-gates=MutatingAdmissionPolicy=true and --runtime-config=admissionregistration.k8s.io/v1beta1=true. Until then refit tags lint --cluster --offline lists what to change"
 
 var (
-	errNoMutation = errors.New("this API server has no MutatingAdmissionPolicy, so nothing can write policy IfNotPresent into new pods: " + older)
-	errNoEffect   = errors.New("this API server takes a MutatingAdmissionPolicy and does not act on it, so it was taken away again: " + older)
+	errNoMutation = errors.New("this API server has no MutatingAdmissionPolicy, so refit cannot set imagePullPolicy IfNotPresent on new pods: " + older)
+	errNoEffect   = errors.New("this API server stores a MutatingAdmissionPolicy but ignores it, so refit removed it: " + older)
 )
 
 // takesEffect is how long an API server may take to act on a new policy.
 const takesEffect = 30 * time.Second
 
-// setIfNotPresent installs, or takes away, the admission policy that has new pods start
-// from images that are on the node. It is there when the API server acts on it.
+// setIfNotPresent installs or removes the admission policy that starts new pods from
+// images on the node. It is installed when the API server applies it.
 func setIfNotPresent(ctx context.Context, c client.Client, on bool, patience time.Duration) error {
 	version, err := config.MutationVersion(c.RESTMapper())
 	switch {
 	case err != nil:
 		return err
 	case version == "" && !on:
-		return nil // then it was never there
+		return nil // it was never installed
 	case version == "":
 		return exit.With(exit.Blocked, errNoMutation)
 	}
@@ -59,7 +59,7 @@ func setIfNotPresent(ctx context.Context, c client.Client, on bool, patience tim
 	return exit.With(exit.Blocked, errNoEffect)
 }
 
-// put installs them, and reports whether the API server acts on them.
+// put installs them, and reports whether the API server applies them.
 func put(ctx context.Context, c client.Client, objects []*unstructured.Unstructured, patience time.Duration) (bool, error) {
 	for _, o := range objects {
 		if err := applyObject(ctx, c, o); err != nil {
@@ -78,13 +78,12 @@ func takeAway(ctx context.Context, c client.Client, objects []*unstructured.Unst
 	return nil
 }
 
-// actsWithin asks the API server again and again what would become of a pod with policy
-// Always. Nothing is made.
+// actsWithin tries a pod with policy Always in dry runs until the API server changes it.
 func actsWithin(ctx context.Context, c client.Client, patience time.Duration) (bool, error) {
 	for end := time.Now().Add(patience); ; {
 		p := tried()
 		if err := c.Create(ctx, p, client.DryRunAll); err != nil {
-			return false, fmt.Errorf("the policy IfNotPresent for new pods is installed; whether the API server acts on it cannot be seen, since it refuses a pod that is made to try (dry run): %w", err)
+			return false, fmt.Errorf("the policy IfNotPresent for new pods is installed, but cannot be verified, because the API server refuses the trial pod (dry run): %w", err)
 		}
 		if p.Spec.Containers[0].ImagePullPolicy == corev1.PullIfNotPresent {
 			return true, nil
@@ -100,7 +99,7 @@ func actsWithin(ctx context.Context, c client.Client, patience time.Duration) (b
 	}
 }
 
-// tried is a pod that may be made in a namespace with the strictest rules.
+// tried is a pod that the strictest rules of a namespace allow.
 func tried() *corev1.Pod {
 	yes, no := true, false
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "refit-tries-"}, Spec: corev1.PodSpec{

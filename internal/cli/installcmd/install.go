@@ -26,10 +26,10 @@ type installFlags struct {
 	timeout time.Duration
 	// daemonSet installs the agents from pods, where the image can be pulled.
 	daemonSet bool
-	// without are the areas that the user leaves out, areas the same when they are read.
+	// without has the areas to leave out, areas the same after parsing.
 	without []string
 	areas   areas.Set
-	// ifNotPresent is nil if nobody says anything about it.
+	// ifNotPresent is nil without the flag.
 	ifNotPresent *bool
 }
 
@@ -41,18 +41,18 @@ func New(a *cluster.Access) *cobra.Command {
 		Short: "Install refit into the cluster and onto its nodes, from a bundle, without a registry",
 		Long: `Install refit into the cluster and onto its nodes, from a bundle, without a registry.
 
-Applies kinds, permissions and the controller. With --ssh it copies the agent
-out of the bundle to each host and installs it there as a host service; a host
-given as HOST:DEVICE has the stick, and the controller's own image is loaded
-from it. Without --ssh, run refit-agent install --from DEVICE on the node that
-has the stick, and refit-agent install on the others.
+The command applies kinds, permissions and the controller. With --ssh it copies the
+agent from the bundle to each host and installs it as a host service. A host given
+as HOST:DEVICE has the stick: the command loads the controller's image from it.
+Without --ssh, run refit-agent install --from DEVICE on the node with the stick, and
+refit-agent install on the others.
 
-Areas that a site does not use can be left out with --without: their kinds,
-rights, policies and controllers are not installed. Run install again without
-the flag to add them. Left out later, an area is removed, except kinds that
-have objects, which install names.
+--without leaves out areas that the site does not use, with their kinds, rights,
+policies and controllers. Run the command again without the flag to add them. To
+remove an installed area, add the flag later; kinds with objects stay, and the
+command names them.
 
-It ends by naming the nodes that still lack the agent.`,
+At the end the command lists nodes without the agent.`,
 		Args: cobra.NoArgs,
 	}
 	local := false
@@ -68,13 +68,13 @@ It ends by naming the nodes that still lack the agent.`,
 		return installer{a}.install(cmd.Context(), f)
 	}
 	fl := c.Flags()
-	fl.BoolVar(&local, "if-not-present", false, "have new pods that name images by digest start from what is on the node, whatever their pull policy (an admission policy of the API server; =false takes it away)")
-	fl.StringVar(&f.from, "from", "", "bundle file or device that carries refit's image and agent")
+	fl.BoolVar(&local, "if-not-present", false, "start new pods that name images by digest from the images on the node, with any pull policy (by an admission policy of the API server; =false removes it)")
+	fl.StringVar(&f.from, "from", "", "bundle file or device with refit's image and agent")
 	fl.StringSliceVar(&f.ssh, "ssh", nil, "hosts to install the agent on, each HOST or HOST:DEVICE if it has the stick")
 	fl.StringVar(&f.rsh, "rsh", "ssh", "remote shell program with ssh's calling convention: PROGRAM HOST COMMAND")
 	fl.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long to wait for the controller and the agents")
-	fl.BoolVar(&f.daemonSet, "daemonset", false, "install the agents by a DaemonSet: only where nodes have refit's image or can pull it")
-	fl.StringSliceVar(&f.without, "without", nil, "areas not to install, of "+strings.Join(areas.Names(), ", "))
+	fl.BoolVar(&f.daemonSet, "daemonset", false, "install the agents with a DaemonSet: only if nodes have refit's image or can pull it")
+	fl.StringSliceVar(&f.without, "without", nil, "areas to leave out, of "+strings.Join(areas.Names(), ", "))
 	_ = c.MarkFlagRequired("from")
 	return c
 }
@@ -91,7 +91,7 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 	if err != nil {
 		return err
 	}
-	o.Note("bundle %s %s (%s) carries %s", b.Header().Metadata.Name, b.Header().Metadata.Version, b.Header().Digest, image.Name)
+	o.Note("bundle %s %s (%s) has %s", b.Header().Metadata.Name, b.Header().Metadata.Version, b.Header().Digest, image.Name)
 	hosts, err := parseHosts(f.ssh)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func selfImageOf(h *bundle.Header) (*bundle.Image, error) {
 			return &h.Metadata.Images[i], nil
 		}
 	}
-	return nil, exit.With(exit.Blocked, fmt.Errorf("bundle %s does not carry refit's own image: create it with refit's image among its sources (make image; refit bundle create ... oci:bin/image)", h.Metadata.Name))
+	return nil, exit.With(exit.Blocked, fmt.Errorf("bundle %s does not contain refit's own image: create it with refit's image among its sources (make image; refit bundle create ... oci:bin/image)", h.Metadata.Name))
 }
 
 // host is one machine to install the agent on.
@@ -139,15 +139,14 @@ func parseHosts(args []string) ([]host, error) {
 	return out, nil
 }
 
-// goArch maps `uname -m` to Go's words.
+// goArch maps `uname -m` to Go's names.
 var goArch = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
 
-// remoteAgent is where the agent lands before it installs itself.
+// remoteAgent is the path of the copied agent before it installs itself.
 const remoteAgent = "/var/tmp/refit-agent.install"
 
-// installHost copies the agent out of the bundle to a host and lets it install
-// itself. Every byte is checked against the bundle while it is read, and once
-// more on the host.
+// installHost copies the agent from the bundle to a host and lets it install itself.
+// It verifies every byte against the bundle while it reads, and again on the host.
 func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh string, h host) error {
 	sh := remote{program: rsh, host: h.name}
 	machine, err := sh.output(ctx, nil, "uname -m")
@@ -165,17 +164,17 @@ func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh st
 	want := strings.TrimPrefix(p.Digest, "sha256:")
 	sum, err := sh.output(ctx, b.Blob(p.Blob), "umask 077 && cat > "+remoteAgent+" && chmod 755 "+remoteAgent+" && sha256sum < "+remoteAgent)
 	if err != nil {
-		return fmt.Errorf("host %s: copying the agent: %w", h.name, err)
+		return fmt.Errorf("copy the agent to host %s: %w", h.name, err)
 	}
 	if got, _, _ := strings.Cut(sum, " "); got != want {
-		return exit.With(exit.Verification, fmt.Errorf("host %s: the agent arrived as sha256:%s, the bundle says %s", h.name, got, p.Digest))
+		return exit.With(exit.Verification, fmt.Errorf("host %s: the copied agent has sha256:%s, the bundle's header has %s", h.name, got, p.Digest))
 	}
 	cmd := remoteAgent + " install"
 	if h.device != "" {
 		cmd += " --from " + shellQuote(h.device)
 	}
 	if _, err := sh.output(ctx, nil, cmd+" && rm -f "+remoteAgent); err != nil {
-		return fmt.Errorf("host %s: installing the agent: %w", h.name, err)
+		return fmt.Errorf("install the agent on host %s: %w", h.name, err)
 	}
 	o.Note("%s: agent installed", h.name)
 	return nil
@@ -183,4 +182,4 @@ func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh st
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-var errNoImage = errors.New("no node has refit's own image yet, so the controller cannot start: on the node with the stick run refit-agent install --from DEVICE, or give it here as --ssh HOST:DEVICE")
+var errNoImage = errors.New("no node has refit's own image yet, so the controller cannot start: on the node with the stick run refit-agent install --from DEVICE, or name it here with --ssh HOST:DEVICE")

@@ -22,8 +22,8 @@ import (
 	"github.com/refit-dev/refit/internal/cli/progress"
 )
 
-// labelFirstContact marks nodes that got refit's image before there was a
-// controller; the controller prefers to start there.
+// labelFirstContact marks nodes that got refit's image before the controller started;
+// the controller prefers to start there.
 const labelFirstContact = "refit.dev/first-contact"
 
 // installCluster applies kinds, permissions and the controller, and waits
@@ -33,7 +33,7 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 	if err != nil {
 		return err
 	}
-	if !f.daemonSet { // with it, nodes pull the image, and the controller may start on any
+	if !f.daemonSet { // with a DaemonSet nodes pull the image, and the controller may start on any
 		if err := o.labelHolders(ctx, c, image, hosts); err != nil {
 			return err
 		}
@@ -73,9 +73,8 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 	return o.waitAgents(ctx, c)
 }
 
-// labelHolders labels the nodes that have refit's image: those it was loaded on
-// just now, and those whose kubelet reports it, which takes it up to half a
-// minute.
+// labelHolders labels the nodes that have refit's image: those that loaded it just
+// now, and those whose kubelet reports it, within half a minute.
 func (o installer) labelHolders(ctx context.Context, c client.Client, image string, hosts []host) error {
 	p := progress.New(o.Err)
 	for {
@@ -95,8 +94,8 @@ func (o installer) labelHolders(ctx context.Context, c client.Client, image stri
 	}
 }
 
-// labelNodes labels the nodes that have the image, and no other: one may have had that of
-// the version before.
+// labelNodes labels the nodes that have the image, and removes the label from others: they
+// may have the previous version's.
 func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image string, hosts []host) ([]string, error) {
 	var holders []string
 	for i := range nodes {
@@ -151,8 +150,8 @@ func firstContact(n *corev1.Node, hosts []host) bool {
 	return false
 }
 
-// applyObject applies one object; a kind that was created a moment ago may
-// need some time until it is served.
+// applyObject applies one object; the API server may need some time to serve a new
+// kind.
 func applyObject(ctx context.Context, c client.Client, obj *unstructured.Unstructured) error {
 	for {
 		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj.DeepCopy()), client.FieldOwner(v1alpha1.FieldOwnerCLI), client.ForceOwnership)
@@ -168,7 +167,7 @@ func applyObject(ctx context.Context, c client.Client, obj *unstructured.Unstruc
 	}
 }
 
-// pause sleeps; false means the context ended.
+// pause sleeps; it returns false if the context ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -178,15 +177,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// waitController waits until a controller of the image is ready: of an upgrade, the one of
-// before does not count.
+// waitController waits until a controller of the image is ready: during an upgrade, the
+// previous one does not count.
 func (o installer) waitController(ctx context.Context, c client.Client, image string, without areas.Set) error {
 	p := progress.New(o.Err)
 	for {
 		var pods corev1.PodList
 		err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"refit.dev/component": "controller"})
 		if err == nil && slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return isReady(&p, image, without) }) {
-			o.Note("the controller runs")
+			o.Note("the controller is ready")
 			return nil
 		}
 		p.Line("waiting for the controller to become ready")
@@ -196,7 +195,8 @@ func (o installer) waitController(ctx context.Context, c client.Client, image st
 	}
 }
 
-// isReady reports whether a pod of an image, with these areas left out, is ready and stays.
+// isReady reports whether a pod of an image without these areas is ready and not
+// terminating.
 func isReady(p *corev1.Pod, image string, without areas.Set) bool {
 	return p.DeletionTimestamp == nil && config.WithoutOf(p.Spec.Containers).String() == without.String() && slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) &&
 		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -204,7 +204,7 @@ func isReady(p *corev1.Pod, image string, without areas.Set) bool {
 		})
 }
 
-// whyNotReady says what the controller's pod waits for.
+// whyNotReady returns what the controller's pod waits for.
 func whyNotReady(c client.Client) string {
 	ctx, cancel := context.WithTimeout(context.Background(), cluster.RequestTimeout)
 	defer cancel()
@@ -227,7 +227,7 @@ func whyNotReady(c client.Client) string {
 	return "it has no pod; see kubectl -n " + v1alpha1.SystemNamespace + " describe deployment refit-controller"
 }
 
-// waitAgents waits until every node has an agent, or names those that lack it.
+// waitAgents waits until every node has an agent, or names those without.
 func (o installer) waitAgents(ctx context.Context, c client.Client) error {
 	p := progress.New(o.Err)
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -243,7 +243,7 @@ func (o installer) waitAgents(ctx context.Context, c client.Client) error {
 			if err != nil {
 				return cluster.ListError(err)
 			}
-			return exit.With(exit.Blocked, fmt.Errorf("these nodes lack the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(lacking, ", ")))
+			return exit.With(exit.Blocked, fmt.Errorf("nodes without the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(lacking, ", ")))
 		}
 	}
 }

@@ -16,7 +16,7 @@ type remote struct {
 	host    string
 }
 
-// output runs a shell command on the host with stdin and gives its standard
+// output runs a shell command on the host with stdin and returns its standard
 // output.
 func (r remote) output(ctx context.Context, stdin io.Reader, command string) (string, error) {
 	words := append(strings.Fields(r.program), r.host, command)
@@ -30,7 +30,7 @@ func (r remote) output(ctx context.Context, stdin io.Reader, command string) (st
 	return out.String(), nil
 }
 
-// tail is the last n lines of s.
+// tail returns the last n lines of s.
 func tail(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -26,13 +26,13 @@ func NewUninstall(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "uninstall --yes",
 		Short: "Remove refit's objects from the cluster; images and agents stay on the nodes",
-		Long: `Remove refit's objects from the cluster, its kinds last, so that every refit
-object goes with them, and what was added for Cluster API and boot images. Images and their pins stay on the nodes; refit-agent
-uninstall on a node removes the host service.`,
+		Long: `Remove refit's objects from the cluster, with all refit objects and the additions
+for Cluster API and boot images. Images and their pins stay on the nodes. To remove
+the host service, run refit-agent uninstall on each node.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
-				return exit.Usage(errors.New("this deletes every refit object of the cluster: say --yes"))
+				return exit.Usage(errors.New("this deletes every refit object of the cluster: confirm with --yes"))
 			}
 			return installer{a}.uninstall(cmd.Context())
 		},
@@ -53,7 +53,7 @@ func (o installer) uninstall(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
-	left, err := agentNodes(ctx, c) // before the objects that say so are gone
+	left, err := agentNodes(ctx, c) // before their NodeUpdates are deleted
 	if err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (o installer) uninstall(ctx context.Context) error {
 			return fmt.Errorf("cannot delete %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
-	if err := errors.Join(setIfNotPresent(ctx, c, false, 0), letIn(ctx, c)); err != nil {
+	if err := errors.Join(setIfNotPresent(ctx, c, false, 0), removeStartupTaints(ctx, c)); err != nil {
 		return err
 	}
 	fmt.Fprintln(o.Out, whatIsLeft(left))
 	return nil
 }
 
-// agentNodes are the nodes whose agent ever reported.
+// agentNodes returns the nodes whose agent ever reported.
 func agentNodes(ctx context.Context, c client.Client) ([]string, error) {
 	var all v1alpha1.NodeUpdateList
 	err := c.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace))
@@ -89,13 +89,13 @@ func agentNodes(ctx context.Context, c client.Client) ([]string, error) {
 	return out, nil
 }
 
-// maxNamed is how many nodes are named.
+// maxNamed is how many nodes the message names.
 const maxNamed = 20
 
-// whatIsLeft says what stays on which nodes, and how it goes.
+// whatIsLeft describes what stays on which nodes, and how to remove it.
 func whatIsLeft(nodes []string) string {
 	if len(nodes) == 0 {
-		return "removed; no node reported an agent. Where one is installed all the same, refit-agent uninstall removes it"
+		return "removed; no node reported an agent. If one is installed, remove it with refit-agent uninstall"
 	}
 	names := strings.Join(nodes[:min(len(nodes), maxNamed)], ", ")
 	if more := len(nodes) - maxNamed; more > 0 {
@@ -105,31 +105,32 @@ func whatIsLeft(nodes []string) string {
 	if len(nodes) == 1 {
 		subject = "1 node still has"
 	}
-	return fmt.Sprintf("removed from the cluster. %s the agent and its check before the kubelet starts (a drop-in of kubelet.service): %s\n"+
-		"on each of them run: refit-agent uninstall", subject, names)
+	return fmt.Sprintf("removed from the cluster. %s the agent and its cold-start check (a drop-in of kubelet.service): %s\n"+
+		"Run refit-agent uninstall on each of them.", subject, names)
 }
 
-// atRest refuses while an update is at work.
+// atRest refuses while an update runs.
 func atRest(ctx context.Context, c client.Client) error {
 	var updates v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &updates); err == nil {
 		for _, u := range updates.Items {
 			if u.Status.Phase == v1alpha1.PhaseUpdating {
-				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is moving nodes: wait until it is done, or pause it and wait for the current node", u.Name))
+				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is updating nodes: wait until it is done, or pause it and wait for the current node", u.Name))
 			}
-			if u.Status.Phase == v1alpha1.PhaseHalted { // nobody would give back what it holds
-				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is halted and holds autoscalers and health checks back: retry it, or delete it and wait a minute until they are given back", u.Name))
+			if u.Status.Phase == v1alpha1.PhaseHalted { // no controller would end its interlocks
+				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is halted, and autoscalers and health checks are paused: retry it, or delete it and wait a minute until they resume", u.Name))
 			}
 		}
 	}
 	return nil
 }
 
-// letIn takes refit's taint off nodes that wait for it, since nobody else would.
-func letIn(ctx context.Context, c client.Client) error {
+// removeStartupTaints removes refit's taint from waiting nodes: after the uninstall no
+// controller would.
+func removeStartupTaints(ctx context.Context, c client.Client) error {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
-		return fmt.Errorf("cannot list the nodes, whose taint %s must go: %w", v1alpha1.TaintImagesNotReady, err)
+		return fmt.Errorf("cannot list the nodes to remove the taint %s: %w", v1alpha1.TaintImagesNotReady, err)
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
@@ -139,13 +140,13 @@ func letIn(ctx context.Context, c client.Client) error {
 		}
 		patch := client.MergeFromWithOptions(seen, client.MergeFromWithOptimisticLock{})
 		if err := c.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("cannot take the taint %s off node %s; say refit uninstall again: %w", v1alpha1.TaintImagesNotReady, n.Name, err)
+			return fmt.Errorf("cannot remove the taint %s from node %s; run refit uninstall again: %w", v1alpha1.TaintImagesNotReady, n.Name, err)
 		}
 	}
 	return nil
 }
 
-// cleanNode takes off what the controller put on a node that joined; only that.
+// cleanNode removes what the controller added to a joined node, and nothing else.
 func cleanNode(n *corev1.Node) bool {
 	before := len(n.Spec.Taints)
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintImagesNotReady })
@@ -154,9 +155,9 @@ func cleanNode(n *corev1.Node) bool {
 	return noted || len(n.Spec.Taints) < before
 }
 
-// installed is everything that may have been installed, in the order in which it goes:
-// first the registration with Cluster API, or its controllers would call nobody, and
-// what was added to an installation; the kinds last.
+// installed returns everything that may be installed, in the order of removal. First
+// the registration with Cluster API, or its controllers would call a missing server;
+// then additions to an installation; the kinds last.
 func installed() ([]*unstructured.Unstructured, error) {
 	objects, err := config.Manifests("unused")
 	if err != nil {

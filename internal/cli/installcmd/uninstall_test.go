@@ -45,7 +45,7 @@ func TestUninstallNamesTheNodesThatAreLeft(t *testing.T) {
 		t.Fatalf("%v, %v", nodes, err)
 	}
 	for want, nodes := range map[string][]string{
-		"2 nodes still have the agent and its check before the kubelet starts (a drop-in of kubelet.service): n1, n2": nodes,
+		"2 nodes still have the agent and its cold-start check (a drop-in of kubelet.service): n1, n2": nodes,
 		"1 node still has":          {"n1"},
 		"refit-agent uninstall":     {"n1"},
 		"and 5 more":                make([]string, maxNamed+5),

@@ -17,11 +17,11 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
-// ConfigName is looked for in the current folder when no file is named.
+// ConfigName is the default file in the current directory.
 const ConfigName = ".refit-lint.yaml"
 
-// Config reads what is switched off; without a name the file in the current
-// folder, if it is there.
+// Config reads the disabled rules; without a name from the file in the current
+// directory, if it exists.
 func Config(file string) (lint.Config, error) {
 	name := file
 	if name == "" {
@@ -44,7 +44,7 @@ func Config(file string) (lint.Config, error) {
 // maxManifest is the largest file that is read, in bytes.
 const maxManifest = 64 << 20
 
-// Read reads files, folders and standard input (-).
+// Read reads files, directories and standard input (-).
 func Read(stdin io.Reader, paths []string) ([]lint.Object, error) {
 	var all []lint.Object
 	for _, p := range paths {
@@ -79,7 +79,7 @@ func folder(root string) ([]lint.Object, error) {
 			return nil
 		}
 		if info, err := d.Info(); err == nil && info.Size() > maxManifest {
-			return fmt.Errorf("%s has %d bytes, which is no manifest", path, info.Size())
+			return fmt.Errorf("%s has %d bytes, too many for a manifest", path, info.Size())
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -92,7 +92,7 @@ func folder(root string) ([]lint.Object, error) {
 	return all, err
 }
 
-// BundleImages are a bundle's images: digest by name, as runtimes have it.
+// BundleImages returns a bundle's images: digest by name, as runtimes write it.
 func BundleImages(file string) (map[string]string, error) {
 	b, err := bundlereader.OpenPath(file)
 	if err != nil {
@@ -111,7 +111,7 @@ func Names(images []bundle.Image) map[string]string {
 	return out
 }
 
-// canonical is a name as runtimes have it.
+// canonical returns a name as runtimes write it.
 func canonical(image string) string {
 	r, err := imagetag.ParseRef(image)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// osOf says of every pool whose nodes boot another OS image what is in that image: its
-// build, and which packages changed. Who may not read OSImages is told nothing.
+// osOf describes the new OS image of every pool: its build, and the changed packages.
+// It returns nothing for a user who may not read OSImages.
 func osOf(ctx context.Context, c client.Client, p model.Plan) ([]string, error) {
 	pools := map[string]bool{}
 	for i := range p.Nodes {

@@ -19,10 +19,10 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// defaultPool is what the planner calls the pool of a cluster without UpdatePools.
+// defaultPool is the planner's name of the pool of a cluster without UpdatePools.
 const defaultPool = "default"
 
-// outline says how a plan will be rolled out, from the pools as they are now.
+// outline predicts the rollout of a plan, from the current pools.
 func outline(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, p model.Plan) ([]string, error) {
 	if len(p.Nodes) == 0 {
 		return nil, nil
@@ -31,23 +31,23 @@ func outline(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, p 
 	var pools v1alpha1.UpdatePoolList
 	for _, l := range []client.ObjectList{&nodes, &pools} {
 		if err := c.List(ctx, l); err != nil {
-			return nil, fmt.Errorf("cannot list what the rollout looks at: %w", err)
+			return nil, fmt.Errorf("cannot list the inputs of the rollout: %w", err)
 		}
 	}
 	var etcd corev1.PodList
-	// Who may not look into kube-system is not told how many members there are.
+	// A user who may not list pods in kube-system does not see the number of members.
 	_ = c.List(ctx, &etcd, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
 	return forecast.Outline(input(p, u, nodes.Items, pools.Items, etcd.Items, time.Now())), nil
 }
 
-// input is what the controller would look at before the first node starts.
+// input is the controller's input before the first node starts.
 func input(p model.Plan, u *v1alpha1.ClusterUpdate, nodes []corev1.Node, pools []v1alpha1.UpdatePool, etcd []corev1.Pod, now time.Time) rollout.Input {
 	refs := make([]*corev1.Node, len(nodes))
 	in := rollout.Input{Plan: p, Nodes: map[string]rollout.Node{}, Now: now, Retry: u.Spec.Retry}
 	for i := range nodes {
 		refs[i] = &nodes[i]
 		n := rolloutfacts.Node(refs[i], string(u.UID))
-		n.AtTarget = !n.FinishedAt.IsZero() && !n.Started // what this update has done already
+		n.AtTarget = !n.FinishedAt.IsZero() && !n.Started // updated by this update already
 		in.Nodes[n.Name] = n
 	}
 	in.Pools = rolloutfacts.Pools(pools, refs, func(n *corev1.Node) []string { return poolsOf(pools, n) }, defaultPool)
@@ -56,7 +56,7 @@ func input(p model.Plan, u *v1alpha1.ClusterUpdate, nodes []corev1.Node, pools [
 	return in
 }
 
-// poolsOf names the pools whose selector matches a node.
+// poolsOf returns the names of the pools whose selector matches a node.
 func poolsOf(pools []v1alpha1.UpdatePool, n *corev1.Node) []string {
 	var out []string
 	for i := range pools {
@@ -67,8 +67,8 @@ func poolsOf(pools []v1alpha1.UpdatePool, n *corev1.Node) []string {
 	return out
 }
 
-// lastAway is what was measured of the API server in the last other update that
-// came to its end and in which it was away at all; nil if none did.
+// lastAway returns the measured unavailability of the API server in the last finished
+// update that had one; nil if none had.
 func lastAway(ctx context.Context, c client.Client, but *v1alpha1.ClusterUpdate) (*render.APIAway, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {

@@ -23,7 +23,7 @@ const (
 	Nothing   = "nothing-to-do"
 )
 
-// Of reads the plan of an update and what it takes on the nodes.
+// Of reads the plan of an update and its cost on the nodes.
 func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
 	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: Blockers(u.Status.Blockers), Warnings: Blockers(u.Status.Warnings)}
 	if r := u.Status.Resources; r != nil {
@@ -37,7 +37,7 @@ func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render
 		return v, fmt.Errorf("cannot read the plan %s: %w", u.Status.Plan, err)
 	}
 	if got := p.Digest(); got != u.Status.PlanDigest {
-		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update says %s", u.Status.Plan, got, u.Status.PlanDigest))
+		return v, exit.With(exit.Verification, fmt.Errorf("plan %s has digest %s, the update expects %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
 	v.Plan, v.Warnings = &p, notInNotes(v.Warnings, p)
 	if v.OS, err = osOf(ctx, c, p); err != nil {
@@ -53,8 +53,8 @@ func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render
 	return v, err
 }
 
-// notInNotes leaves out what the plan itself says of a control-plane node's move: the
-// status says it for people who do not look at the plan.
+// notInNotes removes warnings that the plan itself has as notes of a control-plane node.
+// The status repeats them for users who do not read the plan.
 func notInNotes(warnings []explain.Blocker, p model.Plan) []explain.Blocker {
 	said := map[string]bool{}
 	for _, np := range p.Nodes {
@@ -65,8 +65,7 @@ func notInNotes(warnings []explain.Blocker, p model.Plan) []explain.Blocker {
 	})
 }
 
-// loadPlan reads a plan, which may be in parts. What it is worth is told by its
-// digest.
+// loadPlan reads a plan, which may be in parts. The caller verifies its digest.
 func loadPlan(ctx context.Context, c client.Client, name string) (model.Plan, error) {
 	read := func(name string) (string, error) {
 		var content v1alpha1.Content
@@ -131,7 +130,7 @@ func fillEstimate(e *render.Estimate, nu *v1alpha1.NodeUpdate) {
 	}
 }
 
-// Blockers are the reasons of an update as a view shows them.
+// Blockers converts the reasons of an update for a view.
 func Blockers(bs []v1alpha1.Blocker) []explain.Blocker {
 	var out []explain.Blocker
 	for _, b := range bs {

@@ -10,30 +10,31 @@ import (
 
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render/clean"
+	"github.com/refit-dev/refit/internal/text"
 )
 
-// linesEvery is how often progress of nodes is written where there is no terminal.
+// linesEvery is how often the progress of nodes is written without a terminal.
 const linesEvery = 10 * time.Second
 
-// most nodes are listed; the others are in the sum.
+// most nodes are listed; the sum includes the others.
 const mostNodes = 20
 
-// nodesProgress shows how much of what they need the nodes hold. What was shown never
-// shrinks, also when an agent that started anew counts again from the beginning. A
-// share is less than before only if more is wanted than before.
+// nodesProgress shows how many bytes of their total the nodes have. A shown number never
+// shrinks, even if a restarted agent counts from the beginning. A share shrinks only if
+// the total grows.
 type nodesProgress struct {
 	best map[string]explain.Node
-	// saidWait and saidBytes were written last, at a time, without a terminal.
+	// saidWait and saidBytes were written last, at that time, without a terminal.
 	saidWait, saidBytes string
 	at                  time.Time
 }
 
-// keep merges what nodes report with the most that they reported before.
+// keep merges the reports of nodes with the highest of their earlier ones.
 func (p *nodesProgress) keep(nodes []explain.Node) []explain.Node {
 	if p.best == nil {
 		p.best = map[string]explain.Node{}
 	}
-	if len(nodes) == 0 { // they could not be read now
+	if len(nodes) == 0 { // they are unreadable now
 		nodes = slices.Collect(maps.Values(p.best))
 	}
 	out := make([]explain.Node, 0, len(nodes))
@@ -57,7 +58,7 @@ func percent(n explain.Node) int64 {
 	return min(100, int64(float64(n.BytesDone)/float64(n.BytesTotal)*100))
 }
 
-// sum is all nodes in one line, "" if none has reported what it needs.
+// sum returns all nodes in one line, "" if none has reported its total.
 func sum(nodes []explain.Node) string {
 	all, ready := explain.Node{}, 0
 	for _, n := range nodes {
@@ -69,10 +70,10 @@ func sum(nodes []explain.Node) string {
 	if all.BytesTotal == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d%%  %s of %s on %d nodes, %d complete", percent(all), explain.Bytes(all.BytesDone), explain.Bytes(all.BytesTotal), len(nodes), ready)
+	return fmt.Sprintf("%d%%  %s of %s on %s, %d complete", percent(all), explain.Bytes(all.BytesDone), explain.Bytes(all.BytesTotal), text.Count(len(nodes), "node"), ready)
 }
 
-// table is a line for each node that still fetches, the furthest behind first.
+// table returns a line for each node that still fetches, the least complete first.
 func table(nodes []explain.Node) string {
 	left := slices.DeleteFunc(slices.Clone(nodes), func(n explain.Node) bool { return n.BytesTotal == 0 || n.BytesDone >= n.BytesTotal })
 	slices.SortStableFunc(left, func(a, b explain.Node) int { return int(percent(a) - percent(b)) })
@@ -83,17 +84,17 @@ func table(nodes []explain.Node) string {
 		fmt.Fprintf(t, "  %s\t[%s%s]\t%3d%%\t%s of %s\t%d of %d images pinned\n", clean.Line(n.Name), strings.Repeat("#", full), strings.Repeat(".", barWidth-full), percent(n),
 			explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal), n.ImagesPinned, n.ImagesTotal)
 	}
-	_ = t.Flush() // a builder does not fail
+	_ = t.Flush() // a strings.Builder does not fail
 	if more := len(left) - mostNodes; more > 0 {
-		fmt.Fprintf(&b, "  and %d more nodes\n", more)
+		fmt.Fprintf(&b, "  and %d more\n", more)
 	}
 	return b.String()
 }
 
 const barWidth = 20
 
-// Prepare shows what is waited for and how far the nodes are: redrawn on a terminal,
-// else the sum when it has changed, every ten seconds at most, and the wait at once.
+// Prepare shows what the update waits for and the progress of the nodes. It redraws a
+// terminal; else it writes a changed sum every ten seconds at most, and a new wait at once.
 func (p *Printer) Prepare(wait string, nodes []explain.Node) {
 	nodes = p.nodes.keep(nodes)
 	wait, bytes := clean.Line(wait), sum(nodes)

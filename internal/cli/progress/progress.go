@@ -1,5 +1,5 @@
-// Package progress shows on standard error what a command waits for: redrawn
-// on a terminal, else a line at every change and at least every five seconds.
+// Package progress shows on standard error what a command waits for. It redraws a
+// terminal; else it writes a line at every change and at least every five seconds.
 package progress
 
 import (
@@ -20,7 +20,7 @@ import (
 // heartbeat is the longest silence that is not on a terminal.
 const heartbeat = 5 * time.Second
 
-// New is a printer to w.
+// New returns a printer to w.
 func New(w io.Writer) *Printer {
 	p := &Printer{w: w, now: time.Now}
 	if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
@@ -74,8 +74,8 @@ func (p *Printer) redraw(s string) {
 	fmt.Fprint(p.w, s)
 }
 
-// fit cuts off what would scroll away, which cannot be drawn over, and counts rows of
-// the screen: a long line takes more than one.
+// fit truncates lines that would scroll off the screen, because they cannot be redrawn. It
+// counts rows of the screen: a long line has more than one.
 func (p *Printer) fit(s string) (string, int) {
 	width, height, err := p.size()
 	if err != nil || width < 1 || height < 3 {
@@ -83,7 +83,7 @@ func (p *Printer) fit(s string) (string, int) {
 	}
 	lines := strings.SplitAfter(strings.TrimSuffix(s, "\n")+"\n", "\n")
 	lines = lines[:len(lines)-1]
-	const room = 2 // for the cursor, and for what says that there is more
+	const room = 2 // for the cursor, and for the line that counts the rest
 	rows := 0
 	for i, line := range lines {
 		n := max(1, (utf8.RuneCountInString(line)-1+width-1)/width)
@@ -96,7 +96,7 @@ func (p *Printer) fit(s string) (string, int) {
 	return strings.Join(lines, ""), rows
 }
 
-// End takes the last drawing away.
+// End removes the last drawing.
 func (p *Printer) End() {
 	if p.rows > 0 {
 		clean.Control(p.w, fmt.Sprintf("\x1b[%dA\x1b[J", p.rows))

@@ -32,26 +32,26 @@ type checkFlags struct {
 func newCheck(a *cluster.Access) *cobra.Command {
 	f := &checkFlags{}
 	c := &cobra.Command{
-		Use: "check", Short: "Compare the images that run with their tags, or say what a restart would run",
-		Long: `Without --event: one table for pods, static pods, network agents, the sandbox image
-and the operating system: current, skewed between replicas, changing at the next
-restart, unable to restart, behind their tag, and so on. The first line is the verdict.
+		Use: "check", Short: "Compare running images with their tags, or predict a restart",
+		Long: `Without --event, print one table for pods, static pods, network agents, the sandbox
+image and the operating system: current, skewed between replicas, changing at the
+next restart, unable to restart, behind their tag, and so on. The first line is the
+summary.
 
-With --event crash, recreate, reboot, reschedule, new-node or scale-up: what each
-container would run after it, with the registry up or down: the same image,
-another one (which), or none, and why. With -f FILE the question is about the
-manifests in FILE, as if they were created now.
+With --event crash, recreate, reboot, reschedule, new-node or scale-up, predict the
+image of each container after the event, with the registry up or down: the same
+image, another one (which), or none, and why. With -f FILE, predict for the manifests
+in FILE, as if they were created now.
 
-What registries answer comes from ImageTracks, from --published FILE (documents as
+The content of registries comes from ImageTracks, from --published FILE (documents as
 refit tags plan reads them), and with --ask from the registries themselves, with the
-credentials of --docker-config FILE or none. What is not known is said to be unknown.
+credentials of --docker-config FILE or none. Other content is unknown.
 
-A dump is what kubectl prints:
+A dump is the output of kubectl:
   kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs -A -o json
 
-Exit codes: 0 nothing wants a person (with --event: everything starts the image
-that runs now), 1 the cluster cannot be reached, 2 a file cannot be read,
-3 something does.`,
+Exit codes: 0 no action needed (with --event: every container starts the image that
+runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action needed.`,
 		Example: "  refit tags check\n  refit tags check --event reboot --node n2 --registry down\n  refit tags check --dump dump.json --offline -o json",
 		Args:    usage.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,18 +63,18 @@ that runs now), 1 the cluster cannot be reached, 2 a file cannot be read,
 	}
 	f.output = usage.OutputFlag(c)
 	fl := c.Flags()
-	fl.StringVarP(&f.namespace, "namespace", "n", "", "only what is in this namespace")
-	fl.StringVar(&f.dump, "dump", "", "ask a dump of a cluster, not the cluster; - is standard input")
-	fl.StringArrayVarP(&f.files, "file", "f", nil, "ask about manifests, as if they were created now; may be given again")
+	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this namespace")
+	fl.StringVar(&f.dump, "dump", "", "read a dump of a cluster, not the cluster; - is standard input")
+	fl.StringArrayVarP(&f.files, "file", "f", nil, "check manifests, as if they were created now; may be repeated")
 	fl.StringVar(&f.event, "event", "", "crash, recreate, reboot, reschedule, new-node, scale-up, or all")
 	fl.StringVar(&f.node, "node", "", "only pods of this node")
 	fl.StringVar(&f.registry, "registry", "", "up or down (default up, with --offline down)")
 	fl.BoolVar(&f.offline, "offline", false, "the site has no registry")
-	fl.StringVar(&f.published, "published", "", "what registries answer, by repository and tag")
-	fl.BoolVar(&f.ask, "ask", false, "ask registries what is behind each tag that runs")
+	fl.StringVar(&f.published, "published", "", "content of registries, by repository and tag")
+	fl.BoolVar(&f.ask, "ask", false, "resolve each running tag at its registry")
 	fl.StringVar(&f.dockerConfig, "docker-config", "", "credentials for --ask, as docker login writes them")
-	fl.BoolVar(&f.kubelets, "kubelets", false, "ask every kubelet for its configuration (needs the right to nodes/proxy)")
-	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+manifests.ConfigName+" if it is there)")
+	fl.BoolVar(&f.kubelets, "kubelets", false, "read every kubelet's configuration (needs the right to nodes/proxy)")
+	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+manifests.ConfigName+" if it exists)")
 	_ = c.RegisterFlagCompletionFunc("event", cobra.FixedCompletions(append(restartforecast.Events(), "all"), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("registry", cobra.FixedCompletions([]string{restartforecast.Up, restartforecast.Down}, cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -119,7 +119,7 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 	}
 	facts := objects.Facts()
 	if f.node != "" && !slices.ContainsFunc(facts.Nodes, func(n model.ImageNode) bool { return n.Name == f.node }) {
-		return exit.Usagef("there is no node %q", f.node)
+		return exit.Usagef("node %q not found", f.node)
 	}
 	if f.event != "" {
 		return f.forecast(cmd, facts)
@@ -139,7 +139,7 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 	return nil
 }
 
-// picked are the pods that the question is about.
+// picked returns the selected pods.
 func (f *checkFlags) picked(pods []model.ImagePod) []model.ImagePod {
 	if f.namespace == "" && f.node == "" {
 		return pods
@@ -153,8 +153,8 @@ func (f *checkFlags) picked(pods []model.ImagePod) []model.ImagePod {
 	return out
 }
 
-// schemesOf repositories: a person's configuration first, then what tracks and
-// documents declare.
+// schemesOf returns the schemes of repositories: the user's configuration first, then
+// those of tracks and documents.
 func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (imagetag.Scheme, bool) {
 	known := map[string]imagetag.Scheme{}
 	return func(repository string) (imagetag.Scheme, bool) {
@@ -174,7 +174,7 @@ func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (im
 	}
 }
 
-// forecast answers what an event would do.
+// forecast predicts the effect of an event.
 func (f *checkFlags) forecast(cmd *cobra.Command, facts auditfacts.Facts) error {
 	pods := f.picked(slices.Concat(facts.Pods, facts.Templates))
 	if len(f.files) > 0 {
@@ -211,7 +211,7 @@ func (f *checkFlags) forecast(cmd *cobra.Command, facts auditfacts.Facts) error 
 	return nil
 }
 
-// verdictOf counts the answers in one sentence.
+// verdictOf counts the outcomes in one sentence.
 func verdictOf(v render.Forecast) string {
 	where := ""
 	if v.Node != "" {
@@ -229,7 +229,7 @@ func verdictOf(v render.Forecast) string {
 	return out[:len(out)-1] + "."
 }
 
-// templates of manifests: pods that do not exist yet.
+// templates returns the pods of manifests that do not exist yet.
 func (f *checkFlags) templates(cmd *cobra.Command) ([]model.ImagePod, error) {
 	objects, err := manifests.Read(cmd.InOrStdin(), f.files)
 	if err != nil {

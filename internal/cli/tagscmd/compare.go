@@ -22,7 +22,7 @@ type compareView struct {
 	Scheme     string         `json:"scheme"`
 	A          string         `json:"a"`
 	B          string         `json:"b"`
-	ReadA      *imagetag.Tag  `json:"readA,omitempty"` // missing if the scheme cannot read it
+	ReadA      *imagetag.Tag  `json:"readA,omitempty"` // missing if the scheme cannot parse it
 	ReadB      *imagetag.Tag  `json:"readB,omitempty"`
 }
 
@@ -30,11 +30,11 @@ func newCompare(a *cluster.Access) *cobra.Command {
 	var scheme, output *string
 	var projects []string
 	c := &cobra.Command{
-		Use: "compare A B", Short: "Say whether tag A is older or newer than tag B, or that there is no order",
-		Long: `Print where A stands as seen from B: the first word is older, newer, same or
-incomparable, then comes the reason. A and B are tags, or references with their
-repository. All four are answers, with exit code 0; only points (long tags, or the
-tags of a scheme that never moves them) have an order, and only within one scheme,
+		Use: "compare A B", Short: "Compare two tags: older, newer, same or incomparable",
+		Long: `Print the order of A relative to B: the first word is older, newer, same or
+incomparable, followed by the reason. A and B are tags, or references with their
+repository. All four results have exit code 0. Only immutable tags (long tags, or tags
+of a scheme that never moves them) have an order, and only within one scheme,
 repository, build project and variant.`,
 		Example: "  refit tags compare 2.6.2-rev10-b1.1 2.6.2-rev9-b1.1\n  refit tags compare v1.31.2 v1.31.10 --scheme semver",
 		Args:    usage.Args(cobra.ExactArgs(2)),
@@ -64,7 +64,7 @@ repository, build project and variant.`,
 		},
 	}
 	scheme, output = schemeFlag(c), usage.OutputFlag(c)
-	c.Flags().StringSliceVar(&projects, "project", nil, "build projects of A and B: builds are counted in each by itself")
+	c.Flags().StringSliceVar(&projects, "project", nil, "build projects of A and B: each counts its own builds")
 	return c
 }
 
@@ -111,12 +111,12 @@ func pointOf(text string) (imagetag.Point, string, error) {
 		return imagetag.Point{}, "", err
 	}
 	if r.Tag == "" {
-		return imagetag.Point{}, "", fmt.Errorf("reference %q has no tag: a digest alone has no order; add the long tag of it", text)
+		return imagetag.Point{}, "", fmt.Errorf("reference %q has no tag: a digest alone has no order; add its long tag", text)
 	}
 	return imagetag.Point{Repository: r.Repository, Tag: r.Tag}, r.Digest, nil
 }
 
-// hint names the scheme that the tags seem to follow, if it is not the one used.
+// hint names the scheme that the tags seem to follow, if it differs from the used one.
 func hint(a *cluster.Access, tags []string, used imagetag.Scheme) {
 	if g, why := imagetag.Guess(tags); g.Name() != "" && g.Name() != used.Name() {
 		a.Note("hint: %s: --scheme %s", why, g.Name())

@@ -1,9 +1,8 @@
-// Package tagscmd is `refit tags`: which of two tags is newer, what a publisher
-// may push, what may be deleted, and what a cluster runs of it.
+// Package tagscmd is `refit tags`: compare and sort tags, plan pushes and deletions,
+// and check what a cluster runs.
 //
-// Promise: standard output carries only the answer; the first word of a verdict
-// is fixed and stands alone, so that scripts read it; nothing is written to a
-// registry. One file per command; the group is put together in tags.go.
+// Promise: standard output has only the result; its first word is fixed for scripts.
+// It writes nothing to a registry. One file per command; tags.go has the group.
 //
 // Inputs: arguments, files, registries. Outputs: tables, JSON, exit codes.
 // Callers: internal/cli.

@@ -29,14 +29,14 @@ func newLint(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "lint PATH...", Short: "Check image references and pull policies in manifests",
 		Long: `Check the image references and pull policies of manifests (YAML or JSON files,
-folders with them, or - for standard input) against sixteen rules, T01 to T16.
-Charts are rendered first: helm template . | refit tags lint -
+directories with them, or - for standard input) against sixteen rules, T01 to T16.
+Render charts first: helm template . | refit tags lint -
 
-With --cluster, or --dump FILE, the objects of a cluster are checked, and its facts
-are known: what its nodes have, what tracks heard of registries, admission plugins.
-With PATH as well, the manifests are checked against those facts.
+With --cluster or --dump FILE, check the objects of a cluster with its facts: images
+on its nodes, registry content seen by tracks, admission plugins. With PATH as well,
+check the manifests against those facts.
 
-A rule is switched off in ` + manifests.ConfigName + ` (or --config FILE), with a reason:
+Disable a rule in ` + manifests.ConfigName + ` (or --config FILE), with a reason:
 
   offline: true
   schemes: [{repository: registry.example/shop/*, scheme: rev}]
@@ -44,8 +44,8 @@ A rule is switched off in ` + manifests.ConfigName + ` (or --config FILE), with 
 
 or in an object's annotation: ` + lint.OffAnnotation + `: "T04: digests come from CI".
 
-Exit codes: 0 no errors (with --strict: no warnings either), 2 a file cannot be
-read, 3 errors.`,
+Exit codes: 0 no errors (with --strict: no warnings either), 2 unreadable file,
+3 errors.`,
 		Example: "  refit tags lint deploy/\n  refit tags lint --offline --bundle k8s.bundle deploy/ -o json\n  refit tags lint --rules",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, paths []string) error {
@@ -56,18 +56,18 @@ read, 3 errors.`,
 				return render.Rules(cmd.OutOrStdout(), *f.output, lint.Rules())
 			}
 			if len(paths) == 0 && !f.cluster && f.dump == "" {
-				return exit.Usagef("requires at least one PATH: a file or folder of manifests, or - for standard input; or --cluster, or --dump FILE")
+				return exit.Usagef("requires at least one PATH: a file or directory of manifests, or - for standard input; or --cluster, or --dump FILE")
 			}
 			return f.run(cmd, a, paths)
 		},
 	}
 	f.output = usage.OutputFlag(c)
 	fl := c.Flags()
-	fl.StringVar(&f.config, "config", "", "what is switched off and declared (default "+manifests.ConfigName+" if it is there)")
-	fl.StringVar(&f.bundle, "bundle", "", "bundle that the images are to come from")
+	fl.StringVar(&f.config, "config", "", "disabled rules and declared schemes (default "+manifests.ConfigName+" if it exists)")
+	fl.StringVar(&f.bundle, "bundle", "", "bundle that must contain the images")
 	fl.BoolVar(&f.cluster, "cluster", false, "check the cluster's objects, or with PATH use its facts")
 	fl.StringVar(&f.dump, "dump", "", "the same from a dump (see refit tags check --help)")
-	fl.BoolVar(&f.offline, "offline", false, "the manifests are for a site without a registry")
+	fl.BoolVar(&f.offline, "offline", false, "check for a site without a registry")
 	fl.BoolVar(&f.strict, "strict", false, "warnings count as errors")
 	fl.BoolVar(&f.rules, "rules", false, "list the rules")
 	return c
@@ -96,8 +96,8 @@ func (f *lintFlags) run(cmd *cobra.Command, a *cluster.Access, paths []string) e
 	return nil
 }
 
-// site is what is known of where the objects are to run; those of the cluster
-// itself are the objects if no others are given.
+// site has the facts of the cluster in which the objects will run. Without other objects
+// those of the cluster are checked.
 func (f *lintFlags) site(cmd *cobra.Command, a *cluster.Access, conf *lint.Config, objects *[]lint.Object, own bool) (site lint.Site, err error) {
 	if f.cluster || f.dump != "" {
 		known, err := imagecollect.Gather(cmd.Context(), a, f.dump, f.cluster)
@@ -116,8 +116,8 @@ func (f *lintFlags) site(cmd *cobra.Command, a *cluster.Access, conf *lint.Confi
 	return site, err
 }
 
-// siteOf is what a cluster knows; the schemes that its tracks declare come after
-// those of a person.
+// siteOf returns the facts of a cluster; schemes of its tracks come after those of the
+// user.
 func siteOf(facts auditfacts.Facts, conf *lint.Config) lint.Site {
 	for _, repository := range slices.Sorted(maps.Keys(facts.Schemes)) {
 		conf.Schemes = append(conf.Schemes, lint.Declared{Repository: repository, Scheme: facts.Schemes[repository]})

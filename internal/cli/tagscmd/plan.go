@@ -30,7 +30,7 @@ type planView struct {
 type planCall struct {
 	*source
 	image, eventFile string
-	event            publish.Event // what flags say, or the file
+	event            publish.Event // of flags or the file
 	rules            publish.Rules
 	inside           string
 	caseName         string
@@ -41,19 +41,20 @@ type planCall struct {
 func newPlan(_ *cluster.Access) *cobra.Command {
 	p := &planCall{}
 	c := &cobra.Command{
-		Use: "plan", Short: "Plan which tags a new image gets, which move, and which must not",
-		Long: `Compare a new image with what is published and print the tags to push, in order. The case is
+		Use: "plan", Short: "Plan the tags to push and to move for a new image",
+		Long: `Compare a new image with the published ones, and print the tags to push, in order. The case is
 derived from content: 1 new version, 2 definition fixed, 3 automatic rebuild, 4a maintenance
-of the application's package, 4b a tag that would lie. Nothing is pushed. A plan that is
-refused has no steps and exit code 3; each reason has its word, a sentence and a cure.
+of the application's package, 4b a tag that does not match the version. The command pushes
+nothing. A refused plan has no steps and exit code 3; each reason has its word, a sentence and a
+fix.
 
-Before each step, look at the tag: it must have the digest that the step says (from). If it
-has another, somebody else moved it: stop, and plan again. A push that broke off is planned
-again and goes on.
+Before each step, check the tag: it must have the digest of the step (from). If it differs,
+another publisher moved it: stop, and plan again. After an interrupted push, plan again to
+continue.
 
-The image is read from its registry (--image), with the labels org.opencontainers.image.version,
-org.opencontainers.image.base.digest, dev.refit.definition, dev.refit.rev and
-dev.refit.package-release, and the tag it lies under; or all is given in a file (--event).`,
+The command reads the image from its registry (--image), with its tag and the labels
+org.opencontainers.image.version, org.opencontainers.image.base.digest, dev.refit.definition,
+dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file (--event).`,
 		Example: "  refit tags plan --repo registry.example/app --image registry.example/candidates/app:2.6.2-rev1-b5.1\n  refit tags plan --published tags.json --event event.json -o json",
 		Args:    usage.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
@@ -61,21 +62,21 @@ dev.refit.package-release, and the tag it lies under; or all is given in a file 
 	p.source, p.output = sourceFlags(c), usage.OutputFlag(c)
 	f := c.Flags()
 	f.StringVar(&p.image, "image", "", "the new image, by tag or digest")
-	f.StringVar(&p.eventFile, "event", "", "file with the new image and what is said of it, in JSON, instead of --image")
-	f.StringVar(&p.event.App, "app", "", "version as it is to stand in the tag (default: of the tag it lies under, else of its label)")
+	f.StringVar(&p.eventFile, "event", "", "file with the new image and its facts, in JSON, instead of --image")
+	f.StringVar(&p.event.App, "app", "", "version for the tag (default: of the image's tag, else of its label)")
 	f.StringVar(&p.event.Variant, "variant", "", "variant of the image, one of the scheme's")
 	f.Uint64Var(&p.event.Rev, "rev", 0, "revision of the image definition (default: of its tag or label, else as published, 1 for a new version)")
-	f.StringVar(&p.event.Build, "build", "", "build number, or next: one above the greatest that is published (default: of its tag)")
+	f.StringVar(&p.event.Build, "build", "", "build number, or next: one above the greatest published (default: of its tag)")
 	f.StringVar(&p.event.Project, "project", "", "project that counted the build")
-	f.StringVar(&p.caseName, "case", "", "case that you take it for: 1, 2, 3 or 4a; refused if the content says another")
+	f.StringVar(&p.caseName, "case", "", "expected case: 1, 2, 3 or 4a; refused if the content shows another")
 	f.StringVar(&p.inside, "inside", "", "version of the application as read from the image's packages, instead of its label")
-	f.StringSliceVar(&p.event.Floating, "floating", nil, "floating tags that follow the newest release, besides latest where it is in use")
-	f.StringSliceVar(&p.event.Want, "want", nil, "tags that you mean to push: refused if one does not follow from the image")
+	f.StringSliceVar(&p.event.Floating, "floating", nil, "more floating tags that follow the newest release, as latest does where it is in use")
+	f.StringSliceVar(&p.event.Want, "want", nil, "tags to push: refused if one does not follow from the image")
 	f.BoolVar(&p.rules.Gate, "gate", false, "publish approved digests only")
 	f.StringSliceVar(&p.rules.Approved, "approved", nil, "digests that are approved")
 	f.BoolVar(&p.rules.FewerPlatforms, "fewer-platforms", false, "let the set of platforms shrink")
-	f.BoolVar(&p.rules.Adopt, "adopt", false, "let pointers move away from images that have no long tag")
-	f.StringToStringVar(&p.rules.Mapping, "map", nil, "replace a character that no tag may have, such as +=_")
+	f.BoolVar(&p.rules.Adopt, "adopt", false, "let floating tags move away from images without a long tag")
+	f.StringToStringVar(&p.rules.Mapping, "map", nil, "replace a character that is illegal in tags, such as +=_")
 	f.BoolVar(&p.failIfNoop, "fail-if-noop", false, "exit with code 7 if there is nothing to push")
 	c.MarkFlagsMutuallyExclusive("image", "event")
 	return c
@@ -86,7 +87,7 @@ func (p *planCall) run(cmd *cobra.Command) error {
 		return err
 	}
 	if p.image == "" && p.eventFile == "" {
-		return exit.Usagef("which image? give --image REFERENCE, or --event FILE")
+		return exit.Usagef("no image: use --image REFERENCE or --event FILE")
 	}
 	plan, err := p.make(cmd)
 	if err != nil {
@@ -106,7 +107,7 @@ func (p *planCall) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// make reads what is published and the new image, and plans.
+// make reads the published tags and the new image, and plans.
 func (p *planCall) make(cmd *cobra.Command) (publish.Plan, error) {
 	p.event.Case = publish.Case(p.caseName)
 	pub, err := p.read(cmd)
@@ -126,7 +127,7 @@ func (p *planCall) make(cmd *cobra.Command) (publish.Plan, error) {
 	return plan, nil
 }
 
-// readEvent reads the new image; what flags say goes before what it says itself.
+// readEvent reads the new image; flags take precedence over its labels.
 func (p *planCall) readEvent(ctx context.Context, cmd *cobra.Command, pub publish.Published) error {
 	if p.eventFile != "" {
 		flags := p.event
@@ -142,7 +143,7 @@ func (p *planCall) readEvent(ctx context.Context, cmd *cobra.Command, pub publis
 		p.event.Image.Version = p.inside
 	}
 	if p.event.Image.Digest == "" {
-		return exit.Usagef("the event has no image.digest: it is the image that is published")
+		return exit.Usagef("the event has no image.digest, the digest of the image to publish")
 	}
 	switch p.event.Case {
 	case "", publish.NewVersion, publish.Fix, publish.Rebuild, publish.Maintenance:
@@ -151,7 +152,7 @@ func (p *planCall) readEvent(ctx context.Context, cmd *cobra.Command, pub publis
 	return exit.Usagef("case %q is not known: 1, 2, 3 or 4a", p.event.Case)
 }
 
-// override puts what was said on the command line over what the file says.
+// override replaces values of the file by those of flags.
 func override(e *publish.Event, flags publish.Event) {
 	for _, s := range []struct{ to, from *string }{
 		{&e.App, &flags.App}, {&e.Variant, &flags.Variant}, {&e.Build, &flags.Build}, {&e.Project, &flags.Project}, {(*string)(&e.Case), (*string)(&flags.Case)},
@@ -208,7 +209,7 @@ func printPlan(w io.Writer, p publish.Plan, wide bool) {
 		fmt.Fprintln(w, "  "+c)
 	}
 	for _, r := range p.Refusals {
-		fmt.Fprintf(w, "\n%s: %s.\n  Cure: %s.\n", r.Reason, r.Message, r.Fix)
+		fmt.Fprintf(w, "\n%s: %s.\n  Fix: %s.\n", r.Reason, r.Message, r.Fix)
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	if len(p.Steps) > 0 {
@@ -226,13 +227,13 @@ func printPlan(w io.Writer, p publish.Plan, wide bool) {
 	}
 	_ = tw.Flush()
 	if len(p.ReachableBy) > 0 {
-		fmt.Fprintf(w, "\nthe image before, %s, stays reachable by %s\n", digest(p.Before), strings.Join(p.ReachableBy, ", "))
+		fmt.Fprintf(w, "\nthe previous image, %s, stays reachable by %s\n", digest(p.Before), strings.Join(p.ReachableBy, ", "))
 	}
 	for _, s := range p.Warnings {
 		fmt.Fprintln(w, "\nwarning: "+s)
 	}
 	if p.Instead != nil {
-		fmt.Fprintln(w, "\nwhat would be right:")
+		fmt.Fprintln(w, "\nthe right plan:")
 		printPlan(w, *p.Instead, wide)
 	}
 }
@@ -246,7 +247,7 @@ func headline(p publish.Plan) string {
 	case p.Automatic:
 		return fmt.Sprintf("case %s, %s: may be published without a person", p.Case, p.Class)
 	}
-	return fmt.Sprintf("case %s, %s: a person decides, since manifests may have to follow", p.Case, p.Class)
+	return fmt.Sprintf("case %s, %s: needs a person's decision, because manifests may have to follow", p.Case, p.Class)
 }
 
 func orDash(s string) string {

@@ -46,22 +46,22 @@ type retainCall struct {
 func newRetain(_ *cluster.Access) *cobra.Command {
 	r := &retainCall{}
 	c := &cobra.Command{
-		Use: "retain", Short: "Plan which builds may be deleted from a repository",
-		Long: `Print which digests nobody needs any more, and why all others stay. Nothing is deleted; do not
-carry the plan out together with a publish. These stay: what a pointer names, and what a rollback
-from there takes; first releases (--first), for the product's life; what a bundle lists (--bundle);
-the last builds of each version (--builds); a build that was replaced too short a time ago (--for),
-or nobody knows when; every tag that the scheme cannot read.`,
+		Use: "retain", Short: "Plan which builds to delete from a repository",
+		Long: `Print unused digests, and why all others stay. The command deletes nothing; do not carry
+out the plan during a publish. These stay: images of floating tags and their rollback images; first
+releases (--first), for the product's life; images of a bundle (--bundle); the last builds of
+each version (--builds); builds that were replaced recently (--for) or at an unknown time; every
+tag that the scheme cannot parse.`,
 		Example: "  refit tags retain --repo registry.example/app --for 180d --first 2.6.0-rev1-b1.1 --bundle edge.refit",
 		Args:    usage.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	r.source, r.output = sourceFlags(c), usage.OutputFlag(c)
 	f := c.Flags()
-	f.StringVar(&r.period, "for", "", "how long a build stays after a newer one replaced it: 180d, 4320h (needed)")
-	f.IntVar(&r.keep.Builds, "builds", 5, "how many of the newest builds of each version stay, however old")
+	f.StringVar(&r.period, "for", "", "how long a build stays after a newer one replaced it: 180d, 4320h (required)")
+	f.IntVar(&r.keep.Builds, "builds", 5, "how many of the newest builds of each version stay, at any age")
 	f.StringSliceVar(&r.keep.First, "first", nil, "first releases, by tag or digest: they stay for the product's life")
-	f.StringSliceVar(&r.bundles, "bundle", nil, "bundles (or what `refit bundle inspect -o json` printed of them) whose images stay")
+	f.StringSliceVar(&r.bundles, "bundle", nil, "bundles (or their `refit bundle inspect -o json`) whose images stay")
 	f.StringToStringVar(&r.until, "until", nil, "tags or digests that stay until a day: 2.6.2-rev1-b5.1=2027-01-31")
 	f.BoolVar(&r.failIfNoop, "fail-if-noop", false, "exit with code 7 if nothing may be deleted")
 	return c
@@ -99,13 +99,13 @@ func (r *retainCall) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// settings reads what the flags say.
+// settings reads the flags.
 func (r *retainCall) settings() (err error) {
 	if r.period == "" {
-		return exit.Usagef("for how long does a build stay after it was replaced? say --for 180d: nothing is deleted by a default")
+		return exit.Usagef("--for is missing: name how long a replaced build stays, for example --for 180d")
 	}
 	if r.keep.For, err = days(r.period); err != nil || r.keep.For <= 0 {
-		return exit.Usagef("--for %s is no time: 180d or 4320h", r.period)
+		return exit.Usagef("--for %s is not a duration: use 180d or 4320h", r.period)
 	}
 	if r.keep.Builds < 0 {
 		return exit.Usagef("--builds %d: give 0 or more", r.keep.Builds)
@@ -137,8 +137,7 @@ func days(s string) (time.Duration, error) {
 	return time.ParseDuration(s)
 }
 
-// listing reads which digests a bundle lists: the bundle itself, or what was
-// printed of it.
+// listing reads the digests of a bundle: from the bundle, or from its printed header.
 func listing(path string) (publish.Listing, error) {
 	b, err := bundlereader.OpenPath(path)
 	if err == nil {
@@ -165,8 +164,8 @@ func listing(path string) (publish.Listing, error) {
 	return l, nil
 }
 
-// digestsOf are the digest of an image in a bundle and the one in its name: with
-// some platforms left out, they differ.
+// digestsOf returns the digest of an image in a bundle and the one in its name: they
+// differ if some platforms are left out.
 func digestsOf(name, digest string) []string {
 	out := []string{digest}
 	if ref, err := imagetag.ParseRef(name); err == nil && ref.Digest != "" {
@@ -180,7 +179,7 @@ func printRetention(w io.Writer, r publish.Retention, wide bool) {
 	if wide {
 		digest = func(s string) string { return s }
 	}
-	fmt.Fprintf(w, "%d digests of %s may be deleted, %d stay\n", len(r.Delete), r.Repository, len(r.Keep))
+	fmt.Fprintf(w, "%s of %s may be deleted, %d stay\n", text.Count(len(r.Delete), "digest"), r.Repository, len(r.Keep))
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, part := range []struct {
 		title string
@@ -192,7 +191,7 @@ func printRetention(w io.Writer, r publish.Retention, wide bool) {
 		for _, f := range part.fates {
 			why := f.Why[0]
 			if n := len(f.Why) - 1; n > 0 && !wide {
-				why += fmt.Sprintf(" (and %d more reasons)", n)
+				why += fmt.Sprintf(" (and %d more)", n)
 			} else if n > 0 {
 				why = strings.Join(f.Why, "; ")
 			}

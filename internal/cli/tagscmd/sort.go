@@ -26,10 +26,10 @@ type sortView struct {
 func newSort(a *cluster.Access) *cobra.Command {
 	var scheme, output *string
 	c := &cobra.Command{
-		Use: "sort [TAG...]", Short: "Put tags of one repository in order, the oldest first",
-		Long: `Put tags in order, the oldest first: arguments, or the lines of standard input. Tags that
-have no order with each other stand in different lines; an empty line parts them.
-Pointers and what the scheme cannot read are told on standard error, not guessed at.`,
+		Use: "sort [TAG...]", Short: "Sort tags of one repository, the oldest first",
+		Long: `Sort tags, the oldest first: arguments, or the lines of standard input. An empty line
+separates groups of tags that cannot be compared. Standard error lists floating tags and
+tags that the scheme cannot parse.`,
 		Example: "  refit tags sort 2.6.2-rev10-b1 2.6.2-rev9-b1\n  crane ls registry.example/app | refit tags sort",
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			if err := usage.CheckOutput(*output); err != nil {
@@ -82,7 +82,7 @@ func printSorted(w io.Writer, a *cluster.Access, s imagetag.Sorted) {
 		fmt.Fprintln(w, strings.Join(l.Tags, "\n"))
 	}
 	if len(s.Pointers) > 0 {
-		a.Note("pointers, which may move and have no place in the order: %s", strings.Join(s.Pointers, " "))
+		a.Note("floating tags, which have no order: %s", strings.Join(s.Pointers, " "))
 	}
 	for _, r := range s.Refused {
 		a.Note("%s", r.Why)

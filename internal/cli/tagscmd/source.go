@@ -17,7 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/registry"
 )
 
-// source says where what is published is read from: a registry or a file.
+// source is the origin of the published tags: a registry or a file.
 type source struct {
 	repo, file string
 	scheme     *string
@@ -26,13 +26,13 @@ type source struct {
 
 func sourceFlags(c *cobra.Command) *source {
 	s := &source{scheme: schemeFlag(c)}
-	c.Flags().StringVar(&s.repo, "repo", "", "repository whose tags are read from its registry")
-	c.Flags().StringVar(&s.file, "published", "", "file with what is published, in JSON, instead of a registry")
+	c.Flags().StringVar(&s.repo, "repo", "", "repository to read from its registry")
+	c.Flags().StringVar(&s.file, "published", "", "file with published tags, in JSON, instead of a registry")
 	c.MarkFlagsMutuallyExclusive("repo", "published")
 	return s
 }
 
-// read what is published: tags and digests of a registry, everything of a file.
+// read returns the published tags: tags and digests of a registry, everything of a file.
 func (s *source) read(cmd *cobra.Command) (p publish.Published, err error) {
 	switch {
 	case s.file != "":
@@ -42,7 +42,7 @@ func (s *source) read(cmd *cobra.Command) (p publish.Published, err error) {
 	case s.repo != "":
 		p, err = s.list(cmd.Context())
 	default:
-		err = exit.Usagef("what is published? give --repo REPOSITORY, or --published FILE")
+		err = exit.Usagef("no published tags: use --repo REPOSITORY or --published FILE")
 	}
 	if err != nil {
 		return p, err
@@ -54,11 +54,11 @@ func (s *source) read(cmd *cobra.Command) (p publish.Published, err error) {
 	return p, err
 }
 
-// list asks the registry for tags and digests.
+// list reads tags and digests from the registry.
 func (s *source) list(ctx context.Context) (publish.Published, error) {
 	ref, err := imagetag.ParseRef(s.repo)
 	if err != nil || ref.Tag != "" || ref.Digest != "" {
-		return publish.Published{}, exit.Usagef("--repo %q: give a repository without tag and digest", s.repo)
+		return publish.Published{}, exit.Usagef("--repo %q: name a repository without tag and digest", s.repo)
 	}
 	if err := s.open(); err != nil {
 		return publish.Published{}, err
@@ -74,8 +74,8 @@ func (s *source) open() (err error) {
 	return err
 }
 
-// describe reads the content behind digests that is not known yet. A file is all
-// there is to know: nothing is asked for it.
+// describe reads the content of unknown digests from the registry. A file is complete
+// and needs no registry.
 func (s *source) describe(ctx context.Context, p *publish.Published, digests []string) error {
 	if s.repo == "" {
 		return nil
@@ -91,7 +91,7 @@ func (s *source) describe(ctx context.Context, p *publish.Published, digests []s
 	return nil
 }
 
-// imageOf is what a planner needs of an image in a registry.
+// imageOf returns the facts of an image in a registry for the planner.
 func imageOf(i registry.Image) publish.Image {
 	out := publish.Image{Digest: i.Digest, Config: i.Config, Layers: i.Layers, Platforms: i.Platforms, Children: i.Children, Created: i.Created}
 	out.Describe(i.Labels)
@@ -99,7 +99,7 @@ func imageOf(i registry.Image) publish.Image {
 }
 
 // readJSON reads a file, or standard input for -. An unknown field is an error: a
-// misspelt one would change the plan without a word.
+// misspelt one would change the plan silently.
 func readJSON(cmd *cobra.Command, path string, v any) error {
 	in := cmd.InOrStdin()
 	if path != "-" {

@@ -12,17 +12,17 @@ import (
 func New(a *cluster.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "tags", Short: "Compare, plan and watch image tags",
-		Long: `A tag is a pointer and may lie; a digest is the image. Follow the intermediate tag
-(2.6.2-rev1), run the digest, name by the long tag (2.6.2-rev1-b5.1).`,
+		Long: `A tag may move; a digest names one image. Follow the intermediate tag (2.6.2-rev1), run
+the digest, and refer to builds by the long tag (2.6.2-rev1-b5.1).`,
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newCompare(a), newSort(a), newPlan(a), newRetain(a), newLint(a), newCheck(a))
 	return c
 }
 
-// schemeFlag adds --scheme and returns where its value will be.
+// schemeFlag adds --scheme and returns its value.
 func schemeFlag(c *cobra.Command) *string {
-	s := c.Flags().String("scheme", "rev", "how the repository writes its tags: rev, dotted, dashed, release, distro-r, single, semver, date, floating;\nrev:alpine,slim with its variants; or regexp:EXPRESSION with the groups app, variant, rev, build")
+	s := c.Flags().String("scheme", "rev", "tag scheme of the repository: rev, dotted, dashed, release, distro-r, single, semver, date, floating;\nrev:alpine,slim with its variants; or regexp:EXPRESSION with the groups app, variant, rev, build")
 	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(imagetag.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return s
 }

@@ -109,7 +109,7 @@ func TestSort(t *testing.T) {
 	if d := cmp.Diff(want, r.out); d != "" || r.code != exit.OK {
 		t.Errorf("exit %d: %s", r.code, d)
 	}
-	if !strings.Contains(r.err, "pointers") || !strings.Contains(r.err, "rev0") {
+	if !strings.Contains(r.err, "floating tags") || !strings.Contains(r.err, "rev0") {
 		t.Errorf("what has no place is not told: %q", r.err)
 	}
 	r = refit(t, "", "tags", "sort", "-o", "json", "2.6.2-rev10-b1", "2.6.2-rev9-b1", "2.6-rev1-b1")

@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/usage"
 )
 
-// decision is what a person says about a digest of a track.
+// decision is a user's decision about a digest of a track.
 type decision struct {
 	reason   string
 	anyOrder bool
@@ -28,55 +28,55 @@ type decision struct {
 func newApprove(a *cluster.Access) *cobra.Command {
 	var d decision
 	c := &cobra.Command{
-		Use: "approve TRACK DIGEST|LONGTAG", Short: "Take an image that a track has found, by its digest",
-		Long: `Approves a candidate of a track. What is approved is its digest as it was seen: if the tag moves before it is taken,
-the approval is dead. A long tag may be named for it; the digest is printed. Approving what was refused, or rolled back from,
-takes that back.`,
+		Use: "approve TRACK DIGEST|LONGTAG", Short: "Approve an image of a track, by its digest",
+		Long: `Approve a candidate of a track, by its digest or long tag, and print the digest. The approval covers only this digest: it
+has no effect if the tag moves before the rollout. An approval replaces an earlier rejection or rollback of the digest.`,
 		Example: "  refit tags approve shop-app 2.6.2-rev1-b5.2",
 		Args:    usage.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return approve(o, argv[1], d) })
 		},
 	}
-	c.Flags().BoolVar(&d.anyOrder, "any-order", false, "also if it is older than what runs, or nobody can tell")
-	c.Flags().StringVar(&d.reason, "reason", "", "why, for people")
+	c.Flags().BoolVar(&d.anyOrder, "any-order", false, "approve it even if it is older than the running image, or the order is unknown")
+	c.Flags().StringVar(&d.reason, "reason", "", "reason, shown in the status")
 	return c
 }
 
 func newReject(a *cluster.Access) *cobra.Command {
 	var d decision
 	c := &cobra.Command{
-		Use: "reject TRACK DIGEST|LONGTAG", Short: "Refuse an image: the track never takes it, until it is approved",
-		Long: `Refuses a candidate of a track, by its digest. It stays refused wherever the tag moves; what is newer is judged anew.`,
+		Use: "reject TRACK DIGEST|LONGTAG", Short: "Reject an image of a track, by its digest",
+		Long: `Reject a candidate of a track, by its digest. It stays rejected under every tag until it is approved; newer images are
+classified as usual.`,
 		Args: usage.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return reject(o, argv[1], d) })
 		},
 	}
-	c.Flags().StringVar(&d.reason, "reason", "", "why, for people")
+	c.Flags().StringVar(&d.reason, "reason", "", "reason, shown in the status")
 	return c
 }
 
 func newRollback(a *cluster.Access) *cobra.Command {
 	var d decision
 	c := &cobra.Command{
-		Use: "rollback TRACK", Short: "Go back to what a track ran before, and stay there until something newer comes",
-		Long: `Refuses the digest that a track's workloads are to run now: they go back to the one before it, which the nodes still
-hold. No look at the registry undoes that; a newer image does, or refit tags approve.`,
+		Use: "rollback TRACK", Short: "Roll a track back to its previous image",
+		Long: `Reject the current digest of a track. Its workloads roll back to the previous one, which the nodes still have. This lasts
+until a newer image, or refit tags approve.`,
 		Args: usage.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return rollback(o, d) })
 		},
 	}
-	c.Flags().StringVar(&d.reason, "reason", "", "why, for people")
+	c.Flags().StringVar(&d.reason, "reason", "", "reason, shown in the status")
 	return c
 }
 
 func newRetry(a *cluster.Access) *cobra.Command {
 	return &cobra.Command{
-		Use: "retry TRACK", Short: "Try the nodes again on which a track's static pod has failed",
-		Long: `A static pod that was not ready with its new image got its old manifest back, and no other node was begun. This has the
-node tried again with the same image, when what the message says is mended. It prints the digest.`,
+		Use: "retry TRACK", Short: "Retry the nodes on which a track's static pod failed",
+		Long: `Retry failed nodes with the same image, after you fixed the cause in the message, and print the digest. When a static pod
+is not ready with its new image, its node restores the old manifest, and no other node starts.`,
 		Args: usage.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, argv []string) error { return change(cmd, a, argv[0], again) },
 	}
@@ -89,11 +89,11 @@ func again(o *v1alpha1.ImageTrack) (string, error) {
 			return o.Status.Approved.Digest, nil
 		}
 	}
-	return "", exit.With(exit.Blocked, fmt.Errorf("no static pod of track %s has failed: there is nothing to try again", o.Name))
+	return "", exit.With(exit.Blocked, fmt.Errorf("no static pod of track %s has failed: there is nothing to retry", o.Name))
 }
 
-// change a track's spec if it is still what was looked at, and print the digest
-// that is meant now.
+// change edits a track's spec if the track is unchanged since it was read, and prints
+// the digest.
 func change(cmd *cobra.Command, a *cluster.Access, name string, how func(*v1alpha1.ImageTrack) (digest string, err error)) error {
 	api, err := a.Client()
 	if err != nil {
@@ -108,7 +108,7 @@ func change(cmd *cobra.Command, a *cluster.Access, name string, how func(*v1alph
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), digest)
-	a.Note("refit tags status %s shows how far it is", name)
+	a.Note("refit tags status %s shows the progress", name)
 	return nil
 }
 
@@ -145,9 +145,9 @@ func pick(o *v1alpha1.ImageTrack, what string) (*v1alpha1.TrackCandidate, error)
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, exit.Usagef("%s names %d candidates of track %s: name the digest", what, len(found), o.Name)
+		return nil, exit.Usagef("%s matches %d candidates of track %s: name the digest", what, len(found), o.Name)
 	case o.Status.Approved != nil && (o.Status.Approved.Digest == what || o.Status.Approved.LongTag == what):
-		return nil, exit.Usagef("%s is what track %s runs already", what, o.Name)
+		return nil, exit.Usagef("track %[2]s runs %[1]s already", what, o.Name)
 	}
 	return nil, exit.Usagef("track %s has no candidate %s; it has: %s", o.Name, what, orNone(have))
 }
@@ -161,7 +161,7 @@ func approve(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
 	case c.Class == v1alpha1.ClassTagVersionMismatch:
 		return "", exit.With(exit.Blocked, fmt.Errorf("%s cannot be approved: %s", what, c.Why))
 	case (c.Class == v1alpha1.ClassBackwards || c.Class == v1alpha1.ClassUnordered) && !d.anyOrder:
-		return "", exit.With(exit.Blocked, fmt.Errorf("%s is %s: %s. If that is meant: --any-order", what, c.Class, c.Why))
+		return "", exit.With(exit.Blocked, fmt.Errorf("%s is %s: %s. To approve it anyway: --any-order", what, c.Class, c.Why))
 	}
 	o.Spec.Refused = slices.DeleteFunc(o.Spec.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == c.Digest })
 	o.Spec.Approvals = slices.DeleteFunc(o.Spec.Approvals, func(x v1alpha1.TrackApproval) bool { return x.Digest == c.Digest || !isCandidate(o, x.Digest) })
@@ -173,7 +173,7 @@ func isCandidate(o *v1alpha1.ImageTrack, digest string) bool {
 	return slices.ContainsFunc(o.Status.Candidates, func(c v1alpha1.TrackCandidate) bool { return c.Digest == digest })
 }
 
-// who says it, as the machine knows; it is a note, not a proof.
+// who returns the local account and host; it is a note, not a proof.
 func who() string {
 	u, err := user.Current()
 	if err != nil {
@@ -192,7 +192,7 @@ func reject(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
 	return c.Digest, nil
 }
 
-// maxRefused the API takes; the oldest make room.
+// maxRefused is the limit of the API; the oldest entries are removed.
 const maxRefused = 64
 
 func refuse(o *v1alpha1.ImageTrack, digest, reason string) {
@@ -204,7 +204,7 @@ func refuse(o *v1alpha1.ImageTrack, digest, reason string) {
 
 func rollback(o *v1alpha1.ImageTrack, d decision) (string, error) {
 	if o.Status.Approved == nil {
-		return "", exit.With(exit.Blocked, errors.New("nothing is approved, so there is nothing to go back from"))
+		return "", exit.With(exit.Blocked, errors.New("no image is approved, so there is nothing to roll back"))
 	}
 	for i := range o.Status.History {
 		h := o.Status.History[i].Digest
@@ -214,5 +214,5 @@ func rollback(o *v1alpha1.ImageTrack, d decision) (string, error) {
 			return h, nil
 		}
 	}
-	return "", exit.With(exit.Blocked, fmt.Errorf("track %s remembers nothing that it ran before and that was not left: approve another digest instead", o.Name))
+	return "", exit.With(exit.Blocked, fmt.Errorf("track %s has no earlier image that was not rolled back: approve another digest instead", o.Name))
 }

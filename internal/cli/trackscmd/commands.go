@@ -6,7 +6,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cluster"
 )
 
-// New are the commands, for `refit tags`.
+// New returns the commands for `refit tags`.
 func New(a *cluster.Access) []*cobra.Command {
 	return []*cobra.Command{newStatus(a), newApprove(a), newReject(a), newRollback(a), newRetry(a)}
 }

@@ -1,9 +1,9 @@
-// Package trackscmd is the part of `refit tags` that is about ImageTracks: status,
-// approve, reject, rollback, retry.
+// Package trackscmd has the commands of `refit tags` for ImageTracks: status, approve,
+// reject, rollback, retry.
 //
-// Promise: a person's word is for a digest as it was seen, and is written only if
-// the track is still what was looked at. It writes specs of ImageTracks and
-// nothing else. Standard output carries only the answer.
+// Promise: a decision covers one digest, and is written only if the track is unchanged
+// since it was read. It writes only specs of ImageTracks. Standard output has only the
+// result.
 //
 // Inputs: a cluster, arguments. Outputs: tables, JSON, exit codes. Caller:
 // internal/cli, which adds the commands to `refit tags`.

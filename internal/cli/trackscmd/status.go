@@ -47,10 +47,10 @@ func newStatus(a *cluster.Access) *cobra.Command {
 	var output *string
 	var patch bool
 	c := &cobra.Command{
-		Use: "status [TRACK]", Short: "Show what the cluster's image tracks run, what is new, and what waits for whom",
-		Long: `Shows every ImageTrack of the cluster: what its workloads are to run, what is new behind the tag, of which class, and
-who decides. With a name it shows all of that track: digests and the nodes that run them, candidates and why, workloads. --patch
-prints the patches that a track proposes for workloads that refit does not change.`,
+		Use: "status [TRACK]", Short: "Show image tracks: approved images, candidates and decisions",
+		Long: `Show every ImageTrack of the cluster: the image for its workloads, new images behind the tag with their class, and the
+pending decisions. With a name, show all of that track: digests with their nodes, candidates with reasons, workloads. --patch
+prints the proposed patches for workloads that refit does not change.`,
 		Example: "  refit tags status\n  refit tags status shop-app --patch",
 		Args:    usage.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
@@ -83,7 +83,7 @@ prints the patches that a track proposes for workloads that refit does not chang
 	return c
 }
 
-// tracksOf the cluster by name, or the one that is named.
+// tracksOf returns the tracks of the cluster by name, or the named one.
 func tracksOf(ctx context.Context, api client.Client, names []string) ([]v1alpha1.ImageTrack, error) {
 	var l v1alpha1.ImageTrackList
 	if err := api.List(ctx, &l); err != nil {
@@ -100,7 +100,7 @@ func tracksOf(ctx context.Context, api client.Client, names []string) ([]v1alpha
 		}
 		have = append(have, l.Items[i].Name)
 	}
-	return nil, exit.Usagef("there is no ImageTrack %s; there are: %s", names[0], orNone(have))
+	return nil, exit.Usagef("ImageTrack %s not found; there are: %s", names[0], orNone(have))
 }
 
 func orNone(list []string) string {
@@ -111,7 +111,7 @@ func orNone(list []string) string {
 }
 
 func viewOf(o *v1alpha1.ImageTrack) trackView {
-	v := trackView{Name: o.Name, Repository: o.Spec.Repository, Mode: o.Spec.Mode, Reason: v1alpha1.ReasonPollingRegistry, Message: "it was not looked at yet", Status: o.Status}
+	v := trackView{Name: o.Name, Repository: o.Spec.Repository, Mode: o.Spec.Mode, Reason: v1alpha1.ReasonPollingRegistry, Message: "not polled yet", Status: o.Status}
 	if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady); c != nil {
 		v.Ready, v.Reason, v.Message = c.Status == "True", c.Reason, c.Message
 	}
@@ -159,13 +159,13 @@ func title(long, tag, digest string) string {
 	return long
 }
 
-// details of one track, with whole digests: they are what is approved.
+// details prints one track, with full digests for approvals.
 func (t *trackView) details(w io.Writer) {
 	st := &t.Status
 	fmt.Fprintf(w, "\n%s\n", clean.Line(t.Message))
 	fmt.Fprintf(w, "\nrepository %s, answered by %s\n", t.Repository, orDash(st.Endpoint))
 	for _, d := range st.Running {
-		fmt.Fprintf(w, "runs       %s %s: %d pods on %s\n", d.Digest, orDash(d.LongTag), d.Pods, orNone(d.Nodes))
+		fmt.Fprintf(w, "runs       %s %s: %s on %s\n", d.Digest, orDash(d.LongTag), text.Count(int(d.Pods), "pod"), orNone(d.Nodes))
 	}
 	for _, c := range st.Candidates {
 		fmt.Fprintf(w, "candidate  %s %s: %s, %s: %s\n", c.Digest, title(c.LongTag, c.Tag, ""), c.Class, c.Decision, c.Why)
@@ -184,8 +184,7 @@ func (t *trackView) details(w io.Writer) {
 	}
 }
 
-// released is one record in words: from which build to which, of which class, by
-// whom, and what came of it when.
+// released describes one record: its builds, class, user and outcome with time.
 func released(r *v1alpha1.TrackRelease) string {
 	out := fmt.Sprintf("%s %s", orDash(r.LongTag), r.Digest)
 	if r.From != "" {
@@ -204,7 +203,7 @@ func released(r *v1alpha1.TrackRelease) string {
 	return out
 }
 
-// printPatches prints what tracks propose, each after the name of its workload.
+// printPatches prints the proposed patches, each after the name of its workload.
 func printPatches(ctx context.Context, api client.Client, w io.Writer, a *cluster.Access, tracks []v1alpha1.ImageTrack) error {
 	found := false
 	for i := range tracks {
@@ -224,7 +223,7 @@ func printPatches(ctx context.Context, api client.Client, w io.Writer, a *cluste
 		}
 	}
 	if !found {
-		a.Note("nothing is proposed: every workload has what is approved, or refit writes it itself")
+		a.Note("no patches: every workload has the approved image, or refit writes it itself")
 	}
 	return nil
 }

@@ -32,24 +32,24 @@ func newAccept(a *cluster.Access) *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "accept CHECK --reason TEXT --until DURATION",
-		Short: "Take the risk of one check of the gate, with a reason and an end",
-		Long: `Take the risk of one check of the gate: until it ends, what the check says
-against the update is a warning. Reason and end are recorded in the update and
-stay in its status. From its end on the check counts again.
+		Short: "Acknowledge a failing pre-update check until a deadline",
+		Long: `Acknowledge a failing check of the gate: until the deadline, its failures are
+warnings. The update records reason and deadline in its status. After the deadline
+the check counts again.
 
-What guards the approval, the plan, the quorum, and the images can be accepted
-by nobody. refit gate lists the checks and their answers.`,
+The checks of the approval, the plan, the quorum and the images cannot be accepted.
+refit gate lists the checks and their results.`,
 		Args: cobra.ExactArgs(1), ValidArgs: names,
 		RunE: func(cmd *cobra.Command, args []string) error { return accept(cmd.Context(), a, args[0], f) },
 	}
-	c.Flags().StringVar(&f.reason, "reason", "", "why the risk is taken, for whoever reads it later")
+	c.Flags().StringVar(&f.reason, "reason", "", "why the risk is accepted; recorded in the update")
 	c.Flags().DurationVar(&f.until, "until", 0, "for how long, for example 4h")
 	c.Flags().StringVar(&f.update, "update", "", "ClusterUpdate (default: the current one)")
-	c.Flags().BoolVar(&f.withdraw, "withdraw", false, "take the acceptance back")
+	c.Flags().BoolVar(&f.withdraw, "withdraw", false, "withdraw the acceptance")
 	return c
 }
 
-// riskFor makes the record of an accepted risk, or says why it cannot be.
+// riskFor returns the record of an accepted risk, or why it cannot be accepted.
 func riskFor(check string, f acceptFlags, now time.Time) (*v1alpha1.AcceptedRisk, error) {
 	c, known := gate.Find(check)
 	switch {
@@ -58,11 +58,11 @@ func riskFor(check string, f acceptFlags, now time.Time) (*v1alpha1.AcceptedRisk
 	case f.withdraw:
 		return nil, nil
 	case c.Never != "":
-		return nil, exit.With(exit.Blocked, fmt.Errorf("check %s can be accepted by nobody: %s", check, c.Never))
+		return nil, exit.With(exit.Blocked, fmt.Errorf("the risk of check %s cannot be accepted: %s", check, c.Never))
 	case len(strings.TrimSpace(f.reason)) < 3:
-		return nil, exit.Usage(errors.New("say why with --reason TEXT: it is recorded in the update"))
+		return nil, exit.Usage(errors.New("--reason TEXT is missing: it is recorded in the update"))
 	case f.until <= 0:
-		return nil, exit.Usage(errors.New("say for how long with --until DURATION, for example 4h: a risk that is taken has an end"))
+		return nil, exit.Usage(errors.New("--until DURATION is missing, for example 4h: an accepted risk has a deadline"))
 	}
 	return &v1alpha1.AcceptedRisk{Check: check, Reason: f.reason, Until: metav1.NewTime(now.Add(f.until).Truncate(time.Second))}, nil
 }

@@ -1,9 +1,8 @@
-// Package updatecmd is what a person does to an update that is there: pause, resume,
-// retry, hold a node, release it, accept a risk, say how nodes are emptied.
+// Package updatecmd has the commands for an existing update: pause, resume, retry, hold
+// a node, release it, accept a risk, set drain options.
 //
-// Promise: each verb is one small change of one object, safe to say twice; what
-// comes of it is the controller's business, and refit status shows it. Nothing
-// here waits.
+// Promise: each command is one small, idempotent change of one object. The controller
+// acts on it, and refit status shows the result. No command waits.
 //
 // Inputs: names. Output: one sentence. Caller: the command line.
 package updatecmd

@@ -25,12 +25,12 @@ func newDrainOptions(a *cluster.Access) *cobra.Command {
 	var f drainFlags
 	c := &cobra.Command{
 		Use:   "drain-options [UPDATE]",
-		Short: "Say how this one update empties nodes, or show what was said",
-		Long: `Say how this one update empties nodes, or show what was said. What is given
-replaces what was said before by the same flag; --reset takes all of it back.
+		Short: "Set or show the drain options of one update",
+		Long: `Set or show the drain options of one update. A flag replaces its earlier value;
+--reset removes all.
 
-Pods are evicted, never deleted, and no disruption budget is gone around,
-whatever is said here. refit explain node/NAME shows what it comes to.`,
+With any option, refit evicts pods and never deletes them, and it respects every
+disruption budget. refit explain node/NAME shows the effect.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().NFlag() == 0 {
@@ -59,12 +59,12 @@ whatever is said here. refit explain node/NAME shows what it comes to.`,
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.skip, "skip", "", "label selector: such pods stay on their node and die with its update")
-	fl.StringVar(&f.unowned, "evict-unowned", "", "label selector: such pods may be evicted although nothing makes them again")
-	fl.DurationVar(&f.grace, "grace", 0, "time to end for every pod, instead of its own (at least 1s)")
-	fl.DurationVar(&f.timeout, "timeout", 0, "halt when a drain takes longer, instead of what the pools say (0: never)")
-	fl.BoolVar(&f.keepData, "keep-emptydir-data", false, "refuse pods whose emptyDir data would be gone")
-	fl.BoolVar(&f.reset, "reset", false, "empty nodes as usual again")
+	fl.StringVar(&f.skip, "skip", "", "label selector: such pods stay on their node and end with its update")
+	fl.StringVar(&f.unowned, "evict-unowned", "", "label selector: evict such pods although no owner recreates them")
+	fl.DurationVar(&f.grace, "grace", 0, "grace period for every pod, instead of its own (at least 1s)")
+	fl.DurationVar(&f.timeout, "timeout", 0, "halt when a drain takes longer, instead of the pools' timeout (0: never)")
+	fl.BoolVar(&f.keepData, "keep-emptydir-data", false, "refuse to evict pods with emptyDir data")
+	fl.BoolVar(&f.reset, "reset", false, "reset to the default drain")
 	return c
 }
 
@@ -74,11 +74,11 @@ func (f drainFlags) check() error {
 			continue
 		}
 		if _, err := metav1.ParseToLabelSelector(s); err != nil {
-			return exit.Usage(fmt.Errorf("--%s %q is no label selector: %w", name, s, err))
+			return exit.Usage(fmt.Errorf("--%s %q is not a label selector: %w", name, s, err))
 		}
 	}
 	if f.grace != 0 && f.grace < time.Second {
-		return exit.Usage(errors.New("--grace must be at least 1s: with 0 a pod would be gone from the API while it still runs"))
+		return exit.Usage(errors.New("--grace must be at least 1s: with 0 a pod would disappear from the API while it still runs"))
 	}
 	if f.timeout < 0 {
 		return exit.Usage(errors.New("--timeout must not be negative"))
@@ -86,7 +86,7 @@ func (f drainFlags) check() error {
 	return nil
 }
 
-// apply lays what was said over what was said before; nil is nothing said.
+// apply merges the flags into the stored options; nil is an unset flag.
 func (f drainFlags) apply(before *v1alpha1.DrainOptions, changed map[string]bool) *v1alpha1.DrainOptions {
 	d := &v1alpha1.DrainOptions{}
 	if before != nil && !f.reset {
@@ -124,9 +124,9 @@ func (f drainFlags) apply(before *v1alpha1.DrainOptions, changed map[string]bool
 	return d
 }
 
-// DrainWords says in a sentence how an update empties nodes.
+// DrainWords describes the drain options of an update in a sentence.
 func DrainWords(d *v1alpha1.DrainOptions) string {
-	const usual = "empties nodes as usual"
+	const usual = "drains nodes with default options"
 	if d == nil {
 		return usual
 	}
@@ -135,7 +135,7 @@ func DrainWords(d *v1alpha1.DrainOptions) string {
 		parts = append(parts, "pods with "+metav1.FormatLabelSelector(d.SkipSelector)+" stay")
 	}
 	if d.EvictUnownedSelector != nil {
-		parts = append(parts, "pods with "+metav1.FormatLabelSelector(d.EvictUnownedSelector)+" may be lost")
+		parts = append(parts, "pods with "+metav1.FormatLabelSelector(d.EvictUnownedSelector)+" are evicted without an owner")
 	}
 	if d.KeepEmptyDirData {
 		parts = append(parts, "pods with emptyDir data are refused")
@@ -149,5 +149,5 @@ func DrainWords(d *v1alpha1.DrainOptions) string {
 	if len(parts) == 0 {
 		return usual
 	}
-	return "empties nodes so: " + strings.Join(parts, "; ")
+	return "drains nodes with: " + strings.Join(parts, "; ")
 }

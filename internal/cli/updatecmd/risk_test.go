@@ -20,7 +20,7 @@ func TestARiskHasANameAReasonAndAnEnd(t *testing.T) {
 	}{
 		"all said":                {"clock", acceptFlags{reason: "no NTP here", until: time.Hour}, exit.OK, ""},
 		"no such check":           {"clocks", acceptFlags{reason: "no NTP here", until: time.Hour}, exit.UsageCode, "refit gate lists them"},
-		"nobody can accept it":    {"quorum", acceptFlags{reason: "be quick", until: time.Hour}, exit.Blocked, "can be accepted by nobody"},
+		"nobody can accept it":    {"quorum", acceptFlags{reason: "be quick", until: time.Hour}, exit.Blocked, "cannot be accepted"},
 		"no reason":               {"clock", acceptFlags{until: time.Hour}, exit.UsageCode, "--reason"},
 		"no end":                  {"clock", acceptFlags{reason: "no NTP here"}, exit.UsageCode, "--until"},
 		"an end that has gone by": {"clock", acceptFlags{reason: "no NTP here", until: -time.Hour}, exit.UsageCode, "--until"},
@@ -41,11 +41,11 @@ func TestARiskHasANameAReasonAndAnEnd(t *testing.T) {
 func TestDrainOptionsAreLaidOverEachOther(t *testing.T) {
 	t.Parallel()
 	first := drainFlags{skip: "tier=local", grace: 30 * time.Second}.apply(nil, map[string]bool{"skip": true, "grace": true})
-	if got := DrainWords(first); got != "empties nodes so: pods with tier=local stay; every pod has 30 s to end" {
+	if got := DrainWords(first); got != "drains nodes with: pods with tier=local stay; every pod has 30 s to end" {
 		t.Error(got)
 	}
 	second := drainFlags{timeout: time.Minute, keepData: true, unowned: "may in (go)"}.apply(first, map[string]bool{"timeout": true, "keep-emptydir-data": true, "evict-unowned": true})
-	if got := DrainWords(second); got != "empties nodes so: pods with tier=local stay; pods with may in (go) may be lost; pods with emptyDir data are refused; every pod has 30 s to end; a drain halts the update after 60 s" {
+	if got := DrainWords(second); got != "drains nodes with: pods with tier=local stay; pods with may in (go) are evicted without an owner; pods with emptyDir data are refused; every pod has 30 s to end; a drain halts the update after 60 s" {
 		t.Error(got)
 	}
 	if got := (drainFlags{reset: true}).apply(second, nil); got != nil {

@@ -17,18 +17,18 @@ import (
 	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-// New makes the verbs.
+// New returns the commands.
 func New(a *cluster.Access) []*cobra.Command {
 	return []*cobra.Command{newPause(a, true), newPause(a, false), newRetry(a), newHold(a), newRelease(a), newAccept(a), newDrainOptions(a)}
 }
 
 func newPause(a *cluster.Access, pause bool) *cobra.Command {
-	use, short, said := "resume [UPDATE]", "Let a paused update go on", "resumed"
-	long := "Let a paused update go on."
+	use, short, said := "resume [UPDATE]", "Resume a paused update", "resumed"
+	long := "Resume a paused update."
 	if pause {
-		use, short = "pause [UPDATE]", "Start no further node; one that has started is finished"
-		said = "paused: no further node starts; nodes that are being updated are finished first"
-		long = "Start no further node. A node that has started is finished, so this is also how to stop after\nthe current node. A pool is paused by its own spec.paused, a single node by refit hold."
+		use, short = "pause [UPDATE]", "Pause an update after the current nodes"
+		said = "paused: no further node starts; started nodes finish first"
+		long = "Pause an update: started nodes finish, and no further node starts. To pause a pool, set its\nspec.paused; to keep a single node from starting, use refit hold."
 	}
 	return &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.MaximumNArgs(1),
@@ -44,38 +44,37 @@ func newPause(a *cluster.Access, pause bool) *cobra.Command {
 func newRetry(a *cluster.Access) *cobra.Command {
 	var node string
 	c := &cobra.Command{
-		Use: "retry [UPDATE]", Short: "Try failed nodes again, all of them or one", Args: cobra.MaximumNArgs(1),
-		Long: `Try failed nodes of an update again: all of them, or with --node one. Each is tried
-as often as its pool's attempts say. A node that has not failed is left alone.`,
+		Use: "retry [UPDATE]", Short: "Retry failed nodes of an update", Args: cobra.MaximumNArgs(1),
+		Long: `Retry the failed nodes of an update: all of them, or with --node one. The pool's
+attempts limit the retries of each node. Nodes that have not failed do not change.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Change(cmd.Context(), a, args, func(u *v1alpha1.ClusterUpdate) (string, error) { return retry(u, node) })
 		},
 	}
-	c.Flags().StringVar(&node, "node", "", "try only this node again")
+	c.Flags().StringVar(&node, "node", "", "retry only this node")
 	return c
 }
 
-// retry raises the retry of an update, or of one node of it.
+// retry raises spec.retry of an update, or of one node of it.
 func retry(u *v1alpha1.ClusterUpdate, node string) (string, error) {
 	if u.Status.Phase == v1alpha1.PhaseDone {
-		return "", exit.Usage(fmt.Errorf("ClusterUpdate %s is done: there is nothing to try again", u.Name))
+		return "", exit.Usage(fmt.Errorf("ClusterUpdate %s is done: there is nothing to retry", u.Name))
 	}
 	if node == "" {
 		u.Spec.Retry++
-		return "failed nodes are tried again", nil
+		return "failed nodes will be retried", nil
 	}
 	for i := range u.Spec.RetryNodes {
 		if u.Spec.RetryNodes[i].Name == node {
 			u.Spec.RetryNodes[i].Retry++
-			return "node " + node + " is tried again if it has failed", nil
+			return "node " + node + " will be retried if it has failed", nil
 		}
 	}
 	u.Spec.RetryNodes = append(u.Spec.RetryNodes, v1alpha1.NodeRetry{Name: node, Retry: 1})
-	return "node " + node + " is tried again if it has failed", nil
+	return "node " + node + " will be retried if it has failed", nil
 }
 
-// Change edits one update, the named one or the one that matters most, and says
-// what was done.
+// Change edits one update, the named or the current one, and prints the result.
 func Change(ctx context.Context, a *cluster.Access, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) error {
 	c, err := a.Client()
 	if err != nil {
@@ -89,9 +88,9 @@ func Change(ctx context.Context, a *cluster.Access, args []string, edit func(*v1
 	return nil
 }
 
-// change edits what is there now: a list is written whole, so nothing is written
-// over what somebody else has changed meanwhile, and the controller, which writes a
-// status every few seconds, keeps nobody from being heard.
+// change edits the current object and retries on a conflict. A list is written whole, so
+// a stale copy must not replace another user's change. The controller's frequent writes of
+// the status must not make the command fail.
 func change(ctx context.Context, c client.Client, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) (name, said string, err error) {
 	err = clientretry.RetryOnConflict(clientretry.DefaultBackoff, func() error {
 		u, err := cluster.Update(ctx, c, args)
@@ -114,16 +113,16 @@ func change(ctx context.Context, c client.Client, args []string, edit func(*v1al
 func newHold(a *cluster.Access) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "hold NODE --reason TEXT", Short: "Keep updates from starting on a node", Args: cobra.ExactArgs(1),
-		Long: `Keep updates from starting on a node until it is released. A node that has started is
-finished. Other nodes go on without a worker that is held; for a control-plane node they
-wait, because no kubelet may be newer than the API servers. The update is complete when the
-node was released and updated too.
+		Use: "hold NODE --reason TEXT", Short: "Put a node on hold: no update starts on it", Args: cobra.ExactArgs(1),
+		Long: `Put a node on hold: no update starts on it until its release. A started node finishes
+first. If a worker is on hold, other nodes continue. If a control-plane node is on hold,
+they wait, because no kubelet may be newer than the API servers. The update is complete
+when the node was released and updated too.
 
-The reason is in the annotation ` + v1alpha1.AnnotationHold + ` of the Node and is shown wherever the update waits.`,
+The reason is in the annotation ` + v1alpha1.AnnotationHold + ` of the Node. refit shows it where the update waits.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(reason) == "" {
-				return exit.Usage(errors.New("say why with --reason: whoever finds the node held wants to know"))
+				return exit.Usage(errors.New("--reason TEXT is missing: other administrators see it while the node is on hold"))
 			}
 			return onNode(cmd.Context(), a, args[0], func(n *corev1.Node) string {
 				if n.Annotations == nil {
@@ -131,25 +130,25 @@ The reason is in the annotation ` + v1alpha1.AnnotationHold + ` of the Node and 
 				}
 				n.Annotations[v1alpha1.AnnotationHold] = reason
 				if n.Annotations[v1alpha1.AnnotationUpdating] != "" {
-					return "is being updated now and is finished; it is held from then on"
+					return "is being updated now and finishes first; then it is on hold"
 				}
-				return "is held: no update starts on it until refit release " + n.Name
+				return "is on hold: no update starts on it until refit release " + n.Name
 			})
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why, for whoever sees the node wait")
+	c.Flags().StringVar(&reason, "reason", "", "reason, shown while the node is on hold")
 	return c
 }
 
 func newRelease(a *cluster.Access) *cobra.Command {
 	return &cobra.Command{
-		Use: "release NODE", Short: "Let updates start on a node that was held", Args: cobra.ExactArgs(1),
+		Use: "release NODE", Short: "Release a node from hold", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return onNode(cmd.Context(), a, args[0], func(n *corev1.Node) string {
 				_, held := n.Annotations[v1alpha1.AnnotationHold]
 				delete(n.Annotations, v1alpha1.AnnotationHold)
 				if !held {
-					return "was not held"
+					return "was not on hold"
 				}
 				return "is released"
 			})
@@ -164,7 +163,7 @@ func onNode(ctx context.Context, a *cluster.Access, name string, edit func(*core
 	}
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); apierrors.IsNotFound(err) {
-		return exit.Usage(fmt.Errorf("there is no node %q; see kubectl get nodes", name))
+		return exit.Usage(fmt.Errorf("node %q not found; see kubectl get nodes", name))
 	} else if err != nil {
 		return fmt.Errorf("cannot read node %s: %w", name, err)
 	}

@@ -1,7 +1,7 @@
-// Package usage is what all groups of commands say alike: arguments, output and errors.
+// Package usage has the common parts of all commands: arguments, output and errors.
 //
-// Promise: a wrong argument or format ends with the exit code of usage errors, and
-// says which there are. Callers: the groups of internal/cli.
+// Promise: a wrong argument or format ends with the exit code of usage errors, and a
+// message with the valid ones. Callers: the groups of internal/cli.
 package usage
 
 import (
@@ -21,7 +21,7 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, a []string) error { return exit.Usage(check(c, a)) }
 }
 
-// OutputFlag adds -o and returns where its value will be.
+// OutputFlag adds -o and returns its value.
 func OutputFlag(c *cobra.Command) *string {
 	o := c.Flags().StringP("output", "o", render.Table, "table, wide, json or yaml")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{render.Table, render.Wide, render.JSON, render.YAML}, cobra.ShellCompDirectiveNoFileComp))
@@ -48,12 +48,12 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, interrupte
 	if err == nil {
 		return exit.OK
 	}
-	if ctx.Err() != nil && exit.Code(err) != exit.Interrupted { // that one says itself what became of it
+	if ctx.Err() != nil && exit.Code(err) != exit.Interrupted { // such an error has its own message
 		fmt.Fprintln(words, interrupted)
 		return exit.Interrupted
 	}
 	if msg := err.Error(); msg != "" {
-		fmt.Fprintln(words, "error: "+strings.ReplaceAll(msg, "\n", "\n  ")) // a quoted text begins no line
+		fmt.Fprintln(words, "error: "+strings.ReplaceAll(msg, "\n", "\n  ")) // a quoted text must not begin a line
 	}
 	if isUsage(err) {
 		fmt.Fprintln(words, "see: "+called.CommandPath()+" --help")

@@ -13,12 +13,12 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Prefix begins a source that stands for the images that an OSImage has for its
-// pools, or the one of an OSBuild.
+// Prefix begins a source that stands for the images of an OSImage for its pools, or
+// the image of an OSBuild.
 const Prefix = "os-image:"
 
-// Source of an OS image: one of the cluster by its name, or where refit image build put
-// it.
+// Source of an OS image: the name of one in the cluster, or an output of refit image
+// build.
 func Source(name string) string {
 	for _, elsewhere := range []string{"oci:", "oci-archive:", "docker://"} {
 		if strings.HasPrefix(name, elsewhere) {
@@ -28,8 +28,8 @@ func Source(name string) string {
 	return Prefix + name
 }
 
-// Expand replaces those sources by the images, each by digest and named as nodes that
-// fetch it name it.
+// Expand replaces those sources by the images, each by digest and under the name by
+// which nodes fetch it.
 func Expand(ctx context.Context, a *cluster.Access, sources []string) ([]string, error) {
 	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, Prefix) }) {
 		return sources, nil
@@ -59,7 +59,7 @@ func Expand(ctx context.Context, a *cluster.Access, sources []string) ([]string,
 	return out, nil
 }
 
-// sourcesOf of an OSImage, or an OSBuild, of this name.
+// sourcesOf returns the images of an OSImage, or an OSBuild, of this name.
 func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild) ([]string, error) {
 	if i := slices.IndexFunc(builds, func(b v1alpha1.OSBuild) bool { return b.Name == name }); i >= 0 {
 		return sourceOf(&builds[i])
@@ -91,7 +91,7 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 	return out, nil
 }
 
-// sourceOf a build.
+// sourceOf returns the image of a build.
 func sourceOf(b *v1alpha1.OSBuild) ([]string, error) {
 	switch {
 	case b.Status.Phase != v1alpha1.BuildSucceeded:
@@ -102,9 +102,9 @@ func sourceOf(b *v1alpha1.OSBuild) ([]string, error) {
 	return []string{source(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
 }
 
-// noRegistry: what nodes put together lies nowhere as a whole.
+// noRegistry returns the error for an image that only the nodes assemble.
 func noRegistry(what string) error {
-	return exit.With(exit.Blocked, fmt.Errorf("the image of %s was made for the nodes alone (spec.output: Nodes), and lies in no registry: for other sites build it with `refit image build --output oci:DIR:TAG`, and take that with --os-image oci:DIR:TAG", what))
+	return exit.With(exit.Blocked, fmt.Errorf("the image of %s is in no registry, because nodes assemble it (spec.output: Nodes): for other sites build it with `refit image build --output oci:DIR:TAG`, and include it with --os-image oci:DIR:TAG", what))
 }
 
 func source(repository, tag, digest string) string {

@@ -37,9 +37,9 @@ func TestOSImageSources(t *testing.T) {
 		"edge-2":   {says: `its phase is "Failed"`},
 		"lonely":   {says: "no pool names OSImage lonely"},
 		"young":    {says: "for pool d yet: build young-1 is building"},
-		"site":     {says: "the image of OSImage site was made for the nodes alone"},
+		"site":     {says: "the image of OSImage site is in no registry"},
 		"site-1":   {says: "--os-image oci:DIR:TAG"},
-		"nobody":   {says: "neither an OSImage nor an OSBuild nobody"},
+		"missing":  {says: "neither an OSImage nor an OSBuild missing"},
 	} {
 		got, err := sourcesOf(name, images, builds)
 		if diff := cmp.Diff(c.want, got); diff != "" || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
