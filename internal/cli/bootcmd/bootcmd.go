@@ -119,8 +119,9 @@ type Source struct {
 	Refused []v1alpha1.RefusedMachine `json:"refused,omitempty"`
 	// Machines has the lowest values that the nodes report of their machines.
 	Machines []v1alpha1.MachineFact `json:"machines,omitempty"`
-	// ImageBuilt is the day of the image that the next machine starts from, OldestBorn
-	// that of the oldest installed image of a node, if their versions have a date.
+	// ImageBuilt is the day of the image that the next machine starts from,
+	// OldestInstalledImage that of the oldest installed image of a node, if their
+	// versions have a date.
 	ImageBuilt           *time.Time `json:"imageBuilt,omitempty"`
 	OldestInstalledImage *time.Time `json:"oldestInstalledImage,omitempty"`
 	// Authority of the first-boot configuration, if a policy manages it.
