@@ -18,7 +18,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/failpoint/kill"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -131,7 +130,7 @@ func (r runtimeFiles) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
 // child is the agent; it ends itself when all is held.
 func child(dir string) {
 	f := files{dir}
-	kill.From(f.path("state/failpoint"))
+	failpoint.KillFrom(f.path("state/failpoint"))
 	a, err := New(agentconfig.Config{Node: "n1", StateDir: f.path("state"), RunDir: f.path("run"), Kubeconfig: f.path("none"),
 		Address: "127.0.0.1:17960", NoDevices: true, Media: []string{f.path("stick")}},
 		Parts{API: f, Runtime: runtimeFiles{f}, Runner: func(Store) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})

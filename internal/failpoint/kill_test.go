@@ -1,4 +1,4 @@
-package kill
+package failpoint
 
 import (
 	"errors"
@@ -7,16 +7,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-
-	"github.com/refit-dev/refit/internal/failpoint"
 )
 
 // The test binary starts itself again as the program that is to die.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("FAILPOINT_CHILD"); name != "" {
-		From(os.Getenv("FAILPOINT_CHILD_FILE"))
+		KillFrom(os.Getenv("FAILPOINT_CHILD_FILE"))
 		for range 3 {
-			failpoint.Here(name)
+			Here(name)
 		}
 		os.Exit(0)
 	}
@@ -47,9 +45,9 @@ func TestKill(t *testing.T) {
 	}{
 		"there is no file: the program goes on":       {},
 		"another point is named: the program goes on": {file: "other"},
-		"the point is named: the program is killed":   {file: failpoint.StepBefore + "\n", dies: true},
-		"the third pass is named: it is killed there": {file: failpoint.StepBefore + ":3", dies: true},
-		"a pass that is never reached: goes on":       {file: failpoint.StepBefore + ":4"},
+		"the point is named: the program is killed":   {file: StepBefore + "\n", dies: true},
+		"the third pass is named: it is killed there": {file: StepBefore + ":3", dies: true},
+		"a pass that is never reached: goes on":       {file: StepBefore + ":4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_ = os.Remove(f)
@@ -58,7 +56,7 @@ func TestKill(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			env := []string{"FAILPOINT_CHILD=" + failpoint.StepBefore, "FAILPOINT_CHILD_FILE=" + f}
+			env := []string{"FAILPOINT_CHILD=" + StepBefore, "FAILPOINT_CHILD_FILE=" + f}
 			err := runChild(t, env...)
 			if killed(err) != c.dies {
 				t.Fatalf("child ended with %v, want killed=%v", err, c.dies)

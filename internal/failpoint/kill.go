@@ -1,9 +1,4 @@
-// Package kill ends the process at a failpoint, as a power cut would.
-//
-// Promise: only programs that call From have it. cmd/refit-agent does with the build
-// tag failpoint; a test keeps it out of the released agent. Inputs: a file with a
-// line name[:count]. Outputs: SIGKILL. Callers: the agent of the end-to-end tests.
-package kill
+package failpoint
 
 import (
 	"os"
@@ -11,16 +6,14 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-// From has every failpoint read a file, and the process die at the one that it names: at
+// KillFrom has every failpoint read a file, and the process die at the one that it names: at
 // the count-th pass since. The file is removed first, so that the next process goes on.
-func From(file string) {
+func KillFrom(file string) {
 	var mu sync.Mutex
 	passes := map[string]int{}
-	failpoint.OnHit(func(name string) {
+	OnHit(func(name string) {
 		mu.Lock()
 		defer mu.Unlock()
 		b, err := os.ReadFile(file)
