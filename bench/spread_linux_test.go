@@ -178,7 +178,7 @@ func (h *host) next(t *testing.T) hostSays {
 func spread(t *testing.T, dir, bundle string, size int64, c spreadCase) spreadRun {
 	n, all, end := startAll(t, dir, bundle, c)
 	defer end()
-	before, err := n.Sent(1)
+	before, err := n.SentBytes(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func spread(t *testing.T, dir, bundle string, size int64, c spreadCase) spreadRu
 	if c.liar > 0 && run.LiarNamedBy == 0 {
 		t.Errorf("%s: nobody names the liar", c.name)
 	}
-	after, err := n.Sent(1)
+	after, err := n.SentBytes(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,9 +225,9 @@ func spread(t *testing.T, dir, bundle string, size int64, c spreadCase) spreadRu
 
 // startAll starts the hosts and tells them of each other. The caller ends them, in the
 // same goroutine.
-func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *netns.Net, all map[int]*host, end func()) {
+func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *netns.Network, all map[int]*host, end func()) {
 	t.Helper()
-	n, err := netns.New()
+	n, err := netns.NewNetwork()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *netns.Net, all
 	return n, all, end
 }
 
-func startHost(t *testing.T, n *netns.Net, dir, bundle string, k int, c spreadCase) *host {
+func startHost(t *testing.T, n *netns.Network, dir, bundle string, k int, c spreadCase) *host {
 	t.Helper()
 	role := hostRole{Number: k, Dir: filepath.Join(dir, hostName(k)), Bundle: bundle, Origin: k == 1, Lies: k == c.liar, Bandwidth: c.bandwidth}
 	text, err := json.Marshal(role)

@@ -141,15 +141,15 @@ type wires struct {
 	sent, taken [spreadHosts + 1]uint64
 }
 
-func readWires(t *testing.T, n *netns.Net) (w wires) {
+func readWires(t *testing.T, n *netns.Network) (w wires) {
 	t.Helper()
 	w.at = time.Now()
 	var err error
 	for k := 1; k <= spreadHosts; k++ {
-		if w.sent[k], err = n.Sent(k); err != nil {
+		if w.sent[k], err = n.SentBytes(k); err != nil {
 			t.Fatal(err)
 		}
-		if w.taken[k], err = n.Taken(k); err != nil {
+		if w.taken[k], err = n.ReceivedBytes(k); err != nil {
 			t.Fatal(err)
 		}
 	}

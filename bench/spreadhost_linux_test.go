@@ -79,7 +79,7 @@ type took struct {
 func hostName(k int) string { return fmt.Sprint("host-", k) }
 
 func hostAddress(k int) string {
-	return net.JoinHostPort(netns.Address(k), strconv.Itoa(model.PortPeers))
+	return net.JoinHostPort(netns.HostAddress(k), strconv.Itoa(model.PortPeers))
 }
 
 // liar is a library that sends every chunk with a wrong byte.

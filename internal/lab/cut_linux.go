@@ -27,7 +27,7 @@ func (l *Lab) CutPower(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	thaw, err := cgroups.Freeze(m.Group, patience)
+	thaw, err := cgroups.FreezeCgroup(m.Group, patience)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node, err)
 	}

@@ -223,7 +223,7 @@ func TestDownLeavesNothing(t *testing.T) {
 // controlGroups are those of all labs on this machine.
 func controlGroups() []string {
 	var found []string
-	hierarchies, _ := cgroups.Mounted()
+	hierarchies, _ := cgroups.CgroupHierarchies()
 	for _, h := range hierarchies {
 		labs, _ := filepath.Glob(filepath.Join(h.Mount, "refit-lab-*"))
 		found = append(found, labs...)

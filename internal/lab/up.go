@@ -79,7 +79,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cgrouplimits.Raise(ctx); err != nil {
+	if err := cgrouplimits.RaiseLimits(ctx); err != nil {
 		return nil, fmt.Errorf("raising a limit of the machine: %w", err)
 	}
 	say("disks of %d nodes made", o.Nodes)
@@ -153,7 +153,7 @@ func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) 
 		if err := m.Save(); err != nil {
 			return nil, err
 		}
-		if err := cgroups.Create(m.Group); err != nil {
+		if err := cgroups.CreateCgroup(m.Group); err != nil {
 			return nil, err
 		}
 		disks.Go(func() error { return machine.MakeDisk(ctx, m.Disk, o.diskSize(m.Name)) })
@@ -283,7 +283,7 @@ func (l *Lab) startNodes(ctx context.Context, nodes []string) error {
 // the API server is opened here, in the machine's own network, and handed on:
 // the supervisor itself lives in a network of its own.
 func (l *Lab) startSupervisor() error {
-	if err := cgroups.Create(filepath.Join(l.Config.Group, "switch")); err != nil {
+	if err := cgroups.CreateCgroup(filepath.Join(l.Config.Group, "switch")); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

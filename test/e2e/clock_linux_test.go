@@ -159,7 +159,7 @@ func (c *clocks) jump(ctx context.Context, find func(string) (int, error), node 
 		}
 		pid, err := find(node)
 		if err == nil {
-			err = wallclock.Shift(pid, by)
+			err = wallclock.ShiftClock(pid, by)
 		}
 		switch {
 		case err == nil && by != 0:

@@ -26,21 +26,21 @@ import (
 	"github.com/refit-dev/refit/internal/lab/filelock"
 )
 
-// GroupPrefix begins the name of every lab's control group: by those it is known
+// LabGroupPrefix begins the name of every lab's control group: by those it is known
 // whether there are labs.
-const GroupPrefix = "refit-lab-"
+const LabGroupPrefix = "refit-lab-"
 
 const (
 	inotifyInstances = "/proc/sys/fs/inotify/max_user_instances"
 	wantedInstances  = 4096
-	lockFile         = "/run/refit-lab-limits.lock"
-	// record holds what the limit was; /run is forgotten with the limit itself.
-	record = "/run/refit-lab-inotify-instances"
+	limitsLock         = "/run/refit-lab-limits.lock"
+	// limitsRecord holds what the limit was; /run is forgotten with the limit itself.
+	limitsRecord = "/run/refit-lab-inotify-instances"
 )
 
-// Raise must be called when the lab's control group exists.
-func Raise(ctx context.Context) error {
-	unlock, err := filelock.Acquire(ctx, lockFile, nil)
+// RaiseLimits must be called when the lab's control group exists.
+func RaiseLimits(ctx context.Context) error {
+	unlock, err := filelock.AcquireLock(ctx, limitsLock, nil)
 	if err != nil {
 		return err
 	}
@@ -49,16 +49,16 @@ func Raise(ctx context.Context) error {
 	if err != nil || now >= wantedInstances {
 		return err
 	}
-	if err := renameio.WriteFile(record, []byte(strconv.Itoa(now)), 0o600); err != nil {
+	if err := renameio.WriteFile(limitsRecord, []byte(strconv.Itoa(now)), 0o600); err != nil {
 		return err
 	}
 	return os.WriteFile(inotifyInstances, []byte(strconv.Itoa(wantedInstances)), 0)
 }
 
-// Restore must be called when the lab's control group is gone. It does
+// RestoreLimits must be called when the lab's control group is gone. It does
 // nothing while there are other labs, or if someone else changed the limit since.
-func Restore(ctx context.Context) error {
-	unlock, err := filelock.Acquire(ctx, lockFile, nil)
+func RestoreLimits(ctx context.Context) error {
+	unlock, err := filelock.AcquireLock(ctx, limitsLock, nil)
 	if err != nil {
 		return err
 	}
@@ -66,8 +66,8 @@ func Restore(ctx context.Context) error {
 	if anyLab() {
 		return nil
 	}
-	defer os.Remove(lockFile) // while it is held
-	before, err := readLimit(record)
+	defer os.Remove(limitsLock) // while it is held
+	before, err := readLimit(limitsRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -83,13 +83,13 @@ func Restore(ctx context.Context) error {
 			return err
 		}
 	}
-	return os.Remove(record)
+	return os.Remove(limitsRecord)
 }
 
 func anyLab() bool {
-	all, _ := cgroups.Mounted()
+	all, _ := cgroups.CgroupHierarchies()
 	for _, h := range all {
-		if found, _ := filepath.Glob(filepath.Join(h.Mount, GroupPrefix+"*")); len(found) > 0 {
+		if found, _ := filepath.Glob(filepath.Join(h.Mount, LabGroupPrefix+"*")); len(found) > 0 {
 			return true
 		}
 	}

@@ -14,29 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hierarchy is one mounted control group hierarchy.
-type Hierarchy struct {
+// CgroupHierarchy is one mounted control group hierarchy.
+type CgroupHierarchy struct {
 	Mount   string // where it is mounted
 	Options string // for a legacy hierarchy: what to pass to mount, like "cpu,cpuacct" or "none,name=systemd"
 	Unified bool
 }
 
-// Mounted lists the hierarchies of this machine.
-func Mounted() ([]Hierarchy, error) {
+// CgroupHierarchies lists the hierarchies of this machine.
+func CgroupHierarchies() ([]CgroupHierarchy, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	found := parse(string(data))
+	found := parseHierarchies(string(data))
 	if len(found) == 0 {
 		return nil, errors.New("no control group hierarchy is mounted: mount /sys/fs/cgroup first")
 	}
 	return found, nil
 }
 
-// parse reads the lines of /proc/PID/mountinfo.
-func parse(mountinfo string) []Hierarchy {
-	var all []Hierarchy
+// parseHierarchies reads the lines of /proc/PID/mountinfo.
+func parseHierarchies(mountinfo string) []CgroupHierarchy {
+	var all []CgroupHierarchy
 	for line := range strings.Lines(mountinfo) {
 		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
 		fields, super := strings.Fields(before), strings.Fields(after)
@@ -44,7 +44,7 @@ func parse(mountinfo string) []Hierarchy {
 		if !ok || len(fields) < 5 || len(super) < 3 || fields[3] != "/" {
 			continue
 		}
-		h := Hierarchy{Mount: fields[4]}
+		h := CgroupHierarchy{Mount: fields[4]}
 		switch super[0] {
 		case "cgroup":
 			h.Options = mountOptions(super[2])
@@ -53,7 +53,7 @@ func parse(mountinfo string) []Hierarchy {
 		default:
 			continue
 		}
-		same := func(o Hierarchy) bool { return o.Options == h.Options && o.Unified == h.Unified }
+		same := func(o CgroupHierarchy) bool { return o.Options == h.Options && o.Unified == h.Unified }
 		if !slices.ContainsFunc(all, same) {
 			all = append(all, h)
 		}
@@ -76,9 +76,9 @@ func mountOptions(super string) string {
 	return strings.Join(names, ",")
 }
 
-// Create makes group, a relative path, in every hierarchy.
-func Create(group string) error {
-	all, err := Mounted()
+// CreateCgroup makes group, a relative path, in every hierarchy.
+func CreateCgroup(group string) error {
+	all, err := CgroupHierarchies()
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func Create(group string) error {
 	return nil
 }
 
-func (h Hierarchy) create(group string) error {
+func (h CgroupHierarchy) create(group string) error {
 	dir := h.Mount
 	for part := range strings.SplitSeq(group, "/") {
 		above := dir
@@ -108,7 +108,7 @@ func (h Hierarchy) create(group string) error {
 // inherit gives a new group what it does not get by itself: a legacy cpuset has
 // no processors and accepts no process until it is told some; a unified group
 // has only the controllers the one above hands down.
-func (h Hierarchy) inherit(above, dir string) error {
+func (h CgroupHierarchy) inherit(above, dir string) error {
 	if h.Unified {
 		controllers, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
 		if err != nil {
@@ -135,9 +135,9 @@ func (h Hierarchy) inherit(above, dir string) error {
 	return nil
 }
 
-// Join moves this process, with all its threads, into group in every hierarchy.
-func Join(group string) error {
-	all, err := Mounted()
+// JoinCgroup moves this process, with all its threads, into group in every hierarchy.
+func JoinCgroup(group string) error {
+	all, err := CgroupHierarchies()
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func Join(group string) error {
 	return nil
 }
 
-func (h Hierarchy) join(group string) error {
+func (h CgroupHierarchy) join(group string) error {
 	err := os.WriteFile(filepath.Join(h.Mount, group, "cgroup.procs"), []byte("0"), 0)
 	if h.Unified && errors.Is(err, unix.EBUSY) {
 		// A unified group that hands controllers down holds no processes itself:
@@ -159,15 +159,15 @@ func (h Hierarchy) join(group string) error {
 	return err
 }
 
-// Processes lists who is in group or below it, in any hierarchy.
-func Processes(group string) ([]int, error) {
-	all, err := Mounted()
+// CgroupProcesses lists who is in group or below it, in any hierarchy.
+func CgroupProcesses(group string) ([]int, error) {
+	all, err := CgroupHierarchies()
 	if err != nil {
 		return nil, err
 	}
 	seen := map[int]bool{}
 	for _, h := range all {
-		for _, dir := range below(filepath.Join(h.Mount, group)) {
+		for _, dir := range listGroups(filepath.Join(h.Mount, group)) {
 			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil {
 				continue // gone meanwhile
@@ -187,12 +187,12 @@ func Processes(group string) ([]int, error) {
 	return pids, nil
 }
 
-// Kill ends every process in group and below, and returns when none is left.
+// KillCgroup ends every process in group and below, and returns when none is left.
 // This process is spared.
-func Kill(group string, patience time.Duration) error {
+func KillCgroup(group string, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
-		pids, err := Processes(group)
+		pids, err := CgroupProcesses(group)
 		if err != nil {
 			return err
 		}
@@ -210,8 +210,8 @@ func Kill(group string, patience time.Duration) error {
 	}
 }
 
-// member reads /proc/PID/cgroup.
-func member(cgroups, group string) bool {
+// isCgroupMember reads /proc/PID/cgroup.
+func isCgroupMember(cgroups, group string) bool {
 	for line := range strings.Lines(cgroups) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) == 3 && (parts[2] == "/"+group || strings.HasPrefix(parts[2], "/"+group+"/")) {
@@ -221,10 +221,10 @@ func member(cgroups, group string) bool {
 	return false
 }
 
-// Remove takes group and everything below it away, in every hierarchy. Its
+// RemoveCgroup takes group and everything below it away, in every hierarchy. Its
 // processes must have ended; the kernel may need a moment to let go of them.
-func Remove(group string, patience time.Duration) error {
-	all, err := Mounted()
+func RemoveCgroup(group string, patience time.Duration) error {
+	all, err := CgroupHierarchies()
 	if err != nil {
 		return err
 	}
@@ -241,11 +241,11 @@ func Remove(group string, patience time.Duration) error {
 	}
 }
 
-// Empty removes what is below group, as far as it can: what the last boot of a node left.
-func Empty(group string) {
-	all, _ := Mounted()
+// EmptyCgroup removes what is below group, as far as it can: what the last boot of a node left.
+func EmptyCgroup(group string) {
+	all, _ := CgroupHierarchies()
 	for _, h := range all {
-		dirs := below(filepath.Join(h.Mount, group))
+		dirs := listGroups(filepath.Join(h.Mount, group))
 		for _, dir := range slices.Backward(dirs) {
 			if dir != filepath.Join(h.Mount, group) {
 				_ = unix.Rmdir(dir)
@@ -256,7 +256,7 @@ func Empty(group string) {
 
 func removeTree(dir string) error {
 	var failed error
-	for _, d := range slices.Backward(below(dir)) {
+	for _, d := range slices.Backward(listGroups(dir)) {
 		if err := unix.Rmdir(d); err != nil && err != unix.ENOENT {
 			failed = errors.Join(failed, fmt.Errorf("removing control group %s: %w", d, err))
 		}
@@ -264,8 +264,8 @@ func removeTree(dir string) error {
 	return failed
 }
 
-// below lists dir and the directories in it, those above first.
-func below(dir string) []string {
+// listGroups lists dir and the directories in it, those above first.
+func listGroups(dir string) []string {
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -276,9 +276,9 @@ func below(dir string) []string {
 	return dirs
 }
 
-// Freeze stops every process in group and below where it is, until thaw.
-func Freeze(group string, patience time.Duration) (thaw func() error, err error) {
-	all, err := Mounted()
+// FreezeCgroup stops every process in group and below where it is, until thaw.
+func FreezeCgroup(group string, patience time.Duration) (thaw func() error, err error) {
+	all, err := CgroupHierarchies()
 	if err != nil {
 		return nil, err
 	}

@@ -19,17 +19,17 @@ func killMember(pid int, group string) {
 	}
 	defer unix.Close(fd)
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil || !member(string(data), group) {
+	if err != nil || !isCgroupMember(string(data), group) {
 		return
 	}
 	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// MountInside mounts the hierarchies at dir, from inside a new control group
+// MountCgroups mounts the hierarchies at dir, from inside a new control group
 // namespace, so that the group joined before shows as their root. systemd adds
 // the unified one itself where there are legacy ones.
-func MountInside(dir string, all []Hierarchy) error {
-	legacy := slices.DeleteFunc(slices.Clone(all), func(h Hierarchy) bool { return h.Unified })
+func MountCgroups(dir string, all []CgroupHierarchy) error {
+	legacy := slices.DeleteFunc(slices.Clone(all), func(h CgroupHierarchy) bool { return h.Unified })
 	if len(legacy) == 0 {
 		return mountErr(dir, unix.Mount("cgroup2", dir, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	}

@@ -6,7 +6,7 @@ import "errors"
 
 func killMember(int, string) {}
 
-// MountInside fails: control groups exist on Linux only.
-func MountInside(string, []Hierarchy) error {
+// MountCgroups fails: control groups exist on Linux only.
+func MountCgroups(string, []CgroupHierarchy) error {
 	return errors.New("control groups exist on Linux only")
 }

@@ -9,26 +9,26 @@ import (
 func TestHierarchiesAreReadFromTheMountTable(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		mountinfo string
-		want      []Hierarchy
+		want      []CgroupHierarchy
 	}{
 		"unified only": {
 			"30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
-			[]Hierarchy{{Mount: "/sys/fs/cgroup", Unified: true}},
+			[]CgroupHierarchy{{Mount: "/sys/fs/cgroup", Unified: true}},
 		},
 		"legacy with two controllers in one, a named one, and unified besides": {
 			"33 32 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n" +
 				"34 32 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,release_agent=/lib/x,name=systemd\n" +
 				"35 32 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
-			[]Hierarchy{{Mount: "/sys/fs/cgroup/cpu,cpuacct", Options: "cpu,cpuacct"}, {Mount: "/sys/fs/cgroup/systemd", Options: "none,name=systemd"}, {Mount: "/sys/fs/cgroup/unified", Unified: true}},
+			[]CgroupHierarchy{{Mount: "/sys/fs/cgroup/cpu,cpuacct", Options: "cpu,cpuacct"}, {Mount: "/sys/fs/cgroup/systemd", Options: "none,name=systemd"}, {Mount: "/sys/fs/cgroup/unified", Unified: true}},
 		},
 		"a hierarchy mounted twice counts once, a part of one that is bound elsewhere not at all": {
 			"33 32 0:29 / /a rw - cgroup cgroup rw,memory\n34 32 0:29 / /b rw - cgroup cgroup rw,memory\n35 32 0:31 /x /c rw - cgroup cgroup rw,pids\n",
-			[]Hierarchy{{Mount: "/a", Options: "memory"}},
+			[]CgroupHierarchy{{Mount: "/a", Options: "memory"}},
 		},
 		"other mounts are none": {"22 1 8:1 / / rw - ext4 /dev/sda1 rw\nrubbish\n", nil},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, parse(c.mountinfo)); diff != "" {
+			if diff := cmp.Diff(c.want, parseHierarchies(c.mountinfo)); diff != "" {
 				t.Error("(-want +got):", diff)
 			}
 		})
@@ -43,7 +43,7 @@ func TestOnlyMembersOfTheGroupAreKilled(t *testing.T) {
 		"1:name=systemd:/user.slice":                   false,
 		"":                                             false,
 	} {
-		if got := member(cgroups, "refit-lab-a"); got != want {
+		if got := isCgroupMember(cgroups, "refit-lab-a"); got != want {
 			t.Errorf("member(%q) = %v", cgroups, got)
 		}
 	}

@@ -22,14 +22,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Acquire waits until the lock is had or ctx ends. waiting, which may be nil, is
+// AcquireLock waits until the lock is had or ctx ends. waiting, which may be nil, is
 // called once if someone else holds it.
-func Acquire(ctx context.Context, path string, waiting func()) (release func(), err error) {
+func AcquireLock(ctx context.Context, path string, waiting func()) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
 	for told := false; ; told = true {
-		f, err := try(path)
+		f, err := tryLock(path)
 		if f != nil || err != nil {
 			return func() { f.Close() }, err
 		}
@@ -44,8 +44,8 @@ func Acquire(ctx context.Context, path string, waiting func()) (release func(), 
 	}
 }
 
-// try returns the locked file, or nil if it cannot be had now.
-func try(path string) (*os.File, error) {
+// tryLock returns the locked file, or nil if it cannot be had now.
+func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func TestThereIsOneHolderAtATimeAlsoWhenTheFileIsRemoved(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 3 {
-				release, err := Acquire(t.Context(), path, nil)
+				release, err := AcquireLock(t.Context(), path, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -46,16 +46,16 @@ func TestThereIsOneHolderAtATimeAlsoWhenTheFileIsRemoved(t *testing.T) {
 
 func TestWhoWaitsIsToldAndCanGiveUp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
-	release, err := Acquire(t.Context(), path, nil)
+	release, err := AcquireLock(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := Acquire(ctx, path, cancel); !errors.Is(err, context.Canceled) {
+	if _, err := AcquireLock(ctx, path, cancel); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for a lock that is held: %v", err)
 	}
 	release()
-	again, err := Acquire(t.Context(), path, nil)
+	again, err := AcquireLock(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

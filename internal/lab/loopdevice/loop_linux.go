@@ -12,35 +12,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// major is the block device number of loop devices.
-const major = 7
+// loopMajor is the block device number of loop devices.
+const loopMajor = 7
 
-// Option changes how a file is attached.
-type Option uint32
+// LoopOption changes how a file is attached.
+type LoopOption uint32
 
 const (
 	// Partitions makes the kernel read the partition table.
-	Partitions Option = unix.LO_FLAGS_PARTSCAN
+	Partitions LoopOption = unix.LO_FLAGS_PARTSCAN
 	// AutoDetach detaches the file when the last user closes the device: a mount keeps it.
-	AutoDetach Option = unix.LO_FLAGS_AUTOCLEAR
+	AutoDetach LoopOption = unix.LO_FLAGS_AUTOCLEAR
 )
 
-// Device is an attached file.
-type Device struct {
+// LoopDevice is an attached file.
+type LoopDevice struct {
 	Number int
 	file   *os.File
 }
 
 // Path is the device in the machine's own /dev.
-func (d *Device) Path() string { return path(d.Number) }
+func (d *LoopDevice) Path() string { return loopPath(d.Number) }
 
 // Close lets go of the device; the file stays attached unless AutoDetach was asked for.
-func (d *Device) Close() error { return d.file.Close() }
+func (d *LoopDevice) Close() error { return d.file.Close() }
 
-func path(number int) string { return "/dev/loop" + strconv.Itoa(number) }
+func loopPath(number int) string { return "/dev/loop" + strconv.Itoa(number) }
 
-// Attach attaches file. The device must be closed by the caller.
-func Attach(file string, options ...Option) (*Device, error) {
+// AttachLoop attaches file. The device must be closed by the caller.
+func AttachLoop(file string, options ...LoopOption) (*LoopDevice, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func Attach(file string, options ...Option) (*Device, error) {
 	return nil, fmt.Errorf("attaching %s: no loop device stays free", file)
 }
 
-func tryAttach(config *unix.LoopConfig) (*Device, error) {
+func tryAttach(config *unix.LoopConfig) (*LoopDevice, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -84,9 +84,9 @@ func tryAttach(config *unix.LoopConfig) (*Device, error) {
 	}
 	if err := unix.IoctlLoopConfigure(int(f.Fd()), config); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", path(number), err)
+		return nil, fmt.Errorf("%s: %w", loopPath(number), err)
 	}
-	return &Device{Number: number, file: f}, nil
+	return &LoopDevice{Number: number, file: f}, nil
 }
 
 // openDevice waits a moment for a node that udev or devtmpfs is about to make.
@@ -94,7 +94,7 @@ func openDevice(number int) (*os.File, error) {
 	var f *os.File
 	var err error
 	for range 50 {
-		if f, err = os.OpenFile(path(number), os.O_RDWR, 0); !errors.Is(err, os.ErrNotExist) {
+		if f, err = os.OpenFile(loopPath(number), os.O_RDWR, 0); !errors.Is(err, os.ErrNotExist) {
 			return f, err
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -102,21 +102,21 @@ func openDevice(number int) (*os.File, error) {
 	return nil, err
 }
 
-// Attached lists the numbers of the devices that file is attached to.
-func Attached(file string) []int {
-	return attached(func(backing string) bool { return backing == file })
+// LoopsOf lists the numbers of the devices that file is attached to.
+func LoopsOf(file string) []int {
+	return findLoops(func(backing string) bool { return backing == file })
 }
 
-// AttachedBelow lists the devices whose file is below dir.
-func AttachedBelow(dir string) map[int]string {
+// LoopsBelow lists the devices whose file is below dir.
+func LoopsBelow(dir string) map[int]string {
 	found := map[int]string{}
-	for _, number := range attached(func(backing string) bool { return strings.HasPrefix(backing, dir+"/") }) {
+	for _, number := range findLoops(func(backing string) bool { return strings.HasPrefix(backing, dir+"/") }) {
 		found[number] = backingFile(number)
 	}
 	return found
 }
 
-func attached(wanted func(backing string) bool) []int {
+func findLoops(wanted func(backing string) bool) []int {
 	var numbers []int
 	names, _ := filepath.Glob("/sys/block/loop*")
 	for _, name := range names {
@@ -138,13 +138,13 @@ func backingFile(number int) string {
 	return strings.TrimSuffix(strings.TrimSpace(string(data)), " (deleted)")
 }
 
-// Detach detaches device number if it is file that is attached to it; else it
+// DetachLoop detaches device number if it is file that is attached to it; else it
 // does nothing. While someone still has the device open, the kernel defers it.
-func Detach(number int, file string) error {
+func DetachLoop(number int, file string) error {
 	if backingFile(number) != file {
 		return nil
 	}
-	f, err := os.OpenFile(path(number), os.O_RDWR, 0)
+	f, err := os.OpenFile(loopPath(number), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -153,21 +153,21 @@ func Detach(number int, file string) error {
 		return nil
 	}
 	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0); err != nil && err != unix.ENXIO {
-		return fmt.Errorf("detaching %s from %s: %w", file, path(number), err)
+		return fmt.Errorf("detaching %s from %s: %w", file, loopPath(number), err)
 	}
 	return nil
 }
 
-// Node is a device file to be made for an attached file or a partition on it.
-type Node struct {
+// DeviceNode is a device file to be made for an attached file or a partition on it.
+type DeviceNode struct {
 	Name   string // like loop8 or loop8p1
 	Device uint64 // device number, as mknod wants it
 }
 
-// Nodes lists the device itself and its partitions.
-func Nodes(number int) []Node {
+// LoopNodes lists the device itself and its partitions.
+func LoopNodes(number int) []DeviceNode {
 	name := "loop" + strconv.Itoa(number)
-	nodes := []Node{{name, unix.Mkdev(major, uint32(number))}}
+	nodes := []DeviceNode{{name, unix.Mkdev(loopMajor, uint32(number))}}
 	parts, _ := filepath.Glob(fmt.Sprintf("/sys/block/%s/%sp*/dev", name, name))
 	for _, p := range parts {
 		data, err := os.ReadFile(p)
@@ -176,15 +176,15 @@ func Nodes(number int) []Node {
 		}
 		var maj, min uint32
 		if _, err := fmt.Sscanf(string(data), "%d:%d", &maj, &min); err == nil {
-			nodes = append(nodes, Node{filepath.Base(filepath.Dir(p)), unix.Mkdev(maj, min)})
+			nodes = append(nodes, DeviceNode{filepath.Base(filepath.Dir(p)), unix.Mkdev(maj, min)})
 		}
 	}
 	return nodes
 }
 
-// Announce makes the kernel tell every listener that device and partitions changed.
-func Announce(number int) error {
-	for _, n := range Nodes(number) {
+// AnnounceLoop makes the kernel tell every listener that device and partitions changed.
+func AnnounceLoop(number int) error {
+	for _, n := range LoopNodes(number) {
 		uevent := filepath.Join("/sys/class/block", n.Name, "uevent")
 		if err := os.WriteFile(uevent, []byte("change"), 0); err != nil {
 			return fmt.Errorf("announcing %s: %w", n.Name, err)

@@ -18,8 +18,8 @@ func file(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, number := range Attached(path) {
-			_ = Detach(number, path)
+		for _, number := range LoopsOf(path) {
+			_ = DetachLoop(number, path)
 		}
 	})
 	return path
@@ -27,7 +27,7 @@ func file(t *testing.T) string {
 
 func TestAFileIsAttachedUntilItIsDetached(t *testing.T) {
 	path := file(t)
-	d, err := Attach(path, Partitions)
+	d, err := AttachLoop(path, Partitions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,37 +38,37 @@ func TestAFileIsAttachedUntilItIsDetached(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := Attached(path); !slices.Equal(got, []int{d.Number}) {
+	if got := LoopsOf(path); !slices.Equal(got, []int{d.Number}) {
 		t.Errorf("attached to %v, want %d", got, d.Number)
 	}
-	if got := AttachedBelow(filepath.Dir(path)); got[d.Number] != path || len(got) != 1 {
+	if got := LoopsBelow(filepath.Dir(path)); got[d.Number] != path || len(got) != 1 {
 		t.Errorf("attached below: %v", got)
 	}
-	if nodes := Nodes(d.Number); len(nodes) != 1 || "/dev/"+nodes[0].Name != d.Path() {
+	if nodes := LoopNodes(d.Number); len(nodes) != 1 || "/dev/"+nodes[0].Name != d.Path() {
 		t.Errorf("device files: %v", nodes)
 	}
-	if err := Announce(d.Number); err != nil {
+	if err := AnnounceLoop(d.Number); err != nil {
 		t.Error(err)
 	}
-	if err := Detach(d.Number, path+".other"); err != nil || len(Attached(path)) != 1 {
+	if err := DetachLoop(d.Number, path+".other"); err != nil || len(LoopsOf(path)) != 1 {
 		t.Errorf("a device was detached in the name of another file (%v)", err)
 	}
-	if err := Detach(d.Number, path); err != nil || len(Attached(path)) != 0 {
-		t.Errorf("still attached to %v, %v", Attached(path), err)
+	if err := DetachLoop(d.Number, path); err != nil || len(LoopsOf(path)) != 0 {
+		t.Errorf("still attached to %v, %v", LoopsOf(path), err)
 	}
 }
 
 func TestAutoDetachEndsWithTheLastUser(t *testing.T) {
 	path := file(t)
-	d, err := Attach(path, AutoDetach)
+	d, err := AttachLoop(path, AutoDetach)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(Attached(path)) != 1 {
+	if len(LoopsOf(path)) != 1 {
 		t.Error("not attached")
 	}
 	d.Close()
-	if got := Attached(path); len(got) != 0 {
+	if got := LoopsOf(path); len(got) != 0 {
 		t.Errorf("still attached to %v", got)
 	}
 }

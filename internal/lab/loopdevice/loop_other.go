@@ -6,44 +6,44 @@ import "errors"
 
 var errLinux = errors.New("loop devices exist on Linux only")
 
-// Option changes how a file is attached.
-type Option uint32
+// LoopOption changes how a file is attached.
+type LoopOption uint32
 
 // Options, without effect here.
 const (
-	Partitions Option = 1 << iota
+	Partitions LoopOption = 1 << iota
 	AutoDetach
 )
 
-// Device is an attached file.
-type Device struct{ Number int }
+// LoopDevice is an attached file.
+type LoopDevice struct{ Number int }
 
-// Node is a device file to be made for an attached file or a partition on it.
-type Node struct {
+// DeviceNode is a device file to be made for an attached file or a partition on it.
+type DeviceNode struct {
 	Name   string
 	Device uint64
 }
 
 // Path is the device in the machine's own /dev.
-func (*Device) Path() string { return "" }
+func (*LoopDevice) Path() string { return "" }
 
 // Close lets go of the device.
-func (*Device) Close() error { return nil }
+func (*LoopDevice) Close() error { return nil }
 
-// Attach fails: see the package for Linux.
-func Attach(string, ...Option) (*Device, error) { return nil, errLinux }
+// AttachLoop fails: see the package for Linux.
+func AttachLoop(string, ...LoopOption) (*LoopDevice, error) { return nil, errLinux }
 
-// Attached lists nothing.
-func Attached(string) []int { return nil }
+// LoopsOf lists nothing.
+func LoopsOf(string) []int { return nil }
 
-// AttachedBelow lists nothing.
-func AttachedBelow(string) map[int]string { return nil }
+// LoopsBelow lists nothing.
+func LoopsBelow(string) map[int]string { return nil }
 
-// Detach has nothing to do.
-func Detach(int, string) error { return nil }
+// DetachLoop has nothing to do.
+func DetachLoop(int, string) error { return nil }
 
-// Nodes lists nothing.
-func Nodes(int) []Node { return nil }
+// LoopNodes lists nothing.
+func LoopNodes(int) []DeviceNode { return nil }
 
-// Announce fails: see the package for Linux.
-func Announce(int) error { return errLinux }
+// AnnounceLoop fails: see the package for Linux.
+func AnnounceLoop(int) error { return errLinux }

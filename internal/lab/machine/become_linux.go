@@ -33,7 +33,7 @@ func Become(dir string) error {
 		return err
 	}
 	// Looked up here: from inside a control group namespace they look like parts.
-	hierarchies, err := cgroups.Mounted()
+	hierarchies, err := cgroups.CgroupHierarchies()
 	if err != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func waitForPower() error {
 
 // isolate puts this process where its node's processes belong and cuts its mounts off.
 func (m *Machine) isolate() error {
-	cgroups.Empty(m.Group) // what the last boot left
-	if err := cgroups.Join(m.Group); err != nil {
+	cgroups.EmptyCgroup(m.Group) // what the last boot left
+	if err := cgroups.JoinCgroup(m.Group); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
@@ -81,7 +81,7 @@ func (m *Machine) isolate() error {
 }
 
 // mountRoot mounts everything a node sees and returns where.
-func (m *Machine) mountRoot(terminal string, hierarchies []cgroups.Hierarchy) (string, error) {
+func (m *Machine) mountRoot(terminal string, hierarchies []cgroups.CgroupHierarchy) (string, error) {
 	disk := filepath.Join(m.Dir, "mnt")
 	if err := m.mountDisk(disk); err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (m *Machine) mountRoot(terminal string, hierarchies []cgroups.Hierarchy) (s
 	if err := mountAll(root, mounts); err != nil {
 		return "", err
 	}
-	if err := cgroups.MountInside(filepath.Join(root, "sys/fs/cgroup"), hierarchies); err != nil {
+	if err := cgroups.MountCgroups(filepath.Join(root, "sys/fs/cgroup"), hierarchies); err != nil {
 		return "", err
 	}
 	if err := makeDevices(root, terminal, m.Sticks); err != nil {
@@ -120,10 +120,10 @@ func (m *Machine) mountDisk(at string) error {
 		return err
 	}
 	var device string
-	if numbers := loopdevice.Attached(m.Disk); len(numbers) > 0 {
+	if numbers := loopdevice.LoopsOf(m.Disk); len(numbers) > 0 {
 		device = fmt.Sprintf("/dev/loop%d", numbers[0])
 	} else {
-		d, err := loopdevice.Attach(m.Disk, loopdevice.AutoDetach)
+		d, err := loopdevice.AttachLoop(m.Disk, loopdevice.AutoDetach)
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func makeDevices(root, terminal string, sticks []Stick) error {
 		}
 	}
 	for _, s := range sticks {
-		for _, n := range loopdevice.Nodes(s.Loop) {
+		for _, n := range loopdevice.LoopNodes(s.Loop) {
 			if err := makeNode(filepath.Join(dev, n.Name), unix.S_IFBLK|0o660, n.Device); err != nil {
 				return err
 			}

@@ -21,18 +21,18 @@ const (
 	queueMillis = 60
 )
 
-// Net is a switch and the hosts at it. Not safe for concurrent use.
-type Net struct {
+// Network is a switch and the hosts at it. Not safe for concurrent use.
+type Network struct {
 	before, space netns.NsHandle
 	handle        *netlink.Handle
 	ports         map[int]netlink.Link
 }
 
-// New makes the switch. The calling goroutine keeps its thread until Close, which
+// NewNetwork makes the switch. The calling goroutine keeps its thread until Close, which
 // it must call itself: what it starts meanwhile is in the switch's namespace.
-func New() (*Net, error) {
+func NewNetwork() (*Network, error) {
 	runtime.LockOSThread()
-	n := &Net{ports: map[int]netlink.Link{}}
+	n := &Network{ports: map[int]netlink.Link{}}
 	var err error
 	if n.before, err = netns.Get(); err != nil {
 		runtime.UnlockOSThread()
@@ -49,7 +49,7 @@ func New() (*Net, error) {
 	return n, nil
 }
 
-func (n *Net) plugIn() error {
+func (n *Network) plugIn() error {
 	var err error
 	if n.handle, err = netlink.NewHandle(); err != nil {
 		return fmt.Errorf("switch: %w", err)
@@ -63,7 +63,7 @@ func (n *Net) plugIn() error {
 
 // Close takes the switch away; processes that still run at it are without a network
 // once they have ended, and are the caller's to end.
-func (n *Net) Close() error {
+func (n *Network) Close() error {
 	if n.handle != nil {
 		n.handle.Close()
 	}
@@ -74,13 +74,13 @@ func (n *Net) Close() error {
 	return errors.Join(err, n.space.Close(), n.before.Close())
 }
 
-// Address of host k, 1 to 254.
-func Address(k int) string { return fmt.Sprintf("10.231.7.%d", k) }
+// HostAddress of host k, 1 to 254.
+func HostAddress(k int) string { return fmt.Sprintf("10.231.7.%d", k) }
 
 // Start starts a command as host k with a rate in Mbit/s each way. It is killed when
 // the caller's goroutine ends. Its network comes up after it started: it must wait
 // until it is told of it.
-func (n *Net) Start(cmd *exec.Cmd, k int, rate uint64) error {
+func (n *Network) Start(cmd *exec.Cmd, k int, rate uint64) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("host %d: %w", k, err)
@@ -93,7 +93,7 @@ func (n *Net) Start(cmd *exec.Cmd, k int, rate uint64) error {
 	return nil
 }
 
-func (n *Net) connect(k, pid int, rate uint64) error {
+func (n *Network) connect(k, pid int, rate uint64) error {
 	bridge, err := n.handle.LinkByName(switchName)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (n *Net) connect(k, pid int, rate uint64) error {
 	if err != nil {
 		return err
 	}
-	address, err := netlink.ParseAddr(Address(k) + "/24")
+	address, err := netlink.ParseAddr(HostAddress(k) + "/24")
 	if err != nil {
 		return err
 	}
@@ -132,12 +132,12 @@ func (n *Net) connect(k, pid int, rate uint64) error {
 		return err
 	}
 	return errors.Join(inside.AddrAdd(end, address),
-		shape(inside, end, rate), shape(n.handle, port, rate),
+		limitRate(inside, end, rate), limitRate(n.handle, port, rate),
 		inside.LinkSetUp(lo), inside.LinkSetUp(end), n.handle.LinkSetUp(port))
 }
 
-// shape puts a token bucket on what leaves a link: 2 ms and a segment of burst.
-func shape(h *netlink.Handle, link netlink.Link, megabits uint64) error {
+// limitRate puts a token bucket on what leaves a link: 2 ms and a segment of burst.
+func limitRate(h *netlink.Handle, link netlink.Link, megabits uint64) error {
 	if err := h.LinkSetGSOMaxSize(link, segment); err != nil {
 		return fmt.Errorf("segments: %w", err)
 	}
@@ -147,8 +147,8 @@ func shape(h *netlink.Handle, link netlink.Link, megabits uint64) error {
 		Rate: rate, Buffer: netlink.Xmittime(rate, burst), Limit: uint32(rate*queueMillis/1000) + burst})
 }
 
-// Sent is how many bytes host k has put on the wire, headers of packets included.
-func (n *Net) Sent(k int) (uint64, error) {
+// SentBytes is how many bytes host k has put on the wire, headers of packets included.
+func (n *Network) SentBytes(k int) (uint64, error) {
 	port, err := n.handle.LinkByIndex(n.ports[k].Attrs().Index)
 	if err != nil {
 		return 0, fmt.Errorf("port of host %d: %w", k, err)
@@ -156,8 +156,8 @@ func (n *Net) Sent(k int) (uint64, error) {
 	return port.Attrs().Statistics.RxBytes, nil
 }
 
-// Taken is how many bytes have come to host k, headers of packets included.
-func (n *Net) Taken(k int) (uint64, error) {
+// ReceivedBytes is how many bytes have come to host k, headers of packets included.
+func (n *Network) ReceivedBytes(k int) (uint64, error) {
 	port, err := n.handle.LinkByIndex(n.ports[k].Attrs().Index)
 	if err != nil {
 		return 0, fmt.Errorf("port of host %d: %w", k, err)
@@ -166,4 +166,4 @@ func (n *Net) Taken(k int) (uint64, error) {
 }
 
 // Cut unplugs host k.
-func (n *Net) Cut(k int) error { return n.handle.LinkSetDown(n.ports[k]) }
+func (n *Network) Cut(k int) error { return n.handle.LinkSetDown(n.ports[k]) }

@@ -30,7 +30,7 @@ const amount = 5 << 20
 
 func take() error {
 	bufio.NewScanner(os.Stdin).Scan()
-	l, err := net.Listen("tcp", Address(1)+":7000")
+	l, err := net.Listen("tcp", HostAddress(1)+":7000")
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func take() error {
 
 func give() error {
 	bufio.NewScanner(os.Stdin).Scan()
-	c, err := net.DialTimeout("tcp", Address(1)+":7000", 30*time.Second)
+	c, err := net.DialTimeout("tcp", HostAddress(1)+":7000", 30*time.Second)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func TestTwoHosts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: network namespaces are made")
 	}
-	n, err := New()
+	n, err := NewNetwork()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +101,10 @@ func TestTwoHosts(t *testing.T) {
 	if took, least := time.Since(began), 350*time.Millisecond; took < least {
 		t.Errorf("5 MiB took %s over a wire of 100 Mbit/s: it has no limit", took)
 	}
-	if sent, err := n.Sent(2); err != nil || sent < amount || sent > amount*12/10 {
+	if sent, err := n.SentBytes(2); err != nil || sent < amount || sent > amount*12/10 {
 		t.Errorf("the giver has put %d bytes on the wire, %v", sent, err)
 	}
-	if taken, err := n.Taken(1); err != nil || taken < amount || taken > amount*12/10 {
+	if taken, err := n.ReceivedBytes(1); err != nil || taken < amount || taken > amount*12/10 {
 		t.Errorf("to the taker %d bytes have come, %v", taken, err)
 	}
 }

@@ -29,7 +29,7 @@ func Run(dir string, argv []string) error {
 		return fmt.Errorf("node %s is off", m.Name)
 	}
 	// First the groups: what the command starts must not sit in the machine's own.
-	if err := cgroups.Join(m.Group); err != nil {
+	if err := cgroups.JoinCgroup(m.Group); err != nil {
 		return err
 	}
 	if err := enter(p.PID); err != nil {

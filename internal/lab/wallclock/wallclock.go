@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// code asks the kernel for the time, and adds to seconds what follows it, for
+// clockCode asks the kernel for the time, and adds to seconds what follows it, for
 // CLOCK_REALTIME (0) alone.
-var code = []byte{
+var clockCode = []byte{
 	0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, SYS_clock_gettime
 	0x0f, 0x05, // syscall
 	0x85, 0xff, // test edi, edi
@@ -32,16 +32,16 @@ const (
 	jumpSize = 5
 )
 
-// Shift sets the wall clock of a process: so much before or after the machine's, in whole
+// ShiftClock sets the wall clock of a process: so much before or after the machine's, in whole
 // seconds; 0 is right. A second call replaces what the first set.
-func Shift(pid int, by time.Duration) error {
-	if err := shift(pid, int64(by/time.Second)); err != nil {
+func ShiftClock(pid int, by time.Duration) error {
+	if err := shiftSeconds(pid, int64(by/time.Second)); err != nil {
 		return fmt.Errorf("clock of process %d: %w", pid, err)
 	}
 	return nil
 }
 
-func shift(pid int, seconds int64) error {
+func shiftSeconds(pid int, seconds int64) error {
 	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -59,14 +59,14 @@ func shift(pid int, seconds int64) error {
 	binary.LittleEndian.PutUint64(value, uint64(seconds))
 	if image[entry] == jump { // patched before: one aligned word is written at once
 		to := entry + jumpSize + int64(int32(binary.LittleEndian.Uint32(image[entry+1:])))
-		_, err = mem.WriteAt(value, base+to+int64(len(code)))
+		_, err = mem.WriteAt(value, base+to+int64(len(clockCode)))
 		return err
 	}
-	at, err := room(image)
+	at, err := findRoom(image)
 	if err != nil {
 		return err
 	}
-	if _, err := mem.WriteAt(append(bytes.Clone(code), value...), base+at); err != nil {
+	if _, err := mem.WriteAt(append(bytes.Clone(clockCode), value...), base+at); err != nil {
 		return err
 	}
 	patch := bytes.Clone(image[entry : entry+8])
@@ -119,13 +119,13 @@ func clockGettime(image []byte) (int64, error) {
 	return 0, errors.New("its vDSO has no clock_gettime")
 }
 
-// room finds zeros at the end of the image, so that the value is aligned.
-func room(image []byte) (int64, error) {
+// findRoom finds zeros at the end of the image, so that the value is aligned.
+func findRoom(image []byte) (int64, error) {
 	at := len(image) - 64
 	if at < 0 || len(bytes.Trim(image[at:], "\x00")) > 0 {
 		return 0, errors.New("no room in its vDSO")
 	}
-	return int64(at + (8-len(code)%8)%8), nil
+	return int64(at + (8-len(clockCode)%8)%8), nil
 }
 
 // whileStopped calls f while the process stands still, and none of its threads in a range.
@@ -134,7 +134,7 @@ func whileStopped(pid int, base, size int64, f func() error) error {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			return err
 		}
-		quiet, err := outside(pid, base, size)
+		quiet, err := isOutside(pid, base, size)
 		if err == nil && quiet {
 			err = f()
 		}
@@ -146,8 +146,8 @@ func whileStopped(pid int, base, size int64, f func() error) error {
 	return errors.New("it reads the clock all the time")
 }
 
-// outside waits until all threads are stopped, and reports whether none is in the range.
-func outside(pid int, base, size int64) (bool, error) {
+// isOutside waits until all threads are stopped, and reports whether none is in the range.
+func isOutside(pid int, base, size int64) (bool, error) {
 	for range 1000 {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 		if err != nil {
@@ -155,7 +155,7 @@ func outside(pid int, base, size int64) (bool, error) {
 		}
 		stopped, quiet := true, true
 		for _, t := range tasks {
-			pc, ok := counter(t)
+			pc, ok := programCounter(t)
 			stopped = stopped && ok
 			quiet = quiet && (pc < base || pc >= base+size)
 		}
@@ -167,9 +167,9 @@ func outside(pid int, base, size int64) (bool, error) {
 	return false, errors.New("it does not stop")
 }
 
-// counter is the program counter of a stopped thread; it is the last of what the kernel
+// programCounter is the program counter of a stopped thread; it is the last of what the kernel
 // says of its system call.
-func counter(task string) (int64, bool) {
+func programCounter(task string) (int64, bool) {
 	status, err := os.ReadFile(filepath.Join(task, "stat"))
 	if err != nil {
 		return 0, true // it has ended

@@ -56,7 +56,7 @@ func TestShift(t *testing.T) {
 	}
 	ask()
 	for _, by := range []time.Duration{6 * time.Hour, -6 * time.Hour, -50 * 365 * 24 * time.Hour, 0, time.Hour} {
-		if err := Shift(c.Process.Pid, by); err != nil {
+		if err := ShiftClock(c.Process.Pid, by); err != nil {
 			t.Fatal(err)
 		}
 		wall, ran := ask()
