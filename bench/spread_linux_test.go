@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/lab/netns"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
@@ -225,9 +225,9 @@ func spread(t *testing.T, dir, bundle string, size int64, c spreadCase) spreadRu
 
 // startAll starts the hosts and tells them of each other. The caller ends them, in the
 // same goroutine.
-func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *netns.Network, all map[int]*host, end func()) {
+func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *kernel.Network, all map[int]*host, end func()) {
 	t.Helper()
-	n, err := netns.NewNetwork()
+	n, err := kernel.NewNetwork()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func startAll(t *testing.T, dir, bundle string, c spreadCase) (n *netns.Network,
 	return n, all, end
 }
 
-func startHost(t *testing.T, n *netns.Network, dir, bundle string, k int, c spreadCase) *host {
+func startHost(t *testing.T, n *kernel.Network, dir, bundle string, k int, c spreadCase) *host {
 	t.Helper()
 	role := hostRole{Number: k, Dir: filepath.Join(dir, hostName(k)), Bundle: bundle, Origin: k == 1, Lies: k == c.liar, Bandwidth: c.bandwidth}
 	text, err := json.Marshal(role)

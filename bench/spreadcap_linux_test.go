@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refit-dev/refit/internal/lab/netns"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
@@ -141,7 +141,7 @@ type wires struct {
 	sent, taken [spreadHosts + 1]uint64
 }
 
-func readWires(t *testing.T, n *netns.Network) (w wires) {
+func readWires(t *testing.T, n *kernel.Network) (w wires) {
 	t.Helper()
 	w.at = time.Now()
 	var err error

@@ -21,7 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/peerserver"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
-	"github.com/refit-dev/refit/internal/lab/netns"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -79,7 +79,7 @@ type took struct {
 func hostName(k int) string { return fmt.Sprint("host-", k) }
 
 func hostAddress(k int) string {
-	return net.JoinHostPort(netns.HostAddress(k), strconv.Itoa(model.PortPeers))
+	return net.JoinHostPort(kernel.HostAddress(k), strconv.Itoa(model.PortPeers))
 }
 
 // liar is a library that sends every chunk with a wrong byte.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
@@ -27,7 +27,7 @@ func (l *Lab) CutPower(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	thaw, err := cgroups.FreezeCgroup(m.Group, patience)
+	thaw, err := kernel.FreezeCgroup(m.Group, patience)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node, err)
 	}

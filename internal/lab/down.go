@@ -11,10 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/lab/cgrouplimits"
-	"github.com/refit-dev/refit/internal/lab/cgroups"
-	"github.com/refit-dev/refit/internal/lab/filelock"
-	"github.com/refit-dev/refit/internal/lab/loopdevice"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
@@ -23,7 +20,7 @@ import (
 // different places are different labs.
 func groupOf(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
-	return cgrouplimits.LabGroupPrefix + filepath.Base(dir) + "-" + hex.EncodeToString(sum[:3])
+	return kernel.LabGroupPrefix + filepath.Base(dir) + "-" + hex.EncodeToString(sum[:3])
 }
 
 // patience is how long the kernel may take to let go of something that ended.
@@ -65,7 +62,7 @@ func DownIn(ctx context.Context, name, stateDirectory string) error {
 // takeDown removes what is there, in the order in which one holds the other.
 func takeDown(ctx context.Context, dir string) error {
 	group := groupOf(dir)
-	if c, err := supervisor.LoadConfig(dir); err == nil && strings.HasPrefix(c.Group, cgrouplimits.LabGroupPrefix) {
+	if c, err := supervisor.LoadConfig(dir); err == nil && strings.HasPrefix(c.Group, kernel.LabGroupPrefix) {
 		group = c.Group // as it was called by the version that made the lab
 	}
 	if err := endAll(ctx, dir, group); err != nil {
@@ -74,7 +71,7 @@ func takeDown(ctx context.Context, dir string) error {
 	if err := detachAll(ctx, dir); err != nil {
 		return err
 	}
-	if err := cgrouplimits.RestoreLimits(ctx); err != nil {
+	if err := kernel.RestoreLimits(ctx); err != nil {
 		return fmt.Errorf("setting a limit of the machine back: %w", err)
 	}
 	return os.RemoveAll(dir)
@@ -87,7 +84,7 @@ func endAll(ctx context.Context, dir, group string) error {
 		if err := endProcesses(ctx, dir, group); err != nil {
 			return err
 		}
-		err := cgroups.RemoveCgroup(group, patience/100)
+		err := kernel.RemoveCgroup(group, patience/100)
 		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
 			return err
 		}
@@ -101,20 +98,20 @@ func endProcesses(ctx context.Context, dir, group string) error {
 	if process, err := supervisor.LoadProcess(dir); err == nil && process.Alive() {
 		_, _ = supervisor.Call(quit, dir, supervisor.Request{Op: supervisor.OpQuit}) // if it does not answer, it is killed
 	}
-	if err := cgroups.KillCgroup(filepath.Join(group, "switch"), patience); err != nil {
+	if err := kernel.KillCgroup(filepath.Join(group, "switch"), patience); err != nil {
 		return err
 	}
-	return cgroups.KillCgroup(group, patience)
+	return kernel.KillCgroup(group, patience)
 }
 
 // detachAll detaches disks and sticks.
 func detachAll(ctx context.Context, dir string) error {
 	sticks := recordedSticks(dir)
-	for number, file := range loopdevice.LoopsBelow(dir) {
+	for number, file := range kernel.LoopsBelow(dir) {
 		sticks = append(sticks, machine.Stick{Loop: number, File: file})
 	}
 	for _, s := range sticks {
-		if err := loopdevice.DetachLoop(s.Loop, s.File); err != nil {
+		if err := kernel.DetachLoop(s.Loop, s.File); err != nil {
 			return err
 		}
 	}
@@ -137,7 +134,7 @@ func recordedSticks(dir string) []machine.Stick {
 func waitDetached(ctx context.Context, sticks []machine.Stick) error {
 	deadline := time.Now().Add(patience)
 	for _, s := range sticks {
-		for len(loopdevice.LoopsOf(s.File)) > 0 {
+		for len(kernel.LoopsOf(s.File)) > 0 {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("%s stays attached to /dev/loop%d: something still uses it", s.File, s.Loop)
 			}
@@ -153,7 +150,7 @@ func lockPath(base, name string) string { return filepath.Join(base, "."+name+".
 
 // lock makes up and down of one lab wait for each other.
 func lock(ctx context.Context, base, name string) (unlock func(), err error) {
-	unlock, err = filelock.AcquireLock(ctx, lockPath(base, name), nil)
+	unlock, err = kernel.AcquireLock(ctx, lockPath(base, name), nil)
 	if err != nil {
 		return nil, fmt.Errorf("lab %s is being made or taken down: %w", name, err)
 	}

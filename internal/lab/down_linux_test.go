@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/lab"
-	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
@@ -223,7 +223,7 @@ func TestDownLeavesNothing(t *testing.T) {
 // controlGroups are those of all labs on this machine.
 func controlGroups() []string {
 	var found []string
-	hierarchies, _ := cgroups.CgroupHierarchies()
+	hierarchies, _ := kernel.CgroupHierarchies()
 	for _, h := range hierarchies {
 		labs, _ := filepath.Glob(filepath.Join(h.Mount, "refit-lab-*"))
 		found = append(found, labs...)

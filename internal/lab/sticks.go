@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/lab/loopdevice"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
 )
 
@@ -27,29 +27,29 @@ func (l *Lab) Insert(ctx context.Context, node, file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if used := loopdevice.LoopsOf(file); len(used) > 0 {
+	if used := kernel.LoopsOf(file); len(used) > 0 {
 		return "", fmt.Errorf("%s is already plugged in somewhere (loop%d): eject it first", file, used[0])
 	}
 	m, err := machine.Load(l.nodeDir(node))
 	if err != nil {
 		return "", err
 	}
-	device, err := loopdevice.AttachLoop(file, loopdevice.Partitions)
+	device, err := kernel.AttachLoop(file, kernel.Partitions)
 	if err != nil {
 		return "", err
 	}
 	defer device.Close()
 	m.Sticks = append(m.Sticks, machine.Stick{Loop: device.Number, File: file})
 	if err := m.Save(); err != nil { // before anything is shown: what is recorded is found again
-		return "", errors.Join(err, loopdevice.DetachLoop(device.Number, file))
+		return "", errors.Join(err, kernel.DetachLoop(device.Number, file))
 	}
-	for _, n := range loopdevice.LoopNodes(device.Number) {
+	for _, n := range kernel.LoopNodes(device.Number) {
 		path := filepath.Join(dev, n.Name)
 		if err := unix.Mknod(path, unix.S_IFBLK|0o660, int(n.Device)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("making %s in node %s: %w", path, node, err)
 		}
 	}
-	return device.Path(), loopdevice.AnnounceLoop(device.Number)
+	return device.Path(), kernel.AnnounceLoop(device.Number)
 }
 
 // Eject pulls a stick out of a node. A program that has the device open keeps
@@ -72,13 +72,13 @@ func (l *Lab) Eject(ctx context.Context, node, file string) error {
 	}
 	stick := m.Sticks[i]
 	if dev, err := l.Path(node, "/dev"); err == nil { // a node that is off has no /dev
-		for _, n := range loopdevice.LoopNodes(stick.Loop) {
+		for _, n := range kernel.LoopNodes(stick.Loop) {
 			if err := os.Remove(filepath.Join(dev, n.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	if err := loopdevice.DetachLoop(stick.Loop, file); err != nil {
+	if err := kernel.DetachLoop(stick.Loop, file); err != nil {
 		return err
 	}
 	m.Sticks = slices.Delete(m.Sticks, i, i+1)

@@ -15,9 +15,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/refit-dev/refit/internal/lab/cgrouplimits"
-	"github.com/refit-dev/refit/internal/lab/cgroups"
 	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
@@ -79,7 +78,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cgrouplimits.RaiseLimits(ctx); err != nil {
+	if err := kernel.RaiseLimits(ctx); err != nil {
 		return nil, fmt.Errorf("raising a limit of the machine: %w", err)
 	}
 	say("disks of %d nodes made", o.Nodes)
@@ -153,7 +152,7 @@ func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) 
 		if err := m.Save(); err != nil {
 			return nil, err
 		}
-		if err := cgroups.CreateCgroup(m.Group); err != nil {
+		if err := kernel.CreateCgroup(m.Group); err != nil {
 			return nil, err
 		}
 		disks.Go(func() error { return machine.MakeDisk(ctx, m.Disk, o.diskSize(m.Name)) })
@@ -283,7 +282,7 @@ func (l *Lab) startNodes(ctx context.Context, nodes []string) error {
 // the API server is opened here, in the machine's own network, and handed on:
 // the supervisor itself lives in a network of its own.
 func (l *Lab) startSupervisor() error {
-	if err := cgroups.CreateCgroup(filepath.Join(l.Config.Group, "switch")); err != nil {
+	if err := kernel.CreateCgroup(filepath.Join(l.Config.Group, "switch")); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/scenario"
-	"github.com/refit-dev/refit/internal/lab/wallclock"
 )
 
 // clockJumps are what the wall clocks are set to, one after the other; the last is right.
@@ -40,7 +40,7 @@ type clockStep struct {
 // TestClocksAreSetDuringEachStep sets the wall clock of every node's agent forward by
 // hours, back by hours, back by decades and right again during each step of its run, and
 // that of the controller at each change of a node: released programs, whose clock_gettime
-// is patched in memory (internal/lab/wallclock). The kernel's clock, those of the kubelet
+// is patched in memory (internal/lab/kernel). The kernel's clock, those of the kubelet
 // and of the runtime stay right. No step ends early, none is prolonged, and the update
 // finishes by itself.
 func TestClocksAreSetDuringEachStep(t *testing.T) {
@@ -159,7 +159,7 @@ func (c *clocks) jump(ctx context.Context, find func(string) (int, error), node 
 		}
 		pid, err := find(node)
 		if err == nil {
-			err = wallclock.ShiftClock(pid, by)
+			err = kernel.ShiftClock(pid, by)
 		}
 		switch {
 		case err == nil && by != 0:

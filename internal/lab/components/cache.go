@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/refit-dev/refit/internal/lab/filelock"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 )
 
 // Progress is told, in one line each, what is being waited for. It may be nil.
@@ -41,7 +41,7 @@ func key(parts ...string) string {
 
 // locked runs do while no other process does the same for path.
 func locked(ctx context.Context, path string, progress Progress, do func() error) error {
-	release, err := filelock.AcquireLock(ctx, path, func() {
+	release, err := kernel.AcquireLock(ctx, path, func() {
 		progress.say("waiting for another build of the same components (%s)", path)
 	})
 	if err != nil {

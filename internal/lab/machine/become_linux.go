@@ -10,8 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/lab/cgroups"
-	"github.com/refit-dev/refit/internal/lab/loopdevice"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 )
 
 const systemd = "/lib/systemd/systemd"
@@ -33,7 +32,7 @@ func Become(dir string) error {
 		return err
 	}
 	// Looked up here: from inside a control group namespace they look like parts.
-	hierarchies, err := cgroups.CgroupHierarchies()
+	hierarchies, err := kernel.CgroupHierarchies()
 	if err != nil {
 		return err
 	}
@@ -67,8 +66,8 @@ func waitForPower() error {
 
 // isolate puts this process where its node's processes belong and cuts its mounts off.
 func (m *Machine) isolate() error {
-	cgroups.EmptyCgroup(m.Group) // what the last boot left
-	if err := cgroups.JoinCgroup(m.Group); err != nil {
+	kernel.EmptyCgroup(m.Group) // what the last boot left
+	if err := kernel.JoinCgroup(m.Group); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
@@ -81,7 +80,7 @@ func (m *Machine) isolate() error {
 }
 
 // mountRoot mounts everything a node sees and returns where.
-func (m *Machine) mountRoot(terminal string, hierarchies []cgroups.CgroupHierarchy) (string, error) {
+func (m *Machine) mountRoot(terminal string, hierarchies []kernel.CgroupHierarchy) (string, error) {
 	disk := filepath.Join(m.Dir, "mnt")
 	if err := m.mountDisk(disk); err != nil {
 		return "", err
@@ -100,7 +99,7 @@ func (m *Machine) mountRoot(terminal string, hierarchies []cgroups.CgroupHierarc
 	if err := mountAll(root, mounts); err != nil {
 		return "", err
 	}
-	if err := cgroups.MountCgroups(filepath.Join(root, "sys/fs/cgroup"), hierarchies); err != nil {
+	if err := kernel.MountCgroups(filepath.Join(root, "sys/fs/cgroup"), hierarchies); err != nil {
 		return "", err
 	}
 	if err := makeDevices(root, terminal, m.Sticks); err != nil {
@@ -120,10 +119,10 @@ func (m *Machine) mountDisk(at string) error {
 		return err
 	}
 	var device string
-	if numbers := loopdevice.LoopsOf(m.Disk); len(numbers) > 0 {
+	if numbers := kernel.LoopsOf(m.Disk); len(numbers) > 0 {
 		device = fmt.Sprintf("/dev/loop%d", numbers[0])
 	} else {
-		d, err := loopdevice.AttachLoop(m.Disk, loopdevice.AutoDetach)
+		d, err := kernel.AttachLoop(m.Disk, kernel.AutoDetach)
 		if err != nil {
 			return err
 		}
@@ -184,7 +183,7 @@ func makeDevices(root, terminal string, sticks []Stick) error {
 		}
 	}
 	for _, s := range sticks {
-		for _, n := range loopdevice.LoopNodes(s.Loop) {
+		for _, n := range kernel.LoopNodes(s.Loop) {
 			if err := makeNode(filepath.Join(dev, n.Name), unix.S_IFBLK|0o660, n.Device); err != nil {
 				return err
 			}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
@@ -29,7 +29,7 @@ func Run(dir string, argv []string) error {
 		return fmt.Errorf("node %s is off", m.Name)
 	}
 	// First the groups: what the command starts must not sit in the machine's own.
-	if err := cgroups.JoinCgroup(m.Group); err != nil {
+	if err := kernel.JoinCgroup(m.Group); err != nil {
 		return err
 	}
 	if err := enter(p.PID); err != nil {

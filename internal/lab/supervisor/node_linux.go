@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/lab/loopdevice"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
 )
 
@@ -248,7 +248,7 @@ func (n *node) powerOn(cmd *exec.Cmd, m *machine.Machine, power, fault *os.File)
 // waitUnmounted gives the kernel time to let go of the last boot's disk.
 func waitUnmounted(disk string) {
 	for range 500 {
-		if len(loopdevice.LoopsOf(disk)) == 0 {
+		if len(kernel.LoopsOf(disk)) == 0 {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -261,7 +261,7 @@ func swapDisk(disk string) error {
 		return nil
 	}
 	for range 3000 { // two devices on files of one name would be taken for one
-		if len(loopdevice.LoopsOf(disk)) == 0 {
+		if len(kernel.LoopsOf(disk)) == 0 {
 			return os.Rename(CutDisk(disk), disk)
 		}
 		time.Sleep(20 * time.Millisecond)

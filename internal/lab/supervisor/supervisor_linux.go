@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/lab/cgroups"
+	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
 )
 
@@ -53,7 +53,7 @@ func setUp(dir string) (*supervisor, net.Listener, error) {
 		return nil, nil, err
 	}
 	// Out of the group of whoever started the lab, into the lab's own: there it is found again.
-	if err := cgroups.JoinCgroup(filepath.Join(config.Group, "switch")); err != nil {
+	if err := kernel.JoinCgroup(filepath.Join(config.Group, "switch")); err != nil {
 		return nil, nil, err
 	}
 	self, err := Self()

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package loopdevice
+package kernel
 
 import "errors"
 

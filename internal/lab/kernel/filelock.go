@@ -1,14 +1,4 @@
-// Package filelock makes processes wait for each other by a lock on a file.
-//
-// Promise: at most one holder at a time on this machine; the kernel gives the
-// lock back when its holder ends, however it ends. The holder may remove the file
-// as its last act: the lock is given away with it.
-//
-// Called by the other packages of the lab.
-//
-//	release, err := filelock.Acquire(ctx, "/run/x.lock", func() { fmt.Println("waiting") })
-//	defer release()
-package filelock
+package kernel
 
 import (
 	"context"

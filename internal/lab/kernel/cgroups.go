@@ -1,4 +1,4 @@
-package cgroups
+package kernel
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package cgroups
+package kernel
 
 import "errors"
 

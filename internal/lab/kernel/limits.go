@@ -1,14 +1,4 @@
-// Package cgrouplimits lets many nodes share one machine.
-//
-// All nodes of all labs draw on limits that Linux keeps per user for the whole
-// machine. Debian's limit of 128 inotify instances is enough for six nodes: the
-// seventh kubelet ends at its start.
-//
-// Promise: the limit is raised while there are labs, and set back when the last
-// one is taken down, if nobody else changed it meanwhile.
-//
-// Called by internal/lab.
-package cgrouplimits
+package kernel
 
 import (
 	"context"
@@ -21,9 +11,6 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
-
-	"github.com/refit-dev/refit/internal/lab/cgroups"
-	"github.com/refit-dev/refit/internal/lab/filelock"
 )
 
 // LabGroupPrefix begins the name of every lab's control group: by those it is known
@@ -33,14 +20,14 @@ const LabGroupPrefix = "refit-lab-"
 const (
 	inotifyInstances = "/proc/sys/fs/inotify/max_user_instances"
 	wantedInstances  = 4096
-	limitsLock         = "/run/refit-lab-limits.lock"
+	limitsLock       = "/run/refit-lab-limits.lock"
 	// limitsRecord holds what the limit was; /run is forgotten with the limit itself.
 	limitsRecord = "/run/refit-lab-inotify-instances"
 )
 
 // RaiseLimits must be called when the lab's control group exists.
 func RaiseLimits(ctx context.Context) error {
-	unlock, err := filelock.AcquireLock(ctx, limitsLock, nil)
+	unlock, err := AcquireLock(ctx, limitsLock, nil)
 	if err != nil {
 		return err
 	}
@@ -58,7 +45,7 @@ func RaiseLimits(ctx context.Context) error {
 // RestoreLimits must be called when the lab's control group is gone. It does
 // nothing while there are other labs, or if someone else changed the limit since.
 func RestoreLimits(ctx context.Context) error {
-	unlock, err := filelock.AcquireLock(ctx, limitsLock, nil)
+	unlock, err := AcquireLock(ctx, limitsLock, nil)
 	if err != nil {
 		return err
 	}
@@ -87,7 +74,7 @@ func RestoreLimits(ctx context.Context) error {
 }
 
 func anyLab() bool {
-	all, _ := cgroups.CgroupHierarchies()
+	all, _ := CgroupHierarchies()
 	for _, h := range all {
 		if found, _ := filepath.Glob(filepath.Join(h.Mount, LabGroupPrefix+"*")); len(found) > 0 {
 			return true

@@ -1,4 +1,4 @@
-package loopdevice
+package kernel
 
 import (
 	"errors"
