@@ -26,7 +26,7 @@ import (
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/controller/apidowntime"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
-	"github.com/refit-dev/refit/internal/controller/bootimages/bootmetrics"
+
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/bundleheaders"
@@ -304,7 +304,7 @@ func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundleheaders.Cache
 // keepBootImages adds what keeps boot images fresh; objects reads machine kinds
 // past the cache, files those of bundles.
 func keepBootImages(mgr ctrl.Manager, objects client.Client, files *bundlefiles.Reader, poller *registry.Poller, o Options) error {
-	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: bootmetrics.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
+	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: bootimages.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
 		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller, Servers: o.servers()}}
 	return b.Setup(mgr)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/imagefinder"
+
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
@@ -45,7 +45,7 @@ type candidate struct {
 	heldListing *machineobjects.Listing
 	ref         machinekinds.Reference
 
-	asker  imagefinder.Asker
+	asker  Asker
 	stream *bootstreams.Stream
 	image  bootstream.Image
 	// upload is what a person must do first, nil for nothing.
@@ -187,9 +187,9 @@ func (c *candidate) read(ctx context.Context, w *world) error {
 		}
 	}
 	c.ref, err = c.holder.Row.Read(c.held.Object, c.holder.Part)
-	c.asker = imagefinder.Asker{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
+	c.asker = Asker{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
 	if c.ref.Region == "" && c.choice.Region == "" {
-		c.asker.Region, c.asker.RegionErr = imagefinder.Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
+		c.asker.Region, c.asker.RegionErr = Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
 	}
 	return err
 }

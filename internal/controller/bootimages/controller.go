@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bootimages/bootmetrics"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machineconditions"
+
+	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 )
@@ -43,7 +43,7 @@ type Reconciler struct {
 	Objects client.Client
 	// Streams reads the streams.
 	Streams *bootstreams.Loader
-	Metrics *bootmetrics.Metrics
+	Metrics *Metrics
 	// Events on machines; nil for none.
 	Events events.EventRecorder
 	// Now is the clock.
@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for i := range w.policies {
 		errs = append(errs, r.policy(ctx, w, &w.policies[i]))
 	}
-	tell := &machineconditions.Teller{Client: r.Objects, Events: r.Events, Now: r.Now}
+	tell := &machineobjects.Teller{Client: r.Objects, Events: r.Events, Now: r.Now}
 	errs = append(errs, r.rest(ctx, w), r.collect(ctx, w), tell.All(ctx, w.lineage, w.sources))
 	for i := range w.policies {
 		errs = append(errs, r.summary(ctx, w, &w.policies[i]))

@@ -15,6 +15,7 @@
 //
 // Files: controller.go the loop, gather.go what is looked at, candidate.go one
 // machine manager, write.go and collect.go what is written and taken away,
-// record.go the MachineSources, skew.go what their judgement (package versionlimits)
-// keeps back, summary.go the policies.
+// record.go the MachineSources, skew.go which versions their images block (package sourcestatus),
+// image_choice.go and image_region.go the image of a machine manager, summary.go the
+// policies, metrics.go their numbers.
 package bootimages

@@ -11,8 +11,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machineowners"
-	"github.com/refit-dev/refit/internal/controller/bootimages/provenance"
+
+	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/osversion"
@@ -24,7 +24,7 @@ type world struct {
 	policies []v1alpha1.BootImagePolicy
 	sources  map[string]*v1alpha1.MachineSource
 	streams  map[string]*bootstreams.Stream
-	nodes    []provenance.Node
+	nodes    []sourcestatus.Node
 	// running is the newest Kubernetes version of a control-plane node that is
 	// Ready; architecture is the one that all nodes have, empty if they differ.
 	running, architecture string
@@ -44,7 +44,7 @@ type world struct {
 	// again is set when a write must be tried again soon.
 	again bool
 	// lineage says which machine came from which source, and who was refused.
-	lineage *machineowners.Found
+	lineage *machineobjects.Found
 	// stubs are the first-boot configurations.
 	stubs *userdata.Keeper
 	// keep are templates of ours that are still of use, by kind and name.
@@ -92,17 +92,17 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 	for i := range updates.Items {
 		seen[updates.Items[i].Name] = updates.Items[i].Status.Observed
 	}
-	var known []machineowners.Node
+	var known []machineobjects.Node
 	architectures, regions := map[string]bool{}, map[string]bool{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		architectures[n.Status.NodeInfo.Architecture] = true
 		regions[n.Labels[corev1.LabelTopologyRegion]] = true
-		one := provenance.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
+		one := sourcestatus.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
 		if o := seen[n.Name]; o != nil {
 			one.Born, one.Machine = o.InstalledImage, o.Machine
 		}
-		w.nodes, known = append(w.nodes, one), append(known, machineowners.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
+		w.nodes, known = append(w.nodes, one), append(known, machineobjects.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
 			w.running = later(w.running, n.Status.NodeInfo.KubeletVersion)
 		}
@@ -113,7 +113,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 }
 
 // gatherMachines finds out which node came from which source.
-func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []machineowners.Node) (err error) {
+func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []machineobjects.Node) (err error) {
 	var groups []string
 	for i := range w.policies {
 		for _, m := range w.policies[i].Spec.Managers {
@@ -125,7 +125,7 @@ func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []machi
 			groups = append(groups, m.Group)
 		}
 	}
-	if w.lineage, err = machineowners.Find(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
+	if w.lineage, err = machineobjects.Find(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
 		return err
 	}
 	sources := w.lineage.SourcesOf()

@@ -22,7 +22,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/provenance"
+	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
@@ -148,7 +148,7 @@ type verdict struct {
 // another than before.
 func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
 	old := s.Status
-	provenance.Record(s, st, &old, w.nodes, w.now)
+	sourcestatus.Record(s, st, &old, w.nodes, w.now)
 	w.lineage.Record(s, st)
 	switch {
 	case st.Contradiction != "":

@@ -6,12 +6,12 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/controller/bootimages/versionlimits"
+	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
-func (w *world) judge() versionlimits.Judge {
-	return versionlimits.Judge{Streams: w.streams, Now: w.now}
+func (w *world) judge() sourcestatus.Judge {
+	return sourcestatus.Judge{Streams: w.streams, Now: w.now}
 }
 
 // blocked says why this candidate may not move to a version: its own image must
@@ -24,7 +24,7 @@ func (c *candidate) blocked(w *world, version string) string {
 	}
 	s := c.withWanted()
 	if fs := w.judge().Findings(s, c.policy, version, true); skew.Blocks(fs) {
-		return "version " + version + " is refused: " + versionlimits.First(fs).Message
+		return "version " + version + " is refused: " + sourcestatus.First(fs).Message
 	}
 	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
 		return w.others(c.name, version)

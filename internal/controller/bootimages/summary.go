@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bootimages/summary"
-	"github.com/refit-dev/refit/internal/controller/bootimages/versionlimits"
+	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
+
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
@@ -32,16 +32,16 @@ func (w *world) sorted() []*v1alpha1.MachineSource {
 
 // summary writes a policy's status: every source counted once.
 func (r *Reconciler) summary(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) error {
-	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: summary.Effective(p)}
+	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: sourcestatus.Effective(p)}
 	if s := bootstreams.Newest(w.streams, p.Spec.Streams, w.running); s != nil {
 		st.Stream, st.Release = s.Name, s.Release
 	}
 	for _, s := range w.sources {
 		if s.Status.Policy == p.Name {
-			summary.Count(&st, s)
+			sourcestatus.Count(&st, s)
 		}
 	}
-	st.Blocked = versionlimits.Blocked(p, w.sorted())
+	st.Blocked = sourcestatus.Blocked(p, w.sorted())
 	ready, stalled := w.conditions(p, &st)
 	for _, c := range []metav1.Condition{ready, stalled} {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(w.now.Truncate(time.Second))
@@ -58,7 +58,7 @@ func (r *Reconciler) summary(ctx context.Context, w *world, p *v1alpha1.BootImag
 // conditions: nothing is ever said of all sources unless it is true of all of
 // them, those that are excluded on purpose among them (A14).
 func (w *world) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
-	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: summary.Words(st)}
+	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: sourcestatus.Words(st)}
 	stalled = metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "every kind can be read"}
 	switch {
 	case st.TooOld > 0:

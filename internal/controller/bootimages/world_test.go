@@ -34,7 +34,7 @@ import (
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
-	"github.com/refit-dev/refit/internal/controller/bootimages/bootmetrics"
+
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 )
 
@@ -97,7 +97,7 @@ func (s *site) restart() {
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { s.line.next = rt; return s.line })
 	c := s.client(cfg)
 	now := func() time.Time { return s.now }
-	s.r = &bootimages.Reconciler{Client: c, Objects: c, Now: now, Events: s.recorder, Metrics: bootmetrics.New(prometheus.NewRegistry()), Streams: &bootstreams.Loader{Client: c, Live: c, Now: now}}
+	s.r = &bootimages.Reconciler{Client: c, Objects: c, Now: now, Events: s.recorder, Metrics: bootimages.New(prometheus.NewRegistry()), Streams: &bootstreams.Loader{Client: c, Live: c, Now: now}}
 }
 
 // line counts what is written, and cuts where it is told to.

@@ -1,10 +1,3 @@
-// Package machineobjects reads the objects of machine kinds, which are known as data
-// only: live, each kind once in a look.
-//
-// Promise: a kind that the cluster does not serve is absent, not an error; what
-// cannot be read is an error and never "there are none".
-//
-// Input: a client past any cache. Output: listings. Caller: controller/bootimages.
 package machineobjects
 
 import (

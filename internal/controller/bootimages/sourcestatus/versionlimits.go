@@ -1,11 +1,4 @@
-// Package versionlimits says of a source of machines which versions its image is too old
-// for, now and at the next two minor versions.
-//
-// Promise: pure. The rules of all streams that a policy names count, also of those
-// that are not used yet: the next release brings its own. Inputs: streams, the time, a
-// MachineSource, its policy. Outputs: findings, a condition, blocked targets. Caller:
-// controller/bootimages.
-package versionlimits
+package sourcestatus
 
 import (
 	"fmt"

@@ -1,13 +1,4 @@
-// Package imagefinder finds the image in a stream that a machine manager should have,
-// and what it is called where the manager is.
-//
-// Promise: pure but for the region of a Cluster API cluster, which is looked up. An
-// image that is only a file is named by nobody before a person has said that it was
-// uploaded; what is not known is an error that says who could say it.
-//
-// Inputs: a policy's choice, what the object says, streams. Outputs: keys, images,
-// attributes, uploads. Caller: controller/bootimages.
-package imagefinder
+package bootimages
 
 import (
 	"cmp"

@@ -1,8 +1,4 @@
-// Package bootmetrics are the metrics of boot images.
-//
-// Promise: labels are bounded: policies and states. Input: policies with their
-// status, MachineSources. Caller: controller/bootimages.
-package bootmetrics
+package bootimages
 
 import (
 	"github.com/prometheus/client_golang/prometheus"

@@ -1,8 +1,4 @@
-// Package summary counts the sources of a policy and puts the numbers into words.
-//
-// Promise: pure. Every source is counted once; nothing is said of all that is not
-// true of all. Inputs: MachineSources, a policy. Caller: controller/bootimages.
-package summary
+package sourcestatus
 
 import (
 	"cmp"

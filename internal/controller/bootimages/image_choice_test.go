@@ -1,4 +1,4 @@
-package imagefinder_test
+package bootimages_test
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/imagefinder"
+	"github.com/refit-dev/refit/internal/controller/bootimages"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 )
 
@@ -30,8 +30,8 @@ func stream(t *testing.T, uploads ...bootstream.Upload) *bootstreams.Stream {
 	return &bootstreams.Stream{Name: "s", Data: s}
 }
 
-func asker(platform string, attributes map[string]string) imagefinder.Asker {
-	return imagefinder.Asker{Choice: &v1alpha1.MachineSelection{Attributes: attributes, Region: "r1"}, Row: &machinekinds.ImageKind{Platform: platform}, Architecture: "amd64"}
+func asker(platform string, attributes map[string]string) bootimages.Asker {
+	return bootimages.Asker{Choice: &v1alpha1.MachineSelection{Attributes: attributes, Region: "r1"}, Row: &machinekinds.ImageKind{Platform: platform}, Architecture: "amd64"}
 }
 
 // What is only a file is named by nobody before it was uploaded; what the stream

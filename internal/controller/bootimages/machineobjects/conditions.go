@@ -1,15 +1,4 @@
-// Package machineconditions says on a Machine that it cannot join because of its boot
-// image, where its owners look: one condition of refit's own, and one event when it
-// becomes true or says something else.
-//
-// Promise: nothing of the Machine but refit's own condition is written, by
-// server-side apply without force; it is taken away when it is not true any more:
-// the machine has joined, or its image is new enough. Who else writes a condition
-// of that name keeps it. Nothing new costs no write and no event.
-//
-// Inputs: machines with what is to be said of them. Outputs: conditions in the shape
-// that the kind has, events. Caller: controller/bootimages.
-package machineconditions
+package machineobjects
 
 import (
 	"context"
@@ -28,14 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machineowners"
 )
 
 // FieldOwner of the condition.
 const FieldOwner = "refit-boot-images-machines"
 
-// longest message of a condition and note of an event.
-const longest = 900
+// maxMessage message of a condition and note of an event.
+const maxMessage = 900
 
 // Teller tells machines.
 type Teller struct {
@@ -46,7 +34,7 @@ type Teller struct {
 
 // All tells every machine whose image keeps it from joining, and takes back what is
 // not true any more. One that cannot be told stops no other.
-func (t *Teller) All(ctx context.Context, f *machineowners.Found, sources map[string]*v1alpha1.MachineSource) error {
+func (t *Teller) All(ctx context.Context, f *Found, sources map[string]*v1alpha1.MachineSource) error {
 	var errs []error
 	for i := range f.Machines {
 		if m := &f.Machines[i]; m.Object != nil {
@@ -68,7 +56,7 @@ func (t *Teller) Say(ctx context.Context, machine *unstructured.Unstructured, wh
 		_, err := t.apply(ctx, machine, s, nil)
 		return err
 	}
-	why = text.Truncate(why, longest)
+	why = text.Truncate(why, maxMessage)
 	if said(had, why) {
 		return nil
 	}

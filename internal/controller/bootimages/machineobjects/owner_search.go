@@ -1,4 +1,4 @@
-package machineowners
+package machineobjects
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 )
 
 // Found is everything about machines in one look.
@@ -22,7 +21,7 @@ type Found struct {
 }
 
 // Find out which machine came from where, became which node, and was refused.
-func Find(ctx context.Context, c client.Client, k *machineobjects.Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Found, error) {
+func Find(ctx context.Context, c client.Client, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Found, error) {
 	f := &Found{}
 	var err error
 	if f.Machines, err = All(ctx, k, table, groups, nodes); err != nil {

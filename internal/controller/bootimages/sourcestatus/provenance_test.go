@@ -1,4 +1,4 @@
-package provenance_test
+package sourcestatus_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bootimages/provenance"
+	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 )
 
 // A node of a Machine belongs to that machine's source, whatever a selector says.
@@ -17,7 +17,7 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	rack := labels.Set{"rack": "r1"}
-	nodes := []provenance.Node{
+	nodes := []sourcestatus.Node{
 		{Name: "a", Born: "9.2.20240101-0", Labels: rack, Sources: []string{"machineset.ns.ms", "machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v3", "loaderBuilt": "2023-01-02"}},
 		{Name: "b", Born: "9.4.20250101-0", Sources: []string{"machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v2", "loaderBuilt": "2022-12-31"}},
 		{Name: "c", Born: "9.6.20251023-0", Labels: rack, Machine: map[string]string{"cpu": "arm64"}},
@@ -38,7 +38,7 @@ func TestRecord(t *testing.T) {
 		"nobody's":                               {"other", nil, 0, nil},
 	} {
 		var st v1alpha1.MachineSourceStatus
-		provenance.Record(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: tc.source}, Spec: v1alpha1.MachineSourceSpec{NodeSelector: tc.selector}}, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)
+		sourcestatus.Record(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: tc.source}, Spec: v1alpha1.MachineSourceSpec{NodeSelector: tc.selector}}, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)
 		if st.Nodes != tc.nodes {
 			t.Errorf("%s: %d nodes, want %d", name, st.Nodes, tc.nodes)
 		}

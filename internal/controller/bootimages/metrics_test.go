@@ -1,4 +1,4 @@
-package bootmetrics_test
+package bootimages_test
 
 import (
 	"maps"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/controller/bootimages/bootmetrics"
+	"github.com/refit-dev/refit/internal/controller/bootimages"
 )
 
 // expression is the form that all alerts have.
@@ -113,7 +113,7 @@ func TestAlerts(t *testing.T) {
 		"an old authority":      {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{Conditions: untrusting}), "RefitFirstBootAuthorityOutdated"},
 	} {
 		reg := prometheus.NewRegistry()
-		bootmetrics.New(reg).Observe([]v1alpha1.BootImagePolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: tc.policy}}, tc.sources)
+		bootimages.New(reg).Observe([]v1alpha1.BootImagePolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: tc.policy}}, tc.sources)
 		got := firing(t, reg)
 		for _, g := range got {
 			seen[g] = true

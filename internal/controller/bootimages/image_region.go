@@ -1,4 +1,4 @@
-package imagefinder
+package bootimages
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package machineowners
+package machineobjects
 
 import (
 	"context"

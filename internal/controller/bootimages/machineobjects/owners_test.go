@@ -1,4 +1,4 @@
-package machineowners_test
+package machineobjects_test
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machineowners"
 )
 
 // cluster that serves the kinds that are named, with these objects.
@@ -100,13 +99,13 @@ spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: defaul
 status: {nodeName: n6, providerID: p://6}
 `
 
-var nodes = []machineowners.Node{{Name: "n1", ProviderID: "p://1"}, {Name: "n2", ProviderID: "p://2"}, {Name: "n3", UID: "u3", ProviderID: "p://3"}, {Name: "n4"}, {Name: "n5", UID: "u5"}, {Name: "n6", ProviderID: "p://6"}}
+var nodes = []machineobjects.Node{{Name: "n1", ProviderID: "p://1"}, {Name: "n2", ProviderID: "p://2"}, {Name: "n3", UID: "u3", ProviderID: "p://3"}, {Name: "n4"}, {Name: "n5", UID: "u5"}, {Name: "n6", ProviderID: "p://6"}}
 
 // Which node came from where (issue part 8): by Machine, owners and node.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, strings.TrimSpace(world))
-	f, err := machineowners.Find(context.Background(), c, machineobjects.New(c), machinekinds.BuiltIn(), []string{"controlplane.cluster.x-k8s.io", "machine.openshift.io", "karpenter.k8s.aws"}, nodes)
+	f, err := machineobjects.Find(context.Background(), c, machineobjects.New(c), machinekinds.BuiltIn(), []string{"controlplane.cluster.x-k8s.io", "machine.openshift.io", "karpenter.k8s.aws"}, nodes)
 	if err != nil || f.Unread != "" {
 		t.Fatal(err, f.Unread)
 	}
@@ -127,7 +126,7 @@ func TestSources(t *testing.T) {
 		t.Error(diff)
 	}
 	// nobody selects what machines are made by: nothing is read
-	f, err = machineowners.Find(context.Background(), c, machineobjects.New(c), machinekinds.BuiltIn(), nil, nodes)
+	f, err = machineobjects.Find(context.Background(), c, machineobjects.New(c), machinekinds.BuiltIn(), nil, nodes)
 	if err != nil || len(f.Machines) != 0 {
 		t.Errorf("%v %v", err, f.Machines)
 	}
@@ -142,20 +141,20 @@ func TestRefused(t *testing.T) {
 	o.SetNamespace("ns")
 	o.SetName("m")
 	o.SetCreationTimestamp(metav1.NewTime(made))
-	m := machineowners.Machine{Object: o, Addresses: []string{"10.0.0.9"}}
+	m := machineobjects.Machine{Object: o, Addresses: []string{"10.0.0.9"}}
 	at := func(min int) time.Time { return made.Add(time.Duration(min) * time.Minute) }
 	for name, tc := range map[string]struct {
-		refusals []machineowners.Refusal
+		refusals []machineobjects.Refusal
 		joined   bool
 		want     string
 	}{
-		"by its address":                  {[]machineowners.Refusal{{From: "10.0.0.9", At: at(1), Message: "old"}}, false, "old"},
-		"by its name":                     {[]machineowners.Refusal{{Machine: "ns/m", From: "10.9.9.9", At: at(1), Message: "old"}}, false, "old"},
-		"another's name at its address":   {[]machineowners.Refusal{{Machine: "ns/x", From: "10.0.0.9", At: at(1), Message: "old"}}, false, ""},
-		"who had the address before":      {[]machineowners.Refusal{{From: "10.0.0.9", At: at(-1), Message: "old"}}, false, ""},
-		"the last of several":             {[]machineowners.Refusal{{From: "10.0.0.9", At: at(3), Message: "third"}, {From: "10.0.0.9", At: at(2), Message: "second"}}, false, "third"},
-		"a refusal that names no address": {[]machineowners.Refusal{{At: at(1), Message: "old"}}, false, ""},
-		"it joined after all":             {[]machineowners.Refusal{{Machine: "ns/m", At: at(1), Message: "old"}}, true, ""},
+		"by its address":                  {[]machineobjects.Refusal{{From: "10.0.0.9", At: at(1), Message: "old"}}, false, "old"},
+		"by its name":                     {[]machineobjects.Refusal{{Machine: "ns/m", From: "10.9.9.9", At: at(1), Message: "old"}}, false, "old"},
+		"another's name at its address":   {[]machineobjects.Refusal{{Machine: "ns/x", From: "10.0.0.9", At: at(1), Message: "old"}}, false, ""},
+		"who had the address before":      {[]machineobjects.Refusal{{From: "10.0.0.9", At: at(-1), Message: "old"}}, false, ""},
+		"the last of several":             {[]machineobjects.Refusal{{From: "10.0.0.9", At: at(3), Message: "third"}, {From: "10.0.0.9", At: at(2), Message: "second"}}, false, "third"},
+		"a refusal that names no address": {[]machineobjects.Refusal{{At: at(1), Message: "old"}}, false, ""},
+		"it joined after all":             {[]machineobjects.Refusal{{Machine: "ns/m", At: at(1), Message: "old"}}, true, ""},
 	} {
 		m.Joined = tc.joined
 		if got := m.Refused(tc.refusals); got != tc.want {

@@ -1,14 +1,4 @@
-// Package machineowners says which machine came from which source of machines, and which
-// node it became: by Machine objects, their owners and their nodes.
-//
-// Promise: reads only. A node is a machine's only if nothing contradicts it: a
-// machine of another cluster whose node has the same name is not taken for it. What
-// cannot be read is an error, never "there are none".
-//
-// Inputs: Machines of Cluster API and OpenShift, MachinePools, NodeClaims of
-// Karpenter; Nodes. Outputs: machines with the names of the MachineSources that
-// they come from. Caller: controller/bootimages.
-package machineowners
+package machineobjects
 
 import (
 	"context"
@@ -19,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 )
 
 // Groups whose machines are looked at.
@@ -51,7 +40,7 @@ type Machine struct {
 }
 
 // All machines, of every kind that the cluster serves and a source needs.
-func All(ctx context.Context, k *machineobjects.Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
+func All(ctx context.Context, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
 	r := reader{kinds: k, table: table, byName: map[string]Node{}, byProvider: map[string]string{}}
 	for _, n := range nodes {
 		r.byName[n.Name] = n
@@ -75,7 +64,7 @@ func All(ctx context.Context, k *machineobjects.Kinds, table *machinekinds.Table
 }
 
 type reader struct {
-	kinds      *machineobjects.Kinds
+	kinds      *Kinds
 	table      *machinekinds.Table
 	byName     map[string]Node
 	byProvider map[string]string
@@ -96,9 +85,9 @@ func (r *reader) machines(ctx context.Context, group string, versions []string) 
 	}
 	var out []Machine
 	for _, o := range l.Items {
-		name := text(o, "status", "nodeRef", "name")
+		name := stringField(o, "status", "nodeRef", "name")
 		m := Machine{Object: o, Sources: r.sources(ctx, o), Addresses: addresses(o)}
-		m.Node = r.node(name, text(o, "status", "nodeRef", "uid"), text(o, "spec", "providerID"))
+		m.Node = r.node(name, stringField(o, "status", "nodeRef", "uid"), stringField(o, "spec", "providerID"))
 		m.Joined = name != "" || m.Node != ""
 		out = append(out, m)
 	}
@@ -125,7 +114,7 @@ const deepest = 4
 func (r *reader) sources(ctx context.Context, o *unstructured.Unstructured) []string {
 	var out []string
 	add := func(group, kind, ns, name string) {
-		if s := machineobjects.SourceName(group, kind, ns, name); !slices.Contains(out, s) {
+		if s := SourceName(group, kind, ns, name); !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}
@@ -185,7 +174,7 @@ func (r *reader) pools(ctx context.Context) ([]Machine, error) {
 			name, _ := m["name"].(string)
 			uid, _ := m["uid"].(string)
 			if node := r.node(name, uid, ""); node != "" {
-				out = append(out, Machine{Sources: []string{machineobjects.SourceName(ClusterAPI, "MachinePool", o.GetNamespace(), o.GetName())}, Node: node, Joined: true})
+				out = append(out, Machine{Sources: []string{SourceName(ClusterAPI, "MachinePool", o.GetNamespace(), o.GetName())}, Node: node, Joined: true})
 			}
 		}
 	}
@@ -200,14 +189,14 @@ func (r *reader) claims(ctx context.Context) ([]Machine, error) {
 	}
 	var out []Machine
 	for _, o := range l.Items {
-		class := machineobjects.SourceName(text(o, "spec", "nodeClassRef", "group"), text(o, "spec", "nodeClassRef", "kind"), "", text(o, "spec", "nodeClassRef", "name"))
-		name := text(o, "status", "nodeName")
-		out = append(out, Machine{Sources: []string{class}, Joined: name != "", Node: r.node(name, "", text(o, "status", "providerID"))})
+		class := SourceName(stringField(o, "spec", "nodeClassRef", "group"), stringField(o, "spec", "nodeClassRef", "kind"), "", stringField(o, "spec", "nodeClassRef", "name"))
+		name := stringField(o, "status", "nodeName")
+		out = append(out, Machine{Sources: []string{class}, Joined: name != "", Node: r.node(name, "", stringField(o, "status", "providerID"))})
 	}
 	return out, nil
 }
 
-func text(o *unstructured.Unstructured, path ...string) string {
+func stringField(o *unstructured.Unstructured, path ...string) string {
 	s, _, _ := unstructured.NestedString(o.Object, path...)
 	return s
 }

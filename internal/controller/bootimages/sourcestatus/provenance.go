@@ -1,14 +1,4 @@
-// Package provenance compares what people declare with what nodes were born from, and
-// says what the machines of a source are.
-//
-// Promise: pure. A node of a Machine belongs to that machine's source; a node
-// selector speaks for nodes that no machine stands for. Only nodes that joined
-// after a declaration was first seen can contradict it; a node that says nothing
-// contradicts nothing, and is counted as silent about its machine.
-//
-// Inputs: a MachineSource, nodes with what their agents say. Output: part of its
-// status. Caller: controller/bootimages.
-package provenance
+package sourcestatus
 
 import (
 	"cmp"
