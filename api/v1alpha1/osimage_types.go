@@ -225,6 +225,9 @@ type OSImageSpec struct {
 	Keep *int32 `json:"keep,omitempty"`
 }
 
+// MaxMissingNodes is how many nodes OSImagePool.Missing lists.
+const MaxMissingNodes = 100
+
 // OSImagePool is what one pool has of an OSImage.
 type OSImagePool struct {
 	// Name of the UpdatePool.

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/bundleheaders"
-	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
+	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
@@ -156,8 +156,8 @@ func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.Mad
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
 		s.Peers = append(s.Peers, v1alpha1.Peer{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()})
 	})
-	f := &basefinder.Finder{Client: oneNode{node: n}, Bundles: &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}}
-	var base *basefinder.Base
+	f := &osbuild.Finder{Client: oneNode{node: n}, Bundles: &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}}
+	var base *osbuild.Base
 	why := ""
 	for range 300 { // a header that could not be had is asked for again after some seconds
 		if base, why, err = f.Find(ctx, ref, ""); base != nil || err != nil {

@@ -42,8 +42,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/noderights"
 	"github.com/refit-dev/refit/internal/controller/osimages"
-	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
-	"github.com/refit-dev/refit/internal/controller/osimages/buildevents"
+
+	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/controller/probes"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 	"github.com/refit-dev/refit/internal/outbound"
@@ -283,7 +283,7 @@ func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundleheaders.Cache
 		areas.BootImages: func() error { return keepBootImages(mgr, objects, files, poller, o) },
 		areas.OSImages: func() error {
 			oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: live, Poller: poller, Over: o.Registries, Now: o.Now,
-				Bases: &basefinder.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: buildevents.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
+				Bases: &osbuild.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: osbuild.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
 			return oi.Setup(mgr)
 		},
 		areas.ImageTags: func() error {

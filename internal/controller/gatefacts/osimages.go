@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
@@ -47,7 +46,7 @@ func lacking(p v1alpha1.OSImagePool, nodes []string) int {
 	if _, err := fmt.Sscanf(p.Prepulled, "%d/%d", &held, &all); err != nil {
 		return len(nodes)
 	}
-	if all-held > osprepull.MostLacking { // more than are named
+	if all-held > v1alpha1.MaxMissingNodes { // more than are named
 		return min(len(nodes), all-held)
 	}
 	n := 0

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/imagetracks/prepull"
+
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -31,7 +31,7 @@ const WriterRole = "refit-image-writer"
 // the one thing that is next.
 func (r *Reconciler) act(ctx context.Context, l *turn) error {
 	var err error
-	sets := prepull.Sets{Client: r.Client, Live: r.Live, WriterRole: WriterRole}
+	sets := Sets{Client: r.Client, Live: r.Live, WriterRole: WriterRole}
 	if l.pre, err = sets.Preload(ctx, l.o, l.t, &l.state, l.ws, l.bundles); err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (r *Reconciler) writeProposal(ctx context.Context, l *turn) error {
 			data[strings.ReplaceAll(strings.ToLower(row.Key), "/", ".")+".yaml"] = track.Patch(&l.ws[i].Target, l.state.Approved)
 		}
 	}
-	name := prepull.Name(l.o.Name)
+	name := Name(l.o.Name)
 	var have corev1.ConfigMap
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &have)
 	switch {
@@ -233,7 +233,7 @@ func (r *Reconciler) writeProposal(ctx context.Context, l *turn) error {
 	u.SetNamespace(v1alpha1.NodesNamespace)
 	u.SetName(name)
 	u.SetLabels(map[string]string{v1alpha1.LabelTrack: l.o.Name})
-	u.SetOwnerReferences([]metav1.OwnerReference{*prepull.ParentOf(l.o)})
+	u.SetOwnerReferences([]metav1.OwnerReference{*ParentOf(l.o)})
 	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(v1alpha1.FieldOwnerTracks), client.ForceOwnership); err != nil {
 		return fmt.Errorf("write ConfigMap %s/%s: %w", v1alpha1.NodesNamespace, name, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bundleheaders"
-	"github.com/refit-dev/refit/internal/controller/imagetracks/prepull"
+
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -28,7 +28,7 @@ func (r *Reconciler) lookBundles(ctx context.Context, t track.Track, s track.Sta
 	if err != nil {
 		return seen{}, err
 	}
-	c := catalogue{bundle: map[string]prepull.Held{}, digests: map[string]string{}, images: map[string]track.Image{}}
+	c := catalogue{bundle: map[string]Held{}, digests: map[string]string{}, images: map[string]track.Image{}}
 	for _, h := range hs { // the newest first
 		c.add(h, t.Repository)
 	}
@@ -50,7 +50,7 @@ func (r *Reconciler) lookBundles(ctx context.Context, t track.Track, s track.Sta
 // catalogue of a repository in bundles.
 type catalogue struct {
 	// bundle and images by digest, digests by tag.
-	bundle  map[string]prepull.Held
+	bundle  map[string]Held
 	images  map[string]track.Image
 	digests map[string]string
 	listed  []string
@@ -64,7 +64,7 @@ func (c *catalogue) add(h *bundle.Header, repository string) {
 			continue
 		}
 		if _, has := c.bundle[img.Digest]; !has {
-			c.bundle[img.Digest] = prepull.Held{Bundle: h.Digest, Name: img.Name}
+			c.bundle[img.Digest] = Held{Bundle: h.Digest, Name: img.Name}
 			c.images[img.Digest] = track.Image{Digest: img.Digest, Same: small(h, img)}
 		}
 		if c.digests[ref.Tag] == "" {

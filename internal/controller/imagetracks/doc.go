@@ -1,17 +1,20 @@
-// Package imagetracks follows ImageTracks: it looks at registries and bundles, lets
-// package track decide, brings an approved digest to the nodes, and has
-// the workloads take it one after the other.
+// Package imagetracks follows ImageTracks: it polls registries and bundles, lets package
+// track decide, prepulls an approved digest onto the nodes, and rolls it through the
+// workloads one after the other.
 //
-// Promise: everything that is remembered is in the track's status, and is
-// written before anything is done: a controller that was killed goes on where
-// the status says. A look that finds nothing new writes nothing. A workload is
-// changed only under the resource version that was looked at, only in namespaces
-// where refit was given the right to, and never if a GitOps tool owns it. Pods
-// go by their workload's own strategy or through the Eviction API; none is
-// deleted. Credentials stay in the process.
+// Promise: all state is in the track's status and is written before any action, so a
+// restarted controller resumes there. A reconcile without news writes nothing. A workload
+// is changed only under the resource version that was read, only in namespaces that
+// granted refit the right to, and never if a GitOps tool owns it. Pods are replaced by
+// their workload's own strategy or through the Eviction API; none is deleted. Credentials
+// stay in the process. Static pods are replaced by the node's agent: one run in its
+// NodeUpdate, one node at a time, under a name that is unique for image, time and try, and
+// never over an unfinished run of a ClusterUpdate. A PinnedImageSet track-NAME of another
+// owner is an error. Node progress counts only reports about the current list.
 //
-// Inputs: ImageTracks, workloads, pods, budgets, NodeUpdates, Contents, bundle
-// headers, registries. Outputs: ImageTrack status, the PinnedImageSet
-// track-NAME, the ConfigMap refit-nodes/track-NAME, digests in workloads. Caller:
-// the controller's wiring.
+// Files: observe.go polls, prepull.go the nodes' images, apply.go workloads, staticpods.go
+// static pods, status.go the status. Inputs: ImageTracks, workloads, pods, budgets,
+// NodeUpdates, ClusterUpdates, Contents, bundle headers, registries. Outputs: ImageTrack
+// status, the PinnedImageSet track-NAME, the ConfigMap refit-nodes/track-NAME, Jobs,
+// digests in workloads, NodeUpdate.spec.run. Caller: internal/controller.
 package imagetracks

@@ -22,8 +22,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bundleheaders"
 	"github.com/refit-dev/refit/internal/controller/heartbeats"
-	"github.com/refit-dev/refit/internal/controller/imagetracks/prepull"
-	"github.com/refit-dev/refit/internal/controller/imagetracks/staticpodrollout"
+
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -120,7 +119,7 @@ type turn struct {
 	// status as it will be written.
 	status v1alpha1.ImageTrackStatus
 	// bundles are what lookBundles found.
-	bundles map[string]prepull.Held
+	bundles map[string]Held
 	// later: nothing can be said before that; again: the registry is asked then.
 	later time.Duration
 	again time.Time
@@ -148,12 +147,12 @@ func (r *Reconciler) about(ctx context.Context, l *turn) error {
 }
 
 // nodes are where static pods are.
-func (r *Reconciler) nodes() *staticpodrollout.Nodes {
-	return &staticpodrollout.Nodes{Client: r.Client, Live: r.Live, Pulse: &r.pulse}
+func (r *Reconciler) nodes() *Nodes {
+	return &Nodes{Client: r.Client, Live: r.Live, Pulse: &r.pulse}
 }
 
-func (l *turn) roll() staticpodrollout.Roll {
-	return staticpodrollout.Roll{Object: l.o, Track: l.t, Approved: l.state.Approved, Now: l.now}
+func (l *turn) roll() Roll {
+	return Roll{Object: l.o, Track: l.t, Approved: l.state.Approved, Now: l.now}
 }
 
 // before is the digest that a workload named at the look before.

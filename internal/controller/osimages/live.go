@@ -12,10 +12,9 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
-	"github.com/refit-dev/refit/internal/controller/osimages/imagediff"
-	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
+
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
-	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
+
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/contents"
@@ -28,7 +27,7 @@ const mostWritten = 2 * contents.MostFiles
 // spare looks whether nodes have to boot the image that a decision would use: it is
 // compared with the one that they have. What was found is in a Content, so that it is
 // known also when registries are away, and after a restart.
-func (r *Reconciler) spare(ctx context.Context, w *world, x *wish, s osimage.Situation, ways inputs.Given) error {
+func (r *Reconciler) spare(ctx context.Context, w *world, x *wish, s osimage.Situation, ways osbuild.Given) error {
 	current := s.Comparable(x.decision)
 	if current == nil {
 		return nil
@@ -93,13 +92,13 @@ func (w *world) imageOf(x *wish, b *v1alpha1.OSBuild) string {
 // look at nodes and what their agents say, once.
 func (r *Reconciler) look(ctx context.Context, w *world) (err error) {
 	if w.site == nil {
-		w.site, err = (&osprepull.Keeper{Client: r.Client, Live: r.Live}).Gather(ctx)
+		w.site, err = (&Keeper{Client: r.Client, Live: r.Live}).Gather(ctx)
 	}
 	return err
 }
 
 // mayStay says why nodes of a pool cannot stay on their image, empty if they can.
-func (r *Reconciler) mayStay(ctx context.Context, w *world, x *wish, current *osimage.Build, ways inputs.Given) (why string, err error) {
+func (r *Reconciler) mayStay(ctx context.Context, w *world, x *wish, current *osimage.Build, ways osbuild.Given) (why string, err error) {
 	if err := r.look(ctx, w); err != nil {
 		return "", err
 	}
@@ -151,7 +150,7 @@ func (w *world) rules(x *wish) contents.Rules {
 }
 
 // compare reads what differs. A registry that does not answer makes the pool wait.
-func (r *Reconciler) compare(ctx context.Context, w *world, x *wish, current *osimage.Build, wanted *v1alpha1.OSBuild, ways inputs.Given) (contents.Live, error) {
+func (r *Reconciler) compare(ctx context.Context, w *world, x *wish, current *osimage.Build, wanted *v1alpha1.OSBuild, ways osbuild.Given) (contents.Live, error) {
 	rules := w.rules(x)
 	var boots bool
 	if rules.Known, boots = w.brought(x); boots {
@@ -163,7 +162,7 @@ func (r *Reconciler) compare(ctx context.Context, w *world, x *wish, current *os
 		x.decision = waits(x, "they could not be compared a moment ago, and it is tried again")
 		return contents.Live{}, nil
 	}
-	keys, problem, err := inputs.Keys(ctx, r.Live, inputs.PushSecret(&x.image.Spec))
+	keys, problem, err := osbuild.Keys(ctx, r.Live, osbuild.PushSecret(&x.image.Spec))
 	if err != nil {
 		return contents.Live{}, err
 	}
@@ -177,7 +176,7 @@ func (r *Reconciler) compare(ctx context.Context, w *world, x *wish, current *os
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
-	found, err := imagediff.Images(ctx, from, was, is, rules)
+	found, err := Images(ctx, from, was, is, rules)
 	if err != nil {
 		r.rest(was + is)
 		x.decision = waits(x, err.Error())

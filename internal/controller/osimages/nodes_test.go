@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
+	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -67,7 +67,7 @@ func (s *shelves) put(t *testing.T, version string) (h *bundle.Header) {
 func offline(t *testing.T) (*site, *shelves) {
 	t.Helper()
 	w, s := newWorld(t), &shelves{all: map[string]shelf{}}
-	w.r.Bases = &basefinder.Finder{Client: w.r.Live, Bundles: s}
+	w.r.Bases = &osbuild.Finder{Client: w.r.Live, Bundles: s}
 	w.builds.Bases = w.r.Bases
 	w.reg.Requests()
 	t.Cleanup(func() {

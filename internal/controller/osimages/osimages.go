@@ -16,11 +16,9 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
-	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
-	"github.com/refit-dev/refit/internal/controller/osimages/buildevents"
-	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
+
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
-	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
+
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -48,11 +46,11 @@ type Reconciler struct {
 	// Over is how registries are reached; nil is the usual way.
 	Over http.RoundTripper
 	// Bases finds the base of an image that is built without a registry.
-	Bases *basefinder.Finder
+	Bases *osbuild.Finder
 	// Now is the clock.
 	Now func() time.Time
 	// Tell says what becomes of builds; nil says nothing.
-	Tell *buildevents.Teller
+	Tell *osbuild.Teller
 
 	mu sync.Mutex
 	// has is what registries said of images. To lose it costs one question.
@@ -107,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		busy = busy || again
 		errs = append(errs, err)
 	}
-	errs = append(errs, r.sweep(ctx, w), (&osprepull.Keeper{Client: r.Client, Live: r.Live}).Sweep(ctx, w.wanting()))
+	errs = append(errs, r.sweep(ctx, w), (&Keeper{Client: r.Client, Live: r.Live}).Sweep(ctx, w.wanting()))
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -149,7 +147,7 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 }
 
 // decideAll for every pool; again: something is to come by itself.
-func (r *Reconciler) decideAll(ctx context.Context, w *world, wishes []*wish, builds []osimage.Build, ways inputs.Given) (again bool, err error) {
+func (r *Reconciler) decideAll(ctx context.Context, w *world, wishes []*wish, builds []osimage.Build, ways osbuild.Given) (again bool, err error) {
 	for _, x := range wishes {
 		if err := r.decide(ctx, w, x, builds, ways); err != nil {
 			return false, err
@@ -173,11 +171,11 @@ func (r *Reconciler) tell(o *v1alpha1.OSImage, wishes []*wish) {
 }
 
 // read everything that an OSImage says and names.
-func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base, text inputs.Texts, x inputs.Given, err error) {
-	if text, err = inputs.ReadTexts(ctx, r.Live, o); err != nil {
+func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base, text osbuild.Texts, x osbuild.Given, err error) {
+	if text, err = osbuild.ReadTexts(ctx, r.Live, o); err != nil {
 		return about, text, x, err
 	}
-	if x, err = inputs.Read(ctx, r.Live, o); err != nil {
+	if x, err = osbuild.Read(ctx, r.Live, o); err != nil {
 		return about, text, x, err
 	}
 	if text.Context = x.Context; x.Problem != "" { // the way to registries may be wrong: none is asked
@@ -188,7 +186,7 @@ func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base,
 }
 
 // decide asks the registry if the decision needs it.
-func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build, ways inputs.Given) error {
+func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build, ways osbuild.Given) error {
 	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused, Held: x.pool.Spec.OSBuild}
 	asked := x.image.Annotations[v1alpha1.AnnotationRebuild]
 	s.Again = asked != "" && asked != x.image.Status.Rebuilt
@@ -213,7 +211,7 @@ func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osi
 }
 
 // answers is what the registry says of a build's image, or what is known where there is none.
-func (r *Reconciler) answers(ctx context.Context, w *world, x *wish, b osimage.Build, ways inputs.Given) (osimage.Answer, error) {
+func (r *Reconciler) answers(ctx context.Context, w *world, x *wish, b osimage.Build, ways osbuild.Given) (osimage.Answer, error) {
 	if b.Inputs.Output != "" {
 		return w.kept(b.Name), nil
 	}
@@ -240,7 +238,7 @@ func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Bui
 	if ok && known.what == osimage.Present && r.Now().Sub(known.at) < hasEvery {
 		return known.what, nil
 	}
-	keys, problem, err := inputs.Keys(ctx, r.Live, inputs.PushSecret(&o.Spec))
+	keys, problem, err := osbuild.Keys(ctx, r.Live, osbuild.PushSecret(&o.Spec))
 	if err != nil {
 		return "", err
 	}
@@ -268,7 +266,7 @@ func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Bui
 }
 
 // poller asks over the way that an OSImage gives.
-func (r *Reconciler) poller(x inputs.Given) *registry.Poller {
+func (r *Reconciler) poller(x osbuild.Given) *registry.Poller {
 	way := x.Way()
 	if way == "" {
 		return r.Poller

@@ -20,7 +20,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
-	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
+
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/osimage"
@@ -343,7 +343,7 @@ func (r *Reconciler) discard(ctx context.Context, w *world, o *v1alpha1.OSImage,
 		return other.Name != name && other.Status.Digest == b.Status.Digest && other.Spec.Repository == b.Spec.Repository
 	})
 	if b.Status.Digest != "" && !shared && b.Spec.Output != v1alpha1.OutputNodes {
-		keys, problem, err := inputs.Keys(ctx, r.Live, inputs.PushSecret(&o.Spec))
+		keys, problem, err := osbuild.Keys(ctx, r.Live, osbuild.PushSecret(&o.Spec))
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
+
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
 	"github.com/refit-dev/refit/internal/osimage/placement"
@@ -22,7 +22,7 @@ import (
 type materials struct {
 	placed     placement.Placed
 	pull, push *registry.Keys
-	given      inputs.Given
+	given      Given
 	// over is how registries are reached.
 	over http.RoundTripper
 }
@@ -56,15 +56,15 @@ func (r *Builds) access(ctx context.Context, o *v1alpha1.OSImage, m *materials) 
 	for _, k := range []struct {
 		of   *v1alpha1.PullSecret
 		into **registry.Keys
-	}{{inputs.PullSecret(&o.Spec), &m.pull}, {inputs.PushSecret(&o.Spec), &m.push}} {
-		keys, problem, err := inputs.Keys(ctx, r.Live, k.of)
+	}{{PullSecret(&o.Spec), &m.pull}, {PushSecret(&o.Spec), &m.push}} {
+		keys, problem, err := Keys(ctx, r.Live, k.of)
 		if err != nil || problem != "" {
 			return result{user: problem}, err
 		}
 		*k.into = keys
 	}
 	var err error
-	m.given, err = inputs.Read(ctx, r.Live, o)
+	m.given, err = Read(ctx, r.Live, o)
 	m.over = m.given.Over(r.Over)
 	return result{user: m.given.Problem}, err
 }

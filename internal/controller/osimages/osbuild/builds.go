@@ -21,8 +21,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
-	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
-	"github.com/refit-dev/refit/internal/controller/osimages/buildevents"
+
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -44,10 +43,10 @@ type Builds struct {
 	Live   client.Reader
 	Over   http.RoundTripper
 	// Bases finds the base of a build without a registry.
-	Bases *basefinder.Finder
+	Bases *Finder
 	Now   func() time.Time
 	// Tell says what becomes of builds; nil says nothing.
-	Tell *buildevents.Teller
+	Tell *Teller
 }
 
 // Setup registers the reconciler with a manager.

@@ -1,15 +1,19 @@
-// Package osbuild makes one OSBuild: it appends a layer itself, or has a Job build a
-// Containerfile, one for every architecture, and puts their images together.
+// Package osbuild runs one OSBuild: it appends a layer itself, or has a Job build a
+// Containerfile for each architecture, and assembles the index.
 //
-// Promise: what a build was asked to do and cannot fails it at once with the end of the
-// log; faults of the surroundings are tried four times. What ended does not change. A
-// restart at any moment finds the build where it was: all that is known is in the
-// OSBuild and its Jobs, and what was cut off is made again to the same digest. What a
-// Job reads is copied when it starts.
+// Promise: a build that cannot do what was requested fails at once with the end of the
+// log; faults of the environment are retried four times. A finished build does not change.
+// A restart resumes it from the OSBuild and its Jobs, or repeats it with the same digest.
+// Everything a build reads is copied when it starts. Missing inputs are problems with a
+// fix; an error is only an API server that did not answer. No secret is in a problem, an
+// event or a label. A base in a bundle is found by digest alone, in bundles that agents
+// serve; only manifests and configurations of it are read, never a layer. Events and
+// metrics follow the status write, so they never report what did not happen.
 //
 // Files: builds.go the life of a build, append.go the layer, job.go the Jobs, index.go
-// several architectures, context.go files beside the Containerfile, status.go what is
-// written. Inputs: an OSBuild, its OSImage, Content, ConfigMaps and Secrets. Outputs:
-// images in registries, Jobs in refit-builds, OSBuild.status. Callers:
-// internal/controller/osimages, the controller.
+// several architectures, context.go files next to the Containerfile, inputs.go what an
+// OSImage refers to, basefinder.go bases in bundles, events.go events and metrics,
+// status.go the status. Inputs: an OSBuild, its OSImage, Contents, ConfigMaps, Secrets,
+// NodeUpdates, bundles. Outputs: images in registries, Jobs in refit-builds,
+// OSBuild.status, events, metrics. Callers: controller/osimages, internal/controller.
 package osbuild

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
+
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/buildjob"
 )
@@ -214,7 +214,7 @@ func (r *Builds) jobs(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 			Labels:        map[string]string{v1alpha1.LabelOSImage: Label(o.Name), v1alpha1.LabelOSBuild: Label(b.Name), v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController},
 			Owner:         &metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSBuild", Name: b.Name, UID: b.UID, Controller: &yes},
 			Containerfile: osimage.Render(configs, b.Spec.Packages, texts.Text(platform)), Target: target,
-			PullSecret: nameOf(inputs.PullSecret(&o.Spec)), PushSecret: nameOf(inputs.PushSecret(&o.Spec)),
+			PullSecret: nameOf(PullSecret(&o.Spec)), PushSecret: nameOf(PushSecret(&o.Spec)),
 			Proxy: m.given.Env(), CABundle: m.given.CA, Mirrors: m.given.Mirrors, Context: m.given.Files, ContextImage: contextImage, Secrets: m.given.Secrets,
 			MaxMemory: o.Spec.Build.MaxMemory, MaxDisk: o.Spec.Build.MaxDisk,
 		})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
-	"github.com/refit-dev/refit/internal/controller/osimages/basefinder"
+
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
 )
@@ -36,7 +36,7 @@ func (r *Builds) forNodes(ctx context.Context, b *v1alpha1.OSBuild, m materials)
 	}
 	img, err := appended(ctx, base, b, m)
 	switch {
-	case basefinder.Passes(err):
+	case Passes(err):
 		return result{waits: baseEvery, because: "no node has sent the base's manifest or configuration yet: " + err.Error()}, ctx.Err()
 	case errors.Is(err, fs.ErrNotExist):
 		return result{user: fmt.Sprintf("append build: the bundle %s has not all of the base's manifests and configurations: %v; name in spec.platforms those that it has", base.Bundle, err)}, nil
@@ -62,7 +62,7 @@ func (r *Builds) forNodes(ctx context.Context, b *v1alpha1.OSBuild, m materials)
 }
 
 // appended is the image for those platforms that the bundle has of the base.
-func appended(ctx context.Context, base *basefinder.Base, b *v1alpha1.OSBuild, m materials) (*appendlayer.Image, error) {
+func appended(ctx context.Context, base *Base, b *v1alpha1.OSBuild, m materials) (*appendlayer.Image, error) {
 	platforms := b.Spec.Platforms
 	if len(platforms) == 0 {
 		var err error

@@ -1,4 +1,4 @@
-package prepull
+package imagetracks
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/imagetracks/kubeletpull"
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
+	"github.com/refit-dev/refit/internal/controller/kubeletpull"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/model"

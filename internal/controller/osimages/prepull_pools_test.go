@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
+
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
@@ -60,7 +60,7 @@ func (w *site) told(name string, images ...model.HeldImage) string {
 func (w *site) set() *v1alpha1.PinnedImageSet {
 	w.t.Helper()
 	s := &v1alpha1.PinnedImageSet{}
-	err := w.admin.Get(context.Background(), client.ObjectKey{Name: osprepull.SetName("edge")}, s)
+	err := w.admin.Get(context.Background(), client.ObjectKey{Name: SetName("edge")}, s)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

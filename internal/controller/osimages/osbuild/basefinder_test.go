@@ -1,4 +1,4 @@
-package basefinder
+package osbuild
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func (s *stick) add(data []byte) ocispec.Descriptor {
 	return d
 }
 
-func text(t *testing.T, v any) []byte {
+func readText(t *testing.T, v any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -79,13 +79,13 @@ func index(t *testing.T, name string, has ...string) (s *stick, dgst string) {
 		}
 		layer := to.add([]byte("kernel " + arch))
 		layer.MediaType = ocispec.MediaTypeImageLayer
-		config := to.add(text(t, map[string]any{"architecture": arch, "os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": []string{layer.Digest.String()}}}))
+		config := to.add(readText(t, map[string]any{"architecture": arch, "os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": []string{layer.Digest.String()}}}))
 		config.MediaType = ocispec.MediaTypeImageConfig
-		m := to.add(text(t, map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "config": config, "layers": []ocispec.Descriptor{layer}}))
+		m := to.add(readText(t, map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "config": config, "layers": []ocispec.Descriptor{layer}}))
 		m.MediaType, m.Platform = ocispec.MediaTypeImageManifest, &ocispec.Platform{OS: "linux", Architecture: arch}
 		idx.Manifests = append(idx.Manifests, m)
 	}
-	top := s.add(text(t, idx))
+	top := s.add(readText(t, idx))
 	img := bundle.Image{Name: "r.example/os/base:9", Digest: top.Digest.String(), MediaType: ocispec.MediaTypeImageIndex}
 	for n := range s.blobs {
 		img.Blobs = append(img.Blobs, n)

@@ -1,4 +1,4 @@
-package osprepull
+package osimages
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/imagetracks/kubeletpull"
+	"github.com/refit-dev/refit/internal/controller/kubeletpull"
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
@@ -70,9 +70,6 @@ type Held struct {
 
 	reports []*v1alpha1.NodeUpdate
 }
-
-// MostLacking nodes are named.
-const MostLacking = 100
 
 // SetName of a pool's set.
 func SetName(pool string) string { return "os-image-" + pool }
@@ -148,7 +145,7 @@ func (k *Keeper) count(ctx context.Context, want Want, nu *v1alpha1.NodeUpdate, 
 		h.Held++
 		return nil
 	}
-	if len(h.Lacking) < MostLacking {
+	if len(h.Lacking) < v1alpha1.MaxMissingNodes {
 		h.Lacking = append(h.Lacking, nu.Name)
 		h.reports = append(h.reports, nu)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
-	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
+	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
+
 	"github.com/refit-dev/refit/internal/registry"
 )
 
@@ -33,7 +33,7 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 	if !strings.Contains(st.Image, "@") {
 		return true, nil
 	}
-	k := &osprepull.Keeper{Client: r.Client, Live: r.Live}
+	k := &Keeper{Client: r.Client, Live: r.Live}
 	want := wantOf(x, st)
 	h, err := w.look(ctx, k, want)
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 }
 
 // holdFetched is hold for an image of a registry, or one that a bundle brings.
-func (r *Reconciler) holdFetched(ctx context.Context, k *osprepull.Keeper, x *wish, want osprepull.Want, h osprepull.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) holdFetched(ctx context.Context, k *Keeper, x *wish, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
 	var about seen
 	if !h.Bundled {
 		if about, err = r.describe(ctx, x.image, st.Image); err != nil {
@@ -68,7 +68,7 @@ func (r *Reconciler) holdFetched(ctx context.Context, k *osprepull.Keeper, x *wi
 
 // holdMade is hold for an image that no registry has: nodes put it together from the
 // base that a bundle brings, and from what was added to it.
-func (r *Reconciler) holdMade(ctx context.Context, k *osprepull.Keeper, b *v1alpha1.OSBuild, want osprepull.Want, h osprepull.Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) holdMade(ctx context.Context, k *Keeper, b *v1alpha1.OSBuild, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
 	want.Parts, want.Secret = b.Status.Parts, ""
 	_, want.Base, _ = strings.Cut(b.Spec.Base, "@")
 	before, err := k.BundleOf(ctx, want.Pool.Name)
@@ -99,12 +99,12 @@ func (r *Reconciler) holdMade(ctx context.Context, k *osprepull.Keeper, b *v1alp
 
 // itself: the nodes' container runtimes cannot fetch the image, which the hosts then
 // fetch themselves.
-func itself(want osprepull.Want, h osprepull.Held) bool {
+func itself(want Want, h Held) bool {
 	return h.Failing && want.Secret == "" && !h.Bundled
 }
 
 // look at what nodes hold, which is gathered once.
-func (w *world) look(ctx context.Context, k *osprepull.Keeper, want osprepull.Want) (h osprepull.Held, err error) {
+func (w *world) look(ctx context.Context, k *Keeper, want Want) (h Held, err error) {
 	if w.site == nil {
 		if w.site, err = k.Gather(ctx); err != nil {
 			return h, err
@@ -114,9 +114,9 @@ func (w *world) look(ctx context.Context, k *osprepull.Keeper, want osprepull.Wa
 }
 
 // wantOf a pool: a built image is called as its build, a finished one by its digest.
-func wantOf(x *wish, st *v1alpha1.OSImagePool) osprepull.Want {
+func wantOf(x *wish, st *v1alpha1.OSImagePool) Want {
 	_, digest, _ := strings.Cut(st.Image, "@sha256:")
-	want := osprepull.Want{OSImage: x.image, Pool: x.pool, Image: st.Image, Tag: st.Build}
+	want := Want{OSImage: x.image, Pool: x.pool, Image: st.Image, Tag: st.Build}
 	if want.Tag == "" {
 		want.Tag = "refit-" + digest[:min(12, len(digest))]
 	}
@@ -134,7 +134,7 @@ func nodeSecret(o *v1alpha1.OSImage) *v1alpha1.PullSecret {
 	return o.Spec.Secret
 }
 
-func sayHold(problem *registry.Failure, why string, h osprepull.Held) (reason, message string) {
+func sayHold(problem *registry.Failure, why string, h Held) (reason, message string) {
 	switch {
 	case problem == nil && why != "":
 		message = why
@@ -172,11 +172,11 @@ func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image st
 	if ok && r.Now().Sub(known.at) < fresh {
 		return known, nil
 	}
-	x, err := inputs.Read(ctx, r.Live, o)
+	x, err := osbuild.Read(ctx, r.Live, o)
 	if err != nil {
 		return known, err
 	}
-	keys, _, err := inputs.Keys(ctx, r.Live, nodeSecret(o))
+	keys, _, err := osbuild.Keys(ctx, r.Live, nodeSecret(o))
 	if err != nil {
 		return known, err
 	}

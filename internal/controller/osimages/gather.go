@@ -14,8 +14,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
-	"github.com/refit-dev/refit/internal/controller/osimages/inputs"
-	"github.com/refit-dev/refit/internal/controller/osimages/osprepull"
+	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
+
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci/mirrors"
 	"github.com/refit-dev/refit/internal/osimage"
@@ -37,7 +37,7 @@ type world struct {
 	// named are Contents that this look named in a new build.
 	named map[string]bool
 	// site is what nodes hold, once it was asked for.
-	site *osprepull.Site
+	site *Site
 }
 
 // wanting are the pools that name an OSImage which is there.
@@ -103,7 +103,7 @@ type wish struct {
 }
 
 // wishes of all pools that name an OSImage.
-func (w *world) wishes(o *v1alpha1.OSImage, about base, text inputs.Texts) []*wish {
+func (w *world) wishes(o *v1alpha1.OSImage, about base, text osbuild.Texts) []*wish {
 	var out []*wish
 	for i := range w.pools {
 		p := &w.pools[i]
@@ -124,7 +124,7 @@ func (w *world) wishes(o *v1alpha1.OSImage, about base, text inputs.Texts) []*wi
 }
 
 // fill makes the inputs of a pool's build, or says why there can be none.
-func (w *world) fill(x *wish, about base, text inputs.Texts) {
+func (w *world) fill(x *wish, about base, text osbuild.Texts) {
 	var sources []nodeconfig.Source
 	for i := range w.configs {
 		if c := &w.configs[i]; nodeconfigs.ForPool(c, x.pool.Name) {
@@ -157,7 +157,7 @@ func (w *world) fill(x *wish, about base, text inputs.Texts) {
 }
 
 // place: what a build in a Job has beside its inputs, and whether there can be one.
-func (x *wish) place(text inputs.Texts) {
+func (x *wish) place(text osbuild.Texts) {
 	b, _ := x.inputs.Choose()
 	switch {
 	case b == osimage.Containerfile:
@@ -263,12 +263,12 @@ type base struct {
 }
 
 // resolve finds the base's digest.
-func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x inputs.Given) (base, error) {
+func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x osbuild.Given) (base, error) {
 	spec := o.Spec.Base
 	if spec.Track == nil {
 		return base{ref: spec.Image}, nil
 	}
-	keys, problem, err := inputs.Keys(ctx, r.Live, inputs.PullSecret(&o.Spec))
+	keys, problem, err := osbuild.Keys(ctx, r.Live, osbuild.PullSecret(&o.Spec))
 	if err != nil || problem != "" {
 		return base{problem: problem}, err
 	}
@@ -293,7 +293,7 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x inputs.
 
 // tracked is what is behind a tag, at the first place that says so. Of what went wrong at
 // all of them that counts which may pass.
-func (r *Reconciler) tracked(ctx context.Context, x inputs.Given, places []mirrors.Place, keys *registry.Keys, tag string) (digest string, failed error) {
+func (r *Reconciler) tracked(ctx context.Context, x osbuild.Given, places []mirrors.Place, keys *registry.Keys, tag string) (digest string, failed error) {
 	for _, p := range places {
 		digest, err := r.poller(x).Digest(ctx, registry.Place{Repository: p.Repository, Insecure: p.Insecure, Keys: keys}, tag, trackEvery)
 		if err == nil {

@@ -1,4 +1,4 @@
-package staticpodrollout
+package imagetracks
 
 import (
 	"context"

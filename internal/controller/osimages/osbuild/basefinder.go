@@ -1,4 +1,4 @@
-package basefinder
+package osbuild
 
 import (
 	"bytes"

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/imagetracks/prepull"
+
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/registry"
@@ -30,7 +30,7 @@ type seen struct {
 	upstream map[string]string
 	gone     []string
 	// bundle that has the images, by their digest; for source Bundles.
-	bundle map[string]prepull.Held
+	bundle map[string]Held
 }
 
 // shareFor is how long an answer serves other tracks of the same repository.

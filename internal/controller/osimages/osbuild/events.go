@@ -1,4 +1,4 @@
-package buildevents
+package osbuild
 
 import (
 	"fmt"

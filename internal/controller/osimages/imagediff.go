@@ -1,4 +1,4 @@
-package imagediff
+package osimages
 
 import (
 	"context"
