@@ -86,7 +86,7 @@ generate: ## Generate deepcopy code and CRDs from api/, access rules from intern
 	$(GO) test ./test/docs -run 'Page$$' -update
 
 .PHONY: verify
-verify: ## Formatting, vet, lint, import rules, retired words, stale generated files
+verify: ## Formatting, vet, lint, import rules, retired words, stale generated files and docs
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(TOOL) golangci-lint run ./...
@@ -98,6 +98,7 @@ verify: ## Formatting, vet, lint, import rules, retired words, stale generated f
 	diff config/rbac/role.yaml "$$tmp/rbac/role.yaml" && diff -r config/crd "$$tmp/crd" && diff api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || \
 	{ echo "generated files are stale: run make generate"; exit 1; }
 	$(GO) test -run 'TestImports|TestPackageSize|TestNoAliases|TestProse' ./test/structure/...
+	$(GO) test ./test/docs
 	@echo "verify: ok"
 
 .PHONY: deps

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestKindsPage(t *testing.T) {
 	}
 	for _, k := range kinds {
 		schema := k.Spec.Versions[0].Schema.OpenAPIV3Schema
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s.", k.Spec.Names.Kind, cell(schema.Description), k.Spec.Scope)
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\nScope: %s.", k.Spec.Names.Kind, cell(schema.Description), k.Spec.Scope)
 		if len(k.Spec.Names.ShortNames) > 0 {
 			fmt.Fprintf(&b, " Short name: `%s`.", strings.Join(k.Spec.Names.ShortNames, "`, `"))
 		}
@@ -130,14 +131,17 @@ func describeLimits(s apiextensionsv1.JSONSchemaProps) string {
 	}
 	switch {
 	case s.Minimum != nil && s.Maximum != nil:
-		add("%v to %v", *s.Minimum, *s.Maximum)
+		add("%s to %s", number(*s.Minimum), number(*s.Maximum))
 	case s.Minimum != nil:
-		add("at least %v", *s.Minimum)
+		add("at least %s", number(*s.Minimum))
 	case s.Maximum != nil:
-		add("at most %v", *s.Maximum)
+		add("at most %s", number(*s.Maximum))
 	}
 	if s.MaxItems != nil {
 		add("at most %d items", *s.MaxItems)
+	}
+	if values.MaxLength != nil && len(values.Enum) == 0 {
+		add("at most %d characters", *values.MaxLength)
 	}
 	for _, rule := range s.XValidations {
 		if rule.Message != "" {
@@ -146,6 +150,8 @@ func describeLimits(s apiextensionsv1.JSONSchemaProps) string {
 	}
 	return cell(strings.Join(out, "; "))
 }
+
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // cell makes a text fit into one cell of a table.
 func cell(s string) string {
