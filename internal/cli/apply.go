@@ -15,9 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/confirm"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -72,14 +70,14 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 		return err
 	}
 	if u.Status.PlanDigest == "" {
-		return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s has no plan: %s", u.Name, planWait(u, nil)))
+		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s has no plan: %s", u.Name, planWait(u, nil)))
 	}
 	digest := f.plan
 	if digest == "" {
 		digest = u.Status.PlanDigest
 	}
 	if digest != u.Status.PlanDigest {
-		return exit.With(exit.Blocked, fmt.Errorf("the current plan of %s is %s, not %s: show it with refit plan, then approve it", u.Name, u.Status.PlanDigest, digest))
+		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the current plan of %s is %s, not %s: show it with refit plan, then approve it", u.Name, u.Status.PlanDigest, digest))
 	}
 	if was := before(u, digest); was != "" {
 		o.Note("%s %s: nothing to start", u.Name, was)
@@ -137,7 +135,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if yes {
 		return nil
 	}
-	if err := confirm.Terminal(os.Stdin, "refit apply asks before it updates nodes"); err != nil {
+	if err := cmdutil.RequireTerminal(os.Stdin, "refit apply asks before it updates nodes"); err != nil {
 		return err
 	}
 	v, err := planview.Of(ctx, c, u)
@@ -147,7 +145,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err := render.Plan(o.Err, render.Table, v); err != nil {
 		return err
 	}
-	return confirm.Yes(ctx, os.Stdin, o.Err, "Start this update?")
+	return cmdutil.Confirm(ctx, os.Stdin, o.Err, "Start this update?")
 }
 
 func newApprove(o *options) *cobra.Command {
@@ -175,7 +173,7 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	}
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
-		return cluster.ListError(err)
+		return cmdutil.ListError(err)
 	}
 	for i := range list.Items {
 		b := &list.Items[i]

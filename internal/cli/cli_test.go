@@ -7,8 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/explain"
 )
 
@@ -36,7 +35,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := ""
-			if u := cluster.Choose(tc.in); u != nil {
+			if u := cmdutil.ChooseUpdate(tc.in); u != nil {
 				got = u.Name
 			}
 			if got != tc.want {
@@ -55,10 +54,10 @@ func TestPickBundle(t *testing.T) {
 	if d, err := pickBundle([]v1alpha1.Bundle{b, c}, "demo-2"); err != nil || d != "sha256:y" {
 		t.Errorf("by name: %s, %v", d, err)
 	}
-	if _, err := pickBundle([]v1alpha1.Bundle{b, c}, "1.36.3"); exit.Code(err) != exit.UsageCode {
+	if _, err := pickBundle([]v1alpha1.Bundle{b, c}, "1.36.3"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
 		t.Errorf("a version that two bundles have was guessed: %v", err)
 	}
-	if _, err := pickBundle(nil, "nope"); exit.Code(err) != exit.UsageCode {
+	if _, err := pickBundle(nil, "nope"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
 		t.Errorf("an unknown name: %v", err)
 	}
 }
@@ -66,11 +65,11 @@ func TestPickBundle(t *testing.T) {
 func TestExitCodeOfAView(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[string]int{"Idle": 0, "Done": 0, "Halted": 5, "Blocked": 3, "Ready": 3, "Updating": 4, "Preparing": 4} {
-		if got := exit.Code(codeOf(explain.View{Phase: phase})); got != want {
+		if got := cmdutil.ExitCode(codeOf(explain.View{Phase: phase})); got != want {
 			t.Errorf("%s: exit code %d, want %d", phase, got, want)
 		}
 	}
-	if got := exit.Code(codeOf(explain.View{Phase: "Updating", Paused: true})); got != exit.Blocked {
+	if got := cmdutil.ExitCode(codeOf(explain.View{Phase: "Updating", Paused: true})); got != cmdutil.ExitBlocked {
 		t.Errorf("paused: exit code %d", got)
 	}
 }
@@ -92,7 +91,7 @@ func TestAWatchEndsWhenAPersonMustAct(t *testing.T) {
 			t.Errorf("step %d: ends %t, want %t", i, got, step.ends)
 		}
 	}
-	if got := exit.Code(codeOf(blocked)); got != exit.Blocked {
+	if got := cmdutil.ExitCode(codeOf(blocked)); got != cmdutil.ExitBlocked {
 		t.Errorf("exit code %d", got)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
@@ -31,7 +30,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return exit.Usage(fmt.Errorf("node %q not found; see kubectl get nodes", name))
+			return cmdutil.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", name))
 		}
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
@@ -39,7 +38,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	if err := c.List(ctx, &list); err != nil {
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
-	u := cluster.Choose(list.Items)
+	u := cmdutil.ChooseUpdate(list.Items)
 	var opts *v1alpha1.DrainOptions
 	var before []v1alpha1.PodDrain
 	if u != nil && u.Status.Phase != v1alpha1.PhaseDone {

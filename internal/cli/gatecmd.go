@@ -4,8 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/render"
@@ -29,7 +28,7 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 			if err != nil {
 				return err
 			}
-			u, err := cluster.Update(cmd.Context(), cl, args)
+			u, err := cmdutil.FindUpdate(cmd.Context(), cl, args)
 			if err != nil {
 				return err
 			}
@@ -38,7 +37,7 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 				return err
 			}
 			if !v.Open {
-				return exit.Silent(exit.Blocked)
+				return cmdutil.SilentExit(cmdutil.ExitBlocked)
 			}
 			return nil
 		},

@@ -22,8 +22,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -185,8 +184,8 @@ func TestEveryCommandPrintsCleanWords(t *testing.T) {
 			var out bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
-			o := &options{Access: cluster.Access{Kubeconfig: kubeconfig, Out: &out, Err: &out}}
-			usage.Execute(ctx, rootOf("refit", o), args, interrupted)
+			o := &options{Access: cmdutil.Access{Kubeconfig: kubeconfig, Out: &out, Err: &out}}
+			cmdutil.Execute(ctx, rootOf("refit", o), args, interrupted)
 			if got := unclean(out.String()); got != "" {
 				t.Errorf("printed %q in %q", got, out.String())
 			}

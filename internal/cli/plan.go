@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/cli/progress"
 	"github.com/refit-dev/refit/internal/explain"
@@ -91,9 +90,9 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 	}
 	switch {
 	case v.State == planview.Nothing && f.failIfNoop:
-		return exit.Silent(exit.NothingToDo)
+		return cmdutil.SilentExit(cmdutil.ExitNothingToDo)
 	case v.State == planview.Blocked:
-		return exit.Silent(exit.Blocked)
+		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	return nil
 }
@@ -102,7 +101,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return nil, cluster.ListError(err)
+		return nil, cmdutil.ListError(err)
 	}
 	if f.to == "" {
 		return o.current(ctx, c, list.Items)
@@ -154,7 +153,7 @@ func (o *options) waitPlanned(ctx context.Context, c client.Client, name string,
 		p.Prepare(planWait(u, err), o.preparing(ctx, c, u, f.wait && err == nil))
 		if time.Now().After(deadline) {
 			p.End()
-			return nil, exit.With(exit.InProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
+			return nil, cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
 		}
 		select {
 		case <-ctx.Done():

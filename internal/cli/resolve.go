@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
@@ -33,7 +32,7 @@ func resolveBundle(ctx context.Context, c client.Client, arg string) (string, er
 	}
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
-		return "", cluster.ListError(err)
+		return "", cmdutil.ListError(err)
 	}
 	return pickBundle(list.Items, arg)
 }
@@ -54,9 +53,9 @@ func pickBundle(bundles []v1alpha1.Bundle, arg string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", exit.Usage(fmt.Errorf("%q is neither a file, a digest, nor the name or version of a Bundle; known: %s", arg, orNothing(known)))
+		return "", cmdutil.UsageError(fmt.Errorf("%q is neither a file, a digest, nor the name or version of a Bundle; known: %s", arg, orNothing(known)))
 	}
-	return "", exit.Usage(fmt.Errorf("%q matches %d bundles: name one by its digest: %s", arg, len(found), strings.Join(found, ", ")))
+	return "", cmdutil.UsageError(fmt.Errorf("%q matches %d bundles: name one by its digest: %s", arg, len(found), strings.Join(found, ", ")))
 }
 
 func orNothing(s []string) string {
@@ -70,7 +69,7 @@ func orNothing(s []string) string {
 func bundleHeader(path string) (*bundle.Header, error) {
 	h, _, err := bundlereader.SummaryPath(path)
 	if err != nil {
-		return nil, exit.With(exit.Verification, err)
+		return nil, cmdutil.WithExit(cmdutil.ExitVerification, err)
 	}
 	return h, nil
 }

@@ -9,8 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/planview"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -51,7 +50,7 @@ Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 				return o.rollbackPool(cmd.Context(), f)
 			}
 			if f.follow {
-				return exit.Usagef("--follow needs a pool: name it with --pool")
+				return cmdutil.UsageErrorf("--follow needs a pool: name it with --pool")
 			}
 			f.allowDowngrade = true
 			return o.rollback(cmd.Context(), f)
@@ -73,7 +72,7 @@ func (o *options) rollback(ctx context.Context, f rollbackFlags) error {
 	}
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return cluster.ListError(err)
+		return cmdutil.ListError(err)
 	}
 	current, previous := moved(list.Items)
 	if f.to == "" {
@@ -115,7 +114,7 @@ func (o *options) showPlanBack(ctx context.Context, c client.Client, u *v1alpha1
 		return err
 	}
 	if v.State == planview.Blocked {
-		return exit.Silent(exit.Blocked)
+		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	o.Note("nothing has started yet: refit apply %s starts it", u.Name)
 	return nil
@@ -150,9 +149,9 @@ func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
 func backTo(current, previous *v1alpha1.ClusterUpdate) (string, error) {
 	switch {
 	case current == nil:
-		return "", exit.Usage(errors.New("no update to a bundle has started on a node of this cluster: there is nothing to roll back"))
+		return "", cmdutil.UsageError(errors.New("no update to a bundle has started on a node of this cluster: there is nothing to roll back"))
 	case previous == nil:
-		return "", exit.Usage(fmt.Errorf("no other update was complete before %s, so the previous bundle is unknown: name it with --to BUNDLE|VERSION|DIGEST", current.Name))
+		return "", cmdutil.UsageError(fmt.Errorf("no other update was complete before %s, so the previous bundle is unknown: name it with --to BUNDLE|VERSION|DIGEST", current.Name))
 	}
 	return previous.Spec.Bundle, nil
 }
@@ -179,13 +178,13 @@ func withConfigured(err error, u *v1alpha1.ClusterUpdate) error {
 	if u == nil || err == nil {
 		return err
 	}
-	return exit.Usage(fmt.Errorf("%w; %s", err, revert(u)))
+	return cmdutil.UsageError(fmt.Errorf("%w; %s", err, revert(u)))
 }
 
 // endUpdate deletes an unfinished update; the controller finishes its started nodes.
 func (o *options) endUpdate(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, end bool) error {
 	if !end {
-		return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is not complete (%s, %s nodes): a rollback needs its end. Use --end-current to end it: no further node starts, started nodes finish or are undone", u.Name, u.Status.Phase, u.Status.Progress))
+		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s is not complete (%s, %s nodes): a rollback needs its end. Use --end-current to end it: no further node starts, started nodes finish or are undone", u.Name, u.Status.Phase, u.Status.Progress))
 	}
 	patch := client.MergeFrom(u.DeepCopy())
 	if u.Annotations == nil {

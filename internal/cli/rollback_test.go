@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 func TestTheWayBack(t *testing.T) {
@@ -47,7 +47,7 @@ func TestTheWayBack(t *testing.T) {
 		current, previous := moved(tc.in)
 		got, err := backTo(current, previous)
 		err = withConfigured(err, configuredSince(tc.in, current))
-		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || exit.Code(err) != exit.UsageCode) {
+		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || cmdutil.ExitCode(err) != cmdutil.ExitUsage) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

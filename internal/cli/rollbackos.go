@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -36,7 +35,7 @@ func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 	var p v1alpha1.UpdatePool
 	if err := c.Get(ctx, client.ObjectKey{Name: f.pool}, &p); err != nil {
 		if apierrors.IsNotFound(err) {
-			return exit.Usagef("UpdatePool %s not found: kubectl get updatepools lists all", f.pool)
+			return cmdutil.UsageErrorf("UpdatePool %s not found: kubectl get updatepools lists all", f.pool)
 		}
 		return fmt.Errorf("read UpdatePool %s: %w", f.pool, err)
 	}
@@ -82,7 +81,7 @@ func (o *options) hold(ctx context.Context, c client.Client, p *v1alpha1.UpdateP
 func (o *options) endBefore(ctx context.Context, c client.Client, end bool) error {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return cluster.ListError(err)
+		return cmdutil.ListError(err)
 	}
 	for i := range list.Items {
 		if u := &list.Items[i]; u.Status.StartedAt != nil && u.Status.Phase != v1alpha1.PhaseDone {
@@ -98,12 +97,12 @@ func (o *options) endBefore(ctx context.Context, c client.Client, end bool) erro
 func (o *options) heldOn(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, f rollbackFlags) (string, error) {
 	if f.follow {
 		if f.to != "" {
-			return "", exit.Usagef("--follow and --to exclude each other")
+			return "", cmdutil.UsageErrorf("--follow and --to exclude each other")
 		}
 		return "", nil
 	}
 	if p.Spec.OSImage == "" {
-		return "", exit.Usagef("UpdatePool %s names no OSImage: its nodes have no image to roll back", p.Name)
+		return "", cmdutil.UsageErrorf("UpdatePool %s names no OSImage: its nodes have no image to roll back", p.Name)
 	}
 	var builds v1alpha1.OSBuildList
 	var image v1alpha1.OSImage
@@ -128,11 +127,11 @@ func chooseBuild(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.
 	}
 	switch {
 	case len(names) == 0:
-		return "", exit.Usagef("OSImage %s has no earlier build with an image: there is nothing to roll back to", image.Name)
+		return "", cmdutil.UsageErrorf("OSImage %s has no earlier build with an image: there is nothing to roll back to", image.Name)
 	case named != "":
-		return "", exit.Usagef("OSImage %s has no successful build %s; it has %s", image.Name, named, strings.Join(names, ", "))
+		return "", cmdutil.UsageErrorf("OSImage %s has no successful build %s; it has %s", image.Name, named, strings.Join(names, ", "))
 	}
-	return "", exit.Usagef("no node reports a rollback image of this OSImage; name a build with --to: %s", strings.Join(names, ", "))
+	return "", cmdutil.UsageErrorf("no node reports a rollback image of this OSImage; name a build with --to: %s", strings.Join(names, ", "))
 }
 
 // goodBuilds returns the successful builds of an OSImage, the newest first. It omits the
@@ -185,7 +184,7 @@ func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.
 			}
 		}
 		if time.Now().After(deadline) {
-			return "", exit.With(exit.InProgress, fmt.Errorf("no answer within %s: %s", limit, says))
+			return "", cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("no answer within %s: %s", limit, says))
 		}
 		select {
 		case <-ctx.Done():
@@ -209,7 +208,7 @@ func poolSays(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool) (str
 	s := &image.Status.Pools[i]
 	switch {
 	case s.State == "Stuck":
-		return "", exit.With(exit.Blocked, fmt.Errorf("OSImage %s: %s", image.Name, s.Message))
+		return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSImage %s: %s", image.Name, s.Message))
 	case p.Spec.OSBuild != "" && s.Build == p.Spec.OSBuild, p.Spec.OSBuild == "" && (s.Build == s.Wanted || s.State == "Keep"):
 		return behind(ctx, c, p, s.Image)
 	}

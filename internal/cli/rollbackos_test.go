@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 // Which build a pool goes back to (R2.120).
@@ -45,7 +45,7 @@ func TestTheBuildToGoBackTo(t *testing.T) {
 		"a namesake's build of a deleted OSImage is no": {"", []v1alpha1.OSBuild{other, three}, []v1alpha1.NodeUpdate{node("d2")}, "", "nothing to roll back to"},
 	} {
 		got, err := chooseBuild("edge", c.named, image, c.builds, c.nodes)
-		if got != c.want || (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || exit.Code(err) != exit.UsageCode) {
+		if got != c.want || (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || cmdutil.ExitCode(err) != cmdutil.ExitUsage) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/progress"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
@@ -62,14 +62,14 @@ func codeOf(v explain.View) error {
 	case "Idle", v1alpha1.PhaseDone:
 		return nil
 	case v1alpha1.PhaseHalted:
-		return exit.Silent(exit.Failed)
+		return cmdutil.SilentExit(cmdutil.ExitFailed)
 	case v1alpha1.PhaseBlocked, v1alpha1.PhaseReady:
-		return exit.Silent(exit.Blocked)
+		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	if v.Paused {
-		return exit.Silent(exit.Blocked)
+		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
-	return exit.Silent(exit.InProgress)
+	return cmdutil.SilentExit(cmdutil.ExitInProgress)
 }
 
 // final reports whether the view will not change by itself.
@@ -128,7 +128,7 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 		select {
 		case <-ctx.Done():
 			if ctx.Err() == context.DeadlineExceeded {
-				return exit.With(exit.InProgress, fmt.Errorf("still in progress after %s; the update continues, `refit status` shows it", timeout))
+				return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("still in progress after %s; the update continues, `refit status` shows it", timeout))
 			}
 			return ctx.Err()
 		case <-time.After(time.Second):

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -163,15 +163,15 @@ var answers = map[string]struct {
 	code int
 	says string
 }{
-	"y":                     {"y\n", true, exit.OK, ""},
-	"the whole word":        {"Yes\n", true, exit.OK, ""},
-	"no":                    {"n\n", false, exit.Blocked, "error: not started\r\n"},
-	"Return alone":          {"\n", false, exit.Blocked, "not started: there was no answer"},
-	"another language":      {"ja\n", false, exit.Blocked, `not started: "ja" is no answer to this; only y or yes starts it`},
-	"a cat on the keyboard": {"yyyyyy;;;\n", false, exit.Blocked, "only y or yes starts it"},
-	"Ctrl-D":                {ctrlD, false, exit.Blocked, "[y/N] \r\nerror: not started: there was no answer"},
-	"Ctrl-D behind a y":     {"y" + ctrlD + ctrlD, false, exit.Blocked, "only y or yes starts it"},
-	"Ctrl-C":                {ctrlC, false, exit.Interrupted, "error: not started: interrupted before there was an answer"},
+	"y":                     {"y\n", true, cmdutil.ExitOK, ""},
+	"the whole word":        {"Yes\n", true, cmdutil.ExitOK, ""},
+	"no":                    {"n\n", false, cmdutil.ExitBlocked, "error: not started\r\n"},
+	"Return alone":          {"\n", false, cmdutil.ExitBlocked, "not started: there was no answer"},
+	"another language":      {"ja\n", false, cmdutil.ExitBlocked, `not started: "ja" is no answer to this; only y or yes starts it`},
+	"a cat on the keyboard": {"yyyyyy;;;\n", false, cmdutil.ExitBlocked, "only y or yes starts it"},
+	"Ctrl-D":                {ctrlD, false, cmdutil.ExitBlocked, "[y/N] \r\nerror: not started: there was no answer"},
+	"Ctrl-D behind a y":     {"y" + ctrlD + ctrlD, false, cmdutil.ExitBlocked, "only y or yes starts it"},
+	"Ctrl-C":                {ctrlC, false, cmdutil.ExitInterrupted, "error: not started: interrupted before there was an answer"},
 }
 
 func TestQuestionsAtATerminal(t *testing.T) {
@@ -228,11 +228,11 @@ func testApplyAsks(t *testing.T, p *person) {
 		w.types("y\n")
 		w.until("this command only watches")
 		w.types(ctrlC)
-		if said := w.ends(exit.Interrupted); !strings.Contains(said, "what was started in the cluster goes on") || !started(t, u) {
+		if said := w.ends(cmdutil.ExitInterrupted); !strings.Contains(said, "what was started in the cluster goes on") || !started(t, u) {
 			t.Errorf("%s", said)
 		}
 		w = p.at(t, "apply", u.Name, "--no-wait")
-		if said := w.ends(exit.OK); strings.Contains(said, "[y/N]") || !strings.Contains(said, "there is nothing to ask") {
+		if said := w.ends(cmdutil.ExitOK); strings.Contains(said, "[y/N]") || !strings.Contains(said, "there is nothing to ask") {
 			t.Errorf("%s", said)
 		}
 	})
@@ -241,7 +241,7 @@ func testApplyAsks(t *testing.T, p *person) {
 		cmd := command(p, []string{"apply", u.Name})
 		cmd.Stdin = strings.NewReader("y\n")
 		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != exit.UsageCode || !strings.Contains(string(out), "say --yes") || started(t, u) {
+		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "say --yes") || started(t, u) {
 			t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
 	})
@@ -303,7 +303,7 @@ func testDrillAsks(t *testing.T, p *person) {
 		cmd := command(p, []string{"drill", "--node", nu.Name, "--run"})
 		cmd.Stdin = strings.NewReader("y\n")
 		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != exit.UsageCode || !strings.Contains(string(out), "say --yes") || asked(t, nu) != "" {
+		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "say --yes") || asked(t, nu) != "" {
 			t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
 	})

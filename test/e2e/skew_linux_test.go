@@ -17,7 +17,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
@@ -304,7 +304,7 @@ func refusedAgents(t *testing.T, s *skewed) {
 		s.Refit = filepath.Join(s.newer, "refit")
 		r, err := s.Run(t.Context(), "plan", "--to", b.Digest)
 		must(t, err)
-		if r.Code != exit.Blocked {
+		if r.Code != cmdutil.ExitBlocked {
 			t.Fatalf("plan: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 		}
 		sentence := ""
@@ -316,7 +316,7 @@ func refusedAgents(t *testing.T, s *skewed) {
 		measured(t, "gate", sentence)
 		r, err = s.Run(t.Context(), "apply", "--yes", "--timeout", "1m")
 		must(t, err)
-		if r.Code != exit.Blocked || !strings.Contains(r.Stdout+r.Stderr, "n2") {
+		if r.Code != cmdutil.ExitBlocked || !strings.Contains(r.Stdout+r.Stderr, "n2") {
 			t.Errorf("apply: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 		}
 		s.nothingMoved(t)

@@ -28,7 +28,7 @@ func layer(path string) int {
 	switch {
 	case p == "api/v1alpha1":
 		return 0
-	case p == "internal/model", p == "internal/text", p == "internal/areas", p == "internal/version", under(p, "internal/failpoint"), p == "internal/cli/exit", p == "internal/pipeline/rollout/window", p == "internal/imagetag", p == "internal/osversion", p == "internal/kubeversion":
+	case p == "internal/model", p == "internal/text", p == "internal/areas", p == "internal/version", under(p, "internal/failpoint"), p == "internal/pipeline/rollout/window", p == "internal/imagetag", p == "internal/osversion", p == "internal/kubeversion":
 		return 1
 	case p == "internal/pipeline/rollout/forecast", p == "internal/explain", isStage(p):
 		return 2
@@ -110,7 +110,7 @@ func allowed(from, to string) string {
 var wiringEdges = map[string][]string{
 	"internal/controller": {"config"},
 	"internal/cli":        {"internal/render", "internal/release", "config"},
-	"internal/lab":        {"internal/controller", "internal/agent", "internal/render/clean", "internal/cli/usage", "config"},
+	"internal/lab":        {"internal/controller", "internal/agent", "internal/render/clean", "internal/cli/cmdutil", "config"},
 }
 
 func wiring(f, t string) string {

@@ -14,13 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/render"
 )
 
 // New returns the command.
-func New(a *cluster.Access) *cobra.Command {
+func New(a *cmdutil.Access) *cobra.Command {
 	c := &cobra.Command{Use: "bootimage", Short: "Inspect the boot images of new machines"}
 	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
 	return c
@@ -33,7 +32,7 @@ type site struct {
 	sources  []v1alpha1.MachineSource
 }
 
-func fromCluster(ctx context.Context, a *cluster.Access) (*site, error) {
+func fromCluster(ctx context.Context, a *cmdutil.Access) (*site, error) {
 	cl, err := a.Client()
 	if err != nil {
 		return nil, err
@@ -43,7 +42,7 @@ func fromCluster(ctx context.Context, a *cluster.Access) (*site, error) {
 	var sources v1alpha1.MachineSourceList
 	for _, l := range []client.ObjectList{&policies, &streams, &sources} {
 		if err := cl.List(ctx, l); err != nil {
-			return nil, cluster.ListError(err)
+			return nil, cmdutil.ListError(err)
 		}
 	}
 	s := &site{policies: policies.Items, streams: streams.Items, sources: sources.Items}
@@ -67,7 +66,7 @@ func (v *view) add(c *cobra.Command) {
 }
 
 // site reads a file if one is named, else the cluster.
-func (v *view) site(cmd *cobra.Command, a *cluster.Access) (*site, error) {
+func (v *view) site(cmd *cobra.Command, a *cmdutil.Access) (*site, error) {
 	if err := checkFormat(v.format); err != nil {
 		return nil, err
 	}
@@ -80,7 +79,7 @@ func (v *view) site(cmd *cobra.Command, a *cluster.Access) (*site, error) {
 // data reports whether the output is for a program.
 func (v *view) data() bool { return v.format == render.JSON || v.format == render.YAML }
 
-func (v *view) show(a *cluster.Access, answer interface{ text(io.Writer) }) error {
+func (v *view) show(a *cmdutil.Access, answer interface{ text(io.Writer) }) error {
 	if v.data() {
 		return render.Value(a.Out, v.format, answer)
 	}
@@ -90,7 +89,7 @@ func (v *view) show(a *cluster.Access, answer interface{ text(io.Writer) }) erro
 
 func checkFormat(format string) error {
 	if !render.Known(format) {
-		return exit.Usage(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", format))
+		return cmdutil.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", format))
 	}
 	return nil
 }
@@ -147,7 +146,7 @@ type Status struct {
 	Policies []string `json:"policies"`
 }
 
-func newStatus(a *cluster.Access) *cobra.Command {
+func newStatus(a *cmdutil.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
 		Use: "status", Short: "List the sources of machines with their boot images", Args: cobra.NoArgs,

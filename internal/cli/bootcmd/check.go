@@ -9,8 +9,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/convert/skewfacts"
 	"github.com/refit-dev/refit/internal/osversion"
 )
@@ -40,7 +39,7 @@ type Check struct {
 	Findings []Finding `json:"findings"`
 }
 
-func newCheck(a *cluster.Access) *cobra.Command {
+func newCheck(a *cmdutil.Access) *cobra.Command {
 	var target string
 	var from view
 	c := &cobra.Command{
@@ -52,7 +51,7 @@ rule and its fix.
 Exit codes: 0 new machines can join, 3 at least one source is too old or unknown.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := osversion.Parse(target); err != nil {
-				return exit.Usage(fmt.Errorf("--target: %w", err))
+				return cmdutil.UsageError(fmt.Errorf("--target: %w", err))
 			}
 			s, err := from.site(cmd, a)
 			if err != nil {
@@ -60,7 +59,7 @@ Exit codes: 0 new machines can join, 3 at least one source is too old or unknown
 			}
 			v := s.check(target, time.Now())
 			if err = from.show(a, v); err == nil && !v.OK {
-				return exit.Silent(exit.Blocked)
+				return cmdutil.SilentExit(cmdutil.ExitBlocked)
 			}
 			return err
 		},

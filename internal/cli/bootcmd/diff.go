@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 // Proposal is a patch for an object that refit does not write.
@@ -36,7 +35,7 @@ type Proposals struct {
 	Items      []Proposal `json:"items"`
 }
 
-func newDiff(a *cluster.Access) *cobra.Command {
+func newDiff(a *cmdutil.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
 		Use: "diff [SOURCE]", Short: "Show patches for boot images that refit does not write", Args: cobra.MaximumNArgs(1),
@@ -74,7 +73,7 @@ func (s *site) proposals(args []string) (Proposals, error) {
 			Manager: m.Spec.Manager.Kind + "/" + m.Spec.Manager.Name, Patch: json.RawMessage(m.Status.Proposal)})
 	}
 	if !found {
-		return v, exit.Usage(fmt.Errorf("MachineSource %s not found: refit bootimage status lists all", args[0]))
+		return v, cmdutil.UsageError(fmt.Errorf("MachineSource %s not found: refit bootimage status lists all", args[0]))
 	}
 	return v, nil
 }

@@ -15,15 +15,14 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/convert/joinsecret"
 )
 
 // longestLife of a token.
 const longestLife = 7 * 24 * time.Hour
 
-func newToken(a *cluster.Access) *cobra.Command {
+func newToken(a *cmdutil.Access) *cobra.Command {
 	var address, machine string
 	var life time.Duration
 	c := &cobra.Command{
@@ -41,7 +40,7 @@ lost, create another.`,
 				err = fmt.Errorf("--machine %q: must be NAMESPACE/NAME", machine)
 			}
 			if err != nil {
-				return exit.Usage(err)
+				return cmdutil.UsageError(err)
 			}
 			cl, err := a.Client()
 			if err != nil {
@@ -88,7 +87,7 @@ func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url
 	}
 	err := cl.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: "first-boot-" + pool}, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
-		return nil, exit.With(exit.Blocked, fmt.Errorf("there is no configuration for pool %s: create Secret %s/first-boot-%s with the key %s", pool, joinsecret.Namespace, pool, joinsecret.KeyConfig))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("there is no configuration for pool %s: create Secret %s/first-boot-%s with the key %s", pool, joinsecret.Namespace, pool, joinsecret.KeyConfig))
 	}
 	if err != nil {
 		return nil, err

@@ -16,8 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 // Upload is a file that the administrator must upload to its platform.
@@ -34,7 +33,7 @@ type Uploads struct {
 	Items      []Upload `json:"items"`
 }
 
-func newUploads(a *cluster.Access) *cobra.Command {
+func newUploads(a *cmdutil.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
 		Use: "uploads", Short: "Show the boot images to upload, and the commands for it", Args: cobra.NoArgs,
@@ -88,7 +87,7 @@ func (v Uploads) text(w io.Writer) {
 
 var hexSum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-func newUploaded(a *cluster.Access) *cobra.Command {
+func newUploaded(a *cmdutil.Access) *cobra.Command {
 	var region, file string
 	var set map[string]string
 	c := &cobra.Command{
@@ -123,11 +122,11 @@ uploaded file.`,
 // checkUpload before anything is written.
 func checkUpload(u v1alpha1.UploadedImage, file string) error {
 	if !hexSum.MatchString(u.SHA256) {
-		return exit.Usagef("%q is not a SHA-256 in lower-case hex: refit bootimage uploads prints it", u.SHA256)
+		return cmdutil.UsageErrorf("%q is not a SHA-256 in lower-case hex: refit bootimage uploads prints it", u.SHA256)
 	}
 	for k, v := range u.Attributes {
 		if k == "" || v == "" || v == strings.ToUpper(k) {
-			return exit.Usagef("--set %s=%s: replace the placeholder by the name on the platform", k, v)
+			return cmdutil.UsageErrorf("--set %s=%s: replace the placeholder by the name on the platform", k, v)
 		}
 	}
 	if file == "" {
@@ -135,7 +134,7 @@ func checkUpload(u v1alpha1.UploadedImage, file string) error {
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return exit.Usage(err)
+		return cmdutil.UsageError(err)
 	}
 	defer f.Close()
 	sum := sha256.New()
@@ -143,7 +142,7 @@ func checkUpload(u v1alpha1.UploadedImage, file string) error {
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != u.SHA256 {
-		return exit.With(exit.Verification, fmt.Errorf("%s has the SHA-256 %s, not %s: it is another file, or incomplete", file, got, u.SHA256))
+		return cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("%s has the SHA-256 %s, not %s: it is another file, or incomplete", file, got, u.SHA256))
 	}
 	return nil
 }
@@ -164,7 +163,7 @@ func declare(ctx context.Context, cl client.Client, stream string, u v1alpha1.Up
 	before := o.DeepCopy()
 	o.Spec.Uploaded = append(slices.DeleteFunc(o.Spec.Uploaded, same), u)
 	if len(o.Spec.Uploaded) > mostUploads {
-		return "", exit.With(exit.Blocked, fmt.Errorf("BootImageStream %s has %d uploads already: remove those of former releases (spec.uploaded)", stream, mostUploads))
+		return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("BootImageStream %s has %d uploads already: remove those of former releases (spec.uploaded)", stream, mostUploads))
 	}
 	if err := cl.Patch(ctx, &o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner("refit-cli")); err != nil {
 		return "", fmt.Errorf("BootImageStream %s: %w", stream, err)

@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlemedium"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -17,7 +16,7 @@ import (
 )
 
 // New is `refit bundle`; it reads only ImageTracks from a cluster.
-func New(a *cluster.Access) *cobra.Command {
+func New(a *cmdutil.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bundle", Short: "Create, inspect, verify, sign and write bundles",
 		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
@@ -41,19 +40,19 @@ func coded(err error) error {
 		busy    *bundlemedium.BusyError
 		corrupt *bundle.CorruptError
 		tooNew  *bundle.TooNewError
-		already *exit.Error
+		already *cmdutil.ExitError
 	)
 	switch {
 	case err == nil || errors.As(err, &already):
 		return err
 	case errors.Is(err, context.Canceled):
-		return exit.With(exit.Interrupted, err)
+		return cmdutil.WithExit(cmdutil.ExitInterrupted, err)
 	case errors.As(err, &corrupt), errors.Is(err, bundle.ErrNotBundle):
-		return exit.With(exit.Verification, err)
+		return cmdutil.WithExit(cmdutil.ExitVerification, err)
 	case errors.As(err, &space), errors.As(err, &busy), errors.As(err, &tooNew):
-		return exit.With(exit.Blocked, err)
+		return cmdutil.WithExit(cmdutil.ExitBlocked, err)
 	case errors.As(err, &input), errors.Is(err, fs.ErrNotExist):
-		return exit.Usage(err)
+		return cmdutil.UsageError(err)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
@@ -80,7 +80,7 @@ func TestAnyHeaderIsInspectedInLittleMemory(t *testing.T) {
 		if rss > most {
 			t.Errorf("%s: %d KiB of memory", name, rss)
 		}
-		if code != int(exit.OK) && code != int(exit.Verification) {
+		if code != int(cmdutil.ExitOK) && code != int(cmdutil.ExitVerification) {
 			t.Errorf("%s: exit code %d: %s", name, code, last)
 		}
 	}
@@ -112,7 +112,7 @@ func TestOddFilesAreRefused(t *testing.T) {
 			go func() { done <- refit(t, args...) }()
 			select {
 			case r := <-done:
-				if r.code == exit.OK {
+				if r.code == cmdutil.ExitOK {
 					t.Errorf("refit %s: accepted", strings.Join(args, " "))
 				}
 			case <-time.After(20 * time.Second):

@@ -9,9 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/bundlecmd/osimagesource"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
@@ -58,7 +56,7 @@ type createFlags struct {
 	opts                bundlewriter.Options
 }
 
-func newCreate(a *cluster.Access) *cobra.Command {
+func newCreate(a *cmdutil.Access) *cobra.Command {
 	f := createFlags{tracks: fromTracks{access: a}}
 	c := &cobra.Command{
 		Use:     "create --output FILE --key KEY SOURCE...",
@@ -99,7 +97,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		sources = append(sources, tracksPrefix)
 	}
 	if len(sources) == 0 {
-		return exit.Usagef("no source: name at least one, for example oci:DIR")
+		return cmdutil.UsageErrorf("no source: name at least one, for example oci:DIR")
 	}
 	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
 	var err error
@@ -127,7 +125,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %s, %s, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
 		text.Count(len(h.Metadata.Images), "image"), text.Count(len(h.Metadata.Payloads), "payload"), explain.Bytes(h.FileSize()))
-	if usage.IsTable(f.format) {
+	if cmdutil.IsTable(f.format) {
 		return printf(c, "%s\n", h.Digest)
 	}
 	return render.Value(c.OutOrStdout(), f.format, viewOf(h))
@@ -136,15 +134,15 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 func (f *createFlags) check() error {
 	switch {
 	case f.have != "" || f.base != "":
-		return exit.Usagef("--have and --base (bundles without the images of a site) are not available yet")
+		return cmdutil.UsageErrorf("--have and --base (bundles without the images of a site) are not available yet")
 	case f.output == "":
-		return exit.Usagef("--output FILE is missing: name the file to write")
+		return cmdutil.UsageErrorf("--output FILE is missing: name the file to write")
 	case f.key == "" && !f.unsigned:
-		return exit.Usagef("--key KEY is missing: create one with refit keys generate --out DIR, or use --unsigned")
+		return cmdutil.UsageErrorf("--key KEY is missing: create one with refit keys generate --out DIR, or use --unsigned")
 	case f.key != "" && f.unsigned:
-		return exit.Usagef("--key and --unsigned exclude each other")
+		return cmdutil.UsageErrorf("--key and --unsigned exclude each other")
 	}
-	if err := usage.CheckOutput(f.format); err != nil {
+	if err := cmdutil.CheckOutput(f.format); err != nil {
 		return err
 	}
 	return f.read()
@@ -155,7 +153,7 @@ func (f *createFlags) read() (err error) {
 	for _, g := range f.groups {
 		group, pattern, ok := strings.Cut(g, "=")
 		if !ok {
-			return exit.Usagef("--group %s: write GROUP=PATTERN", g)
+			return cmdutil.UsageErrorf("--group %s: write GROUP=PATTERN", g)
 		}
 		f.opts.Groups = append(f.opts.Groups, bundlewriter.GroupRule{Pattern: pattern, Group: group})
 	}

@@ -10,8 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -39,17 +38,17 @@ func newDiff() *cobra.Command {
 new version, older) by its tags under a scheme. The command reads headers, and from B the manifests and configurations of
 changed images, for the label ` + track.SecurityLabel + `=security.`,
 		Example: "  refit bundle diff site-1.bundle site-2.bundle",
-		Args:    usage.Args(cobra.ExactArgs(2)),
+		Args:    cmdutil.Args(cobra.ExactArgs(2)),
 	}
-	format := usage.OutputFlag(c)
+	format := cmdutil.OutputFlag(c)
 	scheme := c.Flags().String("scheme", "rev", "tag scheme of the images (refit tags compare --help)")
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := usage.CheckOutput(*format); err != nil {
+		if err := cmdutil.CheckOutput(*format); err != nil {
 			return err
 		}
 		s, err := imagetag.ByName(*scheme)
 		if err != nil {
-			return exit.Usage(err)
+			return cmdutil.UsageError(err)
 		}
 		var f [2]*bundlereader.File
 		for i := range f {
@@ -62,7 +61,7 @@ changed images, for the label ` + track.SecurityLabel + `=security.`,
 		v := diffView{APIVersion: "refit.dev/bundlediff/v1", Kind: "BundleDiff", From: x.Digest, To: y.Digest, Difference: bundle.Diff(x.Metadata, y.Metadata)}
 		v.Images = track.Compare(s, named(x), named(y), func(digest string) bool { return saysSecurity(f[1], digest) })
 		v.Summary = v.Images.Sentence()
-		if !usage.IsTable(*format) {
+		if !cmdutil.IsTable(*format) {
 			return render.Value(c.OutOrStdout(), *format, v)
 		}
 		return v.table(c, *format == render.Wide)

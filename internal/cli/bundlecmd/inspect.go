@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -23,11 +23,11 @@ func newInspect() *cobra.Command {
 	c := &cobra.Command{
 		Use: "inspect FILE", Short: "Show the content of a bundle, from its header only",
 		Long: "Show the content of a bundle file or device. The command reads and checks only the header. It lists signatures and does not verify them; refit bundle verify verifies signatures and blobs.",
-		Args: usage.Args(cobra.ExactArgs(1)),
+		Args: cmdutil.Args(cobra.ExactArgs(1)),
 	}
-	format := usage.OutputFlag(c)
+	format := cmdutil.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := usage.CheckOutput(*format); err != nil {
+		if err := cmdutil.CheckOutput(*format); err != nil {
 			return err
 		}
 		h, _, err := bundlereader.SummaryPath(a[0])
@@ -35,7 +35,7 @@ func newInspect() *cobra.Command {
 			return coded(err)
 		}
 		v := viewOf(h)
-		if usage.IsTable(*format) {
+		if cmdutil.IsTable(*format) {
 			return v.table(c.OutOrStdout(), *format == render.Wide)
 		}
 		return render.Value(c.OutOrStdout(), *format, v)
@@ -66,18 +66,18 @@ type listEntry struct {
 func newList() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list DIR", Short: "List the bundles in a directory, from their headers only",
-		Args: usage.Args(cobra.ExactArgs(1)),
+		Args: cmdutil.Args(cobra.ExactArgs(1)),
 	}
-	format := usage.OutputFlag(c)
+	format := cmdutil.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := usage.CheckOutput(*format); err != nil {
+		if err := cmdutil.CheckOutput(*format); err != nil {
 			return err
 		}
 		v, err := list(a[0])
 		if err != nil {
 			return coded(err)
 		}
-		if !usage.IsTable(*format) {
+		if !cmdutil.IsTable(*format) {
 			return render.Value(c.OutOrStdout(), *format, v)
 		}
 		tw := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
@@ -30,7 +30,7 @@ func TestOutputsOnSmallDisks(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(args ...string) error {
-		if r := refit(t, args...); r.code != exit.OK {
+		if r := refit(t, args...); r.code != cmdutil.ExitOK {
 			return errors.New(r.err)
 		}
 		return nil

@@ -17,8 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -32,7 +31,7 @@ const tracksPrefix = "tracks:"
 
 // fromTracks are the images of tracks for a bundle, and the images that it needs then.
 type fromTracks struct {
-	access   *cluster.Access
+	access   *cmdutil.Access
 	rollback bool
 	note     func(format string, a ...any)
 
@@ -82,10 +81,10 @@ func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageT
 	}
 	var l v1alpha1.ImageTrackList
 	if err := c.List(ctx, &l); err != nil {
-		return nil, cluster.ListError(err)
+		return nil, cmdutil.ListError(err)
 	}
 	if len(l.Items) == 0 {
-		return nil, exit.With(exit.Blocked, errors.New("the cluster has no ImageTrack: create one, or name images as sources"))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, errors.New("the cluster has no ImageTrack: create one, or name images as sources"))
 	}
 	for i := range l.Items {
 		if err := f.gather(ctx, c, &l.Items[i]); err != nil {
@@ -99,7 +98,7 @@ func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageT
 func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
 	file, err := fsutil.OpenRegular(path)
 	if err != nil {
-		return nil, exit.Usage(err)
+		return nil, cmdutil.UsageError(err)
 	}
 	defer file.Close()
 	var out []v1alpha1.ImageTrack
@@ -114,7 +113,7 @@ func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
 			break
 		}
 		if err != nil {
-			return nil, exit.Usage(fmt.Errorf("%s: %w", path, err))
+			return nil, cmdutil.UsageError(fmt.Errorf("%s: %w", path, err))
 		}
 		out = append(out, doc.Items...)
 		if doc.Kind == "ImageTrack" {
@@ -122,7 +121,7 @@ func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, exit.Usagef("%s has no ImageTrack: write it with kubectl get imagetracks -o yaml", path)
+		return nil, cmdutil.UsageErrorf("%s has no ImageTrack: write it with kubectl get imagetracks -o yaml", path)
 	}
 	return out, nil
 }
@@ -132,9 +131,9 @@ func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
 	st := &o.Status
 	switch {
 	case st.Approved == nil:
-		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s has no approved image: refit tags status %s shows why", o.Name, o.Name))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("track %s has no approved image: refit tags status %s shows why", o.Name, o.Name))
 	case o.Spec.Source == v1alpha1.SourceBundles:
-		return nil, exit.With(exit.Blocked, fmt.Errorf("track %s uses images of bundles: name that bundle as a source (bundle:FILE)", o.Name))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("track %s uses images of bundles: name that bundle as a source (bundle:FILE)", o.Name))
 	}
 	images := []v1alpha1.TrackedImage{*st.Approved}
 	if f.rollback && len(st.History) > 0 {
@@ -149,7 +148,7 @@ func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
 				continue
 			}
 			if other := f.digests[name]; other != "" {
-				return nil, exit.With(exit.Blocked, fmt.Errorf("two tracks have approved two images for %s: %s and %s; a tag names one image in a bundle", name, other, i.Digest))
+				return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("two tracks have approved two images for %s: %s and %s; a tag names one image in a bundle", name, other, i.Digest))
 			}
 			f.digests[name] = i.Digest
 			out = append(out, name+"=docker://"+o.Spec.Repository+"@"+i.Digest)
@@ -167,13 +166,13 @@ func (f *fromTracks) gather(ctx context.Context, c client.Client, o *v1alpha1.Im
 		if t.Selector != nil {
 			var err error
 			if selector, err = metav1.LabelSelectorAsSelector(t.Selector); err != nil {
-				return exit.Usage(fmt.Errorf("track %s: %w", o.Name, err))
+				return cmdutil.UsageError(fmt.Errorf("track %s: %w", o.Name, err))
 			}
 		}
 		list := map[string]client.ObjectList{track.Deployment: &appsv1.DeploymentList{}, track.DaemonSet: &appsv1.DaemonSetList{},
 			track.StatefulSet: &appsv1.StatefulSetList{}, track.CronJob: &batchv1.CronJobList{}, track.StaticPod: &corev1.PodList{}}[t.Kind]
 		if err := c.List(ctx, list, client.InNamespace(t.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-			return cluster.ListError(err)
+			return cmdutil.ListError(err)
 		}
 		for _, w := range specsOf(list) {
 			if t.Name == "" || w.name == t.Name {
@@ -253,7 +252,7 @@ func (f *fromTracks) accept(m *bundle.Metadata) error {
 		return nil
 	}
 	slices.Sort(missing)
-	return exit.With(exit.Blocked, fmt.Errorf("the bundle was not created, %s of the tracks' workloads missing: %s. Name them as sources (docker://REF), or track them",
+	return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the bundle was not created, %s of the tracks' workloads missing: %s. Name them as sources (docker://REF), or track them",
 		text.Count(len(missing), "image"), strings.Join(missing, "; ")))
 }
 

@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlemedium"
@@ -24,13 +23,13 @@ func newVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify FILE (--pub KEY | --digest D)", Short: "Verify the digest or signature of a bundle, and every byte of it",
 		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.",
-		Args: usage.Args(cobra.ExactArgs(1)),
+		Args: cmdutil.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if digest == "" && len(pubs) == 0 {
-				return exit.Usagef("--digest D or --pub KEY is missing: name a digest or a key that you trust")
+				return cmdutil.UsageErrorf("--digest D or --pub KEY is missing: name a digest or a key that you trust")
 			}
 			if digest != "" && !bundle.ValidDigest(digest) {
-				return exit.Usagef("--digest %q: want sha256: and 64 lower-case hex digits", digest)
+				return cmdutil.UsageErrorf("--digest %q: want sha256: and 64 lower-case hex digits", digest)
 			}
 			return verify(c, a[0], digest, pubs)
 		},
@@ -56,7 +55,7 @@ func verify(c *cobra.Command, path, digest string, pubs []string) error {
 	defer f.Close()
 	h := f.Header()
 	if err := trusted(h, digest, keys); err != nil {
-		return exit.With(exit.Verification, fmt.Errorf("%s: %w", path, err))
+		return cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("%s: %w", path, err))
 	}
 	bar := newProgress(c.ErrOrStderr(), "verifying")
 	err = bundlereader.Verify(c.Context(), f, bar.set)
@@ -88,10 +87,10 @@ func newSign() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sign FILE --key KEY", Short: "Add a signature to a bundle, in place",
 		Long: "Add a signature to a bundle file or device, and print the identifiers of all keys that signed it. Only the signature slot changes, so the digest stays the same.",
-		Args: usage.Args(cobra.ExactArgs(1)),
+		Args: cmdutil.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if key == "" {
-				return exit.Usagef("--key KEY is missing")
+				return cmdutil.UsageErrorf("--key KEY is missing")
 			}
 			k, err := readPrivateKey(key)
 			if err != nil {
@@ -112,14 +111,14 @@ func newWrite() *cobra.Command {
 	return &cobra.Command{
 		Use: "write FILE DEVICE", Short: "Write a bundle raw to a USB device (or a file), and read it back",
 		Long: "Write a bundle raw to a block device, and verify the bytes on the device. THE DEVICE LOSES ALL ITS DATA. The command writes nothing to a device that is in use (mounted, swap, part of a volume) or too small.",
-		Args: usage.Args(cobra.ExactArgs(2)),
+		Args: cmdutil.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			bar := newProgress(c.ErrOrStderr(), "writing and reading back")
 			h, err := bundlemedium.Write(c.Context(), a[0], a[1], bar.set)
 			bar.finish(err == nil)
 			var corrupt *bundle.CorruptError
 			if errors.As(err, &corrupt) {
-				return exit.With(exit.Verification, err)
+				return cmdutil.WithExit(cmdutil.ExitVerification, err)
 			}
 			if err != nil {
 				return coded(err)

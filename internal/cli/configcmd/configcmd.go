@@ -19,27 +19,25 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/ignitionimport"
 	"github.com/refit-dev/refit/internal/text"
 )
 
 // New makes the command.
-func New(a *cluster.Access) *cobra.Command {
+func New(a *cmdutil.Access) *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "Import node configuration of other tools"}
 	c.AddCommand(newImport(a))
 	return c
 }
 
-func newImport(a *cluster.Access) *cobra.Command {
+func newImport(a *cmdutil.Access) *cobra.Command {
 	var name string
 	var pools []string
 	var partial bool
 	c := &cobra.Command{
-		Use: "import FILE", Short: "Convert Ignition 3 or a MachineConfig to a NodeConfig", Args: usage.Args(cobra.ExactArgs(1)),
+		Use: "import FILE", Short: "Convert Ignition 3 or a MachineConfig to a NodeConfig", Args: cmdutil.Args(cobra.ExactArgs(1)),
 		Long: `Convert Ignition version 3 (JSON) or a MachineConfig (YAML or JSON; - is standard
 input) to a NodeConfig on standard output. The command applies nothing.
 
@@ -53,7 +51,7 @@ anyway.`,
 			}
 			imported, err := ignitionimport.Import(data)
 			if err != nil {
-				return exit.Usage(fmt.Errorf("%s: %w", args[0], err))
+				return cmdutil.UsageError(fmt.Errorf("%s: %w", args[0], err))
 			}
 			out, err := yaml.Marshal(written(imported, name, pools))
 			if err != nil {
@@ -63,7 +61,7 @@ anyway.`,
 				fmt.Fprintf(a.Err, "not converted: %s: %s\n", l.At, l.Why)
 			}
 			if len(imported.Left) > 0 && !partial {
-				return exit.With(exit.Blocked, fmt.Errorf("%s of %s not converted; --partial writes the rest", text.Count(len(imported.Left), "part"), args[0]))
+				return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("%s of %s not converted; --partial writes the rest", text.Count(len(imported.Left), "part"), args[0]))
 			}
 			_, err = a.Out.Write(out)
 			return err
@@ -81,7 +79,7 @@ func readFile(path string, in io.Reader) ([]byte, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, exit.Usage(err)
+		return nil, cmdutil.UsageError(err)
 	}
 	return data, err
 }

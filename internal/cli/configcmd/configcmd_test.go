@@ -10,14 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 func run(t *testing.T, text string, args ...string) (out, says string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
-	c := New(&cluster.Access{Out: &o, Err: &e})
+	c := New(&cmdutil.Access{Out: &o, Err: &e})
 	file := filepath.Join(t.TempDir(), "in")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -75,20 +74,20 @@ spec:
 func TestLeft(t *testing.T) {
 	text := `{"ignition":{"version":"3.2.0"},"storage":{"disks":[{"device":"/dev/sda"}],"files":[{"path":"/etc/a","contents":{"source":"data:;base64,/w=="}}]}}`
 	out, says, err := run(t, text)
-	if exit.Code(err) != exit.Blocked || out != "" || !strings.Contains(says, "not converted: storage.disks: ") {
-		t.Error(exit.Code(err), out, says)
+	if cmdutil.ExitCode(err) != cmdutil.ExitBlocked || out != "" || !strings.Contains(says, "not converted: storage.disks: ") {
+		t.Error(cmdutil.ExitCode(err), out, says)
 	}
 	out, says, err = run(t, text, "--partial")
 	if err != nil || !strings.Contains(out, "base64: /w==") || !strings.Contains(out, "name: imported") || says == "" {
 		t.Error(err, out)
 	}
-	if _, _, err := run(t, "kind: Pod"); exit.Code(err) != exit.UsageCode {
+	if _, _, err := run(t, "kind: Pod"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
 		t.Error(err)
 	}
-	c := New(&cluster.Access{})
+	c := New(&cmdutil.Access{})
 	c.SetArgs([]string{"import", "/nowhere"})
 	c.SilenceErrors, c.SilenceUsage = true, true
-	if err := c.Execute(); exit.Code(err) != exit.UsageCode || !errors.Is(err, os.ErrNotExist) {
+	if err := c.Execute(); cmdutil.ExitCode(err) != cmdutil.ExitUsage || !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -11,23 +11,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/confirm"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/text"
 )
 
 type drill struct {
-	*cluster.Access
+	*cmdutil.Access
 	node, output string
 	run, yes     bool
 	timeout      time.Duration
 }
 
 // New returns the command.
-func New(a *cluster.Access) *cobra.Command {
+func New(a *cmdutil.Access) *cobra.Command {
 	d := &drill{Access: a}
 	c := &cobra.Command{
 		Use:   "drill --node NODE",
@@ -59,7 +57,7 @@ not recovered yet; 5 it recovered without some images.`,
 
 func (d *drill) do(ctx context.Context) error {
 	if !render.Known(d.output) {
-		return exit.Usage(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", d.output))
+		return cmdutil.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", d.output))
 	}
 	c, err := d.Client()
 	if err != nil {
@@ -75,7 +73,7 @@ func (d *drill) do(ctx context.Context) error {
 			return err
 		}
 		if !v.ComesBack {
-			return exit.Silent(exit.Blocked)
+			return cmdutil.SilentExit(cmdutil.ExitBlocked)
 		}
 		return nil
 	}
@@ -98,13 +96,13 @@ func (d *drill) confirm(ctx context.Context, v render.DrillView) error {
 	if d.yes {
 		return nil
 	}
-	if err := confirm.Terminal(os.Stdin, "refit drill --run asks before it restarts a node"); err != nil {
+	if err := cmdutil.RequireTerminal(os.Stdin, "refit drill --run asks before it restarts a node"); err != nil {
 		return err
 	}
 	if err := render.Drill(d.Err, render.Table, v); err != nil {
 		return err
 	}
-	return confirm.Yes(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and remove %s from its runtime?", v.Node, text.Count(len(v.Images), "image")))
+	return cmdutil.Confirm(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and remove %s from its runtime?", v.Node, text.Count(len(v.Images), "image")))
 }
 
 // prove requests the drill from the node's agent, and waits until the node recovers.
@@ -129,7 +127,7 @@ func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpd
 				return err
 			}
 			if v.LastStart.Missing > 0 {
-				return exit.Silent(exit.Failed)
+				return cmdutil.SilentExit(cmdutil.ExitFailed)
 			}
 			return nil
 		}
@@ -138,7 +136,7 @@ func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpd
 		case <-time.After(time.Second):
 		}
 	}
-	return exit.With(exit.InProgress, fmt.Errorf("node %s has not recovered after %s; `refit drill --node %s` shows its state", d.node, d.timeout, d.node))
+	return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("node %s has not recovered after %s; `refit drill --node %s` shows its state", d.node, d.timeout, d.node))
 }
 
 // back reports whether the node has reported the drill and is Ready in another boot.

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -25,7 +25,7 @@ func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, 
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return f, nil, exit.Usage(fmt.Errorf("node %q not found; see kubectl get nodes", node))
+			return f, nil, cmdutil.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", node))
 		}
 		return f, nil, fmt.Errorf("the API server did not answer: %w", err)
 	}

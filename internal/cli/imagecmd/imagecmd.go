@@ -25,9 +25,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
@@ -39,7 +37,7 @@ import (
 )
 
 // New returns the command.
-func New(a *cluster.Access) *cobra.Command {
+func New(a *cmdutil.Access) *cobra.Command {
 	c := &cobra.Command{Use: "image", Short: "Build OS images from a base and a configuration"}
 	c.AddCommand(newBuild(a))
 	return c
@@ -68,10 +66,10 @@ type buildOptions struct {
 	platforms    []string
 }
 
-func newBuild(a *cluster.Access) *cobra.Command {
+func newBuild(a *cmdutil.Access) *cobra.Command {
 	var o buildOptions
 	c := &cobra.Command{
-		Use: "build --base IMAGE --config FILE... --output TARGET", Short: "Append a configuration to a base image, without a builder", Args: usage.Args(cobra.NoArgs),
+		Use: "build --base IMAGE --config FILE... --output TARGET", Short: "Append a configuration to a base image, without a builder", Args: cmdutil.Args(cobra.NoArgs),
 		Long: `Append files, units and kernel arguments of NodeConfigs to a base image, and print
 the digest. The command needs no builder and no privileges. The same inputs give the
 same digest.
@@ -82,14 +80,14 @@ mounts them within a registry, without reading them. To install packages or run
 commands, use an OSImage with a Containerfile in a cluster.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			format := cmd.Flag("output-format").Value.String()
-			if err := usage.CheckOutput(format); err != nil {
+			if err := cmdutil.CheckOutput(format); err != nil {
 				return err
 			}
 			b, err := build(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
-			if usage.IsTable(format) {
+			if cmdutil.IsTable(format) {
 				for _, i := range b.Placed {
 					fmt.Fprintf(a.Err, "%s: %s %s (%s)\n", i.What, i.Where, i.At, i.Rule)
 				}
@@ -110,7 +108,7 @@ commands, use an OSImage with a Containerfile in a cluster.`,
 func build(ctx context.Context, o *buildOptions) (*Built, error) {
 	start := time.Now()
 	if o.base == "" || o.output == "" || len(o.configs) == 0 {
-		return nil, exit.Usage(errors.New("--base, --config and --output are needed"))
+		return nil, cmdutil.UsageError(errors.New("--base, --config and --output are needed"))
 	}
 	placed, err := configured(ctx, o.configs)
 	if err != nil {
@@ -167,13 +165,13 @@ func openBase(ctx context.Context, at string) (root oci.Root, done func(), err e
 			return root, done, err
 		}
 	default:
-		return root, done, exit.Usage(fmt.Errorf("--base %s is not known: oci:DIR:TAG, oci-archive:FILE:TAG or docker://REF", at))
+		return root, done, cmdutil.UsageError(fmt.Errorf("--base %s is not known: oci:DIR:TAG, oci-archive:FILE:TAG or docker://REF", at))
 	}
 	if err != nil {
 		return root, done, err
 	}
 	if len(roots) != 1 {
-		return root, done, exit.Usage(fmt.Errorf("%s has %d images: choose one with a tag at the end", at, len(roots)))
+		return root, done, cmdutil.UsageError(fmt.Errorf("%s has %d images: choose one with a tag at the end", at, len(roots)))
 	}
 	return roots[0], done, nil
 }
@@ -191,14 +189,14 @@ func write(ctx context.Context, img *appendlayer.Image, to string) (int64, error
 	case "oci":
 		dir, tag := split(rest)
 		if tag == "" {
-			return 0, exit.Usage(errors.New("--output oci:DIR needs a tag: oci:DIR:TAG"))
+			return 0, cmdutil.UsageError(errors.New("--output oci:DIR needs a tag: oci:DIR:TAG"))
 		}
 		return img.WriteLayout(ctx, dir, tag)
 	case "docker":
 		name := strings.TrimPrefix(rest, "//")
 		return img.Push(ctx, registry.NewWriter(nil, nil), oci.Repository(name), oci.Tag(name))
 	}
-	return 0, exit.Usage(fmt.Errorf("--output %s is not known: oci:DIR:TAG or docker://REPOSITORY[:TAG]", to))
+	return 0, cmdutil.UsageError(fmt.Errorf("--output %s is not known: oci:DIR:TAG or docker://REPOSITORY[:TAG]", to))
 }
 
 // configured merges and places the content of the files.
@@ -225,10 +223,10 @@ func configured(ctx context.Context, files []string) (placement.Placed, error) {
 		for _, v := range vs {
 			says = append(says, v.Message+"; "+v.Fix)
 		}
-		return placement.Placed{}, exit.With(exit.Blocked, errors.New(strings.Join(says, "\n")))
+		return placement.Placed{}, cmdutil.WithExit(cmdutil.ExitBlocked, errors.New(strings.Join(says, "\n")))
 	}
 	if len(placed.Packages) > 0 {
-		return placement.Placed{}, exit.With(exit.Blocked, fmt.Errorf("packages (%s) need a build that runs commands: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
+		return placement.Placed{}, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("packages (%s) need a build that runs commands: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
 	}
 	return placed, nil
 }
@@ -237,7 +235,7 @@ func configured(ctx context.Context, files []string) (placement.Placed, error) {
 func load(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return exit.Usage(err)
+		return cmdutil.UsageError(err)
 	}
 	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n := 1; ; n++ {
@@ -246,13 +244,13 @@ func load(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.
 			return nil
 		}
 		if err != nil {
-			return exit.Usage(fmt.Errorf("%s: %w", file, err))
+			return cmdutil.UsageError(fmt.Errorf("%s: %w", file, err))
 		}
 		if len(bytes.TrimSpace(doc)) == 0 {
 			continue
 		}
 		if err := readDocument(doc, configs, maps); err != nil {
-			return exit.Usage(fmt.Errorf("%s, document %d: %w", file, n, err))
+			return cmdutil.UsageError(fmt.Errorf("%s, document %d: %w", file, n, err))
 		}
 	}
 }

@@ -10,15 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
 func run(args ...string) (out, says string, err error) {
 	var o, e bytes.Buffer
-	c := New(&cluster.Access{Out: &o, Err: &e})
+	c := New(&cmdutil.Access{Out: &o, Err: &e})
 	c.SetArgs(append([]string{"build"}, args...))
 	c.SilenceErrors, c.SilenceUsage = true, true
 	err = c.Execute()
@@ -90,18 +89,18 @@ func TestRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"nothing said":                  {nil, exit.UsageCode, "are needed"},
-		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, exit.UsageCode, "--base x:y is not known"},
-		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", given(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, exit.Blocked, "NodeConfigs edge and other both want file /etc/motd"},
-		"packages":                      {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, exit.Blocked, "need a build that runs commands"},
-		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, exit.UsageCode, "fils"},
-		"another kind":                  {[]string{"--base", "oci:x:1", "--config", given(t, "kind: Pod\n"), "--output", "oci:z:1"}, exit.UsageCode, "refit config import"},
-		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", given(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, exit.Blocked, "no ConfigMap motd"},
-		"an odd format":                 {[]string{"-o", "xml"}, exit.UsageCode, "xml"},
+		"nothing said":                  {nil, cmdutil.ExitUsage, "are needed"},
+		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, cmdutil.ExitUsage, "--base x:y is not known"},
+		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", given(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "NodeConfigs edge and other both want file /etc/motd"},
+		"packages":                      {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "need a build that runs commands"},
+		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "fils"},
+		"another kind":                  {[]string{"--base", "oci:x:1", "--config", given(t, "kind: Pod\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "refit config import"},
+		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", given(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "no ConfigMap motd"},
+		"an odd format":                 {[]string{"-o", "xml"}, cmdutil.ExitUsage, "xml"},
 	} {
 		_, _, err := run(c.args...)
-		if exit.Code(err) != c.code || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %d %v", name, exit.Code(err), err)
+		if cmdutil.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %d %v", name, cmdutil.ExitCode(err), err)
 		}
 	}
 }

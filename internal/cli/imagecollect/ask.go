@@ -11,8 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
@@ -28,7 +27,7 @@ const (
 
 // asker resolves the tags that a cluster runs at their registries.
 type asker struct {
-	access *cluster.Access
+	access *cmdutil.Access
 	poller *registry.Poller
 	keys   *registry.Keys
 
@@ -41,7 +40,7 @@ type asker struct {
 
 // AskRegistries adds the answers of registries to the published tags; those of a file
 // take precedence. If a registry does not answer, its tags stay unknown.
-func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, o *auditfacts.Objects) error {
+func AskRegistries(ctx context.Context, a *cmdutil.Access, dockerConfig string, o *auditfacts.Objects) error {
 	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, gone: map[string]bool{}, told: map[string]bool{}}
 	if dockerConfig != "" {
 		text, err := os.ReadFile(dockerConfig)
@@ -49,7 +48,7 @@ func AskRegistries(ctx context.Context, a *cluster.Access, dockerConfig string, 
 			k.keys, err = registry.ParseKeys(text)
 		}
 		if err != nil {
-			return exit.Usage(err)
+			return cmdutil.UsageError(err)
 		}
 	}
 	var g errgroup.Group

@@ -20,8 +20,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/model"
@@ -32,7 +31,7 @@ const pageSize = 500
 
 // Gather reads the objects of the cluster, or of a dump of it (- is standard input);
 // with kubelets it reads the configuration of every kubelet too.
-func Gather(ctx context.Context, a *cluster.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
+func Gather(ctx context.Context, a *cmdutil.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
 	if dump != "" {
 		return readDump(dump)
 	}
@@ -52,23 +51,23 @@ func readDump(file string) (auditfacts.Objects, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return auditfacts.Objects{}, exit.Usage(err)
+			return auditfacts.Objects{}, cmdutil.UsageError(err)
 		}
 		defer f.Close()
 		in = f
 	}
 	o, err := auditfacts.Dump(bufio.NewReaderSize(in, 1<<20))
 	if err != nil {
-		return o, exit.Usage(fmt.Errorf("dump %s: %w", file, err))
+		return o, cmdutil.UsageError(fmt.Errorf("dump %s: %w", file, err))
 	}
 	if len(o.Nodes) == 0 {
-		return o, exit.Usagef("dump %s: it has no nodes: kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs,poddisruptionbudgets -A -o json", file)
+		return o, cmdutil.UsageErrorf("dump %s: it has no nodes: kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs,poddisruptionbudgets -A -o json", file)
 	}
 	return o, nil
 }
 
 // live reads the cluster; it skips and reports missing or forbidden kinds.
-func live(ctx context.Context, a *cluster.Access, c client.Client) (auditfacts.Objects, error) {
+func live(ctx context.Context, a *cmdutil.Access, c client.Client) (auditfacts.Objects, error) {
 	var o auditfacts.Objects
 	lists := []func() (string, error){
 		func() (string, error) {
@@ -114,7 +113,7 @@ func live(ctx context.Context, a *cluster.Access, c client.Client) (auditfacts.O
 		case i > 1 && apierrors.IsForbidden(err):
 			a.Note("cannot list %s, results are without them: %v", what, err)
 		default:
-			return o, cluster.ListError(err)
+			return o, cmdutil.ListError(err)
 		}
 	}
 	return o, holdLists(ctx, a, c, &o)
@@ -135,7 +134,7 @@ func pages[L client.ObjectList](ctx context.Context, c client.Client, l L, see f
 }
 
 // holdLists reads the pin lists of nodes; most nodes share one.
-func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *auditfacts.Objects) error {
+func holdLists(ctx context.Context, a *cmdutil.Access, c client.Client, o *auditfacts.Objects) error {
 	seen := map[string]bool{"": true}
 	for i := range o.NodeUpdates {
 		name := o.NodeUpdates[i].Spec.Pins
@@ -150,14 +149,14 @@ func holdLists(ctx context.Context, a *cluster.Access, c client.Client, o *audit
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 			a.Note("cannot read Content %s, a list of pinned images: %v", name, err)
 		default:
-			return cluster.ListError(err)
+			return cmdutil.ListError(err)
 		}
 	}
 	return nil
 }
 
 // askKubelets reads the configuration of every kubelet, through the API server.
-func askKubelets(ctx context.Context, a *cluster.Access, o *auditfacts.Objects) {
+func askKubelets(ctx context.Context, a *cmdutil.Access, o *auditfacts.Objects) {
 	o.Kubelets = map[string]auditfacts.Kubelet{}
 	for i := range o.Nodes {
 		name := o.Nodes[i].Name
@@ -185,7 +184,7 @@ func AddPublished(file string, o *auditfacts.Objects) (map[string]string, error)
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, exit.Usage(err)
+		return nil, cmdutil.UsageError(err)
 	}
 	defer f.Close()
 	o.Published = map[string]model.Published{}
@@ -200,7 +199,7 @@ func AddPublished(file string, o *auditfacts.Objects) (map[string]string, error)
 			err = errors.New("a document without repository")
 		}
 		if err != nil {
-			return nil, exit.Usage(fmt.Errorf("%s: %w", file, err))
+			return nil, cmdutil.UsageError(fmt.Errorf("%s: %w", file, err))
 		}
 		if p.Scheme != "" {
 			schemes[p.Repository] = p.Scheme

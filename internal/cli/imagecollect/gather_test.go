@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -71,7 +71,7 @@ func TestLive(t *testing.T) {
 					return w.List(ctx, l, o...)
 				}}).Build()
 			var said bytes.Buffer
-			o, err := live(t.Context(), &cluster.Access{Err: &said}, cl)
+			o, err := live(t.Context(), &cmdutil.Access{Err: &said}, cl)
 			switch {
 			case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
 				t.Errorf("%v, want %s", err, c.wrong)

@@ -15,7 +15,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 // older names the settings for API servers before 1.36. Without the feature gate the API
@@ -40,7 +40,7 @@ func setIfNotPresent(ctx context.Context, c client.Client, on bool, patience tim
 	case version == "" && !on:
 		return nil // it was never installed
 	case version == "":
-		return exit.With(exit.Blocked, errNoMutation)
+		return cmdutil.WithExit(cmdutil.ExitBlocked, errNoMutation)
 	}
 	objects, err := config.IfNotPresent(version)
 	if err != nil {
@@ -56,7 +56,7 @@ func setIfNotPresent(ctx context.Context, c client.Client, on bool, patience tim
 	if err := takeAway(ctx, c, objects); err != nil {
 		return err
 	}
-	return exit.With(exit.Blocked, errNoEffect)
+	return cmdutil.WithExit(cmdutil.ExitBlocked, errNoEffect)
 }
 
 // put installs them, and reports whether the API server applies them.

@@ -10,7 +10,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
@@ -41,7 +41,7 @@ func TestIfNotPresentIsSeenToAct(t *testing.T) {
 				t.Skip("this API server has no MutatingAdmissionPolicy")
 			}
 			err = setIfNotPresent(t.Context(), cl, true, c.patience)
-			if (err == nil) != c.acts || !c.acts && (exit.Code(err) != exit.Blocked || !strings.Contains(err.Error(), "--feature-gates=MutatingAdmissionPolicy=true")) {
+			if (err == nil) != c.acts || !c.acts && (cmdutil.ExitCode(err) != cmdutil.ExitBlocked || !strings.Contains(err.Error(), "--feature-gates=MutatingAdmissionPolicy=true")) {
 				t.Fatalf("%v", err)
 			}
 			objects, err := config.IfNotPresent(version)

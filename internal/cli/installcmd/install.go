@@ -10,14 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // installer does the work with access to a cluster.
-type installer struct{ *cluster.Access }
+type installer struct{ *cmdutil.Access }
 
 type installFlags struct {
 	from    string
@@ -34,7 +33,7 @@ type installFlags struct {
 }
 
 // New is the command `refit install`.
-func New(a *cluster.Access) *cobra.Command {
+func New(a *cmdutil.Access) *cobra.Command {
 	var f installFlags
 	c := &cobra.Command{
 		Use:   "install --from BUNDLE [--ssh HOST[:DEVICE],...]",
@@ -62,7 +61,7 @@ At the end the command lists nodes without the agent.`,
 		}
 		out, err := areas.Parse(f.without)
 		if err != nil {
-			return exit.Usage(fmt.Errorf("--without: %w", err))
+			return cmdutil.UsageError(fmt.Errorf("--without: %w", err))
 		}
 		f.areas = out
 		return installer{a}.install(cmd.Context(), f)
@@ -84,7 +83,7 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 	defer cancel()
 	b, err := bundlereader.OpenPath(f.from)
 	if err != nil {
-		return exit.With(exit.Verification, err)
+		return cmdutil.WithExit(cmdutil.ExitVerification, err)
 	}
 	defer b.Close()
 	image, err := selfImageOf(b.Header())
@@ -118,7 +117,7 @@ func selfImageOf(h *bundle.Header) (*bundle.Image, error) {
 			return &h.Metadata.Images[i], nil
 		}
 	}
-	return nil, exit.With(exit.Blocked, fmt.Errorf("bundle %s does not contain refit's own image: create it with refit's image among its sources (make image; refit bundle create ... oci:bin/image)", h.Metadata.Name))
+	return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("bundle %s does not contain refit's own image: create it with refit's image among its sources (make image; refit bundle create ... oci:bin/image)", h.Metadata.Name))
 }
 
 // host is one machine to install the agent on.
@@ -129,10 +128,10 @@ func parseHosts(args []string) ([]host, error) {
 	for _, a := range args {
 		name, device, _ := strings.Cut(a, ":")
 		if name == "" || strings.HasPrefix(name, "-") {
-			return nil, exit.Usage(fmt.Errorf("--ssh %q: want HOST or HOST:DEVICE", a))
+			return nil, cmdutil.UsageError(fmt.Errorf("--ssh %q: want HOST or HOST:DEVICE", a))
 		}
 		if device != "" && !strings.HasPrefix(device, "/") {
-			return nil, exit.Usage(fmt.Errorf("--ssh %q: the device must be an absolute path, for example %s:/dev/sdb", a, name))
+			return nil, cmdutil.UsageError(fmt.Errorf("--ssh %q: the device must be an absolute path, for example %s:/dev/sdb", a, name))
 		}
 		out = append(out, host{name, device})
 	}
@@ -155,11 +154,11 @@ func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh st
 	}
 	arch, ok := goArch[strings.TrimSpace(machine)]
 	if !ok {
-		return exit.With(exit.Blocked, fmt.Errorf("host %s: machine %q is not known", h.name, strings.TrimSpace(machine)))
+		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("host %s: machine %q is not known", h.name, strings.TrimSpace(machine)))
 	}
 	p := b.Header().PayloadByName(bundle.PayloadRefitAgent, "linux/"+arch)
 	if p == nil {
-		return exit.With(exit.Blocked, fmt.Errorf("host %s: the bundle has no refit-agent for linux/%s; add payload:refit-agent=FILE when creating it", h.name, arch))
+		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("host %s: the bundle has no refit-agent for linux/%s; add payload:refit-agent=FILE when creating it", h.name, arch))
 	}
 	want := strings.TrimPrefix(p.Digest, "sha256:")
 	sum, err := sh.output(ctx, b.Blob(p.Blob), "umask 077 && cat > "+remoteAgent+" && chmod 755 "+remoteAgent+" && sha256sum < "+remoteAgent)
@@ -167,7 +166,7 @@ func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh st
 		return fmt.Errorf("copy the agent to host %s: %w", h.name, err)
 	}
 	if got, _, _ := strings.Cut(sum, " "); got != want {
-		return exit.With(exit.Verification, fmt.Errorf("host %s: the copied agent has sha256:%s, the bundle's header has %s", h.name, got, p.Digest))
+		return cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("host %s: the copied agent has sha256:%s, the bundle's header has %s", h.name, got, p.Digest))
 	}
 	cmd := remoteAgent + " install"
 	if h.device != "" {

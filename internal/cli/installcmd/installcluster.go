@@ -17,8 +17,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/progress"
 )
 
@@ -89,7 +88,7 @@ func (o installer) labelHolders(ctx context.Context, c client.Client, image stri
 		}
 		p.Line("waiting for a node to report refit's image " + image)
 		if !pause(ctx, time.Second) {
-			return exit.With(exit.Blocked, errNoImage)
+			return cmdutil.WithExit(cmdutil.ExitBlocked, errNoImage)
 		}
 	}
 }
@@ -190,7 +189,7 @@ func (o installer) waitController(ctx context.Context, c client.Client, image st
 		}
 		p.Line("waiting for the controller to become ready")
 		if !pause(ctx, time.Second) {
-			return exit.With(exit.InProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
+			return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
 		}
 	}
 }
@@ -206,7 +205,7 @@ func isReady(p *corev1.Pod, image string, without areas.Set) bool {
 
 // whyNotReady returns what the controller's pod waits for.
 func whyNotReady(c client.Client) string {
-	ctx, cancel := context.WithTimeout(context.Background(), cluster.RequestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), cmdutil.RequestTimeout)
 	defer cancel()
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
@@ -241,9 +240,9 @@ func (o installer) waitAgents(ctx context.Context, c client.Client) error {
 		p.Line("waiting for the agents of " + strings.Join(lacking, ", "))
 		if !pause(wait, time.Second) {
 			if err != nil {
-				return cluster.ListError(err)
+				return cmdutil.ListError(err)
 			}
-			return exit.With(exit.Blocked, fmt.Errorf("nodes without the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(lacking, ", ")))
+			return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("nodes without the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(lacking, ", ")))
 		}
 	}
 }

@@ -16,12 +16,11 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 // NewUninstall is the command `refit uninstall`.
-func NewUninstall(a *cluster.Access) *cobra.Command {
+func NewUninstall(a *cmdutil.Access) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "uninstall --yes",
@@ -32,7 +31,7 @@ the host service, run refit-agent uninstall on each node.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
-				return exit.Usage(errors.New("this deletes every refit object of the cluster: confirm with --yes"))
+				return cmdutil.UsageError(errors.New("this deletes every refit object of the cluster: confirm with --yes"))
 			}
 			return installer{a}.uninstall(cmd.Context())
 		},
@@ -115,10 +114,10 @@ func atRest(ctx context.Context, c client.Client) error {
 	if err := c.List(ctx, &updates); err == nil {
 		for _, u := range updates.Items {
 			if u.Status.Phase == v1alpha1.PhaseUpdating {
-				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is updating nodes: wait until it is done, or pause it and wait for the current node", u.Name))
+				return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s is updating nodes: wait until it is done, or pause it and wait for the current node", u.Name))
 			}
 			if u.Status.Phase == v1alpha1.PhaseHalted { // no controller would end its interlocks
-				return exit.With(exit.Blocked, fmt.Errorf("ClusterUpdate %s is halted, and autoscalers and health checks are paused: retry it, or delete it and wait a minute until they resume", u.Name))
+				return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s is halted, and autoscalers and health checks are paused: retry it, or delete it and wait a minute until they resume", u.Name))
 			}
 		}
 	}

@@ -18,18 +18,17 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
 func TestWithoutNamesTheAreas(t *testing.T) {
 	t.Parallel()
-	c := New(&cluster.Access{Out: io.Discard, Err: io.Discard})
+	c := New(&cmdutil.Access{Out: io.Discard, Err: io.Discard})
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetArgs([]string{"--from", "x", "--without", "os-images,osimages"})
 	err := c.ExecuteContext(t.Context())
-	if exit.Code(err) != exit.UsageCode || !strings.Contains(err.Error(), "boot-images, os-images, image-tags, cluster-api") {
+	if cmdutil.ExitCode(err) != cmdutil.ExitUsage || !strings.Contains(err.Error(), "boot-images, os-images, image-tags, cluster-api") {
 		t.Errorf("%v", err)
 	}
 }
@@ -82,7 +81,7 @@ func TestLeaveOut(t *testing.T) {
 		}
 	}
 	var said bytes.Buffer
-	i := installer{&cluster.Access{Out: io.Discard, Err: &said}}
+	i := installer{&cmdutil.Access{Out: io.Discard, Err: &said}}
 	leave := func() string {
 		t.Helper()
 		said.Reset()

@@ -6,11 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/imagecollect"
-	"github.com/refit-dev/refit/internal/cli/manifests"
-	"github.com/refit-dev/refit/internal/cli/usage"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/audit"
@@ -29,7 +26,7 @@ type checkFlags struct {
 	output                             *string
 }
 
-func newCheck(a *cluster.Access) *cobra.Command {
+func newCheck(a *cmdutil.Access) *cobra.Command {
 	f := &checkFlags{}
 	c := &cobra.Command{
 		Use: "check", Short: "Compare running images with their tags, or predict a restart",
@@ -53,7 +50,7 @@ A dump is the output of kubectl:
 Exit codes: 0 no action needed (with --event: every container starts the image that
 runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action needed.`,
 		Example: "  refit tags check\n  refit tags check --event reboot --node n2 --registry down\n  refit tags check --dump dump.json --offline -o json",
-		Args:    usage.Args(cobra.NoArgs),
+		Args:    cmdutil.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -61,7 +58,7 @@ runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action neede
 			return f.run(cmd, a)
 		},
 	}
-	f.output = usage.OutputFlag(c)
+	f.output = cmdutil.OutputFlag(c)
 	fl := c.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this namespace")
 	fl.StringVar(&f.dump, "dump", "", "read a dump of a cluster, not the cluster; - is standard input")
@@ -74,7 +71,7 @@ runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action neede
 	fl.BoolVar(&f.ask, "ask", false, "resolve each running tag at its registry")
 	fl.StringVar(&f.dockerConfig, "docker-config", "", "credentials for --ask, as docker login writes them")
 	fl.BoolVar(&f.kubelets, "kubelets", false, "read every kubelet's configuration (needs the right to nodes/proxy)")
-	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+manifests.ConfigName+" if it exists)")
+	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+cmdutil.LintConfigName+" if it exists)")
 	_ = c.RegisterFlagCompletionFunc("event", cobra.FixedCompletions(append(restartforecast.Events(), "all"), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("registry", cobra.FixedCompletions([]string{restartforecast.Up, restartforecast.Down}, cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -83,9 +80,9 @@ runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action neede
 func (f *checkFlags) check() error {
 	switch {
 	case f.event != "" && f.event != "all" && !slices.Contains(restartforecast.Events(), f.event):
-		return exit.Usagef("--event %s is not known: use %v or all", f.event, restartforecast.Events())
+		return cmdutil.UsageErrorf("--event %s is not known: use %v or all", f.event, restartforecast.Events())
 	case f.registry != "" && f.registry != restartforecast.Up && f.registry != restartforecast.Down:
-		return exit.Usagef("--registry %s: use up or down", f.registry)
+		return cmdutil.UsageErrorf("--registry %s: use up or down", f.registry)
 	}
 	if f.registry == "" {
 		f.registry = restartforecast.Up
@@ -96,11 +93,11 @@ func (f *checkFlags) check() error {
 	if len(f.files) > 0 && f.event == "" {
 		f.event = restartforecast.ScaleUp
 	}
-	return usage.CheckOutput(*f.output)
+	return cmdutil.CheckOutput(*f.output)
 }
 
-func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
-	conf, err := manifests.Config(f.config)
+func (f *checkFlags) run(cmd *cobra.Command, a *cmdutil.Access) error {
+	conf, err := cmdutil.ReadLintConfig(f.config)
 	if err != nil {
 		return err
 	}
@@ -119,7 +116,7 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 	}
 	facts := objects.Facts()
 	if f.node != "" && !slices.ContainsFunc(facts.Nodes, func(n model.ImageNode) bool { return n.Name == f.node }) {
-		return exit.Usagef("node %q not found", f.node)
+		return cmdutil.UsageErrorf("node %q not found", f.node)
 	}
 	if f.event != "" {
 		return f.forecast(cmd, facts)
@@ -134,7 +131,7 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cluster.Access) error {
 		return err
 	}
 	if r.Act {
-		return exit.Silent(exit.Blocked)
+		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	return nil
 }
@@ -206,7 +203,7 @@ func (f *checkFlags) forecast(cmd *cobra.Command, facts auditfacts.Facts) error 
 		return err
 	}
 	if v.Counts[model.OutcomeChanges]+v.Counts[model.OutcomeFails]+v.Counts[model.OutcomeUnknown] > 0 {
-		return exit.Silent(exit.Blocked)
+		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	return nil
 }
@@ -231,7 +228,7 @@ func verdictOf(v render.Forecast) string {
 
 // templates returns the pods of manifests that do not exist yet.
 func (f *checkFlags) templates(cmd *cobra.Command) ([]model.ImagePod, error) {
-	objects, err := manifests.Read(cmd.InOrStdin(), f.files)
+	objects, err := cmdutil.ReadManifests(cmd.InOrStdin(), f.files)
 	if err != nil {
 		return nil, err
 	}

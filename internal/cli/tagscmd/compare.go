@@ -6,9 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -26,7 +24,7 @@ type compareView struct {
 	ReadB      *imagetag.Tag  `json:"readB,omitempty"`
 }
 
-func newCompare(a *cluster.Access) *cobra.Command {
+func newCompare(a *cmdutil.Access) *cobra.Command {
 	var scheme, output *string
 	var projects []string
 	c := &cobra.Command{
@@ -37,9 +35,9 @@ repository. All four results have exit code 0. Only immutable tags (long tags, o
 of a scheme that never moves them) have an order, and only within one scheme,
 repository, build project and variant.`,
 		Example: "  refit tags compare 2.6.2-rev10-b1.1 2.6.2-rev9-b1.1\n  refit tags compare v1.31.2 v1.31.10 --scheme semver",
-		Args:    usage.Args(cobra.ExactArgs(2)),
+		Args:    cmdutil.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := usage.CheckOutput(*output); err != nil {
+			if err := cmdutil.CheckOutput(*output); err != nil {
 				return err
 			}
 			s, err := schemeOf(*scheme)
@@ -47,13 +45,13 @@ repository, build project and variant.`,
 				return err
 			}
 			if len(projects) != 0 && len(projects) != 2 {
-				return exit.Usagef("--project names the build projects of both: --project A,B")
+				return cmdutil.UsageErrorf("--project names the build projects of both: --project A,B")
 			}
 			v, err := compare(s, argv, projects)
 			if err != nil {
 				return err
 			}
-			if !usage.IsTable(*output) {
+			if !cmdutil.IsTable(*output) {
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", v.Order, v.Why)
@@ -63,7 +61,7 @@ repository, build project and variant.`,
 			return nil
 		},
 	}
-	scheme, output = schemeFlag(c), usage.OutputFlag(c)
+	scheme, output = schemeFlag(c), cmdutil.OutputFlag(c)
 	c.Flags().StringSliceVar(&projects, "project", nil, "build projects of A and B: each counts its own builds")
 	return c
 }
@@ -76,7 +74,7 @@ func compare(s imagetag.Scheme, argv, projects []string) (compareView, error) {
 	for i, text := range argv {
 		p, digest, err := pointOf(text)
 		if err != nil {
-			return v, exit.Usage(err)
+			return v, cmdutil.UsageError(err)
 		}
 		if len(projects) == 2 {
 			p.Project = projects[i]
@@ -117,7 +115,7 @@ func pointOf(text string) (imagetag.Point, string, error) {
 }
 
 // hint names the scheme that the tags seem to follow, if it differs from the used one.
-func hint(a *cluster.Access, tags []string, used imagetag.Scheme) {
+func hint(a *cmdutil.Access, tags []string, used imagetag.Scheme) {
 	if g, why := imagetag.Guess(tags); g.Name() != "" && g.Name() != used.Name() {
 		a.Note("hint: %s: --scheme %s", why, g.Name())
 	}

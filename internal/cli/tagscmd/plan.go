@@ -11,9 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/render"
@@ -38,7 +36,7 @@ type planCall struct {
 	output           *string
 }
 
-func newPlan(_ *cluster.Access) *cobra.Command {
+func newPlan(_ *cmdutil.Access) *cobra.Command {
 	p := &planCall{}
 	c := &cobra.Command{
 		Use: "plan", Short: "Plan the tags to push and to move for a new image",
@@ -56,10 +54,10 @@ The command reads the image from its registry (--image), with its tag and the la
 org.opencontainers.image.version, org.opencontainers.image.base.digest, dev.refit.definition,
 dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file (--event).`,
 		Example: "  refit tags plan --repo registry.example/app --image registry.example/candidates/app:2.6.2-rev1-b5.1\n  refit tags plan --published tags.json --event event.json -o json",
-		Args:    usage.Args(cobra.NoArgs),
+		Args:    cmdutil.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
-	p.source, p.output = sourceFlags(c), usage.OutputFlag(c)
+	p.source, p.output = sourceFlags(c), cmdutil.OutputFlag(c)
 	f := c.Flags()
 	f.StringVar(&p.image, "image", "", "the new image, by tag or digest")
 	f.StringVar(&p.eventFile, "event", "", "file with the new image and its facts, in JSON, instead of --image")
@@ -83,26 +81,26 @@ dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file
 }
 
 func (p *planCall) run(cmd *cobra.Command) error {
-	if err := usage.CheckOutput(*p.output); err != nil {
+	if err := cmdutil.CheckOutput(*p.output); err != nil {
 		return err
 	}
 	if p.image == "" && p.eventFile == "" {
-		return exit.Usagef("no image: use --image REFERENCE or --event FILE")
+		return cmdutil.UsageErrorf("no image: use --image REFERENCE or --event FILE")
 	}
 	plan, err := p.make(cmd)
 	if err != nil {
 		return err
 	}
-	if usage.IsTable(*p.output) {
+	if cmdutil.IsTable(*p.output) {
 		printPlan(cmd.OutOrStdout(), plan, *p.output == render.Wide)
 	} else if err := render.Value(cmd.OutOrStdout(), *p.output, planView{"refit.dev/tagplan/v1", "TagPlan", plan}); err != nil {
 		return err
 	}
 	switch {
 	case plan.Refused():
-		return exit.Silent(exit.Blocked)
+		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	case len(plan.Steps) == 0 && p.failIfNoop:
-		return exit.Silent(exit.NothingToDo)
+		return cmdutil.SilentExit(cmdutil.ExitNothingToDo)
 	}
 	return nil
 }
@@ -143,13 +141,13 @@ func (p *planCall) readEvent(ctx context.Context, cmd *cobra.Command, pub publis
 		p.event.Image.Version = p.inside
 	}
 	if p.event.Image.Digest == "" {
-		return exit.Usagef("the event has no image.digest, the digest of the image to publish")
+		return cmdutil.UsageErrorf("the event has no image.digest, the digest of the image to publish")
 	}
 	switch p.event.Case {
 	case "", publish.NewVersion, publish.Fix, publish.Rebuild, publish.Maintenance:
 		return nil
 	}
-	return exit.Usagef("case %q is not known: 1, 2, 3 or 4a", p.event.Case)
+	return cmdutil.UsageErrorf("case %q is not known: 1, 2, 3 or 4a", p.event.Case)
 }
 
 // override replaces values of the file by those of flags.
@@ -171,7 +169,7 @@ func override(e *publish.Event, flags publish.Event) {
 func (p *planCall) readImage(ctx context.Context, pub publish.Published) error {
 	ref, err := imagetag.ParseRef(p.image)
 	if err != nil {
-		return exit.Usage(err)
+		return cmdutil.UsageError(err)
 	}
 	s, err := schemeOf(pub.Scheme)
 	if err != nil {

@@ -16,9 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -43,7 +41,7 @@ type retainCall struct {
 	output     *string
 }
 
-func newRetain(_ *cluster.Access) *cobra.Command {
+func newRetain(_ *cmdutil.Access) *cobra.Command {
 	r := &retainCall{}
 	c := &cobra.Command{
 		Use: "retain", Short: "Plan which builds to delete from a repository",
@@ -53,10 +51,10 @@ releases (--first), for the product's life; images of a bundle (--bundle); the l
 each version (--builds); builds that were replaced recently (--for) or at an unknown time; every
 tag that the scheme cannot parse.`,
 		Example: "  refit tags retain --repo registry.example/app --for 180d --first 2.6.0-rev1-b1.1 --bundle edge.refit",
-		Args:    usage.Args(cobra.NoArgs),
+		Args:    cmdutil.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
-	r.source, r.output = sourceFlags(c), usage.OutputFlag(c)
+	r.source, r.output = sourceFlags(c), cmdutil.OutputFlag(c)
 	f := c.Flags()
 	f.StringVar(&r.period, "for", "", "how long a build stays after a newer one replaced it: 180d, 4320h (required)")
 	f.IntVar(&r.keep.Builds, "builds", 5, "how many of the newest builds of each version stay, at any age")
@@ -68,7 +66,7 @@ tag that the scheme cannot parse.`,
 }
 
 func (r *retainCall) run(cmd *cobra.Command) error {
-	if err := usage.CheckOutput(*r.output); err != nil {
+	if err := cmdutil.CheckOutput(*r.output); err != nil {
 		return err
 	}
 	if err := r.settings(); err != nil {
@@ -83,18 +81,18 @@ func (r *retainCall) run(cmd *cobra.Command) error {
 	}
 	plan, err := publish.Retain(pub, r.keep, time.Now())
 	if err != nil {
-		return exit.Usage(err)
+		return cmdutil.UsageError(err)
 	}
 	if plan.Delete == nil {
 		plan.Delete = []publish.Fate{}
 	}
-	if usage.IsTable(*r.output) {
+	if cmdutil.IsTable(*r.output) {
 		printRetention(cmd.OutOrStdout(), plan, *r.output == render.Wide)
 	} else if err := render.Value(cmd.OutOrStdout(), *r.output, retainView{"refit.dev/tagretention/v1", "TagRetention", plan}); err != nil {
 		return err
 	}
 	if len(plan.Delete) == 0 && r.failIfNoop {
-		return exit.Silent(exit.NothingToDo)
+		return cmdutil.SilentExit(cmdutil.ExitNothingToDo)
 	}
 	return nil
 }
@@ -102,26 +100,26 @@ func (r *retainCall) run(cmd *cobra.Command) error {
 // settings reads the flags.
 func (r *retainCall) settings() (err error) {
 	if r.period == "" {
-		return exit.Usagef("--for is missing: name how long a replaced build stays, for example --for 180d")
+		return cmdutil.UsageErrorf("--for is missing: name how long a replaced build stays, for example --for 180d")
 	}
 	if r.keep.For, err = days(r.period); err != nil || r.keep.For <= 0 {
-		return exit.Usagef("--for %s is not a duration: use 180d or 4320h", r.period)
+		return cmdutil.UsageErrorf("--for %s is not a duration: use 180d or 4320h", r.period)
 	}
 	if r.keep.Builds < 0 {
-		return exit.Usagef("--builds %d: give 0 or more", r.keep.Builds)
+		return cmdutil.UsageErrorf("--builds %d: give 0 or more", r.keep.Builds)
 	}
 	r.keep.Until = map[string]time.Time{}
 	for name, day := range r.until {
 		t, err := time.Parse(time.DateOnly, day)
 		if err != nil {
-			return exit.Usagef("--until %s=%s: give a day as 2027-01-31", name, day)
+			return cmdutil.UsageErrorf("--until %s=%s: give a day as 2027-01-31", name, day)
 		}
 		r.keep.Until[name] = t.AddDate(0, 0, 1) // the whole day
 	}
 	for _, path := range r.bundles {
 		l, err := listing(path)
 		if err != nil {
-			return exit.Usage(err)
+			return cmdutil.UsageError(err)
 		}
 		r.keep.Listed = append(r.keep.Listed, l)
 	}

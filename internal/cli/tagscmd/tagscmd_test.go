@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 type result struct {
@@ -23,13 +22,13 @@ func refit(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	root := &cobra.Command{Use: "refit", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(New(&cluster.Access{Out: &out, Err: &errOut}))
+	root.AddCommand(New(&cmdutil.Access{Out: &out, Err: &errOut}))
 	root.SetOut(&out)
 	root.SetErr(&errOut)
 	root.SetIn(strings.NewReader(stdin))
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
-	r := result{out: out.String(), err: errOut.String(), code: exit.Code(err)}
+	r := result{out: out.String(), err: errOut.String(), code: cmdutil.ExitCode(err)}
 	if err != nil {
 		r.err += err.Error()
 	}
@@ -63,7 +62,7 @@ func TestCompareSaysTheWordFirst(t *testing.T) {
 			t.Parallel()
 			r := refit(t, "", append([]string{"tags", "compare"}, c.args...)...)
 			words := strings.Fields(r.out)
-			if r.code != exit.OK || len(words) < 2 || words[0] != c.word {
+			if r.code != cmdutil.ExitOK || len(words) < 2 || words[0] != c.word {
 				t.Errorf("exit %d: %q %s; want %s first", r.code, r.out, r.err, c.word)
 			}
 			j := refit(t, "", append([]string{"tags", "compare", "-o", "json"}, c.args...)...)
@@ -86,7 +85,7 @@ func TestWrongCalls(t *testing.T) {
 		"an unknown format":   {"tags", "sort", "1", "-o", "xml"},
 		"a broken expression": {"tags", "sort", "1", "--scheme", "regexp:("},
 	} {
-		if r := refit(t, "", args...); r.code != exit.UsageCode || r.out != "" {
+		if r := refit(t, "", args...); r.code != cmdutil.ExitUsage || r.out != "" {
 			t.Errorf("%s: exit %d, %q %q", name, r.code, r.out, r.err)
 		}
 	}
@@ -106,7 +105,7 @@ func TestSort(t *testing.T) {
 	t.Parallel()
 	want := "2.6.2-rev9-b1\n2.6.2-rev10-b1\n"
 	r := refit(t, "latest\n2.6.2-rev10-b1\n\n2.6.2-rev9-b1\n2.6.2-rev0-b1\n", "tags", "sort")
-	if d := cmp.Diff(want, r.out); d != "" || r.code != exit.OK {
+	if d := cmp.Diff(want, r.out); d != "" || r.code != cmdutil.ExitOK {
 		t.Errorf("exit %d: %s", r.code, d)
 	}
 	if !strings.Contains(r.err, "floating tags") || !strings.Contains(r.err, "rev0") {

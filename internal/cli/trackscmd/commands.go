@@ -3,11 +3,11 @@ package trackscmd
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cluster"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 // New returns the commands for `refit tags`.
-func New(a *cluster.Access) []*cobra.Command {
+func New(a *cmdutil.Access) []*cobra.Command {
 	return []*cobra.Command{newStatus(a), newApprove(a), newReject(a), newRollback(a), newRetry(a)}
 }
 

@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
@@ -22,7 +21,7 @@ type acceptFlags struct {
 	withdraw       bool
 }
 
-func newAccept(a *cluster.Access) *cobra.Command {
+func newAccept(a *cmdutil.Access) *cobra.Command {
 	var f acceptFlags
 	names := make([]string, 0, len(gate.Checks()))
 	for _, c := range gate.Checks() {
@@ -54,20 +53,20 @@ func riskFor(check string, f acceptFlags, now time.Time) (*v1alpha1.AcceptedRisk
 	c, known := gate.Find(check)
 	switch {
 	case !known:
-		return nil, exit.Usage(fmt.Errorf("the gate has no check %q; refit gate lists them", check))
+		return nil, cmdutil.UsageError(fmt.Errorf("the gate has no check %q; refit gate lists them", check))
 	case f.withdraw:
 		return nil, nil
 	case c.Never != "":
-		return nil, exit.With(exit.Blocked, fmt.Errorf("the risk of check %s cannot be accepted: %s", check, c.Never))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the risk of check %s cannot be accepted: %s", check, c.Never))
 	case len(strings.TrimSpace(f.reason)) < 3:
-		return nil, exit.Usage(errors.New("--reason TEXT is missing: it is recorded in the update"))
+		return nil, cmdutil.UsageError(errors.New("--reason TEXT is missing: it is recorded in the update"))
 	case f.until <= 0:
-		return nil, exit.Usage(errors.New("--until DURATION is missing, for example 4h: an accepted risk has a deadline"))
+		return nil, cmdutil.UsageError(errors.New("--until DURATION is missing, for example 4h: an accepted risk has a deadline"))
 	}
 	return &v1alpha1.AcceptedRisk{Check: check, Reason: f.reason, Until: metav1.NewTime(now.Add(f.until).Truncate(time.Second))}, nil
 }
 
-func accept(ctx context.Context, a *cluster.Access, check string, f acceptFlags) error {
+func accept(ctx context.Context, a *cmdutil.Access, check string, f acceptFlags) error {
 	risk, err := riskFor(check, f, time.Now())
 	if err != nil {
 		return err

@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 type drainFlags struct {
@@ -21,7 +20,7 @@ type drainFlags struct {
 	reset          bool
 }
 
-func newDrainOptions(a *cluster.Access) *cobra.Command {
+func newDrainOptions(a *cmdutil.Access) *cobra.Command {
 	var f drainFlags
 	c := &cobra.Command{
 		Use:   "drain-options [UPDATE]",
@@ -38,7 +37,7 @@ disruption budget. refit explain node/NAME shows the effect.`,
 				if err != nil {
 					return err
 				}
-				u, err := cluster.Update(cmd.Context(), cl, args)
+				u, err := cmdutil.FindUpdate(cmd.Context(), cl, args)
 				if err != nil {
 					return err
 				}
@@ -74,14 +73,14 @@ func (f drainFlags) check() error {
 			continue
 		}
 		if _, err := metav1.ParseToLabelSelector(s); err != nil {
-			return exit.Usage(fmt.Errorf("--%s %q is not a label selector: %w", name, s, err))
+			return cmdutil.UsageError(fmt.Errorf("--%s %q is not a label selector: %w", name, s, err))
 		}
 	}
 	if f.grace != 0 && f.grace < time.Second {
-		return exit.Usage(errors.New("--grace must be at least 1s: with 0 a pod would disappear from the API while it still runs"))
+		return cmdutil.UsageError(errors.New("--grace must be at least 1s: with 0 a pod would disappear from the API while it still runs"))
 	}
 	if f.timeout < 0 {
-		return exit.Usage(errors.New("--timeout must not be negative"))
+		return cmdutil.UsageError(errors.New("--timeout must not be negative"))
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 func TestARiskHasANameAReasonAndAnEnd(t *testing.T) {
@@ -18,18 +18,18 @@ func TestARiskHasANameAReasonAndAnEnd(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"all said":                {"clock", acceptFlags{reason: "no NTP here", until: time.Hour}, exit.OK, ""},
-		"no such check":           {"clocks", acceptFlags{reason: "no NTP here", until: time.Hour}, exit.UsageCode, "refit gate lists them"},
-		"nobody can accept it":    {"quorum", acceptFlags{reason: "be quick", until: time.Hour}, exit.Blocked, "cannot be accepted"},
-		"no reason":               {"clock", acceptFlags{until: time.Hour}, exit.UsageCode, "--reason"},
-		"no end":                  {"clock", acceptFlags{reason: "no NTP here"}, exit.UsageCode, "--until"},
-		"an end that has gone by": {"clock", acceptFlags{reason: "no NTP here", until: -time.Hour}, exit.UsageCode, "--until"},
+		"all said":                {"clock", acceptFlags{reason: "no NTP here", until: time.Hour}, cmdutil.ExitOK, ""},
+		"no such check":           {"clocks", acceptFlags{reason: "no NTP here", until: time.Hour}, cmdutil.ExitUsage, "refit gate lists them"},
+		"nobody can accept it":    {"quorum", acceptFlags{reason: "be quick", until: time.Hour}, cmdutil.ExitBlocked, "cannot be accepted"},
+		"no reason":               {"clock", acceptFlags{until: time.Hour}, cmdutil.ExitUsage, "--reason"},
+		"no end":                  {"clock", acceptFlags{reason: "no NTP here"}, cmdutil.ExitUsage, "--until"},
+		"an end that has gone by": {"clock", acceptFlags{reason: "no NTP here", until: -time.Hour}, cmdutil.ExitUsage, "--until"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := riskFor(tc.check, tc.flags, now)
-			if exit.Code(err) != tc.code || err != nil && !strings.Contains(err.Error(), tc.says) {
-				t.Fatalf("%v, exit code %d", err, exit.Code(err))
+			if cmdutil.ExitCode(err) != tc.code || err != nil && !strings.Contains(err.Error(), tc.says) {
+				t.Fatalf("%v, exit code %d", err, cmdutil.ExitCode(err))
 			}
 			if err == nil && (r.Check != tc.check || !r.Until.Time.Equal(now.Add(time.Hour))) {
 				t.Errorf("%+v", r)
@@ -55,7 +55,7 @@ func TestDrainOptionsAreLaidOverEachOther(t *testing.T) {
 		t.Errorf("an empty selector takes it back: %+v", got)
 	}
 	for name, f := range map[string]drainFlags{"no selector": {skip: "a in"}, "force": {grace: time.Millisecond}, "before the start": {timeout: -time.Second}} {
-		if exit.Code(f.check()) != exit.UsageCode {
+		if cmdutil.ExitCode(f.check()) != cmdutil.ExitUsage {
 			t.Errorf("%s is accepted", name)
 		}
 	}

@@ -13,16 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 // New returns the commands.
-func New(a *cluster.Access) []*cobra.Command {
+func New(a *cmdutil.Access) []*cobra.Command {
 	return []*cobra.Command{newPause(a, true), newPause(a, false), newRetry(a), newHold(a), newRelease(a), newAccept(a), newDrainOptions(a)}
 }
 
-func newPause(a *cluster.Access, pause bool) *cobra.Command {
+func newPause(a *cmdutil.Access, pause bool) *cobra.Command {
 	use, short, said := "resume [UPDATE]", "Resume a paused update", "resumed"
 	long := "Resume a paused update."
 	if pause {
@@ -41,7 +40,7 @@ func newPause(a *cluster.Access, pause bool) *cobra.Command {
 	}
 }
 
-func newRetry(a *cluster.Access) *cobra.Command {
+func newRetry(a *cmdutil.Access) *cobra.Command {
 	var node string
 	c := &cobra.Command{
 		Use: "retry [UPDATE]", Short: "Retry failed nodes of an update", Args: cobra.MaximumNArgs(1),
@@ -58,7 +57,7 @@ attempts limit the retries of each node. Nodes that have not failed do not chang
 // retry raises spec.retry of an update, or of one node of it.
 func retry(u *v1alpha1.ClusterUpdate, node string) (string, error) {
 	if u.Status.Phase == v1alpha1.PhaseDone {
-		return "", exit.Usage(fmt.Errorf("ClusterUpdate %s is done: there is nothing to retry", u.Name))
+		return "", cmdutil.UsageError(fmt.Errorf("ClusterUpdate %s is done: there is nothing to retry", u.Name))
 	}
 	if node == "" {
 		u.Spec.Retry++
@@ -75,7 +74,7 @@ func retry(u *v1alpha1.ClusterUpdate, node string) (string, error) {
 }
 
 // Change edits one update, the named or the current one, and prints the result.
-func Change(ctx context.Context, a *cluster.Access, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) error {
+func Change(ctx context.Context, a *cmdutil.Access, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -93,7 +92,7 @@ func Change(ctx context.Context, a *cluster.Access, args []string, edit func(*v1
 // the status must not make the command fail.
 func change(ctx context.Context, c client.Client, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) (name, said string, err error) {
 	err = clientretry.RetryOnConflict(clientretry.DefaultBackoff, func() error {
-		u, err := cluster.Update(ctx, c, args)
+		u, err := cmdutil.FindUpdate(ctx, c, args)
 		if err != nil {
 			return err
 		}
@@ -110,7 +109,7 @@ func change(ctx context.Context, c client.Client, args []string, edit func(*v1al
 	return name, said, err
 }
 
-func newHold(a *cluster.Access) *cobra.Command {
+func newHold(a *cmdutil.Access) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: "hold NODE --reason TEXT", Short: "Put a node on hold: no update starts on it", Args: cobra.ExactArgs(1),
@@ -122,7 +121,7 @@ when the node was released and updated too.
 The reason is in the annotation ` + v1alpha1.AnnotationHold + ` of the Node. refit shows it where the update waits.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(reason) == "" {
-				return exit.Usage(errors.New("--reason TEXT is missing: other administrators see it while the node is on hold"))
+				return cmdutil.UsageError(errors.New("--reason TEXT is missing: other administrators see it while the node is on hold"))
 			}
 			return onNode(cmd.Context(), a, args[0], func(n *corev1.Node) string {
 				if n.Annotations == nil {
@@ -140,7 +139,7 @@ The reason is in the annotation ` + v1alpha1.AnnotationHold + ` of the Node. ref
 	return c
 }
 
-func newRelease(a *cluster.Access) *cobra.Command {
+func newRelease(a *cmdutil.Access) *cobra.Command {
 	return &cobra.Command{
 		Use: "release NODE", Short: "Release a node from hold", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -156,14 +155,14 @@ func newRelease(a *cluster.Access) *cobra.Command {
 	}
 }
 
-func onNode(ctx context.Context, a *cluster.Access, name string, edit func(*corev1.Node) string) error {
+func onNode(ctx context.Context, a *cmdutil.Access, name string, edit func(*corev1.Node) string) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); apierrors.IsNotFound(err) {
-		return exit.Usage(fmt.Errorf("node %q not found; see kubectl get nodes", name))
+		return cmdutil.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", name))
 	} else if err != nil {
 		return fmt.Errorf("cannot read node %s: %w", name, err)
 	}

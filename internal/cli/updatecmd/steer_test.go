@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
 func TestRetry(t *testing.T) {
@@ -30,7 +30,7 @@ func TestRetry(t *testing.T) {
 		t.Error(diff)
 	}
 	u.Status.Phase = v1alpha1.PhaseDone
-	if _, err := retry(u, ""); exit.Code(err) != exit.UsageCode {
+	if _, err := retry(u, ""); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
 		t.Errorf("an update that is done: %v", err)
 	}
 }

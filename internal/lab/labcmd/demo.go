@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
@@ -51,11 +51,11 @@ Exit codes: 0 everything was as promised, 5 something was not (the result says w
 func demo(cmd *cobra.Command, f demoFlags) error {
 	ctx := cmd.Context()
 	if err := lab.Preflight(); err != nil {
-		return exit.With(exit.Blocked, err)
+		return cmdutil.WithExit(cmdutil.ExitBlocked, err)
 	}
 	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: cmd.ErrOrStderr()})
 	if err != nil {
-		return exit.With(exit.Blocked, err)
+		return cmdutil.WithExit(cmdutil.ExitBlocked, err)
 	}
 	r, err := s.Play(ctx)
 	if err == nil {
@@ -88,10 +88,10 @@ func demoResult(out io.Writer, file string, r scenario.Result, err error) error 
 		return werr
 	}
 	if err != nil {
-		return exit.With(exit.Failed, err)
+		return cmdutil.WithExit(cmdutil.ExitFailed, err)
 	}
 	if !r.OK {
-		return exit.With(exit.Failed, fmt.Errorf("not as promised: %v", r.Problems))
+		return cmdutil.WithExit(cmdutil.ExitFailed, fmt.Errorf("not as promised: %v", r.Problems))
 	}
 	return nil
 }

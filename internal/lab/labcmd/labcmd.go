@@ -21,8 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
-	"github.com/refit-dev/refit/internal/cli/usage"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/nodeexec"
@@ -34,7 +33,7 @@ type settings struct{ name, stateDir string }
 
 func (s *settings) open() (*lab.Lab, error) {
 	l, err := lab.Open(s.name, s.stateDir)
-	return l, exit.With(exit.Blocked, err)
+	return l, cmdutil.WithExit(cmdutil.ExitBlocked, err)
 }
 
 // Main runs the command line and returns the exit code.
@@ -43,7 +42,7 @@ func Main(args []string) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)   // a second signal ends what does not end by itself
 	klog.SetLogger(logr.Discard()) // the client library's own log is no answer and no progress
-	return usage.Execute(ctx, New(), args[1:], "interrupted; refit-lab status shows what there is, refit-lab down removes it")
+	return cmdutil.Execute(ctx, New(), args[1:], "interrupted; refit-lab status shows what there is, refit-lab down removes it")
 }
 
 // New is the root command.
@@ -61,7 +60,7 @@ from source and kept in the user's cache directory.`,
 	}
 	c.SetOut(clean.Writer(os.Stdout))
 	c.SetErr(clean.Writer(os.Stderr))
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cmdutil.UsageError(err) })
 	c.PersistentFlags().StringVar(&s.name, "name", defaultName(), "name of the lab ($REFIT_LAB)")
 	c.PersistentFlags().StringVar(&s.stateDir, "state-dir", "", "directory of all labs (default "+lab.DefaultStateDir()+")")
 	c.AddCommand(newUp(s), newDown(s), newStatus(s), newKubeconfig(s), newExec(s), newRsh(s), newLogs(s),
@@ -85,20 +84,20 @@ func newUp(s *settings) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(lab.Runtimes, o.Runtime) {
-				return exit.Usagef("--runtime %s: this lab knows %s", o.Runtime, strings.Join(lab.Runtimes, ", "))
+				return cmdutil.UsageErrorf("--runtime %s: this lab knows %s", o.Runtime, strings.Join(lab.Runtimes, ", "))
 			}
 			var err error
 			if o.DiskSize, err = parseSizes(disks); err != nil {
-				return exit.Usage(err)
+				return cmdutil.UsageError(err)
 			}
 			if err := lab.Preflight(); err != nil {
-				return exit.With(exit.Blocked, err)
+				return cmdutil.WithExit(cmdutil.ExitBlocked, err)
 			}
 			o.Name, o.StateDir = s.name, s.stateDir
 			o.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 			l, err := lab.Up(cmd.Context(), o)
 			if _, already := errors.AsType[lab.ErrUp](err); already {
-				return exit.With(exit.Blocked, err)
+				return cmdutil.WithExit(cmdutil.ExitBlocked, err)
 			}
 			if err != nil {
 				return err
@@ -242,7 +241,7 @@ func newExec(s *settings) *cobra.Command {
 func run(cmd *cobra.Command, l *lab.Lab, node string, argv ...string) error {
 	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), clean.Raw(cmd.OutOrStdout()), clean.Raw(cmd.ErrOrStderr()), argv...)
 	if status, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.Silent(nodeexec.ExitStatus(status))
+		return cmdutil.SilentExit(nodeexec.ExitStatus(status))
 	}
 	return err
 }

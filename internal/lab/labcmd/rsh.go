@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/lab"
 )
 
@@ -24,7 +24,7 @@ before HOST, or of $REFIT_LAB.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			call, err := parseRsh(args)
 			if err != nil {
-				return exit.Usage(err)
+				return cmdutil.UsageError(err)
 			}
 			if call.name != "" {
 				s.name = call.name

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/simulate"
 )
@@ -40,7 +40,7 @@ Exit codes: 0 every limit was kept, 5 one was missed (the result says which).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctrl.SetLogger(logr.Discard()) // the servers' starter and the watches have nothing to say to people
 			if err := complete(cmd.Context(), &o, controller, cmd.ErrOrStderr()); err != nil {
-				return exit.With(exit.Blocked, err)
+				return cmdutil.WithExit(cmdutil.ExitBlocked, err)
 			}
 			r, err := simulate.Run(cmd.Context(), o)
 			if err == nil {
@@ -132,10 +132,10 @@ func printSimulation(out io.Writer, file string, r simulate.Result, err error) e
 		return werr
 	}
 	if err != nil {
-		return exit.With(exit.Failed, err)
+		return cmdutil.WithExit(cmdutil.ExitFailed, err)
 	}
 	if !r.OK {
-		return exit.With(exit.Failed, fmt.Errorf("limits were missed: %s", strings.Join(r.Problems, "; ")))
+		return cmdutil.WithExit(cmdutil.ExitFailed, fmt.Errorf("limits were missed: %s", strings.Join(r.Problems, "; ")))
 	}
 	return nil
 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cluster"
-	"github.com/refit-dev/refit/internal/cli/exit"
+	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -30,7 +29,7 @@ func Source(name string) string {
 
 // Expand replaces those sources by the images, each by digest and under the name by
 // which nodes fetch it.
-func Expand(ctx context.Context, a *cluster.Access, sources []string) ([]string, error) {
+func Expand(ctx context.Context, a *cmdutil.Access, sources []string) ([]string, error) {
 	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, Prefix) }) {
 		return sources, nil
 	}
@@ -41,7 +40,7 @@ func Expand(ctx context.Context, a *cluster.Access, sources []string) ([]string,
 	var images v1alpha1.OSImageList
 	var builds v1alpha1.OSBuildList
 	if err := errors.Join(c.List(ctx, &images), c.List(ctx, &builds)); err != nil {
-		return nil, cluster.ListError(err)
+		return nil, cmdutil.ListError(err)
 	}
 	var out []string
 	for _, s := range sources {
@@ -66,13 +65,13 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 	}
 	i := slices.IndexFunc(images, func(o v1alpha1.OSImage) bool { return o.Name == name })
 	if i < 0 {
-		return nil, exit.With(exit.Blocked, fmt.Errorf("the cluster has neither an OSImage nor an OSBuild %s (kubectl get osimages,osbuilds)", name))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the cluster has neither an OSImage nor an OSBuild %s (kubectl get osimages,osbuilds)", name))
 	}
 	var out []string
 	for _, p := range images[i].Status.Pools {
 		repository, digest, ok := strings.Cut(p.Image, "@")
 		if !ok {
-			return nil, exit.With(exit.Blocked, fmt.Errorf("OSImage %s has no image for pool %s yet: %s", name, p.Name, p.Message))
+			return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSImage %s has no image for pool %s yet: %s", name, p.Name, p.Message))
 		}
 		if strings.HasPrefix(repository, model.NoRegistry+"/") {
 			return nil, noRegistry("OSImage " + name)
@@ -86,7 +85,7 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 		}
 	}
 	if len(out) == 0 {
-		return nil, exit.With(exit.Blocked, fmt.Errorf("no pool names OSImage %s, so it has no image: set spec.osImage of an UpdatePool", name))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("no pool names OSImage %s, so it has no image: set spec.osImage of an UpdatePool", name))
 	}
 	return out, nil
 }
@@ -95,7 +94,7 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 func sourceOf(b *v1alpha1.OSBuild) ([]string, error) {
 	switch {
 	case b.Status.Phase != v1alpha1.BuildSucceeded:
-		return nil, exit.With(exit.Blocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", b.Name, b.Status.Phase, b.Name))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", b.Name, b.Status.Phase, b.Name))
 	case b.Spec.Output == v1alpha1.OutputNodes:
 		return nil, noRegistry("OSBuild " + b.Name)
 	}
@@ -104,7 +103,7 @@ func sourceOf(b *v1alpha1.OSBuild) ([]string, error) {
 
 // noRegistry returns the error for an image that only the nodes assemble.
 func noRegistry(what string) error {
-	return exit.With(exit.Blocked, fmt.Errorf("the image of %s is in no registry, because nodes assemble it (spec.output: Nodes): for other sites build it with `refit image build --output oci:DIR:TAG`, and include it with --os-image oci:DIR:TAG", what))
+	return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the image of %s is in no registry, because nodes assemble it (spec.output: Nodes): for other sites build it with `refit image build --output oci:DIR:TAG`, and include it with --os-image oci:DIR:TAG", what))
 }
 
 func source(repository, tag, digest string) string {

@@ -1,8 +1,4 @@
-// Package usage has the common parts of all commands: arguments, output and errors.
-//
-// Promise: a wrong argument or format ends with the exit code of usage errors, and a
-// message with the valid ones. Callers: the groups of internal/cli.
-package usage
+package cmdutil
 
 import (
 	"context"
@@ -12,13 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/render"
 )
 
 // Args is cobra's check of arguments with the exit code of usage errors.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, a []string) error { return exit.Usage(check(c, a)) }
+	return func(c *cobra.Command, a []string) error { return UsageError(check(c, a)) }
 }
 
 // OutputFlag adds -o and returns its value.
@@ -31,7 +26,7 @@ func OutputFlag(c *cobra.Command) *string {
 // CheckOutput refuses a format that is not one of OutputFlag's.
 func CheckOutput(format string) error {
 	if !render.Known(format) {
-		return exit.Usagef("-o %s is not known: use table, wide, json or yaml", format)
+		return UsageErrorf("-o %s is not known: use table, wide, json or yaml", format)
 	}
 	return nil
 }
@@ -46,27 +41,27 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, interrupte
 	called, err := root.ExecuteContextC(ctx)
 	words := root.ErrOrStderr()
 	if err == nil {
-		return exit.OK
+		return ExitOK
 	}
-	if ctx.Err() != nil && exit.Code(err) != exit.Interrupted { // such an error has its own message
+	if ctx.Err() != nil && ExitCode(err) != ExitInterrupted { // such an error has its own message
 		fmt.Fprintln(words, interrupted)
-		return exit.Interrupted
+		return ExitInterrupted
 	}
 	if msg := err.Error(); msg != "" {
 		fmt.Fprintln(words, "error: "+strings.ReplaceAll(msg, "\n", "\n  ")) // a quoted text must not begin a line
 	}
 	if isUsage(err) {
 		fmt.Fprintln(words, "see: "+called.CommandPath()+" --help")
-		return exit.UsageCode
+		return ExitUsage
 	}
-	return exit.Code(err)
+	return ExitCode(err)
 }
 
 // isUsage reports whether cobra itself refused the arguments.
 func isUsage(err error) bool {
-	var coded *exit.Error
+	var coded *ExitError
 	if errors.As(err, &coded) {
-		return coded.Code == exit.UsageCode
+		return coded.Code == ExitUsage
 	}
 	for _, p := range []string{"unknown command", "unknown flag", "accepts ", "requires ", "required flag", "invalid argument"} {
 		if strings.HasPrefix(err.Error(), p) {

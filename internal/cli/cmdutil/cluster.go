@@ -1,6 +1,4 @@
-// Package cluster connects the command line to an API server, and has its writers
-// for results and hints.
-package cluster
+package cmdutil
 
 import (
 	"context"
@@ -19,7 +17,6 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
 // RequestTimeout bounds one call: an API server that hangs while its etcd is
@@ -81,11 +78,11 @@ func ListError(err error) error {
 	var missing *meta.NoKindMatchError
 	if errors.As(err, &missing) {
 		if a, ok := areas.OfKind(missing.GroupKind.Kind); ok {
-			return exit.With(exit.Blocked, fmt.Errorf("kind %s is not installed in this cluster: run refit install, without --without %s if that left it out", missing.GroupKind.Kind, a.Name))
+			return WithExit(ExitBlocked, fmt.Errorf("kind %s is not installed in this cluster: run refit install, without --without %s if that left it out", missing.GroupKind.Kind, a.Name))
 		}
 	}
 	if meta.IsNoMatchError(err) {
-		return exit.With(exit.Blocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
+		return WithExit(ExitBlocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
 	}
 	return fmt.Errorf("the API server did not answer: %w", err)
 }

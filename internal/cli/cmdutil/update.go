@@ -1,4 +1,4 @@
-package cluster
+package cmdutil
 
 import (
 	"context"
@@ -8,11 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/exit"
 )
 
-// Choose returns the current update: one that is not done, else the newest.
-func Choose(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
+// ChooseUpdate returns the current update: one that is not done, else the newest.
+func ChooseUpdate(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	var best *v1alpha1.ClusterUpdate
 	rank := func(u *v1alpha1.ClusterUpdate) int {
 		switch u.Status.Phase {
@@ -32,22 +31,22 @@ func Choose(us []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	return best
 }
 
-// Update returns the named update, or the current one.
-func Update(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
+// FindUpdate returns the named update, or the current one.
+func FindUpdate(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, ListError(err)
 	}
 	if len(args) == 0 {
-		if u := Choose(list.Items); u != nil {
+		if u := ChooseUpdate(list.Items); u != nil {
 			return u, nil
 		}
-		return nil, exit.Usage(errors.New("there is no update: create one with refit plan --to BUNDLE"))
+		return nil, UsageError(errors.New("there is no update: create one with refit plan --to BUNDLE"))
 	}
 	for i := range list.Items {
 		if list.Items[i].Name == args[0] {
 			return &list.Items[i], nil
 		}
 	}
-	return nil, exit.Usage(fmt.Errorf("ClusterUpdate %q not found; see kubectl get clusterupdates", args[0]))
+	return nil, UsageError(fmt.Errorf("ClusterUpdate %q not found; see kubectl get clusterupdates", args[0]))
 }

@@ -1,4 +1,4 @@
-package manifests
+package cmdutil
 
 import (
 	"errors"
@@ -10,33 +10,32 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/cli/exit"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
-// ConfigName is the default file in the current directory.
-const ConfigName = ".refit-lint.yaml"
+// LintConfigName is the default file in the current directory.
+const LintConfigName = ".refit-lint.yaml"
 
-// Config reads the disabled rules; without a name from the file in the current
+// ReadLintConfig reads the disabled rules; without a name from the file in the current
 // directory, if it exists.
-func Config(file string) (lint.Config, error) {
+func ReadLintConfig(file string) (lint.Config, error) {
 	name := file
 	if name == "" {
-		name = ConfigName
+		name = LintConfigName
 	}
 	data, err := os.ReadFile(name)
 	if file == "" && errors.Is(err, fs.ErrNotExist) {
 		return lint.Config{}, nil
 	}
 	if err != nil {
-		return lint.Config{}, exit.Usage(err)
+		return lint.Config{}, UsageError(err)
 	}
 	c, err := lint.ReadConfig(data)
 	if err != nil {
-		return c, exit.Usage(fmt.Errorf("%s: %w", name, err))
+		return c, UsageError(fmt.Errorf("%s: %w", name, err))
 	}
 	return c, nil
 }
@@ -44,8 +43,8 @@ func Config(file string) (lint.Config, error) {
 // maxManifest is the largest file that is read, in bytes.
 const maxManifest = 64 << 20
 
-// Read reads files, directories and standard input (-).
-func Read(stdin io.Reader, paths []string) ([]lint.Object, error) {
+// ReadManifests reads files, directories and standard input (-).
+func ReadManifests(stdin io.Reader, paths []string) ([]lint.Object, error) {
 	var all []lint.Object
 	for _, p := range paths {
 		if p == "-" {
@@ -55,21 +54,21 @@ func Read(stdin io.Reader, paths []string) ([]lint.Object, error) {
 			}
 			objects, err := lint.Parse("stdin", data)
 			if err != nil {
-				return nil, exit.Usage(err)
+				return nil, UsageError(err)
 			}
 			all = append(all, objects...)
 			continue
 		}
-		objects, err := folder(p)
+		objects, err := readFolder(p)
 		if err != nil {
-			return nil, exit.Usage(err)
+			return nil, UsageError(err)
 		}
 		all = append(all, objects...)
 	}
 	return all, nil
 }
 
-func folder(root string) ([]lint.Object, error) {
+func readFolder(root string) ([]lint.Object, error) {
 	var all []lint.Object
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -92,18 +91,18 @@ func folder(root string) ([]lint.Object, error) {
 	return all, err
 }
 
-// BundleImages returns a bundle's images: digest by name, as runtimes write it.
-func BundleImages(file string) (map[string]string, error) {
+// ReadBundleImages returns a bundle's images: digest by name, as runtimes write it.
+func ReadBundleImages(file string) (map[string]string, error) {
 	b, err := bundlereader.OpenPath(file)
 	if err != nil {
-		return nil, exit.With(exit.Verification, fmt.Errorf("bundle %s: %w", file, err))
+		return nil, WithExit(ExitVerification, fmt.Errorf("bundle %s: %w", file, err))
 	}
 	defer b.Close()
-	return Names(b.Header().Metadata.Images), nil
+	return MergeImageNames(b.Header().Metadata.Images), nil
 }
 
-// Names of images with their digests.
-func Names(images []bundle.Image) map[string]string {
+// MergeImageNames returns the digests of images by canonical name.
+func MergeImageNames(images []bundle.Image) map[string]string {
 	out := map[string]string{}
 	for _, i := range images {
 		out[canonical(i.Name)] = i.Digest
