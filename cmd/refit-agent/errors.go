@@ -6,7 +6,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// isCorrupt: a bundle that is not what its digest says.
+// isCorrupt reports whether a bundle does not match its digest.
 func isCorrupt(err error) bool {
 	var c *bundle.CorruptError
 	return errors.As(err, &c) || errors.Is(err, bundle.ErrNotBundle)

@@ -39,7 +39,7 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	c := root()
-	c.SetOut(clean.Writer(os.Stdout)) // bundles and devices bring names; nothing of them reaches a terminal raw
+	c.SetOut(clean.Writer(os.Stdout)) // names of bundles and devices must not reach a terminal raw
 	c.SetErr(clean.Writer(os.Stderr))
 	err := c.ExecuteContext(ctx)
 	stop()
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// usageError is a command line that makes no sense.
+// usageError is a wrong call of the command.
 type usageError struct{ error }
 
 func exitCode(err error) int {
@@ -70,13 +70,13 @@ func exitCode(err error) int {
 func root() *cobra.Command {
 	var conf agentconfig.Config
 	var file string
-	c := &cobra.Command{Use: "refit-agent", Short: "refit's host service on a node", SilenceUsage: true, SilenceErrors: true}
+	c := &cobra.Command{Use: "refit-agent", Short: "Run refit's host service on a node", SilenceUsage: true, SilenceErrors: true}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := c.PersistentFlags()
 	f.StringVar(&file, "config", env("REFIT_CONFIG", agentconfig.DefaultFile), "configuration file")
 	f.StringVar(&conf.Node, "node", env("REFIT_NODE", ""), "this node's name (default: that of the kubelet's certificate)")
 	f.StringVar(&conf.Kubeconfig, "kubeconfig", env("REFIT_KUBECONFIG", ""), "kubeconfig of the node's identity (default: the kubelet's)")
-	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "where everything is kept (default "+agentconfig.DefaultStateDir+")")
+	f.StringVar(&conf.StateDir, "state-dir", env("REFIT_STATE_DIR", ""), "directory of the state (default "+agentconfig.DefaultStateDir+")")
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", agentconfig.DefaultPort))
 	load := func() agentconfig.Config { return merged(file, conf) }
@@ -91,7 +91,7 @@ func env(name, otherwise string) string {
 	return otherwise
 }
 
-// merged is the file with the flags laid over it.
+// merged is the file with the values of flags.
 func merged(file string, over agentconfig.Config) agentconfig.Config {
 	c := agentconfig.Understand(file)
 	for _, f := range []struct{ to, from *string }{
@@ -107,20 +107,20 @@ func merged(file string, over agentconfig.Config) agentconfig.Config {
 
 func runCommand(load func() agentconfig.Config, file func() string) *cobra.Command {
 	return &cobra.Command{
-		Use: "run", Short: "run the host service", Args: cobra.NoArgs,
-		Long: `Run the host service. systemd does this; by hand it is of use to look at it.
+		Use: "run", Short: "Run the host service", Args: cobra.NoArgs,
+		Long: `Run the host service. systemd runs this command; run it by hand only to debug it.
 
-The configuration file is YAML with the fields node, kubeconfig, stateDir,
-runtime, address, media (files and devices to look at besides what is plugged
-in), devices (which devices may be plugged in besides removable ones and those on
-USB: patterns of names, paths, or all) and noDevices. Flags and REFIT_... variables go before it.`,
+The configuration file is YAML with the fields node, kubeconfig, stateDir, runtime,
+address, media (more files and devices to read), devices (more devices to accept
+than removable ones and USB: patterns of names, paths, or all) and noDevices. Flags
+and REFIT_... variables take precedence.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf := load()
 			armFailpoints(conf)
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			if len(conf.Problems) == 0 {
 				if err := agentconfig.Remember(file()); err != nil {
-					log.Warn("failed to keep a copy of the configuration", "error", err)
+					log.Warn("failed to save a copy of the configuration", "error", err)
 				}
 			}
 			return service.Run(cmd.Context(), conf, log)
@@ -136,7 +136,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 	o := install.Options{}
 	var ontoHost, stay bool
 	c := &cobra.Command{
-		Use: "install [--from FILE|DEVICE]", Short: "make this machine a member: binary, unit, and refit's image from a bundle", Args: cobra.NoArgs,
+		Use: "install [--from FILE|DEVICE]", Short: "Install the agent on this machine: binary, unit, and refit's image from a bundle", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ontoHost {
 				return installOntoHost(cmd, stay)
@@ -151,13 +151,13 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 	}
 	c.Flags().StringVar(&o.From, "from", "", "bundle in a file or on a device")
 	c.Flags().StringVar(&o.Digest, "digest", "", "digest that the bundle must have")
-	c.Flags().BoolVar(&o.NoStart, "no-start", false, "put the files in place, leave the service alone")
+	c.Flags().BoolVar(&o.NoStart, "no-start", false, "install the files without starting the service")
 	c.Flags().BoolVar(&ontoHost, "onto-host", false, "from a privileged pod with hostPID: install onto its node")
 	c.Flags().BoolVar(&stay, "stay", false, "with --onto-host: wait for the end of the pod afterwards")
 	return c
 }
 
-// installOntoHost is what the DaemonSet runs.
+// installOntoHost is the command of the DaemonSet.
 func installOntoHost(cmd *cobra.Command, stay bool) error {
 	if err := hostinstall.Install(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 		return err
@@ -171,7 +171,7 @@ func installOntoHost(cmd *cobra.Command, stay bool) error {
 func uninstallCommand(load func() agentconfig.Config) *cobra.Command {
 	o := install.Removal{}
 	c := &cobra.Command{
-		Use: "uninstall", Short: "remove the agent and its state", Args: cobra.NoArgs,
+		Use: "uninstall", Short: "Remove the agent and its state", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Config, o.Say = load(), say(cmd.ErrOrStderr())
 			for _, p := range o.Config.Problems {
@@ -180,14 +180,14 @@ func uninstallCommand(load func() agentconfig.Config) *cobra.Command {
 			return install.Uninstall(cmd.Context(), o)
 		},
 	}
-	c.Flags().BoolVar(&o.Unpin, "unpin", false, "let go of the images that refit pinned")
-	c.Flags().BoolVar(&o.KeepState, "keep-state", false, "leave the state directory")
+	c.Flags().BoolVar(&o.Unpin, "unpin", false, "unpin the images that refit pinned")
+	c.Flags().BoolVar(&o.KeepState, "keep-state", false, "keep the state directory")
 	return c
 }
 
 func statusCommand(load func() agentconfig.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "print what this node's agent reports, as JSON", Args: cobra.NoArgs,
+		Use: "status", Short: "Print the status of this node's agent, as JSON", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf := load()
 			dir := conf.RunDir
@@ -196,7 +196,7 @@ func statusCommand(load func() agentconfig.Config) *cobra.Command {
 			}
 			b, err := os.ReadFile(filepath.Join(dir, "status.json"))
 			if err != nil {
-				return fmt.Errorf("local status: %w; does the agent run? `systemctl status refit-agent` says so", err)
+				return fmt.Errorf("read the local status: %w; check the agent with `systemctl status refit-agent`", err)
 			}
 			_, err = cmd.OutOrStdout().Write(append(b, '\n'))
 			return err
@@ -204,48 +204,48 @@ func statusCommand(load func() agentconfig.Config) *cobra.Command {
 	}
 }
 
-// patience is how long the cluster is told that this machine was refused.
+// patience is how long the command reports to the cluster that this machine was refused.
 const patience = 100 * time.Second
 
-// firstBootCommand is what refit-first-boot.service runs.
+// firstBootCommand is the command of refit-first-boot.service.
 func firstBootCommand() *cobra.Command {
 	var root string
 	c := &cobra.Command{
-		Use: "first-boot", Short: "say whether this machine's boot image is new enough to join", Args: cobra.NoArgs,
+		Use: "first-boot", Short: "Check that this machine's boot image is new enough to join", Args: cobra.NoArgs,
 		Long: `Compare the image that this machine was started from with the limits in
 ` + skewlimits.Path + `, before it joins.
 
-Without limits, or if they hold, the exit code is 0, and limits that hold are
-taken away: they are asked once. If they do not hold, or cannot be read, the exit
-code is 3, so that what needs refit-first-boot.service does not start, and the
-console says why.`,
+Without limits, or if the image meets them, the exit code is 0, and the command
+removes the limits: it checks them once. If the image does not meet them, or they
+are unreadable, the exit code is 3. Units that need refit-first-boot.service then do
+not start, and the console shows the reason.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bootimagecheck.Check(cmd.Context(), bootimagecheck.Options{Root: root, Now: time.Now, Out: cmd.OutOrStdout(), Patience: patience})
 		},
 	}
-	c.Flags().StringVar(&root, "root", "", "look at a machine whose root is here")
+	c.Flags().StringVar(&root, "root", "", "check the machine with this root directory")
 	return c
 }
 
-// keepCommand is what a command runs under that must outlive the agent.
+// keepCommand runs a command that must outlive the agent.
 func keepCommand() *cobra.Command {
 	var log, result string
 	c := &cobra.Command{
-		Use: "keep --log FILE --result FILE -- COMMAND...", Short: "run a command, keep its output and its end", Hidden: true, Args: cobra.MinimumNArgs(1),
+		Use: "keep --log FILE --result FILE -- COMMAND...", Short: "Run a command, and save its output and its exit status", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			// Not cut off by a signal to us: the command is to come to its own end.
+			// A signal to this process must not end the command.
 			return transientunit.Keep(cmd.Context(), log, result, argv)
 		},
 	}
 	c.Flags().StringVar(&log, "log", "", "file for the output")
-	c.Flags().StringVar(&result, "result", "", "file for the end")
+	c.Flags().StringVar(&result, "result", "", "file for the exit status")
 	return c
 }
 
-// labelCommand is what the agent starts, without rights, to read what nobody vouches for.
+// labelCommand is started by the agent, without rights, to parse unverified headers.
 func labelCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: bundlestore.LabelCommand, Short: "read the label of a bundle, as the agent asks for it", Hidden: true, Args: cobra.NoArgs,
+		Use: bundlestore.LabelCommand, Short: "Read the label of a bundle for the agent", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bundlestore.ReadLabel(cmd.Context(), cmd.OutOrStdout())
 		},
@@ -254,7 +254,7 @@ func labelCommand() *cobra.Command {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "refit-agent %s (%s)\n", version.Version(), version.Commit())
 			return err
@@ -263,7 +263,7 @@ func versionCommand() *cobra.Command {
 }
 
 func printJSON(w io.Writer, v any) error {
-	b, err := json.Marshal(v) // one line: who runs this over ssh shows the last one
+	b, err := json.Marshal(v) // one line: refit install shows the last line of ssh
 	if err != nil {
 		return err
 	}

@@ -10,26 +10,26 @@ import (
 	"github.com/refit-dev/refit/internal/agent/service"
 )
 
-// preflightCommand is what refit-preflight.service and the kubelet's unit run.
+// preflightCommand is the command of refit-preflight.service and of the kubelet's unit.
 func preflightCommand(load func() agentconfig.Config) *cobra.Command {
 	var stopping bool
 	var patience time.Duration
 	c := &cobra.Command{
-		Use: "preflight", Short: "see to it that this node's images are whole, before its kubelet starts", Args: cobra.NoArgs,
-		Long: `Compare every image that this node holds with what it must be, and put back
-what is torn or missing from the node's own copy, without network. Sizes are
-compared at every start of the machine, contents when its last end was no orderly
-one. It ends when the kubelet may start, and prints what it found and did; a boot
-that was looked at is not looked at again.
+		Use: "preflight", Short: "Check and restore this node's pinned images, before its kubelet starts", Args: cobra.NoArgs,
+		Long: `Verify every pinned image of this node, and restore corrupt and missing ones from the
+local copy, without network. The command compares sizes at every boot, and contents
+after an unclean shutdown. It ends when the kubelet may start, and prints its
+findings and repairs. It checks a boot once.
 
-An image that is torn or missing and of which this node has no copy is waited for
-(--patience): the agent gets it from peers or a medium if it can. After that
-a torn one is taken out of the runtime, and the node comes up without.
+For a corrupt or missing image without a local copy it waits (--patience), while the
+agent copies the image from peers or a medium. Then it removes a corrupt image from
+the runtime, and the node starts without it.
 
 Errors of the check itself (a runtime that does not answer, a full or read-only
-disk, damaged records) hold up the kubelet for a minute at most; the log, the
-report and the status of the NodeUpdate say so. refit.preflight=off on the kernel
-command line, or the file /etc/refit/preflight.off, switches the check off.`,
+disk, damaged records) delay the kubelet for a minute at most. The log, the report
+and the status of the NodeUpdate show them. To disable the check, add
+refit.preflight=off to the kernel command line, or create the file
+/etc/refit/preflight.off.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf := load()
 			if stopping {
@@ -42,7 +42,7 @@ command line, or the file /etc/refit/preflight.off, switches the check off.`,
 			return printJSON(cmd.OutOrStdout(), r)
 		},
 	}
-	c.Flags().BoolVar(&stopping, "stopping", false, "the unit stops: note an orderly end if the machine goes down")
-	c.Flags().DurationVar(&patience, "patience", 90*time.Second, "how long images without a copy are waited for")
+	c.Flags().BoolVar(&stopping, "stopping", false, "the unit stops: record a clean shutdown if the machine goes down")
+	c.Flags().DurationVar(&patience, "patience", 90*time.Second, "how long to wait for images without a local copy")
 	return c
 }

@@ -1,4 +1,4 @@
-// Command refit-lab makes real Kubernetes clusters on one machine, to try and test refit.
+// Command refit-lab creates real Kubernetes clusters on one machine, to try and test refit.
 package main
 
 import (

@@ -1,10 +1,10 @@
-// Command refit is the command line; called kubectl-refit it is a kubectl
+// Command refit is the command line; under the name kubectl-refit it is a kubectl
 // plug-in.
 package main
 
 import (
 	"os"
-	_ "time/tzdata" // windows have time zones, and a stick's host may know none
+	_ "time/tzdata" // windows have time zones, and the host may have no zone files
 
 	"github.com/refit-dev/refit/internal/cli"
 )

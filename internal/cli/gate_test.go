@@ -53,7 +53,7 @@ func TestDrainViewKeepsSinceWhen(t *testing.T) {
 	if err := render.Drain(&b, render.Table, v); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Node n2 is being updated: 1 pod to evict (1 blocked), 0 pods stay.", "shop/app-1", "12:00:00Z", "PodDisruptionBudget shop/app, which allows 0 disruptions", "cure for shop/app-1: make more pods", "Held back: karpenter.sh/do-not-disrupt is true until the node is updated; it was not set before"} {
+	for _, want := range []string{"Node n2 is being updated: 1 pod to evict (1 blocked), 0 pods stay.", "shop/app-1", "12:00:00Z", "PodDisruptionBudget shop/app, which allows 0 disruptions", "fix for shop/app-1: make more pods", "Set for the update: karpenter.sh/do-not-disrupt is true until the node is updated; it was not set before"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not said:\n%s", want, b.String())
 		}

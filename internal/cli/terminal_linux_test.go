@@ -283,8 +283,8 @@ func testDrillAsks(t *testing.T, p *person) {
 			n++
 			nu := node(t, fmt.Sprint("n", n))
 			w := p.at(t, "drill", "--node", nu.Name, "--run")
-			w.until("take its 1 images out of its runtime? [y/N] ")
-			if shown := w.said.String(); !strings.Contains(shown, "would come back by itself") || asked(t, nu) != "" {
+			w.until("remove 1 image from its runtime? [y/N] ")
+			if shown := w.said.String(); !strings.Contains(shown, "would recover by itself") || asked(t, nu) != "" {
 				t.Errorf("it asks about what it has not shown, or has not asked about:\n%s", shown)
 			}
 			w.types(c.keys)

@@ -1,8 +1,8 @@
 // Package render turns views and plans into text, JSON and YAML. It is the
 // only code that formats for people.
 //
-// What it prints comes from nodes, bundles and registries too: package clean below
-// it is the writer that everything goes through.
+// Its inputs come from nodes, bundles and registries too, so all output goes through
+// package clean.
 //
 // Promise: standard output carries only the answer; JSON has a stable schema
 // (apiVersion and kind in every document); sizes in JSON are bytes, times RFC

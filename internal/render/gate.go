@@ -10,18 +10,18 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 )
 
-// GateCheck is one check and its answer.
+// GateCheck is one check and its result.
 type GateCheck struct {
 	Name   string `json:"name"`
 	Asks   string `json:"asks,omitempty"`
 	Answer string `json:"answer"`
-	// Never says why nobody can accept its no.
+	// Never is the reason why its failure cannot be accepted.
 	Never    string `json:"never,omitempty"`
 	Verdicts int    `json:"verdicts,omitempty"`
 	Warnings int    `json:"warnings,omitempty"`
 }
 
-// GateRisk is a risk that was accepted, and what became of it.
+// GateRisk is an accepted risk and its state.
 type GateRisk struct {
 	Check  string    `json:"check"`
 	Reason string    `json:"reason"`
@@ -75,15 +75,15 @@ func Gate(w io.Writer, format string, v GateView) error {
 	return nil
 }
 
-// DrainView is what a drain of one node does, or would do, with each pod.
+// DrainView is the effect of a drain of one node on each pod.
 type DrainView struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Node       string `json:"node"`
 	Headline   string `json:"headline"`
-	// Options say how this update differs from the usual rules.
+	// Options are the drain options of this update, if they differ from the default.
 	Options string `json:"options,omitempty"`
-	// Held is what refit holds back on the node for the time of the update.
+	// Held are the settings that refit changed on the node for the time of the update.
 	Held []string    `json:"held,omitempty"`
 	Pods []drain.Row `json:"pods"`
 }
@@ -98,7 +98,7 @@ func Drain(w io.Writer, format string, v DrainView) error {
 		fmt.Fprintln(w, v.Options)
 	}
 	for _, h := range v.Held {
-		fmt.Fprintln(w, "Held back: "+h)
+		fmt.Fprintln(w, "Set for the update: "+h)
 	}
 	if len(v.Pods) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func Drain(w io.Writer, format string, v DrainView) error {
 
 func podTable(w io.Writer, pods []drain.Row) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(t, "POD\tFATE\tREASON\tSINCE\tBECAUSE")
+	fmt.Fprintln(t, "POD\tFATE\tREASON\tSINCE\tMESSAGE")
 	for _, r := range pods {
 		since := "-"
 		if !r.Since.IsZero() {
@@ -124,7 +124,7 @@ func podTable(w io.Writer, pods []drain.Row) error {
 	for _, r := range pods {
 		if r.Fix != "" && !said[r.Fix] {
 			said[r.Fix] = true
-			fmt.Fprintf(w, "cure for %s: %s\n", r.Pod, r.Fix)
+			fmt.Fprintf(w, "fix for %s: %s\n", r.Pod, r.Fix)
 		}
 	}
 	return nil

@@ -13,15 +13,15 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Images writes the table of images: the verdict, what wants a person with its
-// sentence, then (wide) everything.
+// Images writes the table of images: the summary, the images that need an action with
+// a sentence each, then (wide) all images.
 func Images(w io.Writer, format string, r audit.Report) error {
 	if format == JSON || format == YAML {
 		return Value(w, format, r)
 	}
 	fmt.Fprintln(w, r.Verdict)
 	shown := r.Lines
-	if format != Wide { // what is current is counted in the verdict
+	if format != Wide { // the summary counts current images
 		shown = slices.DeleteFunc(slices.Clone(shown), func(l audit.Line) bool { return l.State == audit.Current })
 	}
 	if len(shown) == 0 {
@@ -53,7 +53,7 @@ func runs(all []audit.Running) string {
 	return strings.Join(parts, ", ")
 }
 
-// sentences behind the lines; what to do is said once a state.
+// sentences follow the lines; the fix is printed once per state.
 func sentences(w io.Writer, lines []audit.Line) error {
 	said := map[string]bool{}
 	for _, l := range lines {
@@ -69,14 +69,14 @@ func sentences(w io.Writer, lines []audit.Line) error {
 		}
 		fmt.Fprintf(w, "%s: %s: %s\n", l.State, what, l.Message)
 		if !said[l.State] && l.Fix != "" {
-			fmt.Fprintf(w, "  what to do: %s\n", l.Fix)
+			fmt.Fprintf(w, "  fix: %s\n", l.Fix)
 		}
 		said[l.State] = true
 	}
 	return nil
 }
 
-// Forecast is what one event would do with many containers.
+// Forecast is the effect of one event on many containers.
 type Forecast struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"`
@@ -101,7 +101,7 @@ type ForecastRow struct {
 	model.RestartAnswer
 }
 
-// Forecasts writes what would happen: the verdict, then what is not the same.
+// Forecasts writes predictions: the summary, then the containers that change.
 func Forecasts(w io.Writer, format string, v Forecast) error {
 	if format == JSON || format == YAML {
 		return Value(w, format, v)
@@ -115,7 +115,7 @@ func Forecasts(w io.Writer, format string, v Forecast) error {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(t, "POD\tCONTAINER\tEVENT\tOUTCOME\tRUNS\tWOULD RUN\tBECAUSE")
+	fmt.Fprintln(t, "POD\tCONTAINER\tEVENT\tOUTCOME\tRUNS\tWOULD RUN\tREASON")
 	for _, r := range shown {
 		why := r.Why
 		if len(r.Nodes) > 0 {

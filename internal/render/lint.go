@@ -8,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 )
 
-// Lint writes what the rules found: the headline, then one finding a line in the
-// form file:line: severity rule: message, which editors read.
+// Lint writes findings: the headline, then one finding per line in the form
+// file:line: severity rule: message, which editors parse.
 func Lint(w io.Writer, format string, r lint.Report) error {
 	if format == JSON || format == YAML {
 		return Value(w, format, r)
@@ -21,7 +21,7 @@ func Lint(w io.Writer, format string, r lint.Report) error {
 		fixes[f.Rule+": "+f.Fix] = f.Fix != ""
 	}
 	if len(fixes) > 0 {
-		fmt.Fprintln(w, "\nWhat to do:")
+		fmt.Fprintln(w, "\nFix:")
 	}
 	for _, f := range r.Findings { // in the order of the findings, each once
 		if key := f.Rule + ": " + f.Fix; fixes[key] {
@@ -31,13 +31,13 @@ func Lint(w io.Writer, format string, r lint.Report) error {
 	}
 	if format == Wide {
 		for _, f := range r.Off {
-			fmt.Fprintf(w, "%s: off %s: %s (because: %s)\n", f.Place(), f.Rule, f.Message, f.Off)
+			fmt.Fprintf(w, "%s: off %s: %s (reason: %s)\n", f.Place(), f.Rule, f.Message, f.Off)
 		}
 	}
 	return nil
 }
 
-// about is which image a finding is about, and who writes it.
+// about returns the image of a finding, and the owner of its object.
 func about(f lint.Finding) string {
 	out := f.Container
 	if f.Image != "" {

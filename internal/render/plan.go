@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Estimate is what a node still has to fetch and the room it takes. It is not
-// part of the plan's digest, since it changes while the nodes prepare.
+// Estimate has the bytes that a node still has to fetch, and their room. It is not part
+// of the plan's digest, because it changes while the nodes prepare.
 type Estimate struct {
 	Node         string           `json:"node"`
 	BytesToFetch int64            `json:"bytesToFetch"`
@@ -34,15 +34,15 @@ type PlanView struct {
 	Estimates  []Estimate        `json:"estimates,omitempty"`
 	Waiting    []explain.Blocker `json:"waiting,omitempty"`
 	Warnings   []explain.Blocker `json:"warnings,omitempty"`
-	// OS says of every pool that boots another OS image what is in it.
+	// OS describes the new OS image of every pool.
 	OS []string `json:"os,omitempty"`
-	// Rollout says in sentences how the plan will be rolled out, from the pools as
-	// they are. It is no part of the plan.
+	// Rollout describes the rollout of the plan in sentences, from the current pools.
+	// It is not part of the plan.
 	Rollout []string `json:"rollout,omitempty"`
-	// Resources says what becomes of the cluster resources that the bundle brings,
-	// then every conflict; they follow the nodes and are no part of the plan.
+	// Resources describes the changes of the bundle's cluster resources, then every
+	// conflict. They follow the nodes and are not part of the plan.
 	Resources []string `json:"resources,omitempty"`
-	// APIAway is how long the API server was away the last time that control-plane
+	// APIAway is how long the API server was unavailable the last time that control-plane
 	// nodes moved in this cluster; nil if it was never measured.
 	APIAway *APIAway `json:"apiUnavailable,omitempty"`
 }
@@ -51,7 +51,7 @@ type PlanView struct {
 type APIAway struct {
 	// Update is the name of that ClusterUpdate.
 	Update string `json:"update"`
-	// TotalSeconds without an answer, LongestSeconds without a break.
+	// TotalSeconds without an answer, LongestSeconds the longest stretch.
 	TotalSeconds   int64 `json:"totalSeconds"`
 	LongestSeconds int64 `json:"longestSeconds"`
 }
@@ -68,7 +68,7 @@ func Plan(w io.Writer, format string, v PlanView) error {
 	}
 	fmt.Fprintf(w, "Plan %s\nto %s\n\n", v.Digest, target(v.Plan.Target))
 	if len(v.Plan.Nodes) == 0 {
-		fmt.Fprintln(w, "No node has to change.")
+		fmt.Fprintln(w, "No node changes.")
 	} else {
 		planNodes(w, v)
 		planFields(w, v, format == Wide)
@@ -84,7 +84,7 @@ func Plan(w io.Writer, format string, v PlanView) error {
 // target in words.
 func target(t model.Target) string {
 	if t.Bundle == "" {
-		return "what the NodeConfigs want, without a bundle"
+		return "the NodeConfigs, without a bundle"
 	}
 	s := fmt.Sprintf("%s %s (bundle %s", t.Name, t.Version, text.ShortDigest(t.Bundle))
 	if t.Kubernetes != "" {
@@ -163,7 +163,7 @@ func planNotes(w io.Writer, v PlanView) {
 		fmt.Fprintf(w, "OS image: %s.\n", s)
 	}
 	if a := v.APIAway; a != nil && movesControlPlane(v.Plan) {
-		fmt.Fprintf(w, "The API server was away for %ds, %ds at a stretch, when ClusterUpdate %s moved this cluster.\n", a.TotalSeconds, a.LongestSeconds, a.Update)
+		fmt.Fprintf(w, "The API server was unavailable for %ds, %ds at a stretch, during ClusterUpdate %s.\n", a.TotalSeconds, a.LongestSeconds, a.Update)
 	}
 }
 

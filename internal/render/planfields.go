@@ -12,8 +12,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// shape is what several nodes have in common: the same steps with the same
-// changes. A pool of thousands of nodes is a few of them.
+// shape is a list of steps and changes that several nodes share. A pool of thousands of
+// nodes has a few of them.
 type shape struct {
 	role  string
 	steps []model.Step
@@ -28,7 +28,7 @@ func shapes(p *model.Plan) []*shape {
 	for _, n := range p.Nodes {
 		key, err := json.Marshal([]any{n.Role, n.Steps, n.Notes})
 		if err != nil {
-			continue // a plan holds only strings and numbers
+			continue // a plan has only strings and numbers
 		}
 		s := byKey[string(key)]
 		if s == nil {
@@ -41,8 +41,7 @@ func shapes(p *model.Plan) []*shape {
 	return out
 }
 
-// planFields writes field by field what each updater changes, once for nodes of
-// one shape.
+// planFields writes the changes of each updater field by field, once per shape.
 func planFields(w io.Writer, v PlanView, wide bool) {
 	for _, s := range shapes(v.Plan) {
 		fmt.Fprintf(w, "\n%s (%s):\n", names(s.nodes, wide), s.role)
@@ -73,14 +72,14 @@ func stepFields(w io.Writer, s model.Step, wide bool) {
 	id := s.ID
 	for _, c := range s.Changes {
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", id, s.Updater, c.Path, value(c.From, wide), value(c.To, wide), s.Disruption, undo)
-		id = "" // the same step goes on
+		id = "" // the same step continues
 	}
 }
 
-// value of a field for people; digests are cut unless they are asked for.
+// value returns the text of a field; digests are short unless wide.
 func value(v string, wide bool) string {
 	if v == "" {
-		return "(not there)"
+		return "(absent)"
 	}
 	if wide {
 		return v
@@ -94,7 +93,7 @@ func value(v string, wide bool) string {
 	return strings.Join(words, " ")
 }
 
-// names of nodes, the first of many.
+// names returns the first names of many nodes.
 func names(all []string, wide bool) string {
 	if wide {
 		return strings.Join(all, ", ")

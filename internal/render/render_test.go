@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-func TestStatusTableSaysWhoWaitsForWhatAndTheCure(t *testing.T) {
+func TestStatusTableHasTheWaitAndTheFix(t *testing.T) {
 	t.Parallel()
 	v := explain.View{
 		Headline: "Updating to 1.36.3: 1 of 3 nodes done, now n2", NodesDone: 1, NodesTotal: 3, Elapsed: 245, Left: "about 8m to 12m left", Away: 115, Longest: 72,
@@ -25,7 +25,7 @@ func TestStatusTableSaysWhoWaitsForWhatAndTheCure(t *testing.T) {
 	if err := Status(&b, Table, v); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1 of 3 nodes done", "1/3 nodes, 4m05s, about 8m to 12m left", "away for 1m55s while nodes moved, at most 1m12s in a row", "yes,on hold", "DisruptionBudget: pod shop/app-1", "cure: add a replica", "since 12:00:00Z", "and 2 more", "Warnings", "shop/db never allows", "StepFailed: node n4 failed:\n    | error: x\n    | error: y\n", "n1", "9/9"} {
+	for _, want := range []string{"1 of 3 nodes done", "1/3 nodes, 4m05s, about 8m to 12m left", "unavailable for 1m55s during the update, at most 1m12s in a row", "yes,on hold", "DisruptionBudget: pod shop/app-1", "fix: add a replica", "since 12:00:00Z", "and 2 more", "Warnings", "shop/db never allows", "StepFailed: node n4 failed:\n    | error: x\n    | error: y\n", "n1", "9/9"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the table does not say %q:\n%s", want, b.String())
 		}
@@ -49,8 +49,7 @@ func TestPlanTextShowsStepsDisruptionBytesAndThePointOfNoReturn(t *testing.T) {
 	}
 }
 
-// R4.19, R4.20: field by field, from and to, with owner, disruption and whether it
-// can be taken back; nodes of one shape once.
+// A plan has every field with owner, disruption and undo; equal nodes once.
 func TestPlanTextShowsEveryFieldWithItsOwner(t *testing.T) {
 	t.Parallel()
 	kubelet := model.Step{ID: "kubelet", Updater: "kubelet", By: model.ByAgent, Disruption: model.DisruptionDrain, Changes: []model.Change{{Path: "kubernetes/kubelet", From: "v1.35.4", To: "v1.36.3"}}}
@@ -58,7 +57,7 @@ func TestPlanTextShowsEveryFieldWithItsOwner(t *testing.T) {
 		{Path: "file//etc/a", To: "sha256:" + strings.Repeat("c", 64) + " 0644"}, {Path: "unit/x.service", From: "disabled", To: "enabled"}}}
 	kubeadm := model.Step{ID: "kubeadm", Updater: "kubeadm", By: model.ByAgent, Disruption: model.DisruptionRestart, NotReversible: "etcd", Changes: []model.Change{{Path: "kubernetes/control-plane", From: "v1.35.4", To: "v1.36.3"}}}
 	p := model.Plan{Version: model.PlanVersion, Nodes: []model.NodePlan{
-		{Node: "n1", Role: model.RoleControlPlane, Steps: []model.Step{kubeadm, kubelet}, PointOfNoReturn: "kubeadm", Notes: []string{"the API server is away"}}}}
+		{Node: "n1", Role: model.RoleControlPlane, Steps: []model.Step{kubeadm, kubelet}, PointOfNoReturn: "kubeadm", Notes: []string{"the API server is unavailable"}}}}
 	for i := 2; i < 12; i++ {
 		p.Nodes = append(p.Nodes, model.NodePlan{Node: "n" + strconv.Itoa(i), Role: model.RoleWorker, Steps: []model.Step{kubelet, files}})
 	}
@@ -68,19 +67,19 @@ n1 (control-plane):
   STEP     OWNER    FIELD                     FROM     TO       DISRUPTION  UNDO
   kubeadm  kubeadm  kubernetes/control-plane  v1.35.4  v1.36.3  restart     no
   kubelet  kubelet  kubernetes/kubelet        v1.35.4  v1.36.3  drain       yes
-  note: the API server is away
+  note: the API server is unavailable
 
 n2, n3, n4, n5, n6, n7 and 4 more (worker):
-  STEP     OWNER    FIELD               FROM         TO                        DISRUPTION  UNDO
-  kubelet  kubelet  kubernetes/kubelet  v1.35.4      v1.36.3                   drain       yes
-  files    files    file//etc/a         (not there)  sha256:cccccccccccc 0644  reload      yes
-           files    unit/x.service      disabled     enabled                   reload      yes
+  STEP     OWNER    FIELD               FROM      TO                        DISRUPTION  UNDO
+  kubelet  kubelet  kubernetes/kubelet  v1.35.4   v1.36.3                   drain       yes
+  files    files    file//etc/a         (absent)  sha256:cccccccccccc 0644  reload      yes
+           files    unit/x.service      disabled  enabled                   reload      yes
 `, Wide: "n8, n9, n10, n11 (worker)"} {
 		var b strings.Builder
 		if err := Plan(&b, format, v); err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []string{want, "The API server was away for 112s, 42s at a stretch, when ClusterUpdate to-old moved this cluster.", "Point of no return on n1: step kubeadm."} {
+		for _, part := range []string{want, "The API server was unavailable for 112s, 42s at a stretch, during ClusterUpdate to-old.", "Point of no return on n1: step kubeadm."} {
 			if !strings.Contains(b.String(), part) {
 				t.Errorf("%s does not say\n%s\nbut\n%s", format, part, b.String())
 			}
@@ -88,10 +87,10 @@ n2, n3, n4, n5, n6, n7 and 4 more (worker):
 	}
 }
 
-func TestAPlanThatMovesNobodySaysSo(t *testing.T) {
+func TestAPlanWithoutNodes(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	if err := Plan(&b, Table, PlanView{Plan: &model.Plan{}, State: "nothing-to-do"}); err != nil || !strings.Contains(b.String(), "No node has to change.") || strings.Contains(b.String(), "WAVE") {
+	if err := Plan(&b, Table, PlanView{Plan: &model.Plan{}, State: "nothing-to-do"}); err != nil || !strings.Contains(b.String(), "No node changes.") || strings.Contains(b.String(), "WAVE") {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
 }

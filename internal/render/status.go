@@ -29,7 +29,7 @@ func Status(w io.Writer, format string, v explain.View) error {
 		fmt.Fprintln(w)
 	}
 	if v.Away > 0 {
-		fmt.Fprintf(w, "The API server was away for %s while nodes moved, at most %s in a row\n", Seconds(v.Away), Seconds(v.Longest))
+		fmt.Fprintf(w, "The API server was unavailable for %s during the update, at most %s in a row\n", Seconds(v.Away), Seconds(v.Longest))
 	}
 	if v.Next != "" {
 		fmt.Fprintf(w, "Next: %s\n", clean.Line(v.Next))
@@ -40,7 +40,7 @@ func Status(w io.Writer, format string, v explain.View) error {
 	return nil
 }
 
-// waits writes what the update waits for, and what would hold it up later.
+// waits writes what the update waits for, and what would stop it later.
 func waits(w io.Writer, v explain.View) {
 	reasons(w, "Waiting for:", v.Waiting)
 	if v.MoreWaits > 0 {
@@ -61,11 +61,11 @@ func reasons(w io.Writer, title string, bs []explain.Blocker) {
 			fmt.Fprintf(w, " (since %s)", b.Since.UTC().Format("15:04:05Z"))
 		}
 		fmt.Fprintln(w)
-		for line := range strings.Lines(more) { // the last lines of a program that failed
+		for line := range strings.Lines(more) { // the last lines of a failed program
 			fmt.Fprintf(w, "    | %s\n", strings.TrimRight(line, "\n"))
 		}
 		if b.Fix != "" {
-			fmt.Fprintf(w, "    cure: %s\n", clean.Line(b.Fix))
+			fmt.Fprintf(w, "    fix: %s\n", clean.Line(b.Fix))
 		}
 	}
 }
@@ -123,7 +123,7 @@ func ready(n explain.Node) string {
 	return s
 }
 
-// message of a node; that a person holds it comes first.
+// message returns the message of a node; a hold comes first.
 func message(n explain.Node) string {
 	if n.OnHold && n.OnHoldReason != "" {
 		return "on hold: " + n.OnHoldReason
@@ -131,7 +131,7 @@ func message(n explain.Node) string {
 	return n.Message
 }
 
-// orDash is a cell: one line, whatever a node or a medium says.
+// orDash returns a cell: one line, from any text of a node or a medium.
 func orDash(s string) string {
 	if s == "" {
 		return "-"
@@ -148,7 +148,7 @@ func bar(done, total int) string {
 	return "[" + strings.Repeat("#", n) + strings.Repeat(".", width-n) + "]"
 }
 
-// Seconds is a duration for people: 4m05s.
+// Seconds returns a duration for people: 4m05s.
 func Seconds(s int64) string {
 	if s < 60 {
 		return fmt.Sprintf("%ds", s)

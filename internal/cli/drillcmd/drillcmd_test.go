@@ -60,11 +60,11 @@ func TestWhatIsSaidBeforehand(t *testing.T) {
 		comes  bool
 		says   []string
 	}{
-		"a node with all copies": {func(*v1alpha1.NodeUpdate) {}, true, []string{"would come back by itself", "a copy of its own of 2", "Not held, so lost with the store: r/toy:1 (shop/toy)"}},
+		"a node with all copies": {func(*v1alpha1.NodeUpdate) {}, true, []string{"would recover by itself", "2 with a local copy", "Not pinned, so lost with the store: r/toy:1 (shop/toy)"}},
 		"a node without one": {func(n *v1alpha1.NodeUpdate) {
 			n.Status.ColdStart.Copies, n.Status.ColdStart.Without = 1, []string{"r/b:1"}
 		}, false,
-			[]string{"would NOT come back", "NoLocalCopy", "r/b:1 (n1 has one)", "localCopy: Keep"}},
+			[]string{"would NOT recover", "NoLocalCopy", "r/b:1 (n1 has one)", "localCopy: Keep"}},
 		"a check of another boot":      {func(n *v1alpha1.NodeUpdate) { n.Status.ColdStart.CheckedBoot = "older" }, false, []string{"ColdStartCheckMissing"}},
 		"an agent of before the check": {func(n *v1alpha1.NodeUpdate) { n.Status.ColdStart = nil }, false, []string{"ImagesMissing"}},
 		"a word about another list":    {func(n *v1alpha1.NodeUpdate) { n.Status.Pins.Content = "pins-0" }, false, []string{"ImagesMissing"}},

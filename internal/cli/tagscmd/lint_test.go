@@ -38,7 +38,7 @@ func TestLintNamesFileAndLine(t *testing.T) {
 	if r.code != 3 {
 		t.Errorf("exit code %d, want 3 for errors", r.code)
 	}
-	for _, want := range []string{"2 errors", file + ":9: error T01: ", file + ":9: error T02: ", "What to do:"} {
+	for _, want := range []string{"2 errors", file + ":9: error T01: ", file + ":9: error T02: ", "Fix:"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("no %q in\n%s", want, r.out)
 		}

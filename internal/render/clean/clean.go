@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// unclean are the characters that a terminal obeys or does not show. Private use
-// and unassigned ones are shown as boxes and stay.
+// unclean matches characters that a terminal interprets or hides. Private use and
+// unassigned ones, which a terminal shows as boxes, stay.
 var unclean = []*unicode.RangeTable{unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Cs,
 	unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Noncharacter_Code_Point}
 
@@ -22,7 +22,7 @@ func isClean(r rune) bool {
 	return !unicode.In(r, unclean...)
 }
 
-// escape is the character as JSON writes it.
+// escape returns the character as JSON writes it.
 func escape(b *strings.Builder, r rune) {
 	if r > 0xffff {
 		hi, lo := utf16.EncodeRune(r)
@@ -32,7 +32,7 @@ func escape(b *strings.Builder, r rune) {
 	fmt.Fprintf(b, `\u%04x`, r)
 }
 
-// Writer makes the writer of clean text to w. If w is one already, it is returned.
+// Writer returns a writer of clean text to w. If w is one already, it returns w.
 func Writer(w io.Writer) io.Writer {
 	if _, ok := w.(*writer); ok {
 		return w
@@ -43,7 +43,7 @@ func Writer(w io.Writer) io.Writer {
 type writer struct {
 	mu sync.Mutex
 	w  io.Writer
-	// rest is the begin of a character whose end was not written yet.
+	// rest is the start of a character whose end was not written yet.
 	rest []byte
 }
 
@@ -77,7 +77,7 @@ func (c *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Fd is that of the writer below, and of no file if it has none.
+// Fd returns the descriptor of the writer below, or an invalid one if it has none.
 func (c *writer) Fd() uintptr {
 	if f, ok := c.w.(interface{ Fd() uintptr }); ok {
 		return f.Fd()
@@ -85,8 +85,8 @@ func (c *writer) Fd() uintptr {
 	return ^uintptr(0)
 }
 
-// Raw is the writer below a clean one: for a stream that is not refit's words, such
-// as that of a program on a lab's node.
+// Raw returns the writer below a clean one, for output of other programs, such as a
+// program on a lab's node.
 func Raw(w io.Writer) io.Writer {
 	if c, ok := w.(*writer); ok {
 		return c.w
@@ -96,10 +96,10 @@ func Raw(w io.Writer) io.Writer {
 
 // Control writes a control sequence of refit's own, a constant.
 func Control(w io.Writer, sequence string) {
-	_, _ = io.WriteString(Raw(w), sequence) // a terminal that is gone is noticed at the next text
+	_, _ = io.WriteString(Raw(w), sequence) // the next text reports a closed terminal
 }
 
-// Line is text for one line or cell: clean, and line feeds and tabs are spaces.
+// Line returns text for one line or cell: clean, with spaces for line feeds and tabs.
 func Line(s string) string {
 	clean := true
 	for _, r := range s {

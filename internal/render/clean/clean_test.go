@@ -74,7 +74,7 @@ func TestWriterKeepsJSON(t *testing.T) {
 	})
 }
 
-// Whatever is written in whatever pieces, only clean text comes out.
+// For any text in any pieces, the output is clean.
 func TestWriterProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
