@@ -40,19 +40,11 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 	if err := o.noteAreas(ctx, c, f.areas); err != nil {
 		return err
 	}
-	all, err := config.Manifests(image)
+	all, kept, agents, err := manifestsFor(image, f)
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
-	kept := config.Without(all, f.areas)
-	objects := kept
-	if f.daemonSet {
-		agents, err := config.DaemonSet(image)
-		if err != nil {
-			return fmt.Errorf("internal: manifests: %w", err)
-		}
-		objects = append(objects, agents...)
-	}
+	objects := slices.Concat(kept, agents)
 	if err := adapt(ctx, c, objects); err != nil {
 		return err
 	}
@@ -70,6 +62,18 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 		return err
 	}
 	return o.waitAgents(ctx, c)
+}
+
+// manifestsFor returns all objects of an installation, those that are kept when areas are left out,
+// and those of agents that a DaemonSet installs.
+func manifestsFor(image string, f installFlags) (all, kept, agents []*unstructured.Unstructured, err error) {
+	if all, err = config.Manifests(image); err != nil {
+		return nil, nil, nil, err
+	}
+	if f.daemonSet {
+		agents, err = config.DaemonSet(image)
+	}
+	return all, config.Without(all, f.areas), agents, err
 }
 
 // labelHolders labels the nodes that have refit's image: those that loaded it just

@@ -15,14 +15,7 @@ import (
 // osOf describes the new OS image of every pool: its build, and the changed packages.
 // It returns nothing for a user who may not read OSImages.
 func osOf(ctx context.Context, c client.Client, p model.Plan) ([]string, error) {
-	pools := map[string]bool{}
-	for i := range p.Nodes {
-		for _, s := range p.Nodes[i].Steps {
-			if slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage }) {
-				pools[p.Nodes[i].Pool] = true
-			}
-		}
-	}
+	pools := withAnotherImage(p)
 	if len(pools) == 0 {
 		return nil, nil
 	}
@@ -43,4 +36,17 @@ func osOf(ctx context.Context, c client.Client, p model.Plan) ([]string, error) 
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// withAnotherImage are the pools whose nodes boot another image.
+func withAnotherImage(p model.Plan) map[string]bool {
+	pools := map[string]bool{}
+	for i := range p.Nodes {
+		for _, s := range p.Nodes[i].Steps {
+			if slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage }) {
+				pools[p.Nodes[i].Pool] = true
+			}
+		}
+	}
+	return pools
 }
