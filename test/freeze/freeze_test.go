@@ -51,7 +51,7 @@ type node struct {
 
 func answer() view { return view{APIVersion: "refit.dev/x/v1", Kind: "X"} }
 `,
-	"api/v1alpha1/reasons.go": "package v1alpha1\n\nconst ReasonNodeHeld = \"NodeHeld\"\n",
+	"api/v1alpha1/reasons.go": "package v1alpha1\n\nconst ReasonPaused = \"Paused\"\n",
 	"config/crd/x.yaml": `spec:
   names: {kind: X}
   versions:
@@ -76,7 +76,7 @@ func TestFacts(t *testing.T) {
 			"metrics":    {"refit_nodes phase", "refit_asked_total hook outcome"},
 			"JSON":       {"X refit.dev/x/v1 nodes list of object", "X refit.dev/x/v1 nodes[].held boolean"},
 			"CRDs":       {"X.name = v1alpha1", "X.names.kind = X", "X.spec.at.required = true", "X.spec.at.type = string"},
-			"API words":  {"word: NodeHeld"},
+			"API words":  {"word: Paused"},
 		}[part.name]
 		got, err := part.read(root)
 		if err != nil || !slices.Equal(got, want) {
@@ -95,9 +95,9 @@ func TestDifferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := names.apply([]string{"nodes[].held boolean", "nodes[].heldBecause string", "same"})
+	before := names.apply([]string{"nodes[].held boolean", "nodes[].heldSince string", "same"})
 	got := differences(before, []string{"nodes[].onHold boolean", "same", "more"})
-	if want := []string{"+ more", "- nodes[].heldBecause string"}; !slices.Equal(got, want) {
+	if want := []string{"+ more", "- nodes[].heldSince string"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 	if err := os.WriteFile(list, []byte("held onHold\n"), 0o600); err != nil {
