@@ -29,6 +29,8 @@ import (
 type asking struct {
 	facts nodeindex.Row[*gate.Node]
 	all   []*gate.Node
+	// found is what the gate found about those nodes last.
+	found []*gate.NodeFindings
 	// moves is what made, the plan, does to nodes.
 	made  *plans.Made
 	moves *gatefacts.Moves
@@ -50,6 +52,12 @@ type heldList struct {
 type underHeader struct {
 	h       *bundle.Header
 	edition int
+}
+
+// decide asks the gate. It passes in what the gate found about nodes last.
+func (a *asking) decide(in gate.Input) gate.Result {
+	a.found = gate.CheckNodes(in, a.found)
+	return gate.DecideFrom(in, a.found)
 }
 
 // askingFor is what is remembered for an update.

@@ -50,7 +50,7 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	if err != nil {
 		return false, err
 	}
-	res := gate.Decide(gin)
+	res := r.askingFor(u.UID).decide(gin)
 	st.verdicts, st.warnings, st.gate = res.Verdicts, res.Warnings, &res
 	gatefacts.Answers(u, res, &st.out)
 	foreseen, err := r.foresee(ctx, w, look)

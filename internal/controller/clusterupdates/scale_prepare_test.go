@@ -98,7 +98,8 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *world, *v1alpha1.ClusterU
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.4", OperatingSystem: "linux", Architecture: "amd64"}}}
 		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.NodeUpdateSpec{Pins: hold},
-			Status: v1alpha1.NodeUpdateStatus{Phase: "Ready", Agent: &v1alpha1.AgentInfo{Heartbeat: metaNow(now.Add(-time.Minute))},
+			Status: v1alpha1.NodeUpdateStatus{Phase: "Ready", Agent: &v1alpha1.AgentInfo{Heartbeat: metaNow(now.Add(-time.Minute)),
+				Updaters: []string{"kubeadm", "kubelet", "settle", "programs"}, Formats: model.ContentFormats()},
 				Observed:    &v1alpha1.Observed{KubeletVersion: "v1.35.4", Fields: map[string]string{"kubernetes/kubelet": "v1.35.4", "a": "b"}},
 				Pins:        &v1alpha1.PinStatus{Content: hold, ImagesTotal: 40, ImagesReady: 40, ImagesPinned: 40, PayloadsTotal: 3, PayloadsReady: 3},
 				FileSystems: []v1alpha1.FileSystem{{Name: "state", ID: "a", FreeBytes: 1000}, {Name: "images", ID: "a", FreeBytes: 1000}}}}
@@ -163,7 +164,7 @@ func decided(t interface{ Fatal(...any) }, r *Reconciler, w *world, u *v1alpha1.
 		t.Fatal(err)
 	}
 	gin.Pending = nil // what is read beside of the cluster's pods comes when it comes
-	return gate.Decide(gin), made.Digest
+	return r.askingFor(u.UID).decide(gin), made.Digest
 }
 
 // What the gate says from what is remembered of the nodes is what it says when

@@ -24,9 +24,10 @@
 // from look to look; its reason is a word of the catalogue. Plan, controller
 // and command line need no change: they go through the list.
 //
-// Files: gate.go the list and the decision, input.go what is looked at, risk.go
-// accepted risks, checks*.go the questions.
+// Files: gate.go the list and the decision, nodes.go the checks of single nodes,
+// input.go the facts, risk.go accepted risks, checks*.go the checks.
 //
-// Input: Input. Output: Result. Callers: the controller; `refit accept` and
-// `refit gate` for the names.
+// Input: Input. Output: Result. In a large cluster the caller keeps the NodeFindings of
+// one decision and passes them in to the next; the gate itself remembers nothing.
+// Callers: the controller; `refit accept` and `refit gate` for the names.
 package gate

@@ -99,11 +99,13 @@ func Find(name string) (Check, bool) {
 	return Check{}, false
 }
 
-// Decide asks every check. What it found of a node is remembered with the node's
-// facts: who changes a fact makes another Node.
-func Decide(in Input) Result {
+// Decide asks every check.
+func Decide(in Input) Result { return DecideFrom(in, CheckNodes(in, nil)) }
+
+// DecideFrom asks every check; nodes are the findings of CheckNodes for the same input.
+func DecideFrom(in Input, nodes []*NodeFindings) Result {
 	var r Result
-	in.answers = askNodes(&in)
+	in.answers = newAnswers(nodes)
 	risks := newRisks(in.Accepted, in.Now)
 	for _, c := range Checks() {
 		verdicts, warnings := c.Ask(&in)

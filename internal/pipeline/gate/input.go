@@ -44,8 +44,8 @@ type AgentInfo struct {
 	Updaters, Formats []string
 }
 
-// Node is what the gate needs of a node. Once it was decided over, it is not
-// changed: another fact is another Node.
+// Node is what the gate needs of a node. A caller that passes findings in again
+// changes no Node: another fact is another Node.
 type Node struct {
 	Name         string
 	ControlPlane bool
@@ -97,9 +97,6 @@ type Node struct {
 	PullVerification string
 	// Mute is true if its agent is known and says nothing of the node's health.
 	Mute bool
-
-	// asked is what was said of these facts last.
-	asked *asked
 }
 
 // RemovedAPI is an API that somebody asked for since the API server started.
@@ -201,6 +198,6 @@ type Input struct {
 	// Accepted risks.
 	Accepted []Risk
 
-	// answers of the nodes, once they were asked.
+	// answers of the nodes; only DecideFrom sets them, in its own copy.
 	answers *answers
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -40,9 +41,9 @@ func TestSilentAfter(t *testing.T) {
 // remembers decides twice over the same nodes, as the controller does, and says
 // which checks are closed the second time.
 func remembers(in Input, then func(*Input)) string {
-	Decide(in)
+	found := CheckNodes(in, nil)
 	then(&in)
-	return strings.Join(Decide(in).Closed, ",")
+	return strings.Join(DecideFrom(in, CheckNodes(in, found)).Closed, ",")
 }
 
 // An update that lasts for longer than a month: its own end counts.
@@ -107,16 +108,41 @@ func TestTheMemoryEndsForWarnings(t *testing.T) {
 	in.Nodes = in.Nodes[:1]
 	in.Nodes[0].Certificates = []Certificate{{"apiserver.crt", now.Add(30*day + time.Hour)}}
 	in.Nodes[0].HeartbeatSeconds = 1 << 20
-	if r := Decide(in); answer(r, "certificates") != Passed {
+	var found []*NodeFindings
+	decide := func() Result {
+		found = CheckNodes(in, found)
+		return DecideFrom(in, found)
+	}
+	if r := decide(); answer(r, "certificates") != Passed {
 		t.Fatalf("%+v", r)
 	}
 	in.Now = now.Add(time.Hour)
-	if r := Decide(in); answer(r, "certificates") != Passed {
+	if r := decide(); answer(r, "certificates") != Passed {
 		t.Errorf("30 days are left: %+v", r.Warnings)
 	}
 	in.Now = now.Add(time.Hour + time.Second)
-	if r := Decide(in); answer(r, "certificates") != Warned {
+	if r := decide(); answer(r, "certificates") != Warned {
 		t.Errorf("less than 30 days are left: %+v", r)
+	}
+}
+
+// Findings about other facts are not used, wherever they stand in the list.
+func TestFindingsOfOtherNodesAreNotUsed(t *testing.T) {
+	t.Parallel()
+	in := open()
+	found := CheckNodes(in, nil)
+	in.Nodes = slices.Clone(in.Nodes)
+	changed := *in.Nodes[0]
+	changed.Ready = false
+	in.Nodes[0] = &changed
+	slices.Reverse(found[1:])
+	for name, nodes := range map[string][]*NodeFindings{"in another order": found, "too short": found[:1], "nil among them": {nil, found[1]}} {
+		if diff := cmp.Diff(Decide(in), DecideFrom(in, CheckNodes(in, nodes))); diff != "" {
+			t.Errorf("%s: from scratch (-) and from earlier findings (+): %s", name, diff)
+		}
+	}
+	if Decide(in).Open() {
+		t.Error("the gate is open although a node is not Ready")
 	}
 }
 
@@ -143,11 +169,9 @@ func TestTheMemoryIsUsed(t *testing.T) {
 		in := open()
 		in.Nodes = in.Nodes[:1]
 		tc.node(in.Nodes[0])
-		Decide(in)
-		before := in.Nodes[0].asked
+		before := CheckNodes(in, nil)
 		tc.then(&in)
-		Decide(in)
-		if same := before == in.Nodes[0].asked; same != tc.same {
+		if same := CheckNodes(in, before)[0] == before[0]; same != tc.same {
 			t.Errorf("%s: asked again %t", name, !same)
 		}
 	}
@@ -253,7 +277,7 @@ func TestNodeFacts(t *testing.T) {
 			in.Lasts = time.Hour
 			tc.node(in.Nodes[1])
 			in.Nodes[1].InPlan = tc.inPlan
-			in.answers = askNodes(&in)
+			in.answers = newAnswers(CheckNodes(in, nil))
 			no, warn := said2(&in)
 			checkSaid(t, "no", no, tc.no)
 			checkSaid(t, "warning", warn, tc.warn)
@@ -338,7 +362,7 @@ func TestClusterFacts(t *testing.T) {
 			in := open()
 			in.TargetKubernetes = "v1.36.3"
 			tc.change(&in)
-			in.answers = askNodes(&in)
+			in.answers = newAnswers(CheckNodes(in, nil))
 			no, warn := said2(&in)
 			if strings.Contains(tc.no, "; if a registry") {
 				if len(no) != 1 || no[0] != tc.no {

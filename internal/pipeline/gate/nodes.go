@@ -52,44 +52,61 @@ func alone(ask func(*moment, *Node) *model.Verdict) func(*moment, *Node) (no, wa
 	}
 }
 
-// asked is what was said of a node. It is said again without asking as long as
-// the node's facts are the same value and no time has come that changes it.
-type asked struct {
+// NodeFindings are what the checks found about one node. They count as long as the
+// node's facts are the same value and no time has come that changes a finding, so the
+// caller may pass them in again.
+type NodeFindings struct {
+	node        *Node
 	from, until time.Time
 	lasts       time.Duration
-	said        []said
+	found       []finding
 }
 
-// said is one answer: of which of the nodeChecks.
-type said struct {
+// finding is one verdict of one of the nodeChecks.
+type finding struct {
 	check   int
 	warn    bool
 	verdict model.Verdict
 }
 
-// holds reports whether what was said of a node is still so.
-func (a *asked) holds(in *Input, n *Node) bool {
-	return a != nil && !in.Now.Before(a.from) && (a.until.IsZero() || in.Now.Before(a.until)) && (len(n.Certificates) == 0 || a.lasts == in.Lasts)
+// validFor reports whether a check of the node would find the same.
+func (f *NodeFindings) validFor(in *Input, n *Node) bool {
+	return f != nil && f.node == n && !in.Now.Before(f.from) && (f.until.IsZero() || in.Now.Before(f.until)) && (len(n.Certificates) == 0 || f.lasts == in.Lasts)
 }
 
-func ask(in *Input, n *Node) *asked {
+func checkNode(in *Input, n *Node) *NodeFindings {
 	m := &moment{now: in.Now, lasts: in.Lasts}
-	a := &asked{from: in.Now, lasts: in.Lasts}
+	f := &NodeFindings{node: n, from: in.Now, lasts: in.Lasts}
 	for i, c := range nodeChecks {
 		no, warn := c.ask(m, n)
 		for _, v := range no {
-			a.said = append(a.said, said{i, false, v})
+			f.found = append(f.found, finding{i, false, v})
 		}
 		for _, v := range warn {
-			a.said = append(a.said, said{i, true, v})
+			f.found = append(f.found, finding{i, true, v})
 		}
 	}
-	a.until = m.until
-	return a
+	f.until = m.until
+	return f
 }
 
-// answers is what was said of all nodes, by their names, for each check, and what
-// is counted over them.
+// CheckNodes returns the findings about every node, in the order of in.Nodes. It takes
+// over those of earlier that still count: in a large cluster few nodes change between
+// two decisions.
+func CheckNodes(in Input, earlier []*NodeFindings) []*NodeFindings {
+	out := make([]*NodeFindings, len(in.Nodes))
+	for i, n := range in.Nodes {
+		if i < len(earlier) && earlier[i].validFor(&in, n) {
+			out[i] = earlier[i]
+		} else {
+			out[i] = checkNode(&in, n)
+		}
+	}
+	return out
+}
+
+// answers are the findings about all nodes, sorted by node, for each check, and counts
+// over the nodes.
 type answers struct {
 	no, warn map[string]verdicts
 	// control-plane nodes, and how many of them are Ready.
@@ -99,25 +116,20 @@ type answers struct {
 	moving  bool
 }
 
-// askNodes asks about every node. What was said before of the same facts is
-// taken again: in a large cluster a few of them are new.
-func askNodes(in *Input) *answers {
+func newAnswers(all []*NodeFindings) *answers {
 	out := &answers{no: map[string]verdicts{}, warn: map[string]verdicts{}}
-	var talk []*Node
-	for _, n := range in.Nodes {
-		if !n.asked.holds(in, n) {
-			n.asked = ask(in, n)
+	var nonEmpty []*NodeFindings
+	for _, f := range all {
+		if len(f.found) > 0 {
+			nonEmpty = append(nonEmpty, f)
 		}
-		if len(n.asked.said) > 0 {
-			talk = append(talk, n)
-		}
-		out.count(n)
+		out.count(f.node)
 	}
-	byName := func(a, b *Node) int { return strings.Compare(a.Name, b.Name) }
-	if !slices.IsSortedFunc(talk, byName) {
-		slices.SortFunc(talk, byName)
+	byName := func(a, b *NodeFindings) int { return strings.Compare(a.node.Name, b.node.Name) }
+	if !slices.IsSortedFunc(nonEmpty, byName) {
+		slices.SortFunc(nonEmpty, byName)
 	}
-	out.collect(talk)
+	out.collect(nonEmpty)
 	return out
 }
 
@@ -134,33 +146,33 @@ func (out *answers) count(n *Node) {
 	}
 }
 
-// collect puts the answers of nodes into lists, one for each check.
-func (out *answers) collect(talk []*Node) {
+// collect puts the findings into lists, one for each check.
+func (out *answers) collect(all []*NodeFindings) {
 	size := make([][2]int, len(nodeChecks))
-	each := func(do func(s *said, warn int)) {
-		for _, n := range talk {
-			for i := range n.asked.said {
-				s := &n.asked.said[i]
-				if s.warn {
-					do(s, 1)
+	each := func(do func(f *finding, warn int)) {
+		for _, node := range all {
+			for i := range node.found {
+				f := &node.found[i]
+				if f.warn {
+					do(f, 1)
 				} else {
-					do(s, 0)
+					do(f, 0)
 				}
 			}
 		}
 	}
-	each(func(s *said, warn int) { size[s.check][warn]++ })
-	all := make([][2]verdicts, len(nodeChecks))
-	for i := range all {
+	each(func(f *finding, warn int) { size[f.check][warn]++ })
+	lists := make([][2]verdicts, len(nodeChecks))
+	for i := range lists {
 		for j, n := range size[i] {
 			if n > 0 {
-				all[i][j] = make(verdicts, 0, n)
+				lists[i][j] = make(verdicts, 0, n)
 			}
 		}
 	}
-	each(func(s *said, warn int) { all[s.check][warn] = append(all[s.check][warn], s.verdict) })
+	each(func(f *finding, warn int) { lists[f.check][warn] = append(lists[f.check][warn], f.verdict) })
 	for i, c := range nodeChecks {
-		out.no[c.name], out.warn[c.name] = all[i][0], all[i][1]
+		out.no[c.name], out.warn[c.name] = lists[i][0], lists[i][1]
 	}
 }
 
