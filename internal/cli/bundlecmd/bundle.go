@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlemedium"
+
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
@@ -37,7 +37,7 @@ func coded(err error) error {
 	var (
 		input   *bundlewriter.InputError
 		space   *bundlewriter.SpaceError
-		busy    *bundlemedium.BusyError
+		busy    *bundlewriter.BusyError
 		corrupt *bundle.CorruptError
 		tooNew  *bundle.TooNewError
 		already *cmdutil.ExitError

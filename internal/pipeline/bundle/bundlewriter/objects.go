@@ -8,12 +8,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/objects"
 )
 
 // openObjects makes one payload of manifests.
 func (in *inputs) openObjects(path string) error {
-	text, err := objects.Read(path)
+	text, err := readObjects(path)
 	if err != nil {
 		return inputf("resources: %w", err)
 	}

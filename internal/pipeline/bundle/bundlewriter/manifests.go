@@ -1,4 +1,4 @@
-package objects
+package bundlewriter
 
 import (
 	"bufio"
@@ -17,14 +17,14 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// maxBytes bounds what a bundle's cluster resources come to, as the controller
+// maxObjectsBytes bounds what a bundle's cluster resources come to, as the controller
 // bounds what it reads of them.
-const maxBytes = 16 << 20
+const maxObjectsBytes = 16 << 20
 
-// Read makes one text of manifests: a file, or all of a folder by name. What the site
+// readObjects makes one text of manifests: a file, or all of a folder by name. What the site
 // would refuse is an error that names file, document and reason.
-func Read(path string) ([]byte, error) {
-	files, err := manifests(path)
+func readObjects(path string) ([]byte, error) {
+	files, err := manifestFiles(path)
 	if err != nil {
 		return nil, err
 	}
@@ -37,20 +37,20 @@ func Read(path string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := check(data); err != nil {
+		if err := checkObjects(data); err != nil {
 			return nil, fmt.Errorf("%s: %w", f, err)
 		}
 		fmt.Fprintf(&all, "---\n%s\n", bytes.TrimRight(data, "\n"))
 	}
-	if all.Len() > maxBytes {
-		return nil, fmt.Errorf("%s comes to %d bytes, at most %d are applied: make images or files of what is large", path, all.Len(), maxBytes)
+	if all.Len() > maxObjectsBytes {
+		return nil, fmt.Errorf("%s comes to %d bytes, at most %d are applied: make images or files of what is large", path, all.Len(), maxObjectsBytes)
 	}
 	return all.Bytes(), nil
 }
 
-// manifests are a file, or those of a folder and below it, by name: the same folder
+// manifestFiles are a file, or those of a folder and below it, by name: the same folder
 // makes the same bundle.
-func manifests(path string) ([]string, error) {
+func manifestFiles(path string) ([]string, error) {
 	st, err := os.Stat(path)
 	if err != nil || !st.IsDir() {
 		return []string{path}, err
@@ -65,8 +65,8 @@ func manifests(path string) ([]string, error) {
 	return out, err
 }
 
-// check refuses here what the controller would refuse on the site.
-func check(data []byte) error {
+// checkObjects refuses here what the controller would refuse on the site.
+func checkObjects(data []byte) error {
 	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n := 1; ; n++ {
 		doc, err := r.Read()

@@ -1,4 +1,4 @@
-package bundlemedium
+package bundlewriter
 
 import (
 	"bufio"
@@ -16,15 +16,10 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
 // copySize is how much is copied at a time; reads and writes are aligned to it.
 const copySize = 4 << 20
-
-func inputf(format string, args ...any) error {
-	return &bundlewriter.InputError{Err: fmt.Errorf(format, args...)}
-}
 
 // BusyError says that a device is in use and was not touched.
 type BusyError struct{ Device, By string }
@@ -33,11 +28,11 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("device %s is in use (%s): nothing was written; unmount it, or name the right device", e.Device, e.By)
 }
 
-// Write writes a bundle raw to a block device (or to a file) and reads it
+// WriteMedium writes a bundle raw to a block device (or to a file) and reads it
 // back from there. The first block is written last, so that an interrupted
 // copy does not pass for a bundle; a file gets its name when it is whole. It refuses devices that are in use or too
 // small before anything is written. progress gets bytes of both passes.
-func Write(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
+func WriteMedium(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
@@ -71,11 +66,11 @@ func Write(ctx context.Context, src, dst string, progress func(done, total int64
 	if err != nil || to.Name() == dst {
 		return h, err
 	}
-	return h, rename(to.Name(), dst)
+	return h, renameComplete(to.Name(), dst)
 }
 
-// rename gives a file that is whole its name, in the place of what has it now.
-func rename(from, to string) error {
+// renameComplete gives a file that is whole its name, in the place of what has it now.
+func renameComplete(from, to string) error {
 	if real, err := filepath.EvalSymlinks(to); err == nil {
 		to = real
 	}
@@ -125,7 +120,7 @@ func openFile(dst string, mode os.FileMode, size int64) (*os.File, error) {
 		return nil, inputf("target: %w", err)
 	}
 	if room.Free < size {
-		return nil, &bundlewriter.SpaceError{Path: filepath.Dir(dst), Needed: size, Free: room.Free}
+		return nil, &SpaceError{Path: filepath.Dir(dst), Needed: size, Free: room.Free}
 	}
 	return os.OpenFile(beside, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
@@ -145,7 +140,7 @@ func openDevice(dst string, st os.FileInfo, size int64) (*os.File, error) {
 	}
 	room, err := f.Seek(0, io.SeekEnd)
 	if err == nil && room < size {
-		err = &bundlewriter.SpaceError{Path: dst, Needed: size, Free: room}
+		err = &SpaceError{Path: dst, Needed: size, Free: room}
 	}
 	if err != nil {
 		f.Close()

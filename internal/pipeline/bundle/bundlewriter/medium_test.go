@@ -1,4 +1,4 @@
-package bundlemedium
+package bundlewriter
 
 import (
 	"bytes"
@@ -13,11 +13,10 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
-// source is a bundle of some megabytes in a file.
-func source(t *testing.T) (string, *bundle.Header) {
+// mediumSource is a bundle of some megabytes in a file.
+func mediumSource(t *testing.T) (string, *bundle.Header) {
 	t.Helper()
 	s := bundletest.Tiny()
 	s.ChunkSize = 1 << 20
@@ -34,7 +33,7 @@ func source(t *testing.T) (string, *bundle.Header) {
 	return path, f.Header()
 }
 
-func contents(t *testing.T, path string) []byte {
+func mediumContents(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -45,27 +44,27 @@ func contents(t *testing.T, path string) []byte {
 
 // R0.38: a bundle is written and read back.
 func TestABundleIsWrittenToAFile(t *testing.T) {
-	src, h := source(t)
+	src, h := mediumSource(t)
 	dst := filepath.Join(t.TempDir(), "copy")
 	var last, total int64
-	got, err := Write(t.Context(), src, dst, func(d, n int64) { last, total = d, n })
+	got, err := WriteMedium(t.Context(), src, dst, func(d, n int64) { last, total = d, n })
 	if err != nil || got.Digest != h.Digest {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(contents(t, src), contents(t, dst)) {
+	if !bytes.Equal(mediumContents(t, src), mediumContents(t, dst)) {
 		t.Error("the copy differs")
 	}
 	if last != total || total != 2*h.FileSize() {
 		t.Errorf("progress ended at %d of %d", last, total)
 	}
-	if _, err := Write(t.Context(), src, src, nil); err == nil || !strings.Contains(err.Error(), "same file") {
+	if _, err := WriteMedium(t.Context(), src, src, nil); err == nil || !strings.Contains(err.Error(), "same file") {
 		t.Errorf("onto itself: %v", err)
 	}
-	if !bytes.Equal(contents(t, src), contents(t, dst)) {
+	if !bytes.Equal(mediumContents(t, src), mediumContents(t, dst)) {
 		t.Error("the source was damaged")
 	}
 	for target, want := range map[string]string{"/dev/null": "neither a block device", "/dev/refit-test-no-device": "no such file", t.TempDir(): "neither"} {
-		if _, err := Write(t.Context(), src, target, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := WriteMedium(t.Context(), src, target, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
@@ -73,14 +72,14 @@ func TestABundleIsWrittenToAFile(t *testing.T) {
 
 // An interrupted copy does not pass for a bundle on a device, also where one was before.
 func TestAnInterruptedCopyIsNoBundle(t *testing.T) {
-	src, h := source(t)
+	src, h := mediumSource(t)
 	dev := loopDevice(t, h.FileSize()+1<<20)
-	if _, err := Write(t.Context(), src, dev, nil); err != nil {
+	if _, err := WriteMedium(t.Context(), src, dev, nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Write(ctx, src, dev, nil); !errors.Is(err, context.Canceled) {
+	if _, err := WriteMedium(ctx, src, dev, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := bundlereader.OpenPath(dev); !errors.Is(err, bundle.ErrNotBundle) {
@@ -90,7 +89,7 @@ func TestAnInterruptedCopyIsNoBundle(t *testing.T) {
 
 // A file gets its name when it is whole: an interrupted copy leaves what was there.
 func TestAnInterruptedCopyLeavesAFile(t *testing.T) {
-	src, _ := source(t)
+	src, _ := mediumSource(t)
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "copy")
 	if err := os.WriteFile(dst, []byte("old"), 0o600); err != nil {
@@ -99,11 +98,11 @@ func TestAnInterruptedCopyLeavesAFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, to := range []string{dst, filepath.Join(dir, "new")} {
-		if _, err := Write(ctx, src, to, nil); !errors.Is(err, context.Canceled) {
+		if _, err := WriteMedium(ctx, src, to, nil); !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if got := contents(t, dst); string(got) != "old" {
+	if got := mediumContents(t, dst); string(got) != "old" {
 		t.Errorf("the file that was there has %d bytes", len(got))
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -138,9 +137,9 @@ func loopDevice(t *testing.T, size int64) string {
 }
 
 func TestABundleIsWrittenToADevice(t *testing.T) {
-	src, h := source(t)
+	src, h := mediumSource(t)
 	dev := loopDevice(t, h.FileSize()/bundle.BlockSize*bundle.BlockSize+1<<20)
-	if _, err := Write(t.Context(), src, dev, nil); err != nil {
+	if _, err := WriteMedium(t.Context(), src, dev, nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := bundlereader.OpenPath(dev)
@@ -151,31 +150,31 @@ func TestABundleIsWrittenToADevice(t *testing.T) {
 	if err := bundlereader.Verify(t.Context(), f, nil); err != nil || f.Header().Digest != h.Digest {
 		t.Errorf("the device holds %s: %v", f.Header().Digest, err)
 	}
-	if _, err := bundlewriter.Sign(dev, bundletest.Key(2)); err != nil {
+	if _, err := Sign(dev, bundletest.Key(2)); err != nil {
 		t.Errorf("signing on the device: %v", err)
 	}
 	// and a bundle on a device is a source and can be copied on
-	if got, err := Write(t.Context(), dev, filepath.Join(t.TempDir(), "back"), nil); err != nil || got.Digest != h.Digest {
+	if got, err := WriteMedium(t.Context(), dev, filepath.Join(t.TempDir(), "back"), nil); err != nil || got.Digest != h.Digest {
 		t.Errorf("from the device: %v", err)
 	}
 }
 
 func TestADeviceThatIsTooSmallIsRefused(t *testing.T) {
-	src, h := source(t)
+	src, h := mediumSource(t)
 	dev := loopDevice(t, h.FileSize()/2/bundle.BlockSize*bundle.BlockSize)
-	before := contents(t, dev)
-	_, err := Write(t.Context(), src, dev, nil)
-	var space *bundlewriter.SpaceError
+	before := mediumContents(t, dev)
+	_, err := WriteMedium(t.Context(), src, dev, nil)
+	var space *SpaceError
 	if !errors.As(err, &space) || space.Needed != h.FileSize() {
 		t.Errorf("got %v", err)
 	}
-	if !bytes.Equal(before, contents(t, dev)) {
+	if !bytes.Equal(before, mediumContents(t, dev)) {
 		t.Error("something was written all the same")
 	}
 }
 
 func TestAMountedDeviceIsRefused(t *testing.T) {
-	src, _ := source(t)
+	src, _ := mediumSource(t)
 	dev := loopDevice(t, 16<<20)
 	if out, err := exec.Command("mkfs.ext4", "-q", dev).CombinedOutput(); err != nil {
 		t.Skipf("no ext4 here: %v: %s", err, out)
@@ -189,7 +188,7 @@ func TestAMountedDeviceIsRefused(t *testing.T) {
 			t.Errorf("umount: %v: %s", err, out)
 		}
 	}()
-	_, err := Write(t.Context(), src, dev, nil)
+	_, err := WriteMedium(t.Context(), src, dev, nil)
 	var busy *BusyError
 	if !errors.As(err, &busy) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v, want the mount point %s", err, dir)
