@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/release"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -45,7 +45,7 @@ func newSelfImage(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "self-image --output DIR", Short: "Build refit's own container image as an OCI layout, reproducibly", Args: cobra.NoArgs, Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
-			name, digest, err := release.Image(dir, output, version.Version())
+			name, digest, err := oci.WriteReleaseImage(dir, output, version.Version())
 			if err != nil {
 				return err
 			}

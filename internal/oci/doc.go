@@ -1,15 +1,26 @@
 // Package oci reads images where they lie: OCI image layouts in folders and in
 // tar archives, registries. It knows names, the graph of blobs under an image,
-// and how to open a blob; it never unpacks and never writes.
+// and how to open a blob; it never unpacks. It finds the credentials and the mirrors of a
+// repository, and writes one image: refit's own.
 //
 // Promise: manifests are checked against their digest and size before they are
 // believed and are held to 8 MiB; other blobs are streamed by their reader,
 // who checks them. An archive is read in place: no file of it is ever created,
 // links and odd names in it are not followed.
 //
-// Inputs: paths and references. Outputs: Root (a named image and the store it
-// lies in), Graph (all blobs under it, in the order of the walk, and its
-// platforms). Callers: bundlewriter.
+// Logins: an entry may name a registry or a path below it, as `podman login HOST/PATH`
+// writes it and the kubelet reads it; the longest one that covers the repository counts
+// (containers-auth.json(5)). A login for HOST/team-a is never shown to a request for
+// HOST/team-b. Hosts may have wildcards for whole labels (*.registry.example).
+//
+// Mirrors: as a registries.conf of version 2 lists them (containers-registries.conf(5)),
+// in the order in which they are tried, the image's own place last; a blocked registry has
+// none. TLS is always verified: insecure permits plain HTTP and no more.
+//
+// Inputs: paths and references, a docker configuration, a registries.conf. Outputs: Root
+// (a named image and the store it lies in), Graph (all blobs under it, in the order of
+// the walk, and its platforms), credentials, repositories. Callers: bundlewriter,
+// registry, controller/osimages, the command line.
 //
 //	roots, err := oci.OpenLayout("images", "")
 //	g, err := oci.Walk(ctx, roots[0], []string{"linux/amd64"})

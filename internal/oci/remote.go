@@ -14,9 +14,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/refit-dev/refit/internal/oci/logins"
-	"github.com/refit-dev/refit/internal/oci/mirrors"
 )
 
 // Registries opens images in registries, with the credentials of the usual
@@ -24,12 +21,12 @@ import (
 type Registries struct {
 	puller *remote.Puller
 	// elsewhere says where images may be read, nil where they are called.
-	elsewhere *mirrors.Conf
+	elsewhere *MirrorConfig
 }
 
 // NewRegistries prepares access; nothing is connected yet.
 func NewRegistries() (*Registries, error) {
-	p, err := remote.NewPuller(remote.WithAuthFromKeychain(logins.Default), remote.WithUserAgent("refit"))
+	p, err := remote.NewPuller(remote.WithAuthFromKeychain(DefaultKeychain), remote.WithUserAgent("refit"))
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}
@@ -51,7 +48,7 @@ func NewRegistriesWith(keys authn.Keychain, over http.RoundTripper) (*Registries
 }
 
 // Through is the same, that looks for images where a registries.conf says; nil says nothing.
-func (r *Registries) Through(c *mirrors.Conf) *Registries { return &Registries{r.puller, c} }
+func (r *Registries) Through(c *MirrorConfig) *Registries { return &Registries{r.puller, c} }
 
 // Open resolves a reference to its digest now; the image is fetched by that
 // digest, so a tag that moves meanwhile does no harm. A reference with both
@@ -91,7 +88,7 @@ func worse(before, now error) error {
 	return fmt.Errorf("%w; before that: %s", now, before.Error())
 }
 
-func (r *Registries) open(ctx context.Context, at mirrors.Place, tag, dgst string) (Root, error) {
+func (r *Registries) open(ctx context.Context, at MirrorPlace, tag, dgst string) (Root, error) {
 	var options []name.Option
 	if at.Insecure {
 		options = append(options, name.Insecure)

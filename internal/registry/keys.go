@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 
-	"github.com/refit-dev/refit/internal/oci/logins"
+	"github.com/refit-dev/refit/internal/oci"
 )
 
 // Keys are the credentials of a pull secret, by registry or a path below one. They print as nothing.
@@ -19,7 +19,7 @@ type Keys struct {
 // ParseKeys reads the text of a Secret of type kubernetes.io/dockerconfigjson.
 // No error repeats any of it.
 func ParseKeys(dockerConfigJSON []byte) (*Keys, error) {
-	_, entries, err := logins.Parse(dockerConfigJSON)
+	_, entries, err := oci.ParseLogins(dockerConfigJSON)
 	if err != nil {
 		return nil, fmt.Errorf("the pull secret is unusable: %w; make it with kubectl create secret docker-registry", err)
 	}
@@ -29,7 +29,7 @@ func ParseKeys(dockerConfigJSON []byte) (*Keys, error) {
 
 // of is who asks a repository, which begins with its registry.
 func (k *Keys) of(repository string) authn.Authenticator {
-	c, ok := logins.Find(k.byEntry, repository)
+	c, ok := oci.FindLogin(k.byEntry, repository)
 	if !ok {
 		return authn.Anonymous
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/refit-dev/refit/internal/oci/logins"
+	"github.com/refit-dev/refit/internal/oci"
 )
 
 // atOnce is how many questions a Reader has open.
@@ -24,7 +24,7 @@ type Reader struct{ puller *remote.Puller }
 
 // NewReader prepares access; nothing is connected yet.
 func NewReader() (*Reader, error) {
-	p, err := remote.NewPuller(remote.WithAuthFromKeychain(logins.Default), remote.WithUserAgent("refit"), remote.WithJobs(atOnce))
+	p, err := remote.NewPuller(remote.WithAuthFromKeychain(oci.DefaultKeychain), remote.WithUserAgent("refit"), remote.WithJobs(atOnce))
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}

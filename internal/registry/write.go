@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/refit-dev/refit/internal/oci/logins"
+	"github.com/refit-dev/refit/internal/oci"
 )
 
 // Writer puts images into registries, asks whether they are there, and takes them
@@ -28,7 +28,7 @@ type Writer struct {
 // NewWriter prepares access as somebody (nil: with the credentials of the usual
 // files), over a transport (nil: the usual one); nothing is connected yet.
 func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
-	chain := logins.Default
+	chain := oci.DefaultKeychain
 	if keys != nil {
 		chain = keys
 	}

@@ -38,7 +38,7 @@ func layer(path string) int {
 		under(p, "internal/agent/updaters"), p == "internal/agent/bundlestore", p == "internal/agent/imagekeeper", p == "internal/agent/fetcher":
 		return 4
 	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
-		under(p, "internal/cli"), under(p, "internal/lab"), under(p, "internal/release"), p == "config":
+		under(p, "internal/cli"), under(p, "internal/lab"), p == "config":
 		return 5
 	case under(p, "cmd"):
 		return 6
@@ -109,7 +109,7 @@ func allowed(from, to string) string {
 // wiring packages import each other only along these edges.
 var wiringEdges = map[string][]string{
 	"internal/controller": {"config"},
-	"internal/cli":        {"internal/render", "internal/release", "config"},
+	"internal/cli":        {"internal/render", "config"},
 	"internal/lab":        {"internal/controller", "internal/agent", "internal/render/clean", "internal/cli/cmdutil", "config"},
 }
 

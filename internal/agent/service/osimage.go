@@ -24,7 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/oci/logins"
+
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
@@ -177,7 +177,7 @@ func (h osHost) open(ctx context.Context, s osdriver.Source) (oci.Root, error) {
 	if s.Transport == osdriver.Layout {
 		return oci.OpenOnly(s.Location)
 	}
-	r, err := oci.NewRegistriesWith(logins.Default, h.registries.Transport())
+	r, err := oci.NewRegistriesWith(oci.DefaultKeychain, h.registries.Transport())
 	if err != nil {
 		return oci.Root{}, err
 	}

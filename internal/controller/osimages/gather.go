@@ -17,7 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/oci/mirrors"
+	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/disruption"
 	"github.com/refit-dev/refit/internal/osimage/placement"
@@ -293,7 +293,7 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x osbuild
 
 // tracked is what is behind a tag, at the first place that says so. Of what went wrong at
 // all of them that counts which may pass.
-func (r *Reconciler) tracked(ctx context.Context, x osbuild.Given, places []mirrors.Place, keys *registry.Keys, tag string) (digest string, failed error) {
+func (r *Reconciler) tracked(ctx context.Context, x osbuild.Given, places []oci.MirrorPlace, keys *registry.Keys, tag string) (digest string, failed error) {
 	for _, p := range places {
 		digest, err := r.poller(x).Digest(ctx, registry.Place{Repository: p.Repository, Insecure: p.Insecure, Keys: keys}, tag, trackEvery)
 		if err == nil {

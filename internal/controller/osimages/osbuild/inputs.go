@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/oci/mirrors"
+	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/outbound"
 )
@@ -26,7 +26,7 @@ import (
 type Given struct {
 	// CA is PEM text, Mirrors a registries.conf, and Elsewhere what it says.
 	CA, Mirrors string
-	Elsewhere   *mirrors.Conf
+	Elsewhere   *oci.MirrorConfig
 	proxy       v1alpha1.OSBuildProxy
 	// Files beside the Containerfile, or the artifact that they are in; Context is their
 	// hash, or the artifact's name.
@@ -98,7 +98,7 @@ func (x *Given) mirrorsOf(ctx context.Context, live client.Reader, s *v1alpha1.O
 	if x.Mirrors, problem, err = Text(ctx, live, ref); err != nil || problem != "" {
 		return problem, err
 	}
-	if x.Elsewhere, err = mirrors.Parse(x.Mirrors); err != nil {
+	if x.Elsewhere, err = oci.ParseMirrors(x.Mirrors); err != nil {
 		return "ConfigMap " + ref.Name + ": " + err.Error(), nil //nolint:nilerr // a person mends it
 	}
 	return "", nil

@@ -1,4 +1,4 @@
-package logins
+package oci
 
 import (
 	"encoding/base64"
@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-func TestFind(t *testing.T) {
+func TestFindLogin(t *testing.T) {
 	t.Parallel()
 	entries := map[string]string{}
 	for _, key := range []string{"r.example", "r.example/team-a", "r.example/team-a/app", "https://index.docker.io/v1/", "docker.io/library", "*.wild.example", "a.wild.example", "*.wild.example/deep", "only.example/team"} {
-		entries[Entry(key)] = key
+		entries[LoginEntry(key)] = key
 	}
 	for repository, want := range map[string]string{
 		"r.example/other/app":          "r.example",
@@ -32,14 +32,14 @@ func TestFind(t *testing.T) {
 		"only.example/other/app":       "",
 		"else.example/app":             "",
 	} {
-		if got, ok := Find(entries, repository); got != want || ok != (want != "") {
+		if got, ok := FindLogin(entries, repository); got != want || ok != (want != "") {
 			t.Errorf("%s: %q, want %q", repository, got, want)
 		}
 	}
 }
 
 // The keychain reads a configuration as podman and docker write it.
-func TestDefault(t *testing.T) {
+func TestDefaultKeychain(t *testing.T) {
 	dir := t.TempDir()
 	login := func(user string) string { return base64.StdEncoding.EncodeToString([]byte(user + ":password")) }
 	text := fmt.Sprintf(`{"auths": {"r.example": {"auth": %q}, "r.example/team-a": {"auth": %q}, "only.example/team": {"auth": %q}}}`, login("all"), login("a"), login("team"))
@@ -54,7 +54,7 @@ func TestDefault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := Default.Resolve(r)
+		a, err := DefaultKeychain.Resolve(r)
 		if err != nil {
 			t.Fatal(err)
 		}

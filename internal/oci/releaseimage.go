@@ -1,10 +1,4 @@
-// Package release makes refit's own container image: one layer with the three
-// static binaries, no base, no shell.
-//
-// Promise: reproducible (same binaries, same digest) and streamed from disk.
-// Inputs: a directory with the binaries. Output: an OCI layout. Callers: the
-// command line (refit self-image) and the lab's demo.
-package release
+package oci
 
 import (
 	"archive/tar"
@@ -22,16 +16,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Repository is the name of refit's image without its tag.
-const Repository = "refit.dev/refit"
+// ReleaseRepository is the name of refit's image without its tag.
+const ReleaseRepository = "refit.dev/refit"
 
-// Binaries are the files of the image, in its root.
-var Binaries = []string{"refit", "refit-agent", "refit-controller"}
+// ReleaseBinaries are the files of the image, in its root.
+var ReleaseBinaries = []string{"refit", "refit-agent", "refit-controller"}
 
-// Image writes the image of the binaries in dir (default: where this program
+// WriteReleaseImage writes the image of the binaries in dir (default: where this program
 // is) as an OCI layout to output, and gives its name and digest. An existing
 // layout at output is replaced.
-func Image(dir, output, version string) (name, digest string, err error) {
+func WriteReleaseImage(dir, output, version string) (name, digest string, err error) {
 	if dir == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -39,24 +33,24 @@ func Image(dir, output, version string) (name, digest string, err error) {
 		}
 		dir = filepath.Dir(self)
 	}
-	opener := func() (io.ReadCloser, error) { return layerTar(dir), nil }
+	opener := func() (io.ReadCloser, error) { return releaseLayer(dir), nil }
 	layer, err := tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return "", "", fmt.Errorf("image layer from %s: %w; run make build first", dir, err)
 	}
-	img, err := assemble(layer)
+	img, err := assembleRelease(layer)
 	if err != nil {
 		return "", "", err
 	}
-	name = Repository + ":" + version
-	if err := writeLayout(img, output, name); err != nil {
+	name = ReleaseRepository + ":" + version
+	if err := writeReleaseLayout(img, output, name); err != nil {
 		return "", "", err
 	}
 	d, err := img.Digest()
 	return name, d.String(), err
 }
 
-func assemble(layer v1.Layer) (v1.Image, error) {
+func assembleRelease(layer v1.Layer) (v1.Image, error) {
 	img := mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1)
 	img, err := mutate.AppendLayers(img, layer)
 	if err != nil {
@@ -74,7 +68,7 @@ func assemble(layer v1.Layer) (v1.Image, error) {
 	return mutate.ConfigFile(img, cfg)
 }
 
-func writeLayout(img v1.Image, output, name string) error {
+func writeReleaseLayout(img v1.Image, output, name string) error {
 	tmp := output + ".new"
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
@@ -93,24 +87,24 @@ func writeLayout(img v1.Image, output, name string) error {
 	return os.Rename(tmp, output)
 }
 
-// layerTar streams the binaries as a tar with fixed headers.
-func layerTar(dir string) io.ReadCloser {
+// releaseLayer streams the binaries as a tar with fixed headers.
+func releaseLayer(dir string) io.ReadCloser {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(writeTar(w, dir)) }()
+	go func() { w.CloseWithError(writeReleaseTar(w, dir)) }()
 	return r
 }
 
-func writeTar(w io.Writer, dir string) error {
+func writeReleaseTar(w io.Writer, dir string) error {
 	t := tar.NewWriter(w)
-	for _, name := range Binaries {
-		if err := addFile(t, dir, name); err != nil {
+	for _, name := range ReleaseBinaries {
+		if err := addReleaseFile(t, dir, name); err != nil {
 			return err
 		}
 	}
 	return t.Close()
 }
 
-func addFile(t *tar.Writer, dir, name string) error {
+func addReleaseFile(t *tar.Writer, dir, name string) error {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return err

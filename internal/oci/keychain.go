@@ -1,4 +1,4 @@
-package logins
+package oci
 
 import (
 	"encoding/base64"
@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
-// Config is a docker configuration, as far as it says who asks.
-type Config struct {
+// LoginConfig is a docker configuration, as far as it says who asks.
+type LoginConfig struct {
 	Auths map[string]struct {
 		Auth     string `json:"auth"`
 		Username string `json:"username"`
@@ -24,14 +24,14 @@ type Config struct {
 	CredHelpers map[string]string `json:"credHelpers"`
 }
 
-// ErrConfig is what is wrong with a configuration. It repeats nothing of it.
-var ErrConfig = errors.New("no docker configuration in JSON")
+// ErrLoginConfig is what is wrong with a configuration. It repeats nothing of it.
+var ErrLoginConfig = errors.New("no docker configuration in JSON")
 
-// Parse reads the entries of a configuration that hold credentials.
-func Parse(text []byte) (Config, map[string]authn.AuthConfig, error) {
-	var c Config
+// ParseLogins reads the entries of a configuration that hold credentials.
+func ParseLogins(text []byte) (LoginConfig, map[string]authn.AuthConfig, error) {
+	var c LoginConfig
 	if err := json.Unmarshal(text, &c); err != nil {
-		return c, nil, ErrConfig
+		return c, nil, ErrLoginConfig
 	}
 	out := map[string]authn.AuthConfig{}
 	for key, a := range c.Auths {
@@ -39,43 +39,43 @@ func Parse(text []byte) (Config, map[string]authn.AuthConfig, error) {
 		if a.Auth != "" {
 			raw, err := base64.StdEncoding.DecodeString(a.Auth)
 			if err != nil {
-				return c, nil, fmt.Errorf("%w: an auth entry is no base64", ErrConfig)
+				return c, nil, fmt.Errorf("%w: an auth entry is no base64", ErrLoginConfig)
 			}
 			user, password, _ = strings.Cut(string(raw), ":")
 		}
 		if user != "" || a.Token != "" { // empty ones stand for what a helper keeps
-			out[Entry(key)] = authn.AuthConfig{Username: user, Password: password, IdentityToken: a.Token}
+			out[LoginEntry(key)] = authn.AuthConfig{Username: user, Password: password, IdentityToken: a.Token}
 		}
 	}
 	return c, out, nil
 }
 
-// Default finds credentials in the usual files: ~/.docker/config.json or
+// DefaultKeychain finds credentials in the usual files: ~/.docker/config.json or
 // $DOCKER_CONFIG, else $REGISTRY_AUTH_FILE, else
 // ${XDG_RUNTIME_DIR}/containers/auth.json. Credential helpers are asked as
 // [authn.DefaultKeychain] asks them. That keychain alone would not do: it passes by a
 // login for a path above the repository, and shows one for a path to the whole host.
-var Default authn.Keychain = keychain{}
+var DefaultKeychain authn.Keychain = keychain{}
 
 type keychain struct{}
 
 // Resolve implements [authn.Keychain].
 func (keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
-	text, err := os.ReadFile(file())
-	if errors.Is(err, os.ErrNotExist) || file() == "" {
+	text, err := os.ReadFile(loginFile())
+	if errors.Is(err, os.ErrNotExist) || loginFile() == "" {
 		return authn.Anonymous, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("registry logins: %w", err)
 	}
-	c, entries, err := Parse(text)
+	c, entries, err := ParseLogins(text)
 	if err != nil {
-		return nil, fmt.Errorf("registry logins in %s: %w", file(), err)
+		return nil, fmt.Errorf("registry logins in %s: %w", loginFile(), err)
 	}
 	if c.CredHelpers[r.RegistryStr()] != "" {
 		return authn.DefaultKeychain.Resolve(r)
 	}
-	if found, ok := Find(entries, r.String()); ok {
+	if found, ok := FindLogin(entries, r.String()); ok {
 		return authn.FromConfig(found), nil
 	}
 	if c.CredsStore != "" {
@@ -84,8 +84,8 @@ func (keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, nil
 }
 
-// file that is there first, "" if none is.
-func file() string {
+// loginFile that is there first, "" if none is.
+func loginFile() string {
 	places := []string{os.Getenv("REGISTRY_AUTH_FILE")}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		places = append(places, filepath.Join(dir, "containers", "auth.json"))

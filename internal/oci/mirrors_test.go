@@ -1,4 +1,4 @@
-package mirrors
+package oci
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const conf = `
+const mirrorConf = `
 unqualified-search-registries = []
 [[registry]]
 location = "r.example"
@@ -36,9 +36,9 @@ blocked = true
 `
 
 // Where an image may be read, in the order in which it is tried (R2.32, R2.197).
-func TestPlaces(t *testing.T) {
+func TestMirrorPlaces(t *testing.T) {
 	t.Parallel()
-	c, err := Parse(conf)
+	c, err := ParseMirrors(mirrorConf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,20 +75,20 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	var none *Conf
+	var none *MirrorConfig
 	if p, err := none.Places("a.example/b", true); err != nil || len(p) != 1 || p[0].Repository != "a.example/b" {
 		t.Error(p, err)
 	}
 }
 
-func TestParse(t *testing.T) {
+func TestParseMirrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"x": "no registries.conf", "[registries.search]\nregistries = []": "version 1", "[[registry]]": "neither prefix nor location",
 		"[[registry]]\nlocation = \"https://a\"": "without https", "[[registry]]\nlocation = \"a\"\n[[registry.mirror]]\nlocation = \"\"": "mirror \"\"",
 		"[[registry]]\nlocation = \"a\"\n[[registry.mirror]]\nlocation = \"b\"\npull-from-mirror = \"x\"": "pull-from-mirror", "[[registry]]\nprefix = \"*.a\"\nlocation = \"b\"": "names hosts alone",
 	} {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseMirrors(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

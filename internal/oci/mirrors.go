@@ -1,4 +1,4 @@
-package mirrors
+package oci
 
 import (
 	"fmt"
@@ -8,17 +8,17 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Conf is what a registries.conf says. nil says nothing.
-type Conf struct{ registries []entry }
+// MirrorConfig is what a registries.conf says. nil says nothing.
+type MirrorConfig struct{ registries []mirrorEntry }
 
-// Place is a repository in which an image may be.
-type Place struct {
+// MirrorPlace is a repository in which an image may be.
+type MirrorPlace struct {
 	Repository string
 	// Insecure: plain HTTP will do.
 	Insecure bool
 }
 
-type entry struct {
+type mirrorEntry struct {
 	Prefix       string   `toml:"prefix"`
 	Location     string   `toml:"location"`
 	Insecure     bool     `toml:"insecure"`
@@ -33,12 +33,12 @@ type mirror struct {
 	Pull     string `toml:"pull-from-mirror"`
 }
 
-// Parse reads a registries.conf. What it says beside registries and their mirrors does not
+// ParseMirrors reads a registries.conf. What it says beside registries and their mirrors does not
 // matter here.
-func Parse(text string) (*Conf, error) {
+func ParseMirrors(text string) (*MirrorConfig, error) {
 	var f struct {
-		Registries any     `toml:"registries"`
-		Registry   []entry `toml:"registry"`
+		Registries any           `toml:"registries"`
+		Registry   []mirrorEntry `toml:"registry"`
 	}
 	if _, err := toml.Decode(text, &f); err != nil {
 		return nil, fmt.Errorf("it is no registries.conf: %w", err)
@@ -51,10 +51,10 @@ func Parse(text string) (*Conf, error) {
 			return nil, fmt.Errorf("[[registry]] number %d: %w", i+1, err)
 		}
 	}
-	return &Conf{f.Registry}, nil
+	return &MirrorConfig{f.Registry}, nil
 }
 
-func (e *entry) check() error {
+func (e *mirrorEntry) check() error {
 	if e.Prefix == "" {
 		e.Prefix = e.Location
 	}
@@ -91,7 +91,7 @@ func (m *mirror) check() error {
 }
 
 // rest of a repository behind the prefix; ok is false if that is another's.
-func (e *entry) rest(repository string) (rest string, ok bool) {
+func (e *mirrorEntry) rest(repository string) (rest string, ok bool) {
 	if host, any := strings.CutPrefix(e.Prefix, "*"); any {
 		own, after, _ := strings.Cut(repository, "/")
 		name, _, _ := strings.Cut(own, ":")
@@ -103,16 +103,16 @@ func (e *entry) rest(repository string) (rest string, ok bool) {
 
 // Places of a repository in the order in which they are tried. byDigest says that the
 // image is asked for by its digest, and so cannot be another.
-func (c *Conf) Places(repository string, byDigest bool) ([]Place, error) {
-	own := Place{Repository: repository}
+func (c *MirrorConfig) Places(repository string, byDigest bool) ([]MirrorPlace, error) {
+	own := MirrorPlace{Repository: repository}
 	e, rest := c.of(repository)
 	if e == nil {
-		return []Place{own}, nil
+		return []MirrorPlace{own}, nil
 	}
 	if e.Blocked {
 		return nil, fmt.Errorf("registries.conf blocks %s", e.Prefix)
 	}
-	var out []Place
+	var out []MirrorPlace
 	for _, m := range e.Mirrors {
 		pull := m.Pull
 		if pull == "" && e.ByDigestOnly {
@@ -121,7 +121,7 @@ func (c *Conf) Places(repository string, byDigest bool) ([]Place, error) {
 		if pull == "digest-only" && !byDigest || pull == "tag-only" && byDigest {
 			continue
 		}
-		out = append(out, Place{Repository: m.Location + rest, Insecure: m.Insecure})
+		out = append(out, MirrorPlace{Repository: m.Location + rest, Insecure: m.Insecure})
 	}
 	if own.Insecure = e.Insecure; e.Location != "" {
 		own.Repository = e.Location + rest
@@ -130,7 +130,7 @@ func (c *Conf) Places(repository string, byDigest bool) ([]Place, error) {
 }
 
 // of is the closest entry for a repository.
-func (c *Conf) of(repository string) (best *entry, rest string) {
+func (c *MirrorConfig) of(repository string) (best *mirrorEntry, rest string) {
 	if c == nil {
 		return nil, ""
 	}

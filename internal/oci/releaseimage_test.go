@@ -1,4 +1,4 @@
-package release
+package oci
 
 import (
 	"os"
@@ -11,20 +11,20 @@ import (
 func TestTheSameBinariesMakeTheSameImage(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
-	for _, n := range Binaries {
+	for _, n := range ReleaseBinaries {
 		if err := os.WriteFile(filepath.Join(bin, n), []byte("binary "+n), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	dir := t.TempDir()
-	name, first, err := Image(bin, filepath.Join(dir, "a"), "1.2.3")
+	name, first, err := WriteReleaseImage(bin, filepath.Join(dir, "a"), "1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name != Repository+":1.2.3" {
+	if name != ReleaseRepository+":1.2.3" {
 		t.Errorf("name %s", name)
 	}
-	_, second, err := Image(bin, filepath.Join(dir, "a"), "1.2.3")
+	_, second, err := WriteReleaseImage(bin, filepath.Join(dir, "a"), "1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestTheSameBinariesMakeTheSameImage(t *testing.T) {
 
 func TestAMissingBinaryIsNamed(t *testing.T) {
 	t.Parallel()
-	if _, _, err := Image(t.TempDir(), filepath.Join(t.TempDir(), "a"), "1"); err == nil {
+	if _, _, err := WriteReleaseImage(t.TempDir(), filepath.Join(t.TempDir(), "a"), "1"); err == nil {
 		t.Fatal("an image without binaries was made")
 	}
 }
