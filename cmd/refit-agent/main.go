@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/hostinstall"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
-	"github.com/refit-dev/refit/internal/convert/skewlimits"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/version"
 )
@@ -213,7 +213,7 @@ func firstBootCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "first-boot", Short: "Check that this machine's boot image is new enough to join", Args: cobra.NoArgs,
 		Long: `Compare the image that this machine was started from with the limits in
-` + skewlimits.Path + `, before it joins.
+` + convert.LimitsPath + `, before it joins.
 
 Without limits, or if the image meets them, the exit code is 0, and the command
 removes the limits: it checks them once. If the image does not meet them, or they

@@ -12,7 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
-	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
@@ -68,7 +68,7 @@ func TestSamplesAreUnderstood(t *testing.T) {
 	t.Run("NodeConfig", func(t *testing.T) {
 		var c v1alpha1.NodeConfig
 		decodeSample(t, "nodeconfig", &c)
-		source, err := nodeconfigspec.Source(context.Background(), nil, &c)
+		source, err := convert.NodeConfigSource(context.Background(), nil, &c)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
-	"github.com/refit-dev/refit/internal/convert/skewlimits"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // TestFirstBoot: R1.83 under a real systemd, with a real kubelet. The unit that a
@@ -35,16 +35,16 @@ func TestFirstBoot(t *testing.T) {
 	}
 	give := func(rules ...v1alpha1.SkewRule) {
 		t.Helper()
-		data, err := (&skewlimits.File{Pool: "workers", Fix: "Use image 99.1.", Rules: rules}).JSON()
+		data, err := (&convert.SkewLimits{Pool: "workers", Fix: "Use image 99.1.", Rules: rules}).JSON()
 		must(t, err)
-		put(skewlimits.Path, "600", bytes.NewReader(data))
+		put(convert.LimitsPath, "600", bytes.NewReader(data))
 	}
 	step(t, "the unit is there before the kubelet", func(t *testing.T) {
 		agent, err := os.Open("../../bin/refit-agent")
 		must(t, err)
 		defer agent.Close()
 		put(ignition.Agent, "755", agent)
-		put("/etc/systemd/system/"+ignition.Unit, "644", strings.NewReader(ignition.UnitText(skewlimits.Path)))
+		put("/etc/systemd/system/"+ignition.Unit, "644", strings.NewReader(ignition.UnitText(convert.LimitsPath)))
 		give(v1alpha1.SkewRule{Name: "os", MinimumOS: "99.1"})
 		for _, argv := range [][]string{{"systemctl", "daemon-reload"}, {"systemctl", "enable", ignition.Unit}, {"systemctl", "stop", "kubelet"}} {
 			if out, err := run(argv...); err != nil {
@@ -70,7 +70,7 @@ func TestFirstBoot(t *testing.T) {
 			if out, err := run("systemctl", "restart", "kubelet"); err != nil {
 				t.Fatalf("%v %s", err, out)
 			}
-			if out, err := run("sh", "-c", "[ -e "+skewlimits.Path+" ] || ls /run/issue.d/*.issue"); err == nil {
+			if out, err := run("sh", "-c", "[ -e "+convert.LimitsPath+" ] || ls /run/issue.d/*.issue"); err == nil {
 				t.Errorf("something was left: %s", out)
 			}
 		}

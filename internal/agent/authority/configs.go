@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
@@ -173,7 +173,7 @@ func readWanted(ctx context.Context, api ConfigReader) (w wanted, err error) {
 	var sources []nodeconfig.Source
 	for i := range configs {
 		if c := &configs[i]; isFor(c, pools, of) {
-			s, err := nodeconfigspec.Source(ctx, api.ConfigMap, c)
+			s, err := convert.NodeConfigSource(ctx, api.ConfigMap, c)
 			if err != nil {
 				return w, err
 			}

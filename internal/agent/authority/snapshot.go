@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/convert/trustlist"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -41,7 +41,7 @@ func ReadSnapshot(ctx context.Context, r Reader, now time.Time) (*Snapshot, erro
 	if err != nil {
 		return nil, fmt.Errorf("read trusted keys: %w", err)
 	}
-	s := &Snapshot{ReadAt: now.UTC().Truncate(time.Second), Trust: trustlist.Of(policies)}
+	s := &Snapshot{ReadAt: now.UTC().Truncate(time.Second), Trust: convert.TrustList(policies)}
 	for i := range bundles {
 		if d := bundles[i].Spec.Digest; d != "" && bundles[i].DeletionTimestamp.IsZero() {
 			s.Approved = append(s.Approved, d)

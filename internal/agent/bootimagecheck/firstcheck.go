@@ -34,7 +34,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/cpulevel"
 	"github.com/refit-dev/refit/internal/agent/host/installedimage"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/convert/skewlimits"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // Issue is what consoles show before they ask for a login. It is gone after a
@@ -65,7 +65,7 @@ func (e *RefusedError) Error() string { return e.Message }
 // Check decides. A RefusedError means that the machine must not join.
 func Check(ctx context.Context, o Options) error {
 	at := func(path string) string { return filepath.Join("/", o.Root, path) }
-	data, err := os.ReadFile(at(skewlimits.Path))
+	data, err := os.ReadFile(at(convert.LimitsPath))
 	if errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintln(o.Out, "no limits for boot images: the machine joins")
 		return nil
@@ -73,20 +73,20 @@ func Check(ctx context.Context, o Options) error {
 	m := measure(at("/"), o.Arch)
 	f, err := parse(data, err)
 	if err != nil {
-		return o.refuse(ctx, at, nil, m, fmt.Sprintf("This machine does not join: whether its boot image is new enough cannot be said, because %s holds %v. Start it from a newer image, or correct the limits where its pool is configured.", skewlimits.Path, err))
+		return o.refuse(ctx, at, nil, m, fmt.Sprintf("This machine does not join: whether its boot image is new enough cannot be said, because %s holds %v. Start it from a newer image, or correct the limits where its pool is configured.", convert.LimitsPath, err))
 	}
 	if found := f.Judge(m, o.Now()); len(found) > 0 {
 		return o.refuse(ctx, at, f.Report, m, f.Message(m, found))
 	}
 	fmt.Fprintf(o.Out, "boot image %s, %v: new enough for pool %s, the machine joins\n", m.OS, m.Facts, f.Pool)
-	return errors.Join(gone(at(Issue)), gone(at(skewlimits.Path)))
+	return errors.Join(gone(at(Issue)), gone(at(convert.LimitsPath)))
 }
 
-func parse(data []byte, err error) (*skewlimits.File, error) {
+func parse(data []byte, err error) (*convert.SkewLimits, error) {
 	if err != nil {
 		return nil, err
 	}
-	return skewlimits.Parse(data)
+	return convert.ParseSkewLimits(data)
 }
 
 func gone(path string) error {
@@ -114,12 +114,12 @@ func Facts(root, arch string) map[string]string {
 	return all
 }
 
-func measure(root, arch string) skewlimits.Machine {
-	return skewlimits.Machine{OS: installedimage.Booted(root), Facts: Facts(root, arch)}
+func measure(root, arch string) convert.BootedMachine {
+	return convert.BootedMachine{OS: installedimage.Booted(root), Facts: Facts(root, arch)}
 }
 
 // refuse says it on the console first, then to the cluster.
-func (o Options) refuse(ctx context.Context, at func(string) string, to *skewlimits.Report, m skewlimits.Machine, message string) error {
+func (o Options) refuse(ctx context.Context, at func(string) string, to *convert.ReportTo, m convert.BootedMachine, message string) error {
 	refused := &RefusedError{Message: message}
 	err := show(at(Issue), message)
 	if f, e := os.OpenFile(at(reload), os.O_CREATE|os.O_WRONLY, 0o600); e == nil { // consoles that wait already show it too
@@ -128,7 +128,7 @@ func (o Options) refuse(ctx context.Context, at func(string) string, to *skewlim
 	}
 	fmt.Fprintln(o.Out, message)
 	if to != nil {
-		err = errors.Join(err, o.report(ctx, to, skewlimits.Told{OS: m.OS, Machine: m.Facts, Message: message}))
+		err = errors.Join(err, o.report(ctx, to, convert.RefusalReport{OS: m.OS, Machine: m.Facts, Message: message}))
 	}
 	if err != nil {
 		fmt.Fprintln(o.Out, "and this could not be told everywhere:", err)
@@ -160,7 +160,7 @@ const (
 
 // report tells the server that handed the limits out. The network may not be up
 // yet.
-func (o Options) report(ctx context.Context, to *skewlimits.Report, told skewlimits.Told) error {
+func (o Options) report(ctx context.Context, to *convert.ReportTo, told convert.RefusalReport) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
 	pool := x509.NewCertPool()

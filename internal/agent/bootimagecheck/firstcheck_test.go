@@ -21,7 +21,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
-	"github.com/refit-dev/refit/internal/convert/skewlimits"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 const (
@@ -77,7 +77,7 @@ func (m *machine) all() map[string]string {
 	return out
 }
 
-func file(t *testing.T, f skewlimits.File) string {
+func file(t *testing.T, f convert.SkewLimits) string {
 	t.Helper()
 	f.Pool, f.Fix = "workers", "Use image 9.6 or newer: refit bootimage status."
 	data, err := f.JSON()
@@ -100,15 +100,15 @@ func TestCheck(t *testing.T) {
 	}{
 		"no limits": {map[string]string{aleph: `{"build":"8.4.20220101-0"}`}, nil},
 		"new enough": {map[string]string{aleph: `{"build":"9.6.20251023-0"}`,
-			"etc/refit/first-boot.json": file(t, skewlimits.File{Rules: atLeast96})}, nil},
+			"etc/refit/first-boot.json": file(t, convert.SkewLimits{Rules: atLeast96})}, nil},
 		"too old by its aleph": {map[string]string{aleph: `{"build":"9.4.20250101-0"}`, "etc/os-release": "OSTREE_VERSION='9.6.20251023-0'\n",
-			"etc/refit/first-boot.json": file(t, skewlimits.File{Rules: atLeast96})}, []string{"cannot join pool workers", "OS 9.4.20250101-0", "at least 9.6 is wanted", "Use image 9.6 or newer"}},
+			"etc/refit/first-boot.json": file(t, convert.SkewLimits{Rules: atLeast96})}, []string{"cannot join pool workers", "OS 9.4.20250101-0", "at least 9.6 is wanted", "Use image 9.6 or newer"}},
 		"too old by os-release": {map[string]string{"etc/os-release": "OSTREE_VERSION='9.4.20250101-0'\n",
-			"etc/refit/first-boot.json": file(t, skewlimits.File{Rules: atLeast96})}, []string{"OS 9.4.20250101-0"}},
+			"etc/refit/first-boot.json": file(t, convert.SkewLimits{Rules: atLeast96})}, []string{"OS 9.4.20250101-0"}},
 		"it does not say what it is": {map[string]string{"etc/os-release": "ID=mine\n",
-			"etc/refit/first-boot.json": file(t, skewlimits.File{Rules: atLeast96})}, []string{"does not say its version", "at least OS 9.6 is wanted"}},
+			"etc/refit/first-boot.json": file(t, convert.SkewLimits{Rules: atLeast96})}, []string{"does not say its version", "at least OS 9.6 is wanted"}},
 		"a processor that is too old": {map[string]string{aleph: `{"build":"9.6.20251023-0"}`, cpu: v2,
-			"etc/refit/first-boot.json": file(t, skewlimits.File{Rules: []v1alpha1.SkewRule{{Name: "cpu", MinimumFacts: map[string]string{"cpu": "x86-64-v3"}}}})}, []string{"this machine has cpu x86-64-v2, at least x86-64-v3 is wanted"}},
+			"etc/refit/first-boot.json": file(t, convert.SkewLimits{Rules: []v1alpha1.SkewRule{{Name: "cpu", MinimumFacts: map[string]string{"cpu": "x86-64-v3"}}}})}, []string{"this machine has cpu x86-64-v2, at least x86-64-v3 is wanted"}},
 		"limits that nobody can read": {map[string]string{aleph: `{"build":"9.6.20251023-0"}`,
 			"etc/refit/first-boot.json": `{"apiVersion":"refit.dev/first-boot/v9"}`}, []string{"does not join", "first-boot/v9", "Start it from a newer image"}},
 	} {
@@ -168,7 +168,7 @@ func stranger(t *testing.T) string {
 // other; who cannot be reached changes nothing of the decision.
 func TestReport(t *testing.T) {
 	t.Parallel()
-	var told []skewlimits.Told
+	var told []convert.RefusalReport
 	busy := true
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if busy {
@@ -176,7 +176,7 @@ func TestReport(t *testing.T) {
 			http.Error(w, "later", http.StatusServiceUnavailable)
 			return
 		}
-		var one skewlimits.Told
+		var one convert.RefusalReport
 		if err := json.NewDecoder(r.Body).Decode(&one); err != nil || r.Method != http.MethodPost || r.URL.Path != "/join/secret-token" {
 			t.Errorf("%v %s %s", err, r.Method, r.URL)
 		}
@@ -184,17 +184,17 @@ func TestReport(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	at := func(r skewlimits.Report) *machine {
-		return newMachine(t, map[string]string{aleph: `{"build":"9.4.20250101-0"}`, cpu: v2, "etc/refit/first-boot.json": file(t, skewlimits.File{Rules: atLeast96, Report: &r})})
+	at := func(r convert.ReportTo) *machine {
+		return newMachine(t, map[string]string{aleph: `{"build":"9.4.20250101-0"}`, cpu: v2, "etc/refit/first-boot.json": file(t, convert.SkewLimits{Rules: atLeast96, Report: &r})})
 	}
-	m := at(skewlimits.Report{URL: server.URL + "/join/secret-token", CA: ca})
+	m := at(convert.ReportTo{URL: server.URL + "/join/secret-token", CA: ca})
 	if err := m.check(time.Minute); err == nil {
 		t.Error("it joins")
 	}
 	if len(told) != 1 || told[0].OS != "9.4.20250101-0" || told[0].Machine["cpu"] != "x86-64-v2" || !strings.Contains(told[0].Message, "at least 9.6") {
 		t.Errorf("%+v", told)
 	}
-	for name, r := range map[string]skewlimits.Report{
+	for name, r := range map[string]convert.ReportTo{
 		"an authority that is another": {URL: server.URL + "/join/secret-token", CA: stranger(t)},
 		"nobody is there":              {URL: "https://127.0.0.1:1/join/secret-token", CA: ca},
 		"no authority":                 {URL: server.URL + "/join/secret-token", CA: "x"},

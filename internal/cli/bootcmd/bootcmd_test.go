@@ -21,7 +21,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
@@ -150,11 +150,11 @@ func TestPointer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	secret("refit-system", joinsecret.Server, map[string][]byte{"ca.crt": []byte("CA")})
+	secret("refit-system", convert.Server, map[string][]byte{"ca.crt": []byte("CA")})
 	if _, err := pointer(ctx, c, "worker", "", u, time.Now()); cmdutil.ExitCode(err) != cmdutil.ExitBlocked || !strings.Contains(err.Error(), "first-boot-worker") {
 		t.Error(err)
 	}
-	secret(joinsecret.Namespace, "first-boot-worker", nil)
+	secret(convert.JoinNamespace, "first-boot-worker", nil)
 	out, err := pointer(ctx, c, "worker", "", u, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestPointer(t *testing.T) {
 	_, rest, ok := strings.Cut(string(out), "https://10.0.0.1:7950/join/")
 	token, _, _ := strings.Cut(rest, `"`)
 	var made corev1.Secret
-	if err := c.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(token)}, &made); !ok || err != nil || made.Labels[joinsecret.LabelPool] != "worker" {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: convert.JoinNamespace, Name: convert.JoinSecretName(token)}, &made); !ok || err != nil || made.Labels[convert.LabelJoinPool] != "worker" {
 		t.Errorf("%v %s", err, out)
 	}
 	if held := fmt.Sprint(made); strings.Contains(held, token) {

@@ -10,7 +10,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/convert/skewfacts"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
@@ -80,14 +80,14 @@ func (s *site) policy(name string) *v1alpha1.BootImagePolicy {
 }
 
 // releases returns the releases and rules of the streams that a policy names.
-func (s *site) releases(p *v1alpha1.BootImagePolicy) (out []skewfacts.Release, rules []v1alpha1.SkewRule) {
+func (s *site) releases(p *v1alpha1.BootImagePolicy) (out []convert.StreamRelease, rules []v1alpha1.SkewRule) {
 	if p == nil {
 		return nil, nil
 	}
 	for _, name := range p.Spec.Streams {
 		for i := range s.streams {
 			if st := &s.streams[i]; st.Name == name {
-				out = append(out, skewfacts.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS, OSStreams: st.Status.OSStreams})
+				out = append(out, convert.StreamRelease{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS, OSStreams: st.Status.OSStreams})
 				rules = append(rules, st.Spec.Rules...)
 			}
 		}
@@ -101,13 +101,13 @@ func (s *site) check(target string, now time.Time) Check {
 		m := &s.sources[i]
 		p := s.policy(m.Status.Policy)
 		releases, rules := s.releases(p)
-		t := skewfacts.Target(target, releases, p, m, true)
+		t := convert.SkewTarget(target, releases, p, m, true)
 		v.Release, v.OS = t.Release, t.OS
-		fs := skewfacts.Judge(m, p, rules, t, now)
+		fs := convert.EvaluateSkew(m, p, rules, t, now)
 		for _, f := range fs {
 			one := Finding{Source: m.Name, Rule: f.Rule, Kind: f.Kind, Message: f.Message, Waived: f.Waived}
 			if f.Waived == "" {
-				one.Fix = skewfacts.Fix(m)
+				one.Fix = convert.SkewFix(m)
 			}
 			v.Findings = append(v.Findings, one)
 		}

@@ -16,7 +16,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // longestLife of a token.
@@ -79,27 +79,27 @@ func isMachine(text string) bool {
 // pointer creates the token's record, after it checked the prerequisites.
 func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url.URL, until time.Time) ([]byte, error) {
 	var held corev1.Secret
-	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, &held); err != nil {
-		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller creates it when -join-address is set): %w", v1alpha1.SystemNamespace, joinsecret.Server, err)
+	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: convert.Server}, &held); err != nil {
+		return nil, fmt.Errorf("read the server's certificate authority, Secret %s/%s (the controller creates it when -join-address is set): %w", v1alpha1.SystemNamespace, convert.Server, err)
 	}
 	if len(held.Data["ca.crt"]) == 0 {
-		return nil, fmt.Errorf("secret %s/%s has no ca.crt yet: try again in a moment", v1alpha1.SystemNamespace, joinsecret.Server)
+		return nil, fmt.Errorf("secret %s/%s has no ca.crt yet: try again in a moment", v1alpha1.SystemNamespace, convert.Server)
 	}
-	err := cl.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: "first-boot-" + pool}, &corev1.Secret{})
+	err := cl.Get(ctx, client.ObjectKey{Namespace: convert.JoinNamespace, Name: "first-boot-" + pool}, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("there is no configuration for pool %s: create Secret %s/first-boot-%s with the key %s", pool, joinsecret.Namespace, pool, joinsecret.KeyConfig))
+		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("there is no configuration for pool %s: create Secret %s/first-boot-%s with the key %s", pool, convert.JoinNamespace, pool, convert.KeyConfig))
 	}
 	if err != nil {
 		return nil, err
 	}
-	token, made, err := joinsecret.New(pool, until)
+	token, made, err := convert.NewJoinToken(pool, until)
 	if err != nil {
 		return nil, err
 	}
 	if machine != "" {
-		made.Annotations[joinsecret.AnnotationMachine] = machine
+		made.Annotations[convert.AnnotationMachine] = machine
 	}
-	out, err := ignition.Pointer("https://"+u.Host+joinsecret.Path+token, string(held.Data["ca.crt"]))
+	out, err := ignition.Pointer("https://"+u.Host+convert.Path+token, string(held.Data["ca.crt"]))
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
@@ -210,7 +210,7 @@ func configured(ctx context.Context, files []string) (placement.Placed, error) {
 	}
 	var sources []nodeconfig.Source
 	for _, c := range configs {
-		s, err := nodeconfigspec.Source(ctx, func(_ context.Context, name string) (*corev1.ConfigMap, error) { return maps[name], nil }, c)
+		s, err := convert.NodeConfigSource(ctx, func(_ context.Context, name string) (*corev1.ConfigMap, error) { return maps[name], nil }, c)
 		if err != nil {
 			return placement.Placed{}, err
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/controller/apitest"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // machine of Cluster API or OpenShift that an object owns.
@@ -194,12 +194,12 @@ spec: {template: {spec: {providerSpec: {value: {kind: GCPMachineProviderSpec, di
 	s.machine(v, "refused", "by-name", set, "", map[string]any{"phase": "Provisioned"})
 	s.machine(v, "refused", "neither", set, "", map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "10.9.9.3"}}})
 	refuse := func(from, machine string, at time.Time) *corev1.Secret {
-		_, made, err := joinsecret.New("w", s.now.Add(time.Hour))
+		_, made, err := convert.NewJoinToken("w", s.now.Add(time.Hour))
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		made.Annotations[joinsecret.AnnotationRefused], made.Annotations[joinsecret.AnnotationRefusedFrom] = "This machine cannot join pool w: too old", from
-		made.Annotations[joinsecret.AnnotationRefusedAt], made.Annotations[joinsecret.AnnotationMachine] = at.UTC().Format(time.RFC3339), machine
+		made.Annotations[convert.AnnotationRefused], made.Annotations[convert.AnnotationRefusedFrom] = "This machine cannot join pool w: too old", from
+		made.Annotations[convert.AnnotationRefusedAt], made.Annotations[convert.AnnotationMachine] = at.UTC().Format(time.RFC3339), machine
 		if err := s.admin.Create(context.Background(), made); err != nil {
 			s.t.Fatal(err)
 		}

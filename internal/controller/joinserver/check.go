@@ -17,9 +17,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
-	"github.com/refit-dev/refit/internal/convert/skewfacts"
-	"github.com/refit-dev/refit/internal/convert/skewlimits"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // checked is the configuration with a check of the machine itself, if its pool
@@ -30,21 +28,21 @@ func (s *Server) checked(ctx context.Context, r request, held *corev1.Secret, co
 		return config, err
 	}
 	ca := &corev1.Secret{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, ca); client.IgnoreNotFound(err) != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: convert.Server}, ca); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read the server's own authority: %w", err)
 	}
 	if pem := string(ca.Data["ca.crt"]); pem != "" && r.host != "" {
-		f.Report = &skewlimits.Report{URL: "https://" + r.host + joinsecret.Path + r.token, CA: pem}
+		f.Report = &convert.ReportTo{URL: "https://" + r.host + convert.Path + r.token, CA: pem}
 	}
-	program, err := ignition.ParseProgram(held.Annotations[joinsecret.AnnotationAgent])
+	program, err := ignition.ParseProgram(held.Annotations[convert.AnnotationAgent])
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w", joinsecret.AnnotationAgent, held.Namespace, held.Name, err)
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w", convert.AnnotationAgent, held.Namespace, held.Name, err)
 	}
 	data, err := f.JSON()
 	if err != nil {
 		return nil, err
 	}
-	out, err := ignition.WithCheck(config, data, skewlimits.Path, program)
+	out, err := ignition.WithCheck(config, data, convert.LimitsPath, program)
 	if err != nil {
 		return nil, fmt.Errorf("configuration in Secret %s/%s: %w", held.Namespace, held.Name, err)
 	}
@@ -53,19 +51,19 @@ func (s *Server) checked(ctx context.Context, r request, held *corev1.Secret, co
 
 // limits for machines of a pool: what its Secret says, and the rules of its policy
 // and of that one's streams for what runs now.
-func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*skewlimits.File, error) {
+func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*convert.SkewLimits, error) {
 	an := held.Annotations
-	f := &skewlimits.File{Pool: strings.TrimPrefix(held.Name, "first-boot-"), Source: an[joinsecret.AnnotationSource], Fix: an[joinsecret.AnnotationFix]}
-	if least := an[joinsecret.AnnotationMinimumOS]; least != "" {
+	f := &convert.SkewLimits{Pool: strings.TrimPrefix(held.Name, "first-boot-"), Source: an[convert.AnnotationSource], Fix: an[convert.AnnotationFix]}
+	if least := an[convert.AnnotationMinimumOS]; least != "" {
 		f.Rules = append(f.Rules, v1alpha1.SkewRule{Name: "minimum-os", MinimumOS: least})
 	}
-	name := an[joinsecret.AnnotationPolicy]
+	name := an[convert.AnnotationPolicy]
 	if name == "" {
 		return f, nil
 	}
 	p := &v1alpha1.BootImagePolicy{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
-		return nil, fmt.Errorf("annotation %s of Secret %s/%s: BootImagePolicy %s: %w", joinsecret.AnnotationPolicy, held.Namespace, held.Name, name, err)
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: BootImagePolicy %s: %w", convert.AnnotationPolicy, held.Namespace, held.Name, name, err)
 	}
 	if p.Spec.Skew.Mode == "None" { // the risk was taken
 		return f, nil
@@ -74,15 +72,15 @@ func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*skewlimits.F
 	if err != nil {
 		return nil, err
 	}
-	f.Rules = append(f.Rules, skewlimits.Rules(append(rules, p.Spec.Skew.Rules...))...)
+	f.Rules = append(f.Rules, convert.MachineRules(append(rules, p.Spec.Skew.Rules...))...)
 	f.Waivers = p.Spec.Skew.Waivers
-	t := skewfacts.Target(p.Status.Release, releases, p, &v1alpha1.MachineSource{}, false)
-	f.Target = skewlimits.Target{Kubernetes: t.Kubernetes, Release: t.Release, OS: t.OS}
+	t := convert.SkewTarget(p.Status.Release, releases, p, &v1alpha1.MachineSource{}, false)
+	f.Target = convert.LimitsTarget{Kubernetes: t.Kubernetes, Release: t.Release, OS: t.OS}
 	return f, nil
 }
 
 // streams of a policy: their rules, and which releases they are for.
-func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rules []v1alpha1.SkewRule, releases []skewfacts.Release, err error) {
+func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rules []v1alpha1.SkewRule, releases []convert.StreamRelease, err error) {
 	for _, name := range p.Spec.Streams {
 		st := &v1alpha1.BootImageStream{}
 		err := s.Client.Get(ctx, client.ObjectKey{Name: name}, st)
@@ -93,7 +91,7 @@ func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rule
 			return nil, nil, fmt.Errorf("read BootImageStream %s: %w", name, err)
 		}
 		rules = append(rules, st.Spec.Rules...)
-		releases = append(releases, skewfacts.Release{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS})
+		releases = append(releases, convert.StreamRelease{Release: st.Status.Release, Kubernetes: st.Status.Kubernetes, OS: st.Status.OS})
 	}
 	return rules, releases, nil
 }
@@ -108,7 +106,7 @@ const (
 // told takes a machine's word that its own check refused it. It is believed from
 // the address that the configuration was given to.
 func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Request, token, from string) {
-	var t skewlimits.Told
+	var t convert.RefusalReport
 	if err := json.NewDecoder(io.LimitReader(r.Body, mostTold)).Decode(&t); err != nil || t.Message == "" {
 		http.Error(w, "a report is JSON with a message", http.StatusBadRequest)
 		return
@@ -118,7 +116,7 @@ func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		s.no(w, err)
 		return
 	}
-	_, held, err := s.pool(ctx, used.Labels[joinsecret.LabelPool])
+	_, held, err := s.pool(ctx, used.Labels[convert.LabelJoinPool])
 	if err == nil {
 		err = s.refused(ctx, used, held, from, t.Message)
 	}
@@ -135,8 +133,8 @@ func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret
 	if err != nil {
 		return nil, err
 	}
-	at, err := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUsedAt])
-	if err != nil || r.Annotations[joinsecret.AnnotationUsedBy] != from || s.Now().Sub(at) > toldAfter {
+	at, err := time.Parse(time.RFC3339, r.Annotations[convert.AnnotationJoinUsedAt])
+	if err != nil || r.Annotations[convert.AnnotationJoinUsedBy] != from || s.Now().Sub(at) > toldAfter {
 		return nil, errToken
 	}
 	return r, nil
@@ -146,11 +144,11 @@ func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret
 // event: who is told the same again writes nothing.
 func (s *Server) refused(ctx context.Context, r, held *corev1.Secret, from, why string) error {
 	why = text.Truncate(strings.ToValidUTF8(strings.TrimSpace(why), "?"), mostKept)
-	if r.Annotations[joinsecret.AnnotationRefused] == why && r.Annotations[joinsecret.AnnotationRefusedFrom] == from {
+	if r.Annotations[convert.AnnotationRefused] == why && r.Annotations[convert.AnnotationRefusedFrom] == from {
 		return nil
 	}
-	r.Annotations[joinsecret.AnnotationRefused], r.Annotations[joinsecret.AnnotationRefusedFrom] = why, from
-	r.Annotations[joinsecret.AnnotationRefusedAt] = s.Now().UTC().Format(time.RFC3339)
+	r.Annotations[convert.AnnotationRefused], r.Annotations[convert.AnnotationRefusedFrom] = why, from
+	r.Annotations[convert.AnnotationRefusedAt] = s.Now().UTC().Format(time.RFC3339)
 	err := s.Client.Update(ctx, r)
 	switch {
 	case apierrors.IsConflict(err): // the same machine asked twice at once, and the other one says it

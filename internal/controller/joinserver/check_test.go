@@ -23,8 +23,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/joinserver"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
-	"github.com/refit-dev/refit/internal/convert/skewlimits"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // pools is a server over objects in memory: what the API server decides is tested
@@ -40,7 +39,7 @@ func pools(t *testing.T, objects ...client.Object) *site {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	s := &site{t: t, admin: c, now: time.Now(), recorder: events.NewFakeRecorder(100)}
 	s.server = joinserver.New(c, s.recorder, logr.Discard(), joinserver.Options{Now: s.clock, Names: []string{"127.0.0.1"}})
-	if err := c.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: joinsecret.Server}, Data: map[string][]byte{"ca.crt": []byte("PEM")}}); err != nil {
+	if err := c.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: convert.Server}, Data: map[string][]byte{"ca.crt": []byte("PEM")}}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -56,7 +55,7 @@ func (s *site) tell(token, from, body string) int {
 }
 
 // served takes a configuration apart: the limits in it, and the pool's own.
-func served(t *testing.T, body string) (*skewlimits.File, string) {
+func served(t *testing.T, body string) (*convert.SkewLimits, string) {
 	t.Helper()
 	var c struct {
 		Ignition struct {
@@ -82,7 +81,7 @@ func served(t *testing.T, body string) (*skewlimits.File, string) {
 		}
 		return out
 	}
-	f, err := skewlimits.Parse(data(c.Storage.Files[0].Contents.Source))
+	f, err := convert.ParseSkewLimits(data(c.Storage.Files[0].Contents.Source))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +99,10 @@ func TestServesLimits(t *testing.T) {
 		Status: v1alpha1.BootImageStreamStatus{Release: "1.36.3", Kubernetes: "1.36.3", OS: "9.6.20251023-0"}}
 	s := pools(t, policy, stream)
 	s.secret("first-boot-plain", secretConfig, nil)
-	s.secret("first-boot-least", secretConfig, map[string]string{joinsecret.AnnotationMinimumOS: "9.6", joinsecret.AnnotationFix: "Use 9.6."})
-	s.secret("first-boot-policy", secretConfig, map[string]string{joinsecret.AnnotationPolicy: "all", joinsecret.AnnotationSource: "src"})
-	s.secret("first-boot-lost", secretConfig, map[string]string{joinsecret.AnnotationPolicy: "nobody"})
-	s.secret("first-boot-agent", secretConfig, map[string]string{joinsecret.AnnotationMinimumOS: "9.6", joinsecret.AnnotationAgent: "http://x/agent"})
+	s.secret("first-boot-least", secretConfig, map[string]string{convert.AnnotationMinimumOS: "9.6", convert.AnnotationFix: "Use 9.6."})
+	s.secret("first-boot-policy", secretConfig, map[string]string{convert.AnnotationPolicy: "all", convert.AnnotationSource: "src"})
+	s.secret("first-boot-lost", secretConfig, map[string]string{convert.AnnotationPolicy: "nobody"})
+	s.secret("first-boot-agent", secretConfig, map[string]string{convert.AnnotationMinimumOS: "9.6", convert.AnnotationAgent: "http://x/agent"})
 
 	if code, body := s.ask(s.token("plain", time.Hour), "10.0.0.1", accept3, "Ignition/2.20.0"); code != http.StatusOK || body != secretConfig {
 		t.Errorf("without limits nothing is added: %d %s", code, body)
@@ -126,7 +125,7 @@ func TestServesLimits(t *testing.T) {
 		t.Fatal(code, body)
 	}
 	f, _ = served(t, body)
-	if len(f.Rules) != 2 || f.Rules[0].Name != "os" || f.Rules[1].Name != "cpu" || f.Source != "src" || f.Target != (skewlimits.Target{Kubernetes: "1.36.3", Release: "1.36.3", OS: "9.6.20251023-0"}) {
+	if len(f.Rules) != 2 || f.Rules[0].Name != "os" || f.Rules[1].Name != "cpu" || f.Source != "src" || f.Target != (convert.LimitsTarget{Kubernetes: "1.36.3", Release: "1.36.3", OS: "9.6.20251023-0"}) {
 		t.Errorf("%+v", f)
 	}
 	for _, pool := range []string{"lost", "agent"} {
@@ -135,7 +134,7 @@ func TestServesLimits(t *testing.T) {
 			t.Errorf("%s: limits that are not known are not passed over: %d %s", pool, code, body)
 		}
 		rec := &corev1.Secret{}
-		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(held)}, rec); err != nil || rec.Annotations[joinsecret.AnnotationUsedBy] != "" {
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: convert.JoinNamespace, Name: convert.JoinSecretName(held)}, rec); err != nil || rec.Annotations[convert.AnnotationJoinUsedBy] != "" {
 			t.Errorf("%s: and the token is still good: %v %v", pool, rec.Annotations, err)
 		}
 	}
@@ -146,7 +145,7 @@ func TestServesLimits(t *testing.T) {
 func TestMachineSaysItWasRefused(t *testing.T) {
 	t.Parallel()
 	s := pools(t)
-	s.secret("first-boot-w", secretConfig, map[string]string{joinsecret.AnnotationMinimumOS: "9.6"})
+	s.secret("first-boot-w", secretConfig, map[string]string{convert.AnnotationMinimumOS: "9.6"})
 	token := s.token("w", time.Hour)
 	const told = `{"os":"9.4.20250101-0","message":"This machine cannot join pool w"}`
 	if code := s.tell(token, "10.0.0.1", told); code != http.StatusForbidden {
@@ -185,10 +184,10 @@ func TestMachineSaysItWasRefused(t *testing.T) {
 		t.Error(e)
 	}
 	rec := &corev1.Secret{}
-	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(token)}, rec); err != nil {
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: convert.JoinNamespace, Name: convert.JoinSecretName(token)}, rec); err != nil {
 		t.Fatal(err)
 	}
-	if an := rec.Annotations; an[joinsecret.AnnotationRefused] != "This machine cannot join pool w" || an[joinsecret.AnnotationRefusedFrom] != "10.0.0.1" || an[joinsecret.AnnotationRefusedAt] == "" {
+	if an := rec.Annotations; an[convert.AnnotationRefused] != "This machine cannot join pool w" || an[convert.AnnotationRefusedFrom] != "10.0.0.1" || an[convert.AnnotationRefusedAt] == "" {
 		t.Errorf("%v", an)
 	}
 	s.later(2 * time.Hour)
@@ -206,10 +205,10 @@ func TestRefusalIsTakenBack(t *testing.T) {
 	token := s.token("w", time.Hour)
 	refused := func() string {
 		rec := &corev1.Secret{}
-		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: joinsecret.Namespace, Name: joinsecret.Name(token)}, rec); err != nil {
+		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: convert.JoinNamespace, Name: convert.JoinSecretName(token)}, rec); err != nil {
 			t.Fatal(err)
 		}
-		return rec.Annotations[joinsecret.AnnotationRefused]
+		return rec.Annotations[convert.AnnotationRefused]
 	}
 	for range 3 {
 		if code, _ := s.ask(token, "10.0.0.1", accept3, "Ignition/2.2.1"); code != http.StatusOK {

@@ -30,7 +30,7 @@ import (
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/joinserver"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 const (
@@ -93,7 +93,7 @@ func (s *site) later(d time.Duration) {
 
 func (s *site) secret(name, config string, annotations map[string]string) {
 	s.t.Helper()
-	o := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: joinsecret.Namespace, Name: name, Annotations: annotations}, Data: map[string][]byte{"config": []byte(config)}}
+	o := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: convert.JoinNamespace, Name: name, Annotations: annotations}, Data: map[string][]byte{"config": []byte(config)}}
 	if err := s.admin.Create(context.Background(), o); err != nil {
 		s.t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (s *site) secret(name, config string, annotations map[string]string) {
 
 func (s *site) token(pool string, life time.Duration) string {
 	s.t.Helper()
-	token, made, err := joinsecret.New(pool, s.clock().Add(life))
+	token, made, err := convert.NewJoinToken(pool, s.clock().Add(life))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestServesWithItsOwnCertificate(t *testing.T) {
 		}
 	}()
 	var held corev1.Secret
-	if err := s.admin.Get(ctx, client.ObjectKey{Namespace: "refit-system", Name: joinsecret.Server}, &held); err != nil {
+	if err := s.admin.Get(ctx, client.ObjectKey{Namespace: "refit-system", Name: convert.Server}, &held); err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()

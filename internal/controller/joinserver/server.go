@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
 	"github.com/refit-dev/refit/internal/bootimage/jointoken"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/certs"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // Options of the server.
@@ -62,7 +62,7 @@ func New(direct client.Client, recorder events.EventRecorder, l logr.Logger, o O
 		o.Now = time.Now
 	}
 	return &Server{Client: direct, Events: recorder, Log: l, Now: o.Now, address: o.Address,
-		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: joinsecret.Server}, Names: o.Names, Now: o.Now}}
+		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: convert.Server}, Names: o.Names, Now: o.Now}}
 }
 
 // Listen sets the address, and returns who keeps the certificate.
@@ -114,9 +114,9 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		token, ok := strings.CutPrefix(r.URL.Path, joinsecret.Path)
+		token, ok := strings.CutPrefix(r.URL.Path, convert.Path)
 		if !ok || r.Method != http.MethodGet && r.Method != http.MethodPost {
-			http.Error(w, "machines ask GET "+joinsecret.Path+"TOKEN", http.StatusNotFound)
+			http.Error(w, "machines ask GET "+convert.Path+"TOKEN", http.StatusNotFound)
 			return
 		}
 		from, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -142,7 +142,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 		s.no(w, err)
 		return
 	}
-	pool, held, err := s.pool(ctx, used.Labels[joinsecret.LabelPool])
+	pool, held, err := s.pool(ctx, used.Labels[convert.LabelJoinPool])
 	if err != nil {
 		s.no(w, err)
 		return
@@ -175,7 +175,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 func (s *Server) serve(ctx context.Context, r request, d jointoken.Decision, pool jointoken.Pool, held, used *corev1.Secret) (config []byte, err error) {
 	if d.Action == jointoken.ServeCloudInit {
 		config, err = s.userData(ctx, pool.Name, held)
-	} else if config, err = s.whole(ctx, pool, held.Data[joinsecret.KeyConfig]); err == nil {
+	} else if config, err = s.whole(ctx, pool, held.Data[convert.KeyConfig]); err == nil {
 		config, err = s.checked(ctx, r, held, config)
 	}
 	if err != nil {
@@ -197,20 +197,20 @@ func (s *Server) no(w http.ResponseWriter, err error) {
 // pool reads a pool's configuration and what it asks of boot images.
 func (s *Server) pool(ctx context.Context, name string) (jointoken.Pool, *corev1.Secret, error) {
 	held := &corev1.Secret{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: "first-boot-" + name}, held); err != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: convert.JoinNamespace, Name: "first-boot-" + name}, held); err != nil {
 		if apierrors.IsNotFound(err) {
-			err = fmt.Errorf("there is no Secret %s/first-boot-%s", joinsecret.Namespace, name)
+			err = fmt.Errorf("there is no Secret %s/first-boot-%s", convert.JoinNamespace, name)
 		}
 		return jointoken.Pool{}, nil, err
 	}
-	p := jointoken.Pool{Name: name, MinimumIgnition: held.Annotations[joinsecret.AnnotationMinimum], Fix: held.Annotations[joinsecret.AnnotationFix]}
-	_, p.CloudInit = held.Data[joinsecret.KeyUserData]
-	if p.CloudInit && len(held.Data[joinsecret.KeyConfig]) == 0 {
+	p := jointoken.Pool{Name: name, MinimumIgnition: held.Annotations[convert.AnnotationMinimum], Fix: held.Annotations[convert.AnnotationFix]}
+	_, p.CloudInit = held.Data[convert.KeyUserData]
+	if p.CloudInit && len(held.Data[convert.KeyConfig]) == 0 {
 		return p, held, nil
 	}
-	version, err := ignition.Version(held.Data[joinsecret.KeyConfig])
+	version, err := ignition.Version(held.Data[convert.KeyConfig])
 	if err != nil {
-		return jointoken.Pool{}, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", joinsecret.Namespace, held.Name, joinsecret.KeyConfig, err)
+		return jointoken.Pool{}, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", convert.JoinNamespace, held.Name, convert.KeyConfig, err)
 	}
 	if version[0] == '2' || version[0] == '3' {
 		p.Spec = int(version[0] - '0')

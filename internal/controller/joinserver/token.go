@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 const (
@@ -25,12 +25,12 @@ var errToken = errors.New("the token is not known, has ended, or was used")
 
 // read is the record of a token, whatever became of it.
 func (s *Server) read(ctx context.Context, token string) (*corev1.Secret, error) {
-	name := joinsecret.Name(token)
+	name := convert.JoinSecretName(token)
 	if name == "" {
 		return nil, errToken
 	}
 	r := &corev1.Secret{}
-	err := s.Client.Get(ctx, client.ObjectKey{Namespace: joinsecret.Namespace, Name: name}, r)
+	err := s.Client.Get(ctx, client.ObjectKey{Namespace: convert.JoinNamespace, Name: name}, r)
 	if apierrors.IsNotFound(err) {
 		return nil, errToken
 	}
@@ -46,30 +46,30 @@ func (s *Server) record(ctx context.Context, token, from string) (*corev1.Secret
 	if err != nil {
 		return nil, err
 	}
-	until, err := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUntil])
-	if err != nil || !s.Now().Before(until) || r.Labels[joinsecret.LabelPool] == "" {
+	until, err := time.Parse(time.RFC3339, r.Annotations[convert.AnnotationJoinUntil])
+	if err != nil || !s.Now().Before(until) || r.Labels[convert.LabelJoinPool] == "" {
 		return nil, errToken
 	}
-	if by := r.Annotations[joinsecret.AnnotationUsedBy]; by != "" && (by != from || s.usedLongAgo(r)) {
+	if by := r.Annotations[convert.AnnotationJoinUsedBy]; by != "" && (by != from || s.usedLongAgo(r)) {
 		return nil, errToken
 	}
 	return r, nil
 }
 
 func (s *Server) usedLongAgo(r *corev1.Secret) bool {
-	at, err := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUsedAt])
+	at, err := time.Parse(time.RFC3339, r.Annotations[convert.AnnotationJoinUsedAt])
 	return err != nil || s.Now().Sub(at) > sameAgain
 }
 
 // claim uses a token up. Of two that come at once the API server takes one.
 func (s *Server) claim(ctx context.Context, r *corev1.Secret, from string) error {
-	if r.Annotations[joinsecret.AnnotationUsedBy] == from {
+	if r.Annotations[convert.AnnotationJoinUsedBy] == from {
 		return nil
 	}
-	for _, a := range []string{joinsecret.AnnotationRefused, joinsecret.AnnotationRefusedAt, joinsecret.AnnotationRefusedFrom} { // an older image was; this one is not
+	for _, a := range []string{convert.AnnotationRefused, convert.AnnotationRefusedAt, convert.AnnotationRefusedFrom} { // an older image was; this one is not
 		delete(r.Annotations, a)
 	}
-	r.Annotations[joinsecret.AnnotationUsedBy], r.Annotations[joinsecret.AnnotationUsedAt] = from, s.Now().UTC().Format(time.RFC3339)
+	r.Annotations[convert.AnnotationJoinUsedBy], r.Annotations[convert.AnnotationJoinUsedAt] = from, s.Now().UTC().Format(time.RFC3339)
 	err := s.Client.Update(ctx, r)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return errToken
@@ -83,14 +83,14 @@ func (s *Server) claim(ctx context.Context, r *corev1.Secret, from string) error
 // sweep deletes records that have ended, or were used some time ago.
 func (s *Server) sweep(ctx context.Context) error {
 	var l corev1.SecretList
-	if err := s.Client.List(ctx, &l, client.InNamespace(joinsecret.Namespace), client.HasLabels{joinsecret.LabelPool}); err != nil {
+	if err := s.Client.List(ctx, &l, client.InNamespace(convert.JoinNamespace), client.HasLabels{convert.LabelJoinPool}); err != nil {
 		return fmt.Errorf("list the records of tokens: %w", err)
 	}
 	var errs []error
 	for i := range l.Items {
 		r := &l.Items[i]
-		until, errU := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUntil])
-		used, errA := time.Parse(time.RFC3339, r.Annotations[joinsecret.AnnotationUsedAt])
+		until, errU := time.Parse(time.RFC3339, r.Annotations[convert.AnnotationJoinUntil])
+		used, errA := time.Parse(time.RFC3339, r.Annotations[convert.AnnotationJoinUsedAt])
 		if errU != nil || !s.Now().Before(until.Add(keepUsed)) || errA == nil && s.Now().Sub(used) > keepUsed {
 			errs = append(errs, client.IgnoreNotFound(s.Client.Delete(ctx, r, client.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion})))
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
 	"github.com/refit-dev/refit/internal/bootimage/jointoken"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/firstboot"
 )
@@ -59,7 +59,7 @@ func (s *Server) userData(ctx context.Context, pool string, held *corev1.Secret)
 	if err != nil {
 		return nil, err
 	}
-	out, _, err := firstboot.CloudInit(c, string(held.Data[joinsecret.KeyUserData]))
+	out, _, err := firstboot.CloudInit(c, string(held.Data[convert.KeyUserData]))
 	return out, err
 }
 

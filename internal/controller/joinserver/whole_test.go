@@ -18,7 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -179,7 +179,7 @@ func TestServesTheWholePool(t *testing.T) {
 func TestServesTheWholePoolWithItsLimits(t *testing.T) {
 	t.Parallel()
 	s := pools(t, everything()...)
-	s.secret("first-boot-imaged", secretConfig, map[string]string{joinsecret.AnnotationMinimumOS: "9.6"})
+	s.secret("first-boot-imaged", secretConfig, map[string]string{convert.AnnotationMinimumOS: "9.6"})
 	code, body := s.ask(s.token("imaged", time.Hour), "10.0.0.1", accept3, "Ignition/2.20.0")
 	if code != http.StatusOK {
 		t.Fatal(code, body)
@@ -251,7 +251,7 @@ func TestServesCloudInit(t *testing.T) {
 	if code, body := s.ask(s.token("files", time.Hour), "10.0.0.1", "*/*", "Cloud-Init/23.4"); code != http.StatusBadRequest || !strings.Contains(body, "user-data") {
 		t.Errorf("without a word of it nobody gets anything: %d %s", code, body)
 	}
-	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: joinsecret.Namespace, Name: "first-boot-imaged"}, Data: map[string][]byte{joinsecret.KeyUserData: []byte("#cloud-config\nruncmd: [[kubeadm, join]]\n")}}
+	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: convert.JoinNamespace, Name: "first-boot-imaged"}, Data: map[string][]byte{convert.KeyUserData: []byte("#cloud-config\nruncmd: [[kubeadm, join]]\n")}}
 	if err := s.admin.Create(context.Background(), held); err != nil {
 		t.Fatal(err)
 	}

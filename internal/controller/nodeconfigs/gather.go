@@ -15,7 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
-	"github.com/refit-dev/refit/internal/convert/nodeconfigspec"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
@@ -81,7 +81,7 @@ func Sources(ctx context.Context, live client.Reader, configs []v1alpha1.NodeCon
 	out := map[string]nodeconfig.Source{}
 	for i := range configs {
 		if c := &configs[i]; c.DeletionTimestamp.IsZero() {
-			s, err := nodeconfigspec.Source(ctx, maps.get, c)
+			s, err := convert.NodeConfigSource(ctx, maps.get, c)
 			if err != nil {
 				return nil, err
 			}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/convert/trustlist"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -14,7 +14,7 @@ import (
 const maxBundles = 8
 
 // trust is what the policies say together.
-func (w *world) trust() model.Trust { return trustlist.Of(w.policies) }
+func (w *world) trust() model.Trust { return convert.TrustList(w.policies) }
 
 // found is a bundle on media that are plugged in.
 type found struct {

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/refit-dev/refit/internal/convert/joinsecret"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // Refusal of a machine: by the server that machines fetch their configuration
@@ -26,7 +26,7 @@ type Refusal struct {
 // there are none, and no right to read them.
 func Refusals(ctx context.Context, c client.Client) ([]Refusal, error) {
 	var l corev1.SecretList
-	err := c.List(ctx, &l, client.InNamespace(joinsecret.Namespace), client.HasLabels{joinsecret.LabelPool})
+	err := c.List(ctx, &l, client.InNamespace(convert.JoinNamespace), client.HasLabels{convert.LabelJoinPool})
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, nil
@@ -36,11 +36,11 @@ func Refusals(ctx context.Context, c client.Client) ([]Refusal, error) {
 	var out []Refusal
 	for i := range l.Items {
 		an := l.Items[i].Annotations
-		at, err := time.Parse(time.RFC3339, an[joinsecret.AnnotationRefusedAt])
-		if an[joinsecret.AnnotationRefused] == "" || err != nil {
+		at, err := time.Parse(time.RFC3339, an[convert.AnnotationRefusedAt])
+		if an[convert.AnnotationRefused] == "" || err != nil {
 			continue
 		}
-		out = append(out, Refusal{Machine: an[joinsecret.AnnotationMachine], From: an[joinsecret.AnnotationRefusedFrom], At: at, Message: an[joinsecret.AnnotationRefused]})
+		out = append(out, Refusal{Machine: an[convert.AnnotationMachine], From: an[convert.AnnotationRefusedFrom], At: at, Message: an[convert.AnnotationRefused]})
 	}
 	return out, nil
 }

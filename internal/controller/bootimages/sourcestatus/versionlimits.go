@@ -13,7 +13,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/convert/skewfacts"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
@@ -37,16 +37,16 @@ type Judge struct {
 // not the version that runs.
 func (j Judge) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
 	var rules []v1alpha1.SkewRule
-	var releases []skewfacts.Release
+	var releases []convert.StreamRelease
 	if p != nil {
 		for _, n := range p.Spec.Streams {
 			if st := j.Streams[n]; st != nil {
 				rules = append(rules, st.Rules...)
-				releases = append(releases, skewfacts.Release{Release: st.Release, Kubernetes: st.Kubernetes, OS: st.Data.OS(), OSStreams: st.Data.OSStreams()})
+				releases = append(releases, convert.StreamRelease{Release: st.Release, Kubernetes: st.Kubernetes, OS: st.Data.OS(), OSStreams: st.Data.OSStreams()})
 			}
 		}
 	}
-	return skewfacts.Judge(s, p, rules, skewfacts.Target(version, releases, p, s, next), j.Now)
+	return convert.EvaluateSkew(s, p, rules, convert.SkewTarget(version, releases, p, s, next), j.Now)
 }
 
 // Ages are the findings about how long an image has been out, for a source that starts
@@ -75,7 +75,7 @@ func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, ve
 			continue
 		}
 		f := First(fs)
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, text.Truncate(f.Message+"; "+skewfacts.Fix(s), longMessage)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, text.Truncate(f.Message+"; "+convert.SkewFix(s), longMessage)
 		if f.Kind == skew.Unknown || f.Kind == skew.AgeUnknown {
 			c.Reason = v1alpha1.ReasonBootImageUnknown
 		}
@@ -107,7 +107,7 @@ func Blocked(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v
 				continue
 			}
 			said[f.Target] = true
-			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: text.Truncate(s.Name+": "+f.Message+"; "+skewfacts.Fix(s), longMessage)}
+			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: text.Truncate(s.Name+": "+f.Message+"; "+convert.SkewFix(s), longMessage)}
 			if m := s.Spec.Manager; m != nil {
 				b.Kind, b.Namespace, b.Name = m.Kind, m.Namespace, m.Name
 			}

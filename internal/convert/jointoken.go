@@ -1,10 +1,4 @@
-// Package joinsecret makes tokens with which a machine fetches its first-boot
-// configuration, and the Secrets that stand for them.
-//
-// Promise: a token cannot be guessed and is stored nowhere; its Secret is named by
-// its hash and holds the pool and the end. Callers: controller/joinserver, which uses
-// them up, and `refit bootimage token`, which makes them.
-package joinsecret
+package convert
 
 import (
 	"crypto/rand"
@@ -17,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Namespace of tokens and configurations, and how they are marked.
+// JoinNamespace of tokens and configurations, and how they are marked.
 const (
-	Namespace         = "refit-joins"
-	LabelPool         = "refit.dev/join-pool"
-	AnnotationUntil   = "refit.dev/join-until"
-	AnnotationUsedAt  = "refit.dev/join-used-at"
-	AnnotationUsedBy  = "refit.dev/join-used-by"
-	AnnotationMinimum = "refit.dev/minimum-ignition"
-	AnnotationFix     = "refit.dev/boot-image-fix"
+	JoinNamespace        = "refit-joins"
+	LabelJoinPool        = "refit.dev/join-pool"
+	AnnotationJoinUntil  = "refit.dev/join-until"
+	AnnotationJoinUsedAt = "refit.dev/join-used-at"
+	AnnotationJoinUsedBy = "refit.dev/join-used-by"
+	AnnotationMinimum    = "refit.dev/minimum-ignition"
+	AnnotationFix        = "refit.dev/boot-image-fix"
 	// On a pool's configuration: the least OS version in a boot image, the
 	// BootImagePolicy whose rules hold besides, the MachineSource that its machines
 	// come from, and where they fetch the agent (URL#sha512-HEX) that checks them.
@@ -49,24 +43,24 @@ const (
 	Server = "refit-joins"
 )
 
-// size of a token in bytes.
-const size = 32
+// tokenSize of a token in bytes.
+const tokenSize = 32
 
-// New makes a token for one machine of a pool, and its record, which does not
+// NewJoinToken makes a token for one machine of a pool, and its record, which does not
 // hold it.
-func New(pool string, until time.Time) (token string, record *corev1.Secret, err error) {
-	raw := make([]byte, size)
+func NewJoinToken(pool string, until time.Time) (token string, record *corev1.Secret, err error) {
+	raw := make([]byte, tokenSize)
 	if _, err := rand.Read(raw); err != nil {
 		return "", nil, err
 	}
 	token = base64.RawURLEncoding.EncodeToString(raw)
-	return token, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name(token), Labels: map[string]string{LabelPool: pool},
-		Annotations: map[string]string{AnnotationUntil: until.UTC().Format(time.RFC3339)}}}, nil
+	return token, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: JoinNamespace, Name: JoinSecretName(token), Labels: map[string]string{LabelJoinPool: pool},
+		Annotations: map[string]string{AnnotationJoinUntil: until.UTC().Format(time.RFC3339)}}}, nil
 }
 
-// Name of the record of a token; empty for what is none.
-func Name(token string) string {
-	if len(token) != base64.RawURLEncoding.EncodedLen(size) {
+// JoinSecretName of the record of a token; empty for what is none.
+func JoinSecretName(token string) string {
+	if len(token) != base64.RawURLEncoding.EncodedLen(tokenSize) {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(token))

@@ -1,12 +1,4 @@
-// Package skewfacts makes the values of package skew from refit's objects, for the
-// controller, which writes them, and for the command line, which may be given a
-// dump of them.
-//
-// Promise: reads only. Both callers judge by the same facts: what is in the
-// MachineSource and the policy, nothing else.
-//
-// Inputs: MachineSource, BootImagePolicy, rules. Output: skew.Source, findings.
-package skewfacts
+package convert
 
 import (
 	"cmp"
@@ -19,12 +11,12 @@ import (
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
-// Rules makes values of rules.
-func Rules(in []v1alpha1.SkewRule) []skew.Rule {
+// SkewRules makes values of rules.
+func SkewRules(in []v1alpha1.SkewRule) []skew.Rule {
 	var out []skew.Rule
 	for _, r := range in {
-		v := skew.Rule{Name: r.Name, Targets: r.Targets, MinimumRelease: r.MinimumRelease, MinimumOS: r.MinimumOS, MinorsBehind: number(r.MinorsBehind), MajorSteps: number(r.MajorSteps),
-			MinAge: days(r.MinAgeDays), MaxAge: days(r.MaxAgeDays), MinimumFacts: r.MinimumFacts, Why: r.Why}
+		v := skew.Rule{Name: r.Name, Targets: r.Targets, MinimumRelease: r.MinimumRelease, MinimumOS: r.MinimumOS, MinorsBehind: intOf(r.MinorsBehind), MajorSteps: intOf(r.MajorSteps),
+			MinAge: daysOf(r.MinAgeDays), MaxAge: daysOf(r.MaxAgeDays), MinimumFacts: r.MinimumFacts, Why: r.Why}
 		if i := r.Incompatible; i != nil {
 			v.Incompatible = &skew.Incompatible{Facts: i.Facts}
 			for _, m := range i.TargetMajors {
@@ -36,7 +28,7 @@ func Rules(in []v1alpha1.SkewRule) []skew.Rule {
 	return out
 }
 
-func number(p *int32) *int {
+func intOf(p *int32) *int {
 	if p == nil {
 		return nil
 	}
@@ -44,15 +36,15 @@ func number(p *int32) *int {
 	return &n
 }
 
-func days(p *int32) time.Duration {
+func daysOf(p *int32) time.Duration {
 	if p == nil {
 		return 0
 	}
 	return time.Duration(*p) * 24 * time.Hour
 }
 
-// Waivers makes values of waivers.
-func Waivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
+// SkewWaivers makes values of waivers.
+func SkewWaivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
 	var out []skew.Waiver
 	for _, w := range in {
 		out = append(out, skew.Waiver{Source: w.Source, Rule: w.Rule, Reason: w.Reason, Until: w.Until.Time})
@@ -60,8 +52,8 @@ func Waivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
 	return out
 }
 
-// Source makes the value of a source. facts are those of the policy.
-func Source(s *v1alpha1.MachineSource) skew.Source {
+// SkewSource makes the value of a source. facts are those of the policy.
+func SkewSource(s *v1alpha1.MachineSource) skew.Source {
 	out := skew.Source{Name: s.Name, Mode: cmp.Or(s.Status.SkewMode, skew.Manual), OSStream: s.Status.OSStream, Facts: map[string]string{}}
 	maps.Copy(out.Facts, s.Status.Facts)
 	maps.Copy(out.Facts, s.Spec.Facts)
@@ -78,11 +70,11 @@ func Source(s *v1alpha1.MachineSource) skew.Source {
 	if d := s.Spec.Declared; d != nil && (out.Mode != skew.Automatic || out.OS == "" && out.Release == "") {
 		out.Release, out.OS = d.Release, d.OS
 	}
-	out.Unknown = unknown(s, out)
+	out.Unknown = unknownImage(s, out)
 	return out
 }
 
-func unknown(s *v1alpha1.MachineSource, v skew.Source) string {
+func unknownImage(s *v1alpha1.MachineSource, v skew.Source) string {
 	switch known := s.Status.Referenced; {
 	case s.Status.Contradiction != "":
 		return s.Status.Contradiction
@@ -94,37 +86,37 @@ func unknown(s *v1alpha1.MachineSource, v skew.Source) string {
 	return ""
 }
 
-// Judge says which rules do not hold for a source at a target.
-func Judge(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alpha1.SkewRule, target skew.Target, now time.Time) []skew.Finding {
-	in := skew.Input{Source: Source(s), Target: target, Rules: Rules(rules), Now: now}
+// EvaluateSkew says which rules do not hold for a source at a target.
+func EvaluateSkew(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alpha1.SkewRule, target skew.Target, now time.Time) []skew.Finding {
+	in := skew.Input{Source: SkewSource(s), Target: target, Rules: SkewRules(rules), Now: now}
 	if p != nil {
-		in.Rules = append(in.Rules, Rules(p.Spec.Skew.Rules)...)
-		in.Waivers = Waivers(p.Spec.Skew.Waivers)
+		in.Rules = append(in.Rules, SkewRules(p.Spec.Skew.Rules)...)
+		in.Waivers = SkewWaivers(p.Spec.Skew.Waivers)
 	}
 	return skew.Judge(in)
 }
 
-// Release is what a stream says of the release it is for.
-type Release struct {
+// StreamRelease is what a stream says of the release it is for.
+type StreamRelease struct {
 	Release, Kubernetes, OS string
 	// OSStreams that it has images of, besides the default one.
 	OSStreams []string
 }
 
-// Target is a version as a target: the release that brings it, and the OS that
+// SkewTarget is a version as a target: the release that brings it, and the OS that
 // nodes run then, if a stream or the policy says so. The policy's word is for
 // what comes next only.
-func Target(version string, releases []Release, p *v1alpha1.BootImagePolicy, s *v1alpha1.MachineSource, next bool) skew.Target {
+func SkewTarget(version string, releases []StreamRelease, p *v1alpha1.BootImagePolicy, s *v1alpha1.MachineSource, next bool) skew.Target {
 	t := skew.Target{Kubernetes: version}
-	want := minor(version)
+	want := majorMinor(version)
 	if want == "" {
 		return t
 	}
 	for _, r := range releases {
 		switch want {
-		case minor(r.Kubernetes): // the version is Kubernetes' own
+		case majorMinor(r.Kubernetes): // the version is Kubernetes' own
 			t = skew.Target{Kubernetes: version, Release: r.Release, OS: r.OS}
-		case minor(r.Release): // or the platform's
+		case majorMinor(r.Release): // or the platform's
 			t = skew.Target{Kubernetes: cmp.Or(r.Kubernetes, version), Release: r.Release, OS: r.OS}
 		default:
 			continue
@@ -140,8 +132,8 @@ func Target(version string, releases []Release, p *v1alpha1.BootImagePolicy, s *
 	return t
 }
 
-// minor of a version, empty if it cannot be read.
-func minor(version string) string {
+// majorMinor of a version, empty if it cannot be read.
+func majorMinor(version string) string {
 	v, err := osversion.Parse(version)
 	if err != nil {
 		return ""
@@ -149,8 +141,8 @@ func minor(version string) string {
 	return v.MajorMinor()
 }
 
-// Fix is what brings a source to a state that is new enough.
-func Fix(s *v1alpha1.MachineSource) string {
+// SkewFix is what brings a source to a state that is new enough.
+func SkewFix(s *v1alpha1.MachineSource) string {
 	switch {
 	case s.Status.Contradiction != "":
 		return "declare what its nodes really start from: kubectl edit machinesource " + s.Name

@@ -1,13 +1,4 @@
-// Package nodeconfigspec makes the values that configure merges of NodeConfigs.
-//
-// Promise: what a file's contents come from and is not there is one of the
-// source's Problems, with its name; an error says that it is not known.
-//
-// Inputs: a NodeConfig, a way to ConfigMaps. Output: nodeconfig.Source. Callers:
-// internal/controller/nodeconfigs, internal/cli/imagecmd. Example:
-//
-//	s, err := read.Source(ctx, maps, nodeConfig)
-package nodeconfigspec
+package convert
 
 import (
 	"context"
@@ -24,14 +15,14 @@ import (
 // ConfigMaps gives a ConfigMap of the namespace refit-nodes, nil if there is none.
 type ConfigMaps func(ctx context.Context, name string) (*corev1.ConfigMap, error)
 
-// Source makes plain values of a NodeConfig, with the contents of its files. What
+// NodeConfigSource makes plain values of a NodeConfig, with the contents of its files. What
 // is missing is one of its Problems.
-func Source(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (nodeconfig.Source, error) {
+func NodeConfigSource(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (nodeconfig.Source, error) {
 	s := nodeconfig.Source{Name: c.Name, SandboxImage: c.Spec.SandboxImage}
 	for i := range c.Spec.Files {
 		f := &c.Spec.Files[i]
-		cf := fileOf(f)
-		problem, err := contents(ctx, maps, f.Contents, &cf.Data)
+		cf := configFile(f)
+		problem, err := fileContents(ctx, maps, f.Contents, &cf.Data)
 		if err != nil {
 			return s, err
 		}
@@ -47,7 +38,7 @@ func Source(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (nodec
 		}
 		s.Units = append(s.Units, cu)
 	}
-	lists(c, &s)
+	configLists(c, &s)
 	if c.Spec.Kubelet != nil && len(c.Spec.Kubelet.Raw) > 0 {
 		if err := json.Unmarshal(c.Spec.Kubelet.Raw, &s.Kubelet); err != nil {
 			s.Problems = append(s.Problems, "spec.kubelet is no object: "+err.Error())
@@ -56,8 +47,8 @@ func Source(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (nodec
 	return s, nil
 }
 
-// lists are what has no files.
-func lists(c *v1alpha1.NodeConfig, s *nodeconfig.Source) {
+// configLists are what has no files.
+func configLists(c *v1alpha1.NodeConfig, s *nodeconfig.Source) {
 	for _, f := range c.Spec.Fields {
 		s.Fields = append(s.Fields, model.ConfigField(f))
 	}
@@ -75,9 +66,9 @@ func lists(c *v1alpha1.NodeConfig, s *nodeconfig.Source) {
 	}
 }
 
-// fileOf is a file without the bytes that come from here.
-func fileOf(f *v1alpha1.NodeFile) model.ConfigFile {
-	cf := model.ConfigFile{Path: f.Path, Mode: 0o644, Owner: or(f.Owner, "root"), Group: or(f.Group, "root"), Absent: f.Absent,
+// configFile is a file without the bytes that come from here.
+func configFile(f *v1alpha1.NodeFile) model.ConfigFile {
+	cf := model.ConfigFile{Path: f.Path, Mode: 0o644, Owner: orDefault(f.Owner, "root"), Group: orDefault(f.Group, "root"), Absent: f.Absent,
 		Disruption: model.Disruption(f.Disruption), Units: slices.Clone(f.Units)}
 	if f.Mode != nil {
 		cf.Mode = uint32(*f.Mode)
@@ -88,14 +79,14 @@ func fileOf(f *v1alpha1.NodeFile) model.ConfigFile {
 	return cf
 }
 
-func or(s, otherwise string) string {
+func orDefault(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}
 	return s
 }
 
-func contents(ctx context.Context, maps ConfigMaps, from *v1alpha1.FileContents, into *[]byte) (problem string, err error) {
+func fileContents(ctx context.Context, maps ConfigMaps, from *v1alpha1.FileContents, into *[]byte) (problem string, err error) {
 	switch {
 	case from == nil:
 	case from.Inline != nil:

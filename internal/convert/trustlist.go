@@ -1,11 +1,4 @@
-// Package trustlist makes the trust list of TrustPolicies.
-//
-// Promise: the controller and every node make the same list of the same objects,
-// so that they decide alike.
-//
-// Input: TrustPolicies. Output: model.Trust. Callers: controller/nodedistribution, the
-// agent's authority.
-package trustlist
+package convert
 
 import (
 	"cmp"
@@ -15,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Of joins policies, sorted by name.
-func Of(policies []v1alpha1.TrustPolicy) model.Trust {
+// TrustList joins policies, sorted by name.
+func TrustList(policies []v1alpha1.TrustPolicy) model.Trust {
 	t := model.Trust{Policies: []model.TrustRule{}}
 	sorted := slices.SortedFunc(slices.Values(policies), func(a, b v1alpha1.TrustPolicy) int { return cmp.Compare(a.Name, b.Name) })
 	for _, p := range sorted {

@@ -1,14 +1,4 @@
-// Package skewlimits is what a machine is told at its first boot: how new its boot
-// image must be. It stands in the configuration that the machine is given, so that
-// the check on the machine needs nobody's answer.
-//
-// Promise: the machine is judged by the same rules, in the same way, as its source
-// in the cluster. What cannot be read, of the limits or of the machine, does not
-// hold: it is said, not let pass. Without a rule nothing is refused.
-//
-// Inputs: rules of policies and streams; what a machine says of itself. Outputs:
-// the file, findings. Callers: controller/joinserver writes it, agent/firstcheck judges.
-package skewlimits
+package convert
 
 import (
 	"bytes"
@@ -20,64 +10,64 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/convert/skewfacts"
 )
 
-// Version of the file, and where it stands on a machine.
+// LimitsVersion is the version of the file with the limits, LimitsPath its path on a machine.
 const (
-	Version = "refit.dev/first-boot/v1"
-	Path    = "/etc/refit/first-boot.json"
+	LimitsVersion = "refit.dev/first-boot/v1"
+	LimitsPath    = "/etc/refit/first-boot.json"
 )
 
-// longest file that is read, in bytes.
-const longest = 256 << 10
+// longestLimits is the size of the largest file that is read, in bytes.
+const longestLimits = 256 << 10
 
-// File with the limits.
-type File struct {
+// SkewLimits is the file with how new the boot image of a machine must be. It is in the
+// configuration of the first boot, so that the machine needs no answer from elsewhere.
+type SkewLimits struct {
 	APIVersion string `json:"apiVersion"`
 	Pool       string `json:"pool"`
 	// Source is the MachineSource that the machine comes from, empty if nobody says.
 	Source string `json:"source,omitempty"`
 	// Target is what the machine is to run.
-	Target Target `json:"target"`
+	Target LimitsTarget `json:"target"`
 	// Rules that must hold, and Waivers of them.
 	Rules   []v1alpha1.SkewRule   `json:"rules"`
 	Waivers []v1alpha1.SkewWaiver `json:"waivers,omitempty"`
 	// Fix is what people read on the console.
 	Fix string `json:"fix,omitempty"`
-	// Report is where a refusal is told, if anywhere.
-	Report *Report `json:"report,omitempty"`
+	// Report is where a machine reports a refusal, if anywhere.
+	Report *ReportTo `json:"report,omitempty"`
 }
 
-// Target of the cluster.
-type Target struct {
+// LimitsTarget is what the cluster runs.
+type LimitsTarget struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Release    string `json:"release,omitempty"`
 	OS         string `json:"os,omitempty"`
 }
 
-// Report is an address (https) with the authority (PEM) of its certificate.
-type Report struct {
+// ReportTo is the address for refusals (https) with the authority (PEM) of its certificate.
+type ReportTo struct {
 	URL string `json:"url"`
 	CA  string `json:"ca"`
 }
 
-// Told is what the machine reports when it is refused.
-type Told struct {
+// RefusalReport is what the machine reports when it is refused.
+type RefusalReport struct {
 	OS      string            `json:"os,omitempty"`
 	Machine map[string]string `json:"machine,omitempty"`
 	Message string            `json:"message"`
 }
 
 // JSON of the file.
-func (f *File) JSON() ([]byte, error) {
-	f.APIVersion = Version
+func (f *SkewLimits) JSON() ([]byte, error) {
+	f.APIVersion = LimitsVersion
 	return json.Marshal(f)
 }
 
-// Rules are those that a machine can judge of itself: it does not know to which
+// MachineRules are those that a machine can check by itself: it does not know to which
 // release its image belongs, and that it is too fresh is of no use any more.
-func Rules(in []v1alpha1.SkewRule) []v1alpha1.SkewRule {
+func MachineRules(in []v1alpha1.SkewRule) []v1alpha1.SkewRule {
 	var out []v1alpha1.SkewRule
 	for _, r := range in {
 		r.MinimumRelease, r.MinorsBehind, r.MinAgeDays = "", nil, nil
@@ -88,25 +78,25 @@ func Rules(in []v1alpha1.SkewRule) []v1alpha1.SkewRule {
 	return out
 }
 
-// Parse reads the file strictly: a limit that is not understood is not passed over.
-func Parse(data []byte) (*File, error) {
-	f := &File{}
-	if len(data) > longest {
-		return nil, fmt.Errorf("limits for boot images: more than %d bytes", longest)
+// ParseSkewLimits reads the file strictly: a limit that is not understood is not passed over.
+func ParseSkewLimits(data []byte) (*SkewLimits, error) {
+	f := &SkewLimits{}
+	if len(data) > longestLimits {
+		return nil, fmt.Errorf("limits for boot images: more than %d bytes", longestLimits)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(f); err != nil {
 		return nil, fmt.Errorf("limits for boot images: %w", err)
 	}
-	if f.APIVersion != Version {
-		return nil, fmt.Errorf("limits for boot images: version %q is not %s", f.APIVersion, Version)
+	if f.APIVersion != LimitsVersion {
+		return nil, fmt.Errorf("limits for boot images: version %q is not %s", f.APIVersion, LimitsVersion)
 	}
 	return f, nil
 }
 
-// Machine is what a machine measured of itself.
-type Machine struct {
+// BootedMachine is what a machine measured of itself.
+type BootedMachine struct {
 	// OS version of the image that it booted; empty if nothing says it.
 	OS string
 	// Facts of it: cpu, shim, grub.
@@ -114,7 +104,7 @@ type Machine struct {
 }
 
 // Judge returns the findings that refuse the machine.
-func (f *File) Judge(m Machine, now time.Time) []skew.Finding {
+func (f *SkewLimits) Judge(m BootedMachine, now time.Time) []skew.Finding {
 	if len(f.Rules) == 0 {
 		return nil
 	}
@@ -122,20 +112,20 @@ func (f *File) Judge(m Machine, now time.Time) []skew.Finding {
 	for _, name := range []string{skew.FactCPU, skew.FactShim, skew.FactGrub} {
 		src.Machines = append(src.Machines, skew.MachineFact{Name: name, Least: m.Facts[name], Example: "this machine"})
 	}
-	in := skew.Input{Source: src, Target: skew.Target{Kubernetes: f.Target.Kubernetes, Release: f.Target.Release, OS: f.Target.OS}, Rules: skewfacts.Rules(f.Rules), Waivers: skewfacts.Waivers(f.Waivers), Now: now}
-	return slices.DeleteFunc(skew.Judge(in), func(fi skew.Finding) bool { return fi.Waived != "" || passes(f, fi) })
+	in := skew.Input{Source: src, Target: skew.Target{Kubernetes: f.Target.Kubernetes, Release: f.Target.Release, OS: f.Target.OS}, Rules: SkewRules(f.Rules), Waivers: SkewWaivers(f.Waivers), Now: now}
+	return slices.DeleteFunc(skew.Judge(in), func(fi skew.Finding) bool { return fi.Waived != "" || isKnownOnly(f, fi) })
 }
 
 // passes: that the image is not known refuses by itself only where a rule asks for
 // its version.
-func passes(f *File, fi skew.Finding) bool {
+func isKnownOnly(f *SkewLimits, fi skew.Finding) bool {
 	return fi.Rule == skew.RuleKnown && !slices.ContainsFunc(f.Rules, func(r v1alpha1.SkewRule) bool {
 		return r.MinimumOS != "" || r.MajorSteps != nil || r.MaxAgeDays != nil
 	})
 }
 
-// Message for the console and the cluster: image, what is wanted, the cure.
-func (f *File) Message(m Machine, findings []skew.Finding) string {
+// Message for the console and the cluster: image, what is wanted, the fix.
+func (f *SkewLimits) Message(m BootedMachine, findings []skew.Finding) string {
 	booted := "an image that does not say its version"
 	if m.OS != "" {
 		booted = "an image of OS " + m.OS

@@ -1,4 +1,4 @@
-package skewfacts_test
+package convert_test
 
 import (
 	"testing"
@@ -7,13 +7,13 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/convert/skewfacts"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // A target may be named as Kubernetes counts or as the platform does.
-func TestTarget(t *testing.T) {
+func TestSkewTarget(t *testing.T) {
 	t.Parallel()
-	releases := []skewfacts.Release{{Release: "4.19.3", Kubernetes: "1.32.6", OS: "9.6.20251023-0", OSStreams: []string{"rhel-10"}}, {Release: "1.36.3", Kubernetes: "1.36.3"}}
+	releases := []convert.StreamRelease{{Release: "4.19.3", Kubernetes: "1.32.6", OS: "9.6.20251023-0", OSStreams: []string{"rhel-10"}}, {Release: "1.36.3", Kubernetes: "1.36.3"}}
 	pool := &v1alpha1.MachineSource{Status: v1alpha1.MachineSourceStatus{Wanted: &v1alpha1.BootImage{OS: "10.0.20260501-0"}}}
 	moves := &v1alpha1.BootImagePolicy{Spec: v1alpha1.BootImagePolicySpec{Skew: v1alpha1.BootImageSkew{TargetOS: "10.2.20270101-0"}}}
 	for name, tc := range map[string]struct {
@@ -30,14 +30,14 @@ func TestTarget(t *testing.T) {
 		"and not for what runs":             {"1.32.6", moves, false, skew.Target{Kubernetes: "1.32.6", Release: "4.19.3", OS: "9.6.20251023-0", Known: true, OSStreams: []string{"rhel-10"}}},
 		"that cannot be read":               {"next", moves, true, skew.Target{Kubernetes: "next"}},
 	} {
-		if diff := cmp.Diff(tc.want, skewfacts.Target(tc.version, releases, tc.policy, pool, tc.next)); diff != "" {
+		if diff := cmp.Diff(tc.want, convert.SkewTarget(tc.version, releases, tc.policy, pool, tc.next)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
 
 // What counts as the image of a source (R1.58, R1.59, R1.69).
-func TestSource(t *testing.T) {
+func TestSkewSource(t *testing.T) {
 	t.Parallel()
 	known, custom := &v1alpha1.BootImage{Image: "ami-1", OS: "9.6.20251023-0", Release: "1.36.3"}, &v1alpha1.BootImage{Image: "ami-x"}
 	said := &v1alpha1.DeclaredImage{OS: "9.4.20250101-0"}
@@ -57,7 +57,7 @@ func TestSource(t *testing.T) {
 		"a declaration that a node contradicts":  {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Manual, Contradiction: "n was born from x"}, "9.4.20250101-0", true},
 		"nothing was ever said":                  {nil, v1alpha1.MachineSourceStatus{}, "", false},
 	} {
-		got := skewfacts.Source(&v1alpha1.MachineSource{Spec: v1alpha1.MachineSourceSpec{Declared: tc.declared}, Status: tc.status})
+		got := convert.SkewSource(&v1alpha1.MachineSource{Spec: v1alpha1.MachineSourceSpec{Declared: tc.declared}, Status: tc.status})
 		if got.OS != tc.os || (got.Unknown != "") != tc.unknown {
 			t.Errorf("%s: %+v", name, got)
 		}
