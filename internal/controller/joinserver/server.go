@@ -21,7 +21,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
-	"github.com/refit-dev/refit/internal/bootimage/jointoken"
+
 	"github.com/refit-dev/refit/internal/controller/clusterapi/certs"
 	"github.com/refit-dev/refit/internal/convert"
 )
@@ -129,14 +129,14 @@ func (s *Server) Handler() http.Handler {
 			s.told(ctx, w, r, token, from)
 			return
 		}
-		s.answer(ctx, w, request{token: token, from: from, host: r.Host}, jointoken.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
+		s.answer(ctx, w, request{token: token, from: from, host: r.Host}, ignition.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
 	})
 }
 
 // request of a machine.
 type request struct{ token, from, host string }
 
-func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c jointoken.Client) {
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c ignition.Client) {
 	used, err := s.record(ctx, r.token, r.from)
 	if err != nil {
 		s.no(w, err)
@@ -148,16 +148,16 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 		return
 	}
 	var config []byte
-	d, kind := jointoken.Decide(c, pool), "application/vnd.coreos.ignition+json"
+	d, kind := ignition.DecideAnswer(c, pool), "application/vnd.coreos.ignition+json"
 	switch d.Action {
-	case jointoken.Refuse:
+	case ignition.AnswerRefuse:
 		http.Error(w, d.Text, http.StatusBadRequest)
 		return
-	case jointoken.Message: // holds no secret, so it uses nothing up
+	case ignition.AnswerMessage: // holds no secret, so it uses nothing up
 		if err = s.refused(ctx, used, held, r.from, d.Text); err == nil {
 			config, err = ignition.Message(d.Spec, d.Text)
 		}
-	case jointoken.ServeCloudInit:
+	case ignition.AnswerCloudInit:
 		kind = "text/cloud-config"
 		fallthrough
 	default:
@@ -172,8 +172,8 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c
 }
 
 // serve makes what a machine is given, and uses its token up.
-func (s *Server) serve(ctx context.Context, r request, d jointoken.Decision, pool jointoken.Pool, held, used *corev1.Secret) (config []byte, err error) {
-	if d.Action == jointoken.ServeCloudInit {
+func (s *Server) serve(ctx context.Context, r request, d ignition.Answer, pool ignition.Pool, held, used *corev1.Secret) (config []byte, err error) {
+	if d.Action == ignition.AnswerCloudInit {
 		config, err = s.userData(ctx, pool.Name, held)
 	} else if config, err = s.whole(ctx, pool, held.Data[convert.KeyConfig]); err == nil {
 		config, err = s.checked(ctx, r, held, config)
@@ -195,22 +195,22 @@ func (s *Server) no(w http.ResponseWriter, err error) {
 }
 
 // pool reads a pool's configuration and what it asks of boot images.
-func (s *Server) pool(ctx context.Context, name string) (jointoken.Pool, *corev1.Secret, error) {
+func (s *Server) pool(ctx context.Context, name string) (ignition.Pool, *corev1.Secret, error) {
 	held := &corev1.Secret{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: convert.JoinNamespace, Name: "first-boot-" + name}, held); err != nil {
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("there is no Secret %s/first-boot-%s", convert.JoinNamespace, name)
 		}
-		return jointoken.Pool{}, nil, err
+		return ignition.Pool{}, nil, err
 	}
-	p := jointoken.Pool{Name: name, MinimumIgnition: held.Annotations[convert.AnnotationMinimum], Fix: held.Annotations[convert.AnnotationFix]}
+	p := ignition.Pool{Name: name, MinimumIgnition: held.Annotations[convert.AnnotationMinimum], Fix: held.Annotations[convert.AnnotationFix]}
 	_, p.CloudInit = held.Data[convert.KeyUserData]
 	if p.CloudInit && len(held.Data[convert.KeyConfig]) == 0 {
 		return p, held, nil
 	}
 	version, err := ignition.Version(held.Data[convert.KeyConfig])
 	if err != nil {
-		return jointoken.Pool{}, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", convert.JoinNamespace, held.Name, convert.KeyConfig, err)
+		return ignition.Pool{}, nil, fmt.Errorf("configuration in Secret %s/%s, key %s: %w", convert.JoinNamespace, held.Name, convert.KeyConfig, err)
 	}
 	if version[0] == '2' || version[0] == '3' {
 		p.Spec = int(version[0] - '0')

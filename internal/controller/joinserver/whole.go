@@ -10,11 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
-	"github.com/refit-dev/refit/internal/bootimage/jointoken"
+
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/osimage/firstboot"
 )
 
 // wholeFor is how long a pool's configuration counts: a hundred machines that join at
@@ -31,7 +30,7 @@ type rendered struct {
 // whole is what a person gives machines of a pool, with what its nodes are to be: files,
 // units, the OS image by digest. What the pool wants stands above, since the agent would
 // change it to that anyway.
-func (s *Server) whole(ctx context.Context, p jointoken.Pool, config []byte) ([]byte, error) {
+func (s *Server) whole(ctx context.Context, p ignition.Pool, config []byte) ([]byte, error) {
 	if p.Spec != 3 {
 		return config, nil // NodeConfigs have no words of version 2; the agent brings them later
 	}
@@ -39,7 +38,7 @@ func (s *Server) whole(ctx context.Context, p jointoken.Pool, config []byte) ([]
 	if err != nil || !ok {
 		return config, err
 	}
-	own, left, err := firstboot.Ignition(c)
+	own, left, err := ignition.FromNodeConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("configuration of pool %s: %w", p.Name, err)
 	}
@@ -50,7 +49,7 @@ func (s *Server) whole(ctx context.Context, p jointoken.Pool, config []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	return firstboot.Merge(version, config, own)
+	return ignition.Merge(version, config, own)
 }
 
 // userData is the same for cloud-init.
@@ -59,7 +58,7 @@ func (s *Server) userData(ctx context.Context, pool string, held *corev1.Secret)
 	if err != nil {
 		return nil, err
 	}
-	out, _, err := firstboot.CloudInit(c, string(held.Data[convert.KeyUserData]))
+	out, _, err := ignition.CloudInit(c, string(held.Data[convert.KeyUserData]))
 	return out, err
 }
 

@@ -25,9 +25,9 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/files"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/osimage/firstboot"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
@@ -177,7 +177,7 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 	if len(verdicts) > 0 || c.OS == nil || c.OS.Image != built.Image || hash != v1alpha1.ContentName(v1alpha1.ContentConfig, string(c.JSON())) {
 		t.Fatal(hash, verdicts, c.OS)
 	}
-	served, left, err := firstboot.Ignition(c)
+	served, left, err := ignition.FromNodeConfig(c)
 	w.must(err)
 	if len(left) > 0 {
 		t.Error("left to the agent:", left)

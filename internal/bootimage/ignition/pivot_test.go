@@ -1,4 +1,4 @@
-package firstboot
+package ignition
 
 import (
 	"os"
@@ -89,7 +89,7 @@ func TestPivot(t *testing.T) {
 			if c.tried {
 				write(filepath.Join(dir, "first-image.tried"), "", 0o644)
 			}
-			cmd := exec.Command(bash, "-c", script)
+			cmd := exec.Command(bash, "-c", pivotProgram)
 			cmd.Env = []string{"PATH=" + bin, "DIR=" + dir}
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.says) {

@@ -1,4 +1,4 @@
-package firstboot
+package ignition
 
 import (
 	_ "embed"
@@ -17,20 +17,20 @@ const (
 )
 
 //go:embed pivot.sh
-var script string
+var pivotProgram string
 
-// joiners are units that make a machine a node; they come after the image. One that a
+// kubeUnits are units that make a machine a node; they come after the image. One that a
 // machine does not have is not missed.
-var joiners = []string{"kubelet.service", "kubeadm.service"}
+var kubeUnits = []string{"kubelet.service", "kubeadm.service"}
 
 func pivotFiles(o *model.ConfigOS) []model.ConfigFile {
-	return []model.ConfigFile{{Path: pivotImage, Mode: 0o644, Data: []byte(o.Image + "\n")}, {Path: pivotScript, Mode: 0o755, Data: []byte(script)}}
+	return []model.ConfigFile{{Path: pivotImage, Mode: 0o644, Data: []byte(o.Image + "\n")}, {Path: pivotScript, Mode: 0o755, Data: []byte(pivotProgram)}}
 }
 
 // pivotUnit: the script takes the file away when the image is booted, and later boots
 // are not asked. If it fails, what joins does not start, and the console says why.
 func pivotUnit() string {
-	all := strings.Join(joiners, " ")
+	all := strings.Join(kubeUnits, " ")
 	return `[Unit]
 Description=refit: boot the OS image of this machine's pool before it joins
 Documentation=https://github.com/refit-dev/refit

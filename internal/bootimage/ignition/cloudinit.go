@@ -1,4 +1,4 @@
-package firstboot
+package ignition
 
 import (
 	"encoding/base64"

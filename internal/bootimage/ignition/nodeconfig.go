@@ -1,4 +1,4 @@
-package firstboot
+package ignition
 
 import (
 	"encoding/base64"
@@ -16,52 +16,52 @@ const (
 	kargsVersion = "3.3.0"
 )
 
-// file of Ignition.
-type file struct {
-	Path      string   `json:"path"`
-	Mode      uint32   `json:"mode"`
-	Overwrite bool     `json:"overwrite"`
-	User      *owner   `json:"user,omitempty"`
-	Group     *owner   `json:"group,omitempty"`
-	Contents  contents `json:"contents"`
+// configFile of Ignition.
+type configFile struct {
+	Path      string         `json:"path"`
+	Mode      uint32         `json:"mode"`
+	Overwrite bool           `json:"overwrite"`
+	User      *fileOwner     `json:"user,omitempty"`
+	Group     *fileOwner     `json:"group,omitempty"`
+	Contents  configContents `json:"contents"`
 }
 
-type contents struct {
+type configContents struct {
 	Source string `json:"source"`
 }
 
-type owner struct {
+type fileOwner struct {
 	Name string `json:"name,omitempty"`
 	ID   *int   `json:"id,omitempty"`
 }
 
-type unit struct {
+type configUnit struct {
 	Name     string  `json:"name"`
 	Enabled  *bool   `json:"enabled,omitempty"`
 	Mask     bool    `json:"mask,omitempty"`
 	Contents *string `json:"contents,omitempty"`
 }
 
-// Ignition is the configuration as Ignition of version 3; left names what the agent
+// FromNodeConfig is the configuration as Ignition of version 3; left names what the agent
 // brings later.
-func Ignition(c model.NodeConfig) (text []byte, left []string, err error) {
+func FromNodeConfig(c model.NodeConfig) (text []byte, left []string, err error) {
 	doc := map[string]any{}
 	version := plainVersion
 	files, left := filesOf(c)
-	var all []file
+	var all []configFile
 	for _, f := range files {
-		all = append(all, file{Path: f.Path, Mode: f.Mode, Overwrite: true, User: ownerOf(f.Owner), Group: ownerOf(f.Group), Contents: contents{inline(f.Data)}})
+		all = append(all, configFile{Path: f.Path, Mode: f.Mode, Overwrite: true, User: ownerOf(f.Owner), Group: ownerOf(f.Group), Contents: configContents{inlineData(f.Data)}})
 	}
-	var units []unit
+	var units []configUnit
 	for _, u := range c.Units {
 		units = append(units, unitOf(u))
 	}
 	if image := c.OS; image != nil && image.Image != "" {
 		text := pivotUnit()
 		yes := true
-		units = append(units, unit{Name: PivotUnit, Enabled: &yes, Contents: &text})
+		units = append(units, configUnit{Name: PivotUnit, Enabled: &yes, Contents: &text})
 		for _, f := range pivotFiles(image) {
-			all = append(all, file{Path: f.Path, Mode: f.Mode, Overwrite: true, Contents: contents{inline(f.Data)}})
+			all = append(all, configFile{Path: f.Path, Mode: f.Mode, Overwrite: true, Contents: configContents{inlineData(f.Data)}})
 		}
 	} else if image != nil && len(image.KernelArguments) > 0 { // without an image nobody else brings them
 		version = kargsVersion
@@ -101,8 +101,8 @@ func filesOf(c model.NodeConfig) (files []model.ConfigFile, left []string) {
 	return files, left
 }
 
-func unitOf(u model.ConfigUnit) unit {
-	out := unit{Name: u.Name}
+func unitOf(u model.ConfigUnit) configUnit {
+	out := configUnit{Name: u.Name}
 	if u.State == model.UnitMasked {
 		out.Mask = true
 		return out
@@ -113,17 +113,17 @@ func unitOf(u model.ConfigUnit) unit {
 }
 
 // ownerOf a file by name or number; root needs no word.
-func ownerOf(s string) *owner {
+func ownerOf(s string) *fileOwner {
 	if s == "" || s == "root" {
 		return nil
 	}
 	if id, err := strconv.Atoi(s); err == nil {
-		return &owner{ID: &id}
+		return &fileOwner{ID: &id}
 	}
-	return &owner{Name: s}
+	return &fileOwner{Name: s}
 }
 
-func inline(data []byte) string { return "data:;base64," + base64.StdEncoding.EncodeToString(data) }
+func inlineData(data []byte) string { return "data:;base64," + base64.StdEncoding.EncodeToString(data) }
 
 // Merge is a configuration of several, the later ones first in what they say: each is
 // inside byte for byte.

@@ -1,16 +1,4 @@
-// Package jointoken decides what a machine that asks for its first-boot
-// configuration is given.
-//
-// Promise: pure. A boot image that is too old gets a configuration it can read,
-// with nothing in it but the reason, so that it stands on the console; whoever is
-// no Ignition is refused. Nothing is refused without a sentence.
-//
-// The age of the boot image is what Ignition says of itself: the versions that it
-// accepts (Accept) and its own (User-Agent).
-//
-// Inputs: two headers, what the pool wants. Output: Decision. Caller:
-// internal/controller/joinserver.
-package jointoken
+package ignition
 
 import (
 	"fmt"
@@ -35,13 +23,13 @@ var (
 	agent    = regexp.MustCompile(`^Ignition/v?(\d{1,4}\.\d{1,4}\.\d{1,4})`)
 )
 
-// longest header that is looked at.
-const longest = 1024
+// longestHeader header that is looked at.
+const longestHeader = 1024
 
 // ReadClient reads the headers. One of Ignition that names no version is of the
 // time when there was only version 2.
 func ReadClient(accept, userAgent string) Client {
-	if len(accept) > longest || len(userAgent) > longest {
+	if len(accept) > longestHeader || len(userAgent) > longestHeader {
 		return Client{}
 	}
 	c := Client{}
@@ -78,42 +66,42 @@ type Pool struct {
 // Actions.
 const (
 	// Serve the pool's configuration.
-	Serve = "Serve"
+	AnswerConfig = "Serve"
 	// ServeCloudInit gives what cloud-init reads.
-	ServeCloudInit = "ServeCloudInit"
+	AnswerCloudInit = "ServeCloudInit"
 	// Message: serve one with the reason in it.
-	Message = "Message"
+	AnswerMessage = "Message"
 	// Refuse with the reason.
-	Refuse = "Refuse"
+	AnswerRefuse = "Refuse"
 )
 
-// Decision about a request.
-type Decision struct {
+// Answer about a request.
+type Answer struct {
 	Action string
 	// Spec of the message.
 	Spec int
 	Text string
 }
 
-// Decide says what the machine is given.
-func Decide(c Client, p Pool) Decision {
+// DecideAnswer says what the machine is given.
+func DecideAnswer(c Client, p Pool) Answer {
 	if c.CloudInit && p.CloudInit {
-		return Decision{Action: ServeCloudInit}
+		return Answer{Action: AnswerCloudInit}
 	}
 	if c.CloudInit {
-		return Decision{Action: Refuse, Text: "pool " + p.Name + " has no configuration for machines with cloud-init: put one under the key user-data of its Secret"}
+		return Answer{Action: AnswerRefuse, Text: "pool " + p.Name + " has no configuration for machines with cloud-init: put one under the key user-data of its Secret"}
 	}
 	if !c.Ignition {
-		return Decision{Action: Refuse, Text: "this address gives machines their first-boot configuration; it is asked by Ignition, which says so in its headers"}
+		return Answer{Action: AnswerRefuse, Text: "this address gives machines their first-boot configuration; it is asked by Ignition, which says so in its headers"}
 	}
-	old := func(why string) Decision {
-		return Decision{Action: Message, Spec: min(max(c.Spec, 2), 3), Text: fmt.Sprintf("This machine cannot join pool %s: %s. %s", p.Name, why, p.Fix)}
+	old := func(why string) Answer {
+		return Answer{Action: AnswerMessage, Spec: min(max(c.Spec, 2), 3), Text: fmt.Sprintf("This machine cannot join pool %s: %s. %s", p.Name, why, p.Fix)}
 	}
 	if c.Spec != p.Spec {
 		return old(fmt.Sprintf("its boot image reads configurations of version %d, and the pool's is of version %d", c.Spec, p.Spec))
 	}
 	if p.MinimumIgnition == "" {
-		return Decision{Action: Serve}
+		return Answer{Action: AnswerConfig}
 	}
 	want, err := osversion.Parse(p.MinimumIgnition)
 	if err != nil {
@@ -126,5 +114,5 @@ func Decide(c Client, p Pool) Decision {
 	if order, err := have.Compare(want); err != nil || order < 0 {
 		return old("its boot image is too old: Ignition " + have.Text + ", the least is " + want.Text)
 	}
-	return Decision{Action: Serve}
+	return Answer{Action: AnswerConfig}
 }
