@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // bundlesEvery is how often headers and chunks that nobody had are asked for
@@ -321,7 +321,7 @@ func (a *Agent) waits(err error) []model.Verdict {
 	return []model.Verdict{{Reason: v1alpha1.ReasonCopying, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
 }
 
-func (a *Agent) missingChunks(s *bundlestore.Shelf, x load.Want) []int {
+func (a *Agent) missingChunks(s *bundlestore.Shelf, x pin.Want) []int {
 	var out []int
 	for _, n := range x.Chunks(s.Bundle().Chunks) {
 		if !s.Has(n) {

@@ -2,7 +2,7 @@ package agent
 
 import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -25,7 +25,7 @@ func (a *Agent) first(s *bundlestore.Shelf) []int {
 		if have == nil {
 			continue
 		}
-		for _, b := range load.Share(s.Bundle(), have, platform(), s.ReadSmall) {
+		for _, b := range pin.Share(s.Bundle(), have, platform(), s.ReadSmall) {
 			begin, n := s.Bundle().Chunks.OfBlob(b)
 			for c := begin; c < begin+n; c++ {
 				if !s.Has(c) {

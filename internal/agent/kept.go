@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // eventTeller is an API that takes events about this node.
@@ -150,7 +150,7 @@ func (a *Agent) blobsOf(img model.HeldImage) (out []string) {
 	if have == nil {
 		return nil
 	}
-	for _, n := range load.Share(b, have, platform(), shelf.ReadSmall) {
+	for _, n := range pin.Share(b, have, platform(), shelf.ReadSmall) {
 		out = append(out, b.Metadata.Blobs[n].Digest)
 	}
 	return out

@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // ignoring takes pins and reports none, as containerd 1.6 does; what it reports is
@@ -64,16 +64,16 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 // R0.88: what is loaded leaves free what the kubelet wants before it evicts, and
 // before it collects images, whichever is more.
 func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
-	images := func(e kube.Eviction) load.Room {
+	images := func(e kube.Eviction) pin.Room {
 		dir := t.TempDir()
 		a := &Agent{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return e }}
 		for _, r := range a.rooms(t.Context()) {
-			if r.Name == load.ImagesFS {
+			if r.Name == pin.ImagesFS {
 				return r
 			}
 		}
 		t.Fatal("no room for images")
-		return load.Room{}
+		return pin.Room{}
 	}
 	none := images(kube.Eviction{})
 	for name, c := range map[string]struct {

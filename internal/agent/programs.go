@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/refit-dev/refit/internal/agent/desired"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // programNeeds adds the room that replacing the node's programs takes: the new
@@ -20,7 +20,7 @@ func (a *Agent) programNeeds(ctx context.Context, w *desired.Want, out map[strin
 	if s == nil {
 		return
 	}
-	out[load.ProgramsFS] = 0
+	out[pin.ProgramsFS] = 0
 	for _, held := range w.Hold.Payloads {
 		path := a.place(ctx, held.Name)
 		p := s.Bundle().PayloadByName(held.Name, platform())
@@ -30,9 +30,9 @@ func (a *Agent) programNeeds(ctx context.Context, w *desired.Want, out map[strin
 		if have, err := a.digests.Of(path); err == nil && have == p.Digest {
 			continue
 		}
-		out[load.ProgramsFS] += p.Size
+		out[pin.ProgramsFS] += p.Size
 		if st, err := os.Stat(path); err == nil {
-			out[load.StateFS] += st.Size()
+			out[pin.StateFS] += st.Size()
 		}
 	}
 }

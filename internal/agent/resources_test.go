@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // oneNode is all that the controller's fetcher lists.
@@ -77,7 +77,7 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 	if p, err := f.File(ctx, h.Digest, bundle.PayloadResources, most); p != nil || !errors.Is(err, bundlefiles.ErrNotYet) {
 		t.Fatalf("before anybody has the bundle: %v, %v", p, err)
 	}
-	approve(t, h, gate.Wanted(h, platform()), n)
+	approve(t, h, pin.FromBundle(h, platform()), n)
 	n.reported("everything held", held)
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
 		s.Peers = []v1alpha1.Peer{{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()}}

@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -19,25 +19,25 @@ func kubeletEviction() kube.Eviction {
 
 // rooms are the node's file systems, less what the kubelet wants left free before
 // it evicts pods, or collects images.
-func (a *Agent) rooms(ctx context.Context) []load.Room {
+func (a *Agent) rooms(ctx context.Context) []pin.Room {
 	ev := a.eviction()
-	var out []load.Room
+	var out []pin.Room
 	add := func(name, path, files string, thresholds ...string) {
 		r, err := a.room(path)
 		if err != nil {
 			a.log.Warn("the room on a file system is unknown", "path", path, "because", err)
 			return
 		}
-		out = append(out, load.Room{Name: name, ID: r.ID, Free: r.Free - reserve(r.Total, thresholds...), Total: r.Total,
+		out = append(out, pin.Room{Name: name, ID: r.ID, Free: r.Free - reserve(r.Total, thresholds...), Total: r.Total,
 			Files: r.FreeFiles - reserve(r.Files, files), FilesKnown: r.Files > 0})
 	}
-	add(load.StateFS, a.conf.StateDir, ev.NodeFiles, ev.NodeFS)
+	add(pin.StateFS, a.conf.StateDir, ev.NodeFiles, ev.NodeFS)
 	if root, err := a.runtime.Root(ctx); err == nil {
 		// R0.88: what is loaded must not set off the collection of other images.
-		add(load.ImagesFS, root, ev.ImageFiles, ev.ImageFS, ev.Collect)
+		add(pin.ImagesFS, root, ev.ImageFiles, ev.ImageFS, ev.Collect)
 	}
 	if dir := a.programsDir(ctx); dir != "" {
-		add(load.ProgramsFS, dir, "") // the kubelet evicts nobody because of it
+		add(pin.ProgramsFS, dir, "") // the kubelet evicts nobody because of it
 	}
 	return out
 }
@@ -77,7 +77,7 @@ func (a *Agent) needs(ctx context.Context, w *desired.Want) (map[string]int64, e
 			toLoad[base+"@"+i.Base] = true // what is added to it is nothing beside it
 		}
 	}
-	out := map[string]int64{load.StateFS: 0, load.ImagesFS: 0}
+	out := map[string]int64{pin.StateFS: 0, pin.ImagesFS: 0}
 	store, _ := a.inStore(ctx, w)
 	for _, d := range w.Bundles() {
 		s := a.library.Shelf(d)
@@ -86,7 +86,7 @@ func (a *Agent) needs(ctx context.Context, w *desired.Want) (map[string]int64, e
 		}
 		x := s.Wanted(w.Hold, platform())
 		mine := s.Wanted(store, platform())
-		out[load.StateFS] += mine.Bytes - s.BytesHere(mine.Blobs)
+		out[pin.StateFS] += mine.Bytes - s.BytesHere(mine.Blobs)
 		blobs := map[int]bool{}
 		for _, img := range x.Images {
 			if !toLoad[img.Name+"@"+img.Digest] {
@@ -97,7 +97,7 @@ func (a *Agent) needs(ctx context.Context, w *desired.Want) (map[string]int64, e
 			for _, b := range img.Blobs {
 				if !blobs[b] {
 					blobs[b] = true
-					out[load.ImagesFS] += s.Bundle().Metadata.Blobs[b].Size + s.Bundle().Metadata.Blobs[b].UnpackedSize
+					out[pin.ImagesFS] += s.Bundle().Metadata.Blobs[b].Size + s.Bundle().Metadata.Blobs[b].UnpackedSize
 				}
 			}
 		}
@@ -115,7 +115,7 @@ func (a *Agent) checkSpace(ctx context.Context, w *desired.Want) []model.Verdict
 	}
 	rooms := a.rooms(ctx)
 	a.setSpace(need, rooms)
-	return load.CheckSpace(a.conf.Node, need, rooms)
+	return pin.CheckSpace(a.conf.Node, need, rooms)
 }
 
 // checkFetch says whether what is to be fetched from registries fits beside what
@@ -129,7 +129,7 @@ func (a *Agent) checkFetch(ctx context.Context, w *desired.Want) []model.Verdict
 	fetch := int64(0)
 	for _, i := range pin.Decide(w.Hold.Images, have, nil).Load {
 		if i.Registry && i.Bundle == "" && !i.Kubelet {
-			fetch += load.FetchNeed(i.Size)
+			fetch += pin.FetchNeed(i.Size)
 		}
 	}
 	if fetch == 0 {
@@ -139,11 +139,11 @@ func (a *Agent) checkFetch(ctx context.Context, w *desired.Want) []model.Verdict
 	if err != nil {
 		return nil
 	}
-	need[load.ImagesFS] += fetch
-	return load.CheckSpace(a.conf.Node, need, a.rooms(ctx))
+	need[pin.ImagesFS] += fetch
+	return pin.CheckSpace(a.conf.Node, need, a.rooms(ctx))
 }
 
-func (a *Agent) setSpace(need map[string]int64, rooms []load.Room) {
+func (a *Agent) setSpace(need map[string]int64, rooms []pin.Room) {
 	fs := make([]v1alpha1.FileSystem, 0, len(rooms))
 	for _, r := range rooms {
 		fs = append(fs, v1alpha1.FileSystem{Name: r.Name, ID: r.ID, FreeBytes: max(0, r.Free), TotalBytes: r.Total})

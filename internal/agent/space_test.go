@@ -13,7 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // another is a bundle with one image of its own.
@@ -96,7 +96,7 @@ func TestFilesLeaveTheKubeletsThreshold(t *testing.T) {
 		eviction: func() kube.Eviction { return kube.Eviction{ImageFiles: "5%"} },
 		roomAt:   func(string) (fsutil.Room, error) { return fsutil.Room{ID: "8:1", FreeFiles: 100, Files: 1000}, nil }}
 	rooms := a.rooms(t.Context())
-	i := slices.IndexFunc(rooms, func(r load.Room) bool { return r.Name == "images" })
+	i := slices.IndexFunc(rooms, func(r pin.Room) bool { return r.Name == "images" })
 	if i < 0 || rooms[i].Files != 50 || !rooms[i].FilesKnown {
 		t.Errorf("%+v", rooms)
 	}

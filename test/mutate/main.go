@@ -11,7 +11,7 @@ import (
 
 // pure are the packages that decide and have no client, disk or clock.
 var pure = []string{
-	"internal/pipeline/drain", "internal/pipeline/bundle", "internal/pipeline/gate", "internal/pipeline/load", "internal/pipeline/pin",
+	"internal/pipeline/drain", "internal/pipeline/bundle", "internal/pipeline/gate", "internal/pipeline/pin",
 	"internal/pipeline/updateplan", "internal/pipeline/rollout", "internal/bootimage", "internal/imagetag/restartforecast", "internal/bootimage/skew",
 	"internal/imagetag/track", "internal/imagetag",
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // Shelf is one bundle on this node: its header, and the chunks that are here.
@@ -162,8 +162,8 @@ func (s *Shelf) ReadSmall(digest string) []byte {
 }
 
 // Wanted is what a hold list wants of this bundle for a platform.
-func (s *Shelf) Wanted(hold model.HoldList, platform string) load.Want {
-	return load.Wanted(s.header, hold, platform, s.ReadSmall)
+func (s *Shelf) Wanted(hold model.HoldList, platform string) pin.Want {
+	return pin.Wanted(s.header, hold, platform, s.ReadSmall)
 }
 
 // BytesHere counts the bytes of these blobs that are here, partial ones too.
@@ -192,7 +192,7 @@ func (s *Shelf) Target(img model.HeldImage, platform string) (out cri.Target, ok
 		return cri.Target{}, false
 	}
 	out = cri.Target{Name: have.Name, Digest: have.Digest, MediaType: have.MediaType}
-	for _, b := range load.Share(s.header, have, platform, s.ReadSmall) {
+	for _, b := range pin.Share(s.header, have, platform, s.ReadSmall) {
 		if !s.HasBlob(b) {
 			return cri.Target{}, false
 		}
@@ -214,7 +214,7 @@ func (s *Shelf) made(img model.HeldImage, platform string) (out cri.Target, ok b
 	if top == nil || err != nil {
 		return cri.Target{}, false
 	}
-	for _, d := range load.Below(img.Digest, platform, s.ReadSmall) {
+	for _, d := range pin.Below(img.Digest, platform, s.ReadSmall) {
 		if !s.store.Has(d) {
 			return cri.Target{}, false
 		}

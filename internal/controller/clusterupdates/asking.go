@@ -21,6 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // asking keeps the gate's facts of all nodes for an update that is being prepared.
@@ -200,7 +201,7 @@ func (r *Reconciler) heldList(ctx context.Context, key listKey, h *bundle.Header
 		return heldList{}, err
 	}
 	bundled, _ := list.Counts() // no update waits for what comes from a registry
-	return heldList{gate.Covers(list, h, key.platform), bundled, len(list.Payloads)}, nil
+	return heldList{pin.Covers(list, h, key.platform), bundled, len(list.Payloads)}, nil
 }
 
 // holdList reads a hold list; one that is not there is empty.

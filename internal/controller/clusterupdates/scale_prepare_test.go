@@ -29,6 +29,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
@@ -78,7 +79,7 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *world, *v1alpha1.ClusterU
 	for _, p := range []string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet} {
 		h.Metadata.Payloads = append(h.Metadata.Payloads, bundle.Payload{Name: p, Platform: "linux/amd64", Digest: "sha256:" + p})
 	}
-	list := gate.Wanted(h, "linux/amd64")
+	list := pin.FromBundle(h, "linux/amd64")
 	data, err := json.Marshal(list)
 	if err != nil {
 		t.Fatal(err)

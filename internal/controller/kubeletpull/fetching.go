@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/pipeline/load"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 const (
@@ -140,11 +140,11 @@ func said(p *corev1.Pod, node string) string {
 
 // room says why an image does not fit on a node, "" if it does or nobody knows.
 func room(nu *v1alpha1.NodeUpdate, image Image) string {
-	var rooms []load.Room
+	var rooms []pin.Room
 	for _, f := range nu.Status.FileSystems {
-		rooms = append(rooms, load.Room{Name: f.Name, ID: f.ID, Free: f.FreeBytes, Total: f.TotalBytes})
+		rooms = append(rooms, pin.Room{Name: f.Name, ID: f.ID, Free: f.FreeBytes, Total: f.TotalBytes})
 	}
-	for _, v := range load.CheckSpace(nu.Name, map[string]int64{load.ImagesFS: load.FetchNeed(image.Size)}, rooms) {
+	for _, v := range pin.CheckSpace(nu.Name, map[string]int64{pin.ImagesFS: pin.FetchNeed(image.Size)}, rooms) {
 		return v.Message
 	}
 	return ""

@@ -10,7 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // holding makes hold lists; nodes with the same sets and platform share one.
@@ -135,7 +135,7 @@ func (w *world) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.
 		return l
 	}
 	if header, err := w.header(s.Spec.Bundle); err == nil {
-		all := gate.Wanted(header, platform)
+		all := pin.FromBundle(header, platform)
 		return model.HoldList{Images: append(l.Images, all.Images...), Payloads: all.Payloads}
 	}
 	for _, i := range old.Images {

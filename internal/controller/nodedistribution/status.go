@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 var notDNS = regexp.MustCompile(`[^a-z0-9.]+`)
@@ -68,7 +68,7 @@ func (w *world) progress(digest string) progress {
 		key := listKey{g.hold, g.os, g.arch}
 		list := lists[key]
 		if list == nil {
-			list = &listFacts{gate.Covers(w.hold(g.hold), h, g.os+"/"+g.arch), w.needOf(g.hold)}
+			list = &listFacts{pin.Covers(w.hold(g.hold), h, g.os+"/"+g.arch), w.needOf(g.hold)}
 			lists[key] = list
 			p.conflict = w.conflict(g.hold, h)
 		}

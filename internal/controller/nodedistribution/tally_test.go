@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // progressOneByOne asks every node by itself what progress counts by kinds.
@@ -36,7 +36,7 @@ func progressOneByOne(w *world, digest string) progress {
 			p.conflict = w.conflict(nu.Spec.Pins, h)
 		}
 		need, hd := w.needOf(nu.Spec.Pins), nu.Status.Pins
-		if gate.Covers(w.hold(nu.Spec.Pins), h, platform(n)) && need.there && hd != nil && hd.Content == nu.Spec.Pins &&
+		if pin.Covers(w.hold(nu.Spec.Pins), h, platform(n)) && need.there && hd != nil && hd.Content == nu.Spec.Pins &&
 			hd.ImagesReady >= need.images && hd.ImagesPinned >= need.images && hd.PayloadsReady >= need.payloads {
 			p.loaded++
 			continue

@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 var now = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
@@ -188,30 +187,4 @@ func TestEverythingIsSaid(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCovers(t *testing.T) {
-	h := &bundle.Header{Digest: "sha256:b", Metadata: &bundle.Metadata{
-		Images: []bundle.Image{{Name: "a:1", Digest: "sha256:1"}, {Name: "b:1", Digest: "sha256:2"}},
-		Payloads: []bundle.Payload{{Name: "kubelet", Platform: "linux/amd64", Digest: "sha256:3"}, {Name: "kubelet", Platform: "linux/arm64", Digest: "sha256:4"},
-			{Name: "file.motd", Digest: "sha256:7"}, {Name: "manual.pdf", Digest: "sha256:5"}, {Name: "runc", Platform: "linux/amd64", Digest: "sha256:6"}}}}
-	full := Wanted(h, "linux/amd64")
-	if len(full.Images) != 2 || len(full.Payloads) != 3 || full.Payloads[0].Digest != "sha256:3" || full.Payloads[1].Name != "runc" || full.Payloads[2].Name != "file.motd" {
-		t.Fatalf("a node wants every image, its own platform's payloads and files for configurations, nothing else: %+v", full)
-	}
-	if !Covers(full, h, "linux/amd64") {
-		t.Error("what is wanted covers")
-	}
-	if Covers(full, h, "linux/arm64") {
-		t.Error("another platform's kubelet does not")
-	}
-	other := full
-	other.Images = []model.HeldImage{{Name: "a:1", Digest: "sha256:1", Bundle: "another"}, full.Images[1]}
-	if !Covers(other, h, "linux/amd64") {
-		t.Error("the same image from another bundle does")
-	}
-	other.Images = []model.HeldImage{{Name: "a:1", Digest: "sha256:9"}, full.Images[1]}
-	if Covers(other, h, "linux/amd64") {
-		t.Error("another image of the same name does not")
-	}
 }

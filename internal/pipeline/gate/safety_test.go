@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 // What counts as silent, in numbers.
@@ -439,16 +438,5 @@ func TestFind(t *testing.T) {
 	}
 	if v := unknown(Check{Name: "n", Asks: "a"}, "w"); !v.Waiting || v.Reason != "FactUnknown" {
 		t.Errorf("%+v", v)
-	}
-}
-
-// A file for several platforms is wanted once.
-func TestWantedOnce(t *testing.T) {
-	t.Parallel()
-	h := &bundle.Header{Metadata: &bundle.Metadata{Payloads: []bundle.Payload{
-		{Name: "file.a", Platform: "linux/amd64", Digest: "1"}, {Name: "file.a", Platform: "linux/arm64", Digest: "2"}, {Name: "file.b", Digest: "3"}}}}
-	l := Wanted(h, "linux/arm64")
-	if len(l.Payloads) != 2 || l.Payloads[0].Digest != "2" || l.Payloads[1].Name != "file.b" {
-		t.Errorf("%+v", l.Payloads)
 	}
 }

@@ -1,11 +1,15 @@
-// Package pin decides what must be done so that a node holds and pins exactly
-// what its hold list says. It is pure.
+// Package pin decides what a node must hold of a bundle, whether there is room for it,
+// and what must be done so that the node holds and pins exactly that. It is pure.
 //
-// Promise: what the runtime itself reports over CRI is believed, nothing else.
-// An image counts as held when it is there under its tag and under its digest.
-// Pins are let go only if refit made them and no held image needs them; applied
-// twice is applied once.
+// Promise: a pin set has everything of a bundle that its nodes need (FromBundle). Only
+// blobs that the set names are wanted (Wanted); an image or payload that the bundle does
+// not have as the set names it is a verdict, not a guess. The room is compared per file
+// system, and names that share one are added up (CheckSpace). Decide believes only what
+// the runtime itself reports over CRI: an image is held when it is there under its tag
+// and under its digest. refit releases a pin only if it made the pin and no held image
+// needs it; applied twice is applied once.
 //
-// Inputs: held images, what CRI reports, the record of own pins. Outputs:
-// Decision. Caller: pin/agent.
+// Inputs: bundle.Header, a pin set, Room values, what CRI reports, the record of own pins.
+// Outputs: Want, verdicts, Decision. Callers: the agent and its bundlestore, the
+// controller, refit drill.
 package pin

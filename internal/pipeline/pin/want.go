@@ -1,4 +1,4 @@
-package load
+package pin
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 
 // Reason words; the catalogue in the API has the same.
 const (
-	reasonImagesMissing     = "ImagesMissing"
 	reasonPayloadMissing    = "PayloadMissing"
 	reasonInsufficientSpace = "InsufficientSpace"
 )
@@ -44,7 +43,7 @@ func Wanted(h *bundle.Header, hold model.HoldList, platform string, read ReadBlo
 		}
 		have := h.Held(img)
 		if have == nil {
-			w.Missing = append(w.Missing, missing(h, img))
+			w.Missing = append(w.Missing, missingImage(h, img))
 			continue
 		}
 		mine := *have
@@ -78,7 +77,7 @@ func Wanted(h *bundle.Header, hold model.HoldList, platform string, read ReadBlo
 	return w
 }
 
-func missing(h *bundle.Header, img model.HeldImage) model.Verdict {
+func missingImage(h *bundle.Header, img model.HeldImage) model.Verdict {
 	v := model.Verdict{Reason: reasonImagesMissing, Fix: "correct the PinnedImageSet, or bring a bundle that has the image"}
 	if v.Message = fmt.Sprintf("the hold list wants image %s with digest %s of bundle %s, which does not have it", img.Name, img.Digest, h.Digest); img.Base != "" {
 		v.Message = fmt.Sprintf("image %s with digest %s was made of an image with digest %s of bundle %s, which does not have it", img.Name, img.Digest, img.Base, h.Digest)

@@ -1,4 +1,4 @@
-package load
+package pin
 
 import (
 	"encoding/json"
@@ -12,9 +12,9 @@ import (
 // it returns was compared with its digest.
 type ReadBlob func(digest string) []byte
 
-// node is what an index and a manifest have in common, as far as their children
+// imageNode is what an index and a manifest have in common, as far as their children
 // go.
-type node struct {
+type imageNode struct {
 	Manifests []struct {
 		Digest   string `json:"digest"`
 		Platform *struct {
@@ -42,7 +42,7 @@ func Share(h *bundle.Header, img *bundle.Image, platform string, read ReadBlob) 
 		byDigest[h.Metadata.Blobs[b].Digest] = b
 	}
 	var out []int
-	follow(img.Digest, platform, read, func(digest string) bool {
+	followImage(img.Digest, platform, read, func(digest string) bool {
 		b, ok := byDigest[digest]
 		if ok {
 			out = append(out, b)
@@ -56,7 +56,7 @@ func Share(h *bundle.Header, img *bundle.Image, platform string, read ReadBlob) 
 // Below are the digests of an image for a platform, itself first, as far as its
 // indexes and manifests can be read.
 func Below(digest, platform string, read ReadBlob) (out []string) {
-	follow(digest, platform, read, func(d string) bool {
+	followImage(digest, platform, read, func(d string) bool {
 		if d != "" { // a configuration has a "config" too
 			out = append(out, d)
 		}
@@ -65,8 +65,8 @@ func Below(digest, platform string, read ReadBlob) (out []string) {
 	return out
 }
 
-// follow goes down an image, each digest once, and no further where enter says no.
-func follow(digest, platform string, read ReadBlob, enter func(digest string) bool) {
+// followImage goes down an image, each digest once, and no further where enter says no.
+func followImage(digest, platform string, read ReadBlob, enter func(digest string) bool) {
 	seen := map[string]bool{}
 	for ahead := []string{digest}; len(ahead) > 0; {
 		d := ahead[0]
@@ -86,7 +86,7 @@ func follow(digest, platform string, read ReadBlob, enter func(digest string) bo
 // children of an index or a manifest, for a platform. A layer or a
 // configuration has none: only JSON with the right fields counts.
 func children(raw []byte, platform string) (out []string) {
-	var n node
+	var n imageNode
 	if json.Unmarshal(raw, &n) != nil {
 		return nil
 	}

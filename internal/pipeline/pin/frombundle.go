@@ -1,4 +1,4 @@
-package gate
+package pin
 
 import (
 	"strings"
@@ -12,9 +12,9 @@ import (
 // any of them.
 var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins, bundle.PayloadResources, bundle.PayloadBootImages}, bundle.Programs()...)
 
-// Wanted is everything of a bundle that a node of a platform must hold before
+// FromBundle is everything of a bundle that a node of a platform must hold before
 // anything starts.
-func Wanted(h *bundle.Header, platform string) model.HoldList {
+func FromBundle(h *bundle.Header, platform string) model.HoldList {
 	var l model.HoldList
 	for _, img := range h.Metadata.Images {
 		l.Images = append(l.Images, model.HeldImage{Name: img.Name, Digest: img.Digest, Bundle: h.Digest})
@@ -49,7 +49,7 @@ func Covers(list model.HoldList, h *bundle.Header, platform string) bool {
 	for _, p := range list.Payloads {
 		payloads[key{p.Name, p.Digest}] = true
 	}
-	want := Wanted(h, platform)
+	want := FromBundle(h, platform)
 	for _, i := range want.Images {
 		if !have[key{i.Name, i.Digest}] {
 			return false
