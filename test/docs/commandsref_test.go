@@ -39,7 +39,7 @@ func TestCommandsPage(t *testing.T) {
 	}
 	for _, name := range []string{"refit", "refit-lab"} {
 		top := programs[name]()
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n", name, escapeProse(top.Short)+".")
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", name, escapeProse(sentence(top.Short)))
 		writeFlags(&b, "Flags of every command", top.PersistentFlags())
 		writeCommands(&b, top)
 	}
@@ -52,7 +52,7 @@ func writeCommands(b *strings.Builder, parent *cobra.Command) {
 		if !c.IsAvailableCommand() {
 			continue
 		}
-		fmt.Fprintf(b, "\n### %s\n\n%s.\n", c.CommandPath(), escapeProse(strings.TrimSuffix(c.Short, ".")))
+		fmt.Fprintf(b, "\n### %s\n\n%s\n", c.CommandPath(), escapeProse(sentence(c.Short)))
 		if c.Runnable() {
 			fmt.Fprintf(b, "\n```text\n%s\n```\n", strings.TrimSuffix(c.UseLine(), " [flags]"))
 		}
@@ -82,6 +82,14 @@ func writeProse(b *strings.Builder, text string) {
 		}
 		fmt.Fprintf(b, "\n%s\n", escapeProse(paragraph))
 	}
+}
+
+// sentence ends a text with a full stop.
+func sentence(s string) string {
+	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
+		return s
+	}
+	return s + "."
 }
 
 // escapeProse keeps <words> from being read as HTML.
