@@ -17,7 +17,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
@@ -148,7 +148,7 @@ func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.Mad
 	if err != nil {
 		t.Fatal(err)
 	}
-	hs := bundleheaders.New(id)
+	hs := bundlefiles.NewHeaders(id)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = hs.Start(ctx) }()

@@ -15,7 +15,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -66,7 +66,7 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hs := bundleheaders.New(id)
+	hs := bundlefiles.NewHeaders(id)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = hs.Start(ctx) }()

@@ -24,27 +24,27 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/clusterfacts"
-	"github.com/refit-dev/refit/internal/controller/apidowntime"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
+	"github.com/refit-dev/refit/internal/controller/controlplane"
 
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+
 	"github.com/refit-dev/refit/internal/controller/clusterapi"
 	"github.com/refit-dev/refit/internal/controller/clusterresources"
 	"github.com/refit-dev/refit/internal/controller/clusterupdates"
-	"github.com/refit-dev/refit/internal/controller/evict"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/imagetracks"
 	"github.com/refit-dev/refit/internal/controller/interlocks"
 	"github.com/refit-dev/refit/internal/controller/joinserver"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/controller/nodedrain"
 	"github.com/refit-dev/refit/internal/controller/noderights"
 	"github.com/refit-dev/refit/internal/controller/osimages"
 
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
-	"github.com/refit-dev/refit/internal/controller/probes"
+
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
@@ -149,7 +149,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	times := reconcilemetrics.NewTimes(o.Registry)
-	health := probes.New(times.Oldest, stuckAfter)
+	health := newProbeServer(times.Oldest, stuckAfter)
 	if err := health.Listen(ctx, o.HealthAddress); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 // register adds what does the work.
 func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *reconcilemetrics.Times, o Options) error {
 	live := reader{mgr.GetAPIReader(), mgr.GetScheme(), o.Without}
-	hs := bundleheaders.New(id)
+	hs := bundlefiles.NewHeaders(id)
 	hs.Node = func(ctx context.Context, name string) (*corev1.Node, error) {
 		n := &corev1.Node{}
 		return n, mgr.GetClient().Get(ctx, client.ObjectKey{Name: name}, n)
@@ -243,7 +243,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err != nil {
 		return err
 	}
-	away, err := apidowntime.New(mgr.GetConfig(), o.Now)
+	away, err := controlplane.NewDowntimeMeter(mgr.GetConfig(), o.Now)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 		return err
 	}
 	u := &clusterupdates.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, Now: o.Now,
-		Evictor: &evict.Evictor{Client: mgr.GetClient(), Live: live},
+		Evictor: &nodedrain.Evictor{Client: mgr.GetClient(), Live: live},
 		Gate:    &gatefacts.Gatherer{Live: live, APIMetrics: apiMetrics, APIAt: clusterfacts.MetricsAt(mgr.GetConfig())},
 		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: clusterupdates.NewMetrics(o.Registry), Servers: o.servers(), Away: away}
 	if err := u.Setup(ctx, mgr, times); err != nil {
@@ -265,7 +265,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 }
 
 // registerAreas adds what moves no node: cluster resources, and the areas that are not left out.
-func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundleheaders.Cache, id *peerapi.Identity, o Options) error {
+func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundlefiles.Headers, id *peerapi.Identity, o Options) error {
 	objects, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
@@ -310,7 +310,7 @@ func keepBootImages(mgr ctrl.Manager, objects client.Client, files *bundlefiles.
 }
 
 // leaderOnly fetches headers while this process leads.
-type leaderOnly struct{ *bundleheaders.Cache }
+type leaderOnly struct{ *bundlefiles.Headers }
 
 func (leaderOnly) NeedLeaderElection() bool { return true }
 
@@ -372,7 +372,7 @@ func orNone(address string) string {
 
 // waitForAPI waits until the API server serves refit's kinds: the controller
 // may start while its own control-plane node is being moved.
-func waitForAPI(ctx context.Context, cfg *rest.Config, o Options, health *probes.Server) error {
+func waitForAPI(ctx context.Context, cfg *rest.Config, o Options, health *probeServer) error {
 	said := ""
 	for {
 		err := probe(ctx, cfg, o.Without)

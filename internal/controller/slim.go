@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/streaminglist"
 )
 
 // slimNode drops what is large and never looked at, and lets Nodes share the
@@ -55,7 +54,7 @@ func shared(m map[string]string) map[string]string {
 
 // nodeUpdates are read as they come when there is one for each of many nodes: at
 // the start nothing moves until all of them are known.
-var nodeUpdates = streaminglist.Kind[*v1alpha1.NodeUpdate]{
+var nodeUpdates = streamedKind[*v1alpha1.NodeUpdate]{
 	Version: v1alpha1.GroupVersion, Resource: "nodeupdates", Namespace: v1alpha1.NodesNamespace,
 	New:  func() *v1alpha1.NodeUpdate { return &v1alpha1.NodeUpdate{} },
 	Slim: slim,

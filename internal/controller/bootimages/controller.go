@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/queue"
 
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 )
 
 // FieldOwner of what is written to machine managers, templates and the specs of
@@ -52,9 +52,9 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	all := nodedistribution.Whole("bootimages", settle)
+	all := queue.Whole("bootimages", settle)
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	return ctrl.NewControllerManagedBy(mgr).Named("bootimages").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
+	return ctrl.NewControllerManagedBy(mgr).Named("bootimages").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.BootImagePolicy{}, all, changed).
 		Watches(&v1alpha1.BootImageStream{}, all, changed).
 		Watches(&v1alpha1.MachineSource{}, all, changed).

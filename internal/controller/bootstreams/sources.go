@@ -15,7 +15,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/registry"
@@ -112,7 +112,7 @@ func (l *Loader) fetchAndKeep(ctx context.Context, from source, st *v1alpha1.Boo
 	if len(data) > largest {
 		return nil, fmt.Errorf("it has more than %d bytes", largest)
 	}
-	c, err := nodedistribution.MakeContent(ctx, l.Client, v1alpha1.ContentStream, string(data))
+	c, err := ssa.MakeContent(ctx, l.Client, v1alpha1.ContentStream, string(data))
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,13 @@
-// Package bundlefiles reads files of bundles for the controller, from the nodes that
-// hold them: the cluster resources, the boot images that are wanted, manifests.
+// Package bundlefiles fetches headers and files of bundles for the controller, from the
+// nodes that store them: cluster resources, boot images, manifests.
 //
-// Promise: what is returned has the digest that the bundle's header gives it,
-// whoever sent it. Small files only; the caller bounds them. What is not known yet
-// (ErrNotYet) is told apart from "the bundle has no such file" (nil).
+// Promise: every header and file has the digest that was requested, no matter which node
+// sent it. Headers.Get never waits: fetches run in the background, one per digest, and
+// Changed gets an event when one ends; only the digests of Keep are cached. Files are
+// small and the caller bounds them. ErrNotYet means that the header is not known yet; nil
+// means that the bundle has no such file. Only addresses of the node itself are dialed.
 //
-// Inputs: a bundle's digest, the name of a payload, the agents that say they have
-// the bundle. Output: the file and the bundle's metadata. Callers:
-// controller/clusterresources, controller/bootstreams, controller/osimages.
+// Inputs: the controller's identity, digests, names of payloads, the agents that report
+// the bundle. Outputs: headers, files and metadata of the bundle. Callers: the
+// reconcilers.
 package bundlefiles

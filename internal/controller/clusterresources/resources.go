@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/text"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -62,8 +62,8 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("resources").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
-		Watches(&v1alpha1.ClusterUpdate{}, nodedistribution.Whole("resources", settle)).
+	return ctrl.NewControllerManagedBy(mgr).Named("resources").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
+		Watches(&v1alpha1.ClusterUpdate{}, queue.Whole("resources", settle)).
 		Complete(r)
 }
 

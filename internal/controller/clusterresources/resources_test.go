@@ -21,7 +21,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
 )
 
 const release1 = `
@@ -329,7 +328,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: "c:
 func TestAHeaderThatIsNotHereIsWaitedFor(t *testing.T) {
 	u := &v1alpha1.ClusterUpdate{Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:b"}, Status: v1alpha1.ClusterUpdateStatus{Phase: v1alpha1.PhaseDone}}
 	r := &Reconciler{Payload: func(context.Context, string) (*Payload, error) {
-		return nil, fmt.Errorf("%w: %w", bundlefiles.ErrNotYet, bundleheaders.ErrPending)
+		return nil, fmt.Errorf("%w: %w", bundlefiles.ErrNotYet, bundlefiles.ErrPending)
 	}}
 	if later, err := r.look(t.Context(), u); !later || err != nil {
 		t.Errorf("later %t, %v", later, err)

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/parallel"
 	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
@@ -32,7 +32,7 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 	for i := range order {
 		order[i] = i
 	}
-	err := parallel.Each(ctx, order, func(i int) (err error) {
+	err := queue.ForEach(ctx, order, func(i int) (err error) {
 		verdicts[i], err = r.actOn(ctx, w, u, kept, d.Actions[i], drains)
 		return err
 	})

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/parallel"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
@@ -72,5 +72,5 @@ func (r *Reconciler) unstage(ctx context.Context, w *world) error {
 			list = append(list, name)
 		}
 	}
-	return parallel.Each(ctx, list, func(node string) error { return r.stage(ctx, node, "") })
+	return queue.ForEach(ctx, list, func(node string) error { return r.stage(ctx, node, "") })
 }

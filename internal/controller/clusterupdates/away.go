@@ -4,13 +4,13 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/apidowntime"
+	"github.com/refit-dev/refit/internal/controller/controlplane"
 )
 
-// awayMeter measures how long the API server does not answer; see apidowntime.Meter.
+// awayMeter measures how long the API server does not answer; see controlplane.DowntimeMeter.
 type awayMeter interface {
 	While(update string, moving bool)
-	Read() apidowntime.Reading
+	Read() controlplane.Downtime
 }
 
 // awayBase is what an update's status said of it when this process first looked at

@@ -8,14 +8,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/apidowntime"
+	"github.com/refit-dev/refit/internal/controller/controlplane"
 )
 
 // readings is a meter that a test sets.
-type readings struct{ apidowntime.Reading }
+type readings struct{ controlplane.Downtime }
 
-func (r *readings) While(string, bool)        {}
-func (r *readings) Read() apidowntime.Reading { return r.Reading }
+func (r *readings) While(string, bool)          {}
+func (r *readings) Read() controlplane.Downtime { return r.Downtime }
 
 // Whatever copy of the status a cache shows, and whichever write fails, the time
 // without an answer never shrinks, and in all it is never less than in a row.

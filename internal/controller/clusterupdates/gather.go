@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/plans"
-	"github.com/refit-dev/refit/internal/controller/throttle"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
@@ -68,13 +68,13 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		}
 		return a.Name < b.Name
 	})
-	r.large = throttle.Every(len(w.nodes)) > 0
+	r.large = queue.Every(len(w.nodes)) > 0
 	w.poolsOf = matcher(w.pools)
 	w.header = func(d string) (*bundle.Header, error) {
 		if d == "" {
 			return noBundle, nil
 		}
-		return r.Headers.Get(d, func() []peerapi.Peer { return nodedistribution.Sources(w.updates, d) })
+		return r.Headers.Get(d, func() []peerapi.Peer { return bundlefiles.Sources(w.updates, d) })
 	}
 	return w, nil
 }

@@ -13,10 +13,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterresources"
-	"github.com/refit-dev/refit/internal/controller/evict"
-	"github.com/refit-dev/refit/internal/controller/parallel"
+	"github.com/refit-dev/refit/internal/controller/controlplane"
+	"github.com/refit-dev/refit/internal/controller/nodedrain"
 	"github.com/refit-dev/refit/internal/controller/plans"
-	"github.com/refit-dev/refit/internal/controller/staticpods"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
@@ -56,7 +56,7 @@ func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	verdicts, actErr := r.act(ctx, w, u, kept, d, drains)
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
-	st.out.Drains = evict.Table(evict.Look{Now: w.now, Since: r.track.since, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
+	st.out.Drains = nodedrain.Table(nodedrain.Look{Now: w.now, Since: r.track.since, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
 	if u.Status.Estimate == nil || d.Halted || d.Finished || in.Paused || r.slow.Due("estimate", len(w.nodes), w.now) {
 		st.estimate(in, d)
 	}
@@ -148,7 +148,7 @@ func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
 func (r *Reconciler) rolloutInput(ctx context.Context, w *world, st *status, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
 	u := st.u
 	in := r.outlook(w, plan)
-	in.Pools = evict.Timeouts(in.Pools, u)
+	in.Pools = nodedrain.Timeouts(in.Pools, u)
 	in.Paused, in.Retry, in.RetryNodes = u.Spec.Paused, u.Spec.Retry, map[string]int32{}
 	for _, nr := range u.Spec.RetryNodes {
 		in.RetryNodes[nr.Name] = nr.Retry
@@ -159,7 +159,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, st *status, pla
 	if err != nil {
 		return in, nil, err
 	}
-	err = parallel.Each(ctx, started, func(c *closer) error {
+	err = queue.ForEach(ctx, started, func(c *closer) error {
 		return errors.Join(r.lookCloser(ctx, c, u.Spec.Drain, w.now), r.lookOutside(ctx, w, u, c))
 	})
 	st.out.External = outsideOf(started)
@@ -261,7 +261,7 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollo
 		if n := in.At(i); n.AtTarget && !n.Started {
 			continue
 		}
-		health, err := staticpods.Health(ctx, r.Live, w.nodes)
+		health, err := controlplane.Health(ctx, r.Live, w.nodes)
 		in.ControlPlane = health
 		return err
 	}
@@ -317,7 +317,7 @@ func (r *Reconciler) lookAtPods(ctx context.Context, c *closer, o *v1alpha1.Drai
 func (r *Reconciler) lookAtStaticPods(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
 	switch rn.Run.State {
 	case rollout.RunFailed:
-		rn.Unsettled, err = staticpods.Unsettled(ctx, r.Live, np.Node)
+		rn.Unsettled, err = controlplane.Unsettled(ctx, r.Live, np.Node)
 	case rollout.RunSucceeded:
 		err = r.lookAtMoved(ctx, np, rn)
 	}
@@ -330,7 +330,7 @@ func (r *Reconciler) lookAtMoved(ctx context.Context, np model.NodePlan, rn *rol
 	if np.Role != model.RoleControlPlane || !rn.AtTarget || !updateplan.MovesKubernetes(np) {
 		return nil
 	}
-	rn.NotYet, err = staticpods.NotYet(ctx, r.Live, np.Node, np.To)
+	rn.NotYet, err = controlplane.NotYet(ctx, r.Live, np.Node, np.To)
 	rn.AtTarget = rn.NotYet == ""
 	return err
 }

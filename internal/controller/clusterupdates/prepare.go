@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/clusterresources"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
@@ -151,7 +151,7 @@ func (w *world) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Verdict {
 		v.Fix = "plug in the medium, and approve it: make a Bundle with that spec.digest"
 	case !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved):
 		return *notApproved(b)
-	case !errors.Is(err, bundleheaders.ErrPending) && !errors.Is(err, bundleheaders.ErrNoSource):
+	case !errors.Is(err, bundlefiles.ErrPending) && !errors.Is(err, bundlefiles.ErrNoSource):
 		v.Message = "the header of bundle " + d + " cannot be fetched: " + err.Error()
 	default:
 		if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/poolstatus"
+
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
@@ -239,7 +239,7 @@ func (r *Reconciler) writePools(ctx context.Context, w *world) error {
 	if !r.slow.Due("pools", len(w.nodes), w.now) {
 		return nil
 	}
-	return poolstatus.Write(ctx, r.Client, poolstatus.Look{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.census.of(w), Target: w.target()})
+	return writePoolStatuses(ctx, r.Client, poolCounter{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.census.of(w), Target: w.target()})
 }
 
 // target is the Kubernetes version of the update that moves nodes, else of the

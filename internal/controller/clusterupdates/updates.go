@@ -17,20 +17,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/controller/cordon"
-	"github.com/refit-dev/refit/internal/controller/evict"
+
 	"github.com/refit-dev/refit/internal/controller/externalupdaters"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
-	"github.com/refit-dev/refit/internal/controller/heartbeats"
+	"github.com/refit-dev/refit/internal/controller/nodedrain"
+
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
-	"github.com/refit-dev/refit/internal/controller/startuptaints"
-	"github.com/refit-dev/refit/internal/controller/steadyclock"
-	"github.com/refit-dev/refit/internal/controller/throttle"
+
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -58,10 +57,10 @@ type Reconciler struct {
 	Live    client.Reader
 	Roster  *nodeindex.Roster
 	Plans   *plans.Store
-	Headers *bundleheaders.Cache
-	Evictor *evict.Evictor
+	Headers *bundlefiles.Headers
+	Evictor *nodedrain.Evictor
 	// Cordoner is made by Setup.
-	Cordoner *cordon.Cordoner
+	Cordoner *nodedrain.Cordoner
 	Gate     *gatefacts.Gatherer
 	Events   events.EventRecorder
 	Metrics  *Metrics
@@ -73,7 +72,7 @@ type Reconciler struct {
 	Away awayMeter
 	Now  func() time.Time
 	// clock is not set while an update moves nodes.
-	clock steadyclock.Clock
+	clock steadyClock
 
 	mu sync.Mutex
 	// started remembers what was written and may not be in the cache yet; it is
@@ -85,7 +84,7 @@ type Reconciler struct {
 	// does not repeat itself.
 	told map[string]bool
 	// pulse remembers when each agent's heartbeat was seen to change.
-	pulse heartbeats.Pulse
+	pulse nodeindex.Heartbeats
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
 	planNode nodeindex.Row[*updateplan.Node]
@@ -97,7 +96,7 @@ type Reconciler struct {
 	census    census
 	learned   rollout.Learned
 	learnedAt time.Time
-	slow      throttle.Pace
+	slow      queue.Pace
 	// large clusters have one event for a node's move, not two.
 	large bool
 	// ready is what nodes are to have ready by what this look found of the update that
@@ -113,7 +112,7 @@ type Reconciler struct {
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
 	r.Roster = nodeindex.New()
 	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
-	r.Cordoner = &cordon.Cordoner{Client: r.Client, Live: r.Live, Roster: r.Roster, Now: r.Now}
+	r.Cordoner = &nodedrain.Cordoner{Client: r.Client, Live: r.Live, Roster: r.Roster, Now: r.Now}
 	answered := make(chan event.GenericEvent, 1)
 	r.offered = map[string]*updateplan.Node{}
 	r.Outside = &externalupdaters.Caller{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
@@ -125,11 +124,11 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 	if err := r.Roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: nodedistribution.NodeUpdateChanged}); err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
-		WatchesRawSource(source.Channel(r.Roster.Called(), nodedistribution.Whole("updates", settle))).
-		WatchesRawSource(source.Channel(answered, nodedistribution.Whole("updates", settle)))
+	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
+		WatchesRawSource(source.Channel(r.Roster.Called(), queue.Whole("updates", settle))).
+		WatchesRawSource(source.Channel(answered, queue.Whole("updates", settle)))
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}, &v1alpha1.NodeConfig{}, &v1alpha1.Updater{}} {
-		b = b.Watches(o, nodedistribution.Whole("updates", settle))
+		b = b.Watches(o, queue.Whole("updates", settle))
 	}
 	return b.Complete(times.Of("updates", r))
 }
@@ -137,7 +136,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 // nodeChanged drops the kubelets' heartbeats.
 func nodeChanged(a, b *corev1.Node) bool {
 	return a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
-		(startuptaints.Taint(a) == nil) != (startuptaints.Taint(b) == nil) ||
+		(nodedistribution.StartupTaint(a) == nil) != (nodedistribution.StartupTaint(b) == nil) ||
 		a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
 }
 

@@ -11,9 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/peerapi"
@@ -120,7 +119,7 @@ func (r *Reconciler) headersOf(ctx context.Context) ([]*bundle.Header, error) {
 			continue
 		}
 		h, err := r.Headers.Get(b.Status.Digest, func() []peerapi.Peer { return r.sources(ctx, b.Status.Digest) })
-		if errors.Is(err, bundleheaders.ErrPending) {
+		if errors.Is(err, bundlefiles.ErrPending) {
 			return nil, err // without it a tag would seem to be gone
 		}
 		if err == nil {
@@ -151,5 +150,5 @@ func (r *Reconciler) sources(ctx context.Context, digest string) []peerapi.Peer 
 	for i := range l.Items {
 		byName[l.Items[i].Name] = &l.Items[i]
 	}
-	return nodedistribution.Sources(byName, digest)
+	return bundlefiles.Sources(byName, digest)
 }

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/heartbeats"
+	"github.com/refit-dev/refit/internal/controller/controlplane"
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
-	"github.com/refit-dev/refit/internal/controller/staticpods"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -31,7 +31,7 @@ type Nodes struct {
 	Client client.Client
 	// Live reads past the cache.
 	Live  client.Reader
-	Pulse *heartbeats.Pulse
+	Pulse *nodeindex.Heartbeats
 }
 
 // Roll is which image of which track is meant.
@@ -305,7 +305,7 @@ func (n *Nodes) controlPlane(ctx context.Context) (string, error) {
 			nodes = append(nodes, &l.Items[i])
 		}
 	}
-	h, err := staticpods.Health(ctx, n.Live, nodes)
+	h, err := controlplane.Health(ctx, n.Live, nodes)
 	if err != nil {
 		return "", err
 	}

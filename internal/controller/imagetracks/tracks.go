@@ -20,11 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
-	"github.com/refit-dev/refit/internal/controller/heartbeats"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/controller/queue"
 
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -44,7 +44,7 @@ type Reconciler struct {
 	// Live reads past the cache: workloads are not cached, and what a track
 	// remembers must not be an old copy.
 	Live    client.Reader
-	Headers *bundleheaders.Cache
+	Headers *bundlefiles.Headers
 	Poller  *registry.Poller
 	// Now is the clock.
 	Now func() time.Time
@@ -53,7 +53,7 @@ type Reconciler struct {
 	due map[types.UID]due
 	// turns is held from the look at who has the turn until it is written down.
 	turns sync.Mutex
-	pulse heartbeats.Pulse
+	pulse nodeindex.Heartbeats
 }
 
 // due is when a track's registry is asked next. It is only ever a reason not to
@@ -66,7 +66,7 @@ type due struct {
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("tracks").
-		WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff(), MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{RateLimiter: queue.Backoff(), MaxConcurrentReconciles: workers}).
 		For(&v1alpha1.ImageTrack{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(r)
 }
@@ -213,7 +213,7 @@ func (r *Reconciler) ask(ctx context.Context, l *turn) error {
 	switch {
 	case l.o.Spec.Source == v1alpha1.SourceBundles:
 		s, err = r.lookBundles(ctx, l.t, l.state)
-		if errors.Is(err, bundleheaders.ErrPending) {
+		if errors.Is(err, bundlefiles.ErrPending) {
 			l.later = busyEvery
 			return nil
 		}

@@ -26,7 +26,6 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/registry"
@@ -202,7 +201,7 @@ func (w *world) agents(name string, held bool) {
 	}
 	data, err := json.Marshal(l)
 	w.must(err)
-	c, err := nodedistribution.MakeContent(ctx, w.ctl, v1alpha1.ContentPins, string(data))
+	c, err := ssa.MakeContent(ctx, w.ctl, v1alpha1.ContentPins, string(data))
 	w.must(err)
 	for _, node := range set.Spec.NodeSelector.MatchExpressions[0].Values {
 		_, err := ssa.NodeSpec(ctx, w.ctl, v1alpha1.FieldOwnerController, node, &v1alpha1.NodeUpdateSpec{Pins: c.Name})

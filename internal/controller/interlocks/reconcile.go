@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 )
 
@@ -71,9 +71,9 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 	if err := r.Roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: never}); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("neighbours").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
-		WatchesRawSource(source.Channel(r.Roster.Called(), nodedistribution.Whole("neighbours", settle))).
-		Watches(&v1alpha1.ClusterUpdate{}, nodedistribution.Whole("neighbours", settle), builder.WithPredicates(predicate.Funcs{UpdateFunc: updateChanged})).
+	return ctrl.NewControllerManagedBy(mgr).Named("neighbours").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
+		WatchesRawSource(source.Channel(r.Roster.Called(), queue.Whole("neighbours", settle))).
+		Watches(&v1alpha1.ClusterUpdate{}, queue.Whole("neighbours", settle), builder.WithPredicates(predicate.Funcs{UpdateFunc: updateChanged})).
 		Complete(times.Of("neighbours", r))
 }
 

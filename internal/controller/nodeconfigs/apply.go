@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -44,7 +43,7 @@ func (r *Reconciler) content(ctx context.Context, w *world, want *rendered) erro
 	if want.name == "" || w.contents[want.name] != nil {
 		return nil
 	}
-	c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentConfig, want.data)
+	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentConfig, want.data)
 	if err == nil {
 		w.contents[want.name] = c
 	}

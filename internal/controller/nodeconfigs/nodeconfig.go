@@ -15,10 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
-	"github.com/refit-dev/refit/internal/controller/throttle"
 )
 
 // FieldOwner is the server-side apply owner of NodeUpdate.spec.config.
@@ -52,8 +51,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 	if err := r.roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
 		return err
 	}
-	all := nodedistribution.Paced("nodeconfig", func() time.Duration { return max(settle, throttle.Settle(r.roster.Size())) })
-	b := ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
+	all := queue.Paced("nodeconfig", func() time.Duration { return max(settle, queue.Settle(r.roster.Size())) })
+	b := ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.UpdatePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(r.roster.Called(), all))

@@ -4,12 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -103,16 +100,6 @@ func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) 
 		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})))
 	}
 	return errors.Join(errs...)
-}
-
-// MakeContent makes the Content of some data, if there is none yet.
-func MakeContent(ctx context.Context, c client.Client, kind, data string) (*v1alpha1.Content, error) {
-	o := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(kind, data)}, Type: kind, Data: data}
-	err := c.Create(ctx, o, client.FieldOwner(v1alpha1.FieldOwnerController))
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("make Content %s: %w", o.Name, err)
-	}
-	return o, nil
 }
 
 // sweep deletes the NodeUpdates of nodes that left, and Contents that nobody

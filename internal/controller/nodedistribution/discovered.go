@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 )
 
 const (
@@ -58,7 +58,7 @@ func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string
 
 // tellUnread logs, once for each reason, why a bundle that a node found is not listed.
 func (r *Reconciler) tellUnread(ctx context.Context, digest, node string, err error) {
-	if errors.Is(err, bundleheaders.ErrPending) || r.unread[digest] == err.Error() {
+	if errors.Is(err, bundlefiles.ErrPending) || r.unread[digest] == err.Error() {
 		return
 	}
 	if r.unread == nil || len(r.unread) >= mostFound {

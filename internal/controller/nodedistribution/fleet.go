@@ -11,23 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bundleheaders"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
-	"github.com/refit-dev/refit/internal/controller/startuptaints"
-	"github.com/refit-dev/refit/internal/controller/throttle"
+
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
@@ -43,7 +40,7 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads past the cache: pods, before images are let go. nil: nobody asks.
 	Live    client.Reader
-	Headers *bundleheaders.Cache
+	Headers *bundlefiles.Headers
 	// PublicKey of the controller, base64 of PKIX DER.
 	PublicKey string
 	// Refit is the release of this refit; a build before a release counts as it.
@@ -83,47 +80,21 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 	if err := r.roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: reportChanged}); err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: Backoff()}).
-		WatchesRawSource(source.Channel(r.roster.Called(), Paced("fleet", func() time.Duration { return throttle.Settle(r.roster.Size()) }))).
+	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
+		WatchesRawSource(source.Channel(r.roster.Called(), queue.Paced("fleet", func() time.Duration { return queue.Settle(r.roster.Size()) }))).
 		WatchesRawSource(again)
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
-		b = b.Watches(o, Whole("fleet", settle))
+		b = b.Watches(o, queue.Whole("fleet", settle))
 	}
-	b = b.Watches(&v1alpha1.UpdatePool{}, Whole("fleet", settle), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	b = b.Watches(&v1alpha1.UpdatePool{}, queue.Whole("fleet", settle), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	return b.Complete(times.Of("fleet", r))
-}
-
-// Backoff rests at most some seconds after an error: the usual error is an API
-// server that is being moved, and nobody should wait long after it is back.
-func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 10*time.Second)
-}
-
-// Whole maps every event to the one request of a controller, a moment later so
-// that many events make one look.
-func Whole(name string, later time.Duration) handler.EventHandler {
-	return Paced(name, func() time.Duration { return later })
-}
-
-// Paced is Whole with a moment that may grow with the cluster.
-func Paced(name string, later func() time.Duration) handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(q queue) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, later())
-	}
-	return handler.Funcs{
-		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { add(q) },
-		UpdateFunc:  func(_ context.Context, _ event.UpdateEvent, q queue) { add(q) },
-		DeleteFunc:  func(_ context.Context, _ event.DeleteEvent, q queue) { add(q) },
-		GenericFunc: func(_ context.Context, _ event.GenericEvent, q queue) { add(q) },
-	}
 }
 
 // nodeChanged drops the kubelet's heartbeats: only labels, platform, deletion, and
 // whether it was let in matter here.
 func nodeChanged(a, b *corev1.Node) bool {
 	return !maps.Equal(a.Labels, b.Labels) || platform(a) != platform(b) || a.Status.NodeInfo.BootID != b.Status.NodeInfo.BootID ||
-		(startuptaints.Taint(a) == nil) != (startuptaints.Taint(b) == nil) || a.Annotations[v1alpha1.AnnotationAdmitted] != b.Annotations[v1alpha1.AnnotationAdmitted]
+		(StartupTaint(a) == nil) != (StartupTaint(b) == nil) || a.Annotations[v1alpha1.AnnotationAdmitted] != b.Annotations[v1alpha1.AnnotationAdmitted]
 }
 
 // NodeUpdateChanged drops the agents' heartbeats.
@@ -196,5 +167,5 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 // HeaderSource triggers a look when a header has arrived.
 func HeaderSource(changed <-chan event.GenericEvent) source.Source {
-	return source.Channel(changed, Whole("fleet", settle))
+	return source.Channel(changed, queue.Whole("fleet", settle))
 }

@@ -3,7 +3,6 @@ package nodedistribution
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"sort"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
@@ -72,7 +72,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]
 	}
 	w.header = once(func(digest string) (*bundle.Header, error) {
-		return r.Headers.Get(digest, func() []peerapi.Peer { return Sources(w.updates, digest) })
+		return r.Headers.Get(digest, func() []peerapi.Peer { return bundlefiles.Sources(w.updates, digest) })
 	})
 	return w, nil
 }
@@ -93,23 +93,6 @@ func once(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header
 		}
 		return a.h, a.err
 	}
-}
-
-// Sources are the agents that serve a bundle's header: from their store, or from a
-// medium.
-func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerapi.Peer {
-	var out []peerapi.Peer
-	for _, nu := range updates {
-		a := nu.Status.Agent
-		if a == nil {
-			continue
-		}
-		if slices.Contains(nu.Status.Bundles, digest) || slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest == digest }) {
-			out = append(out, peerapi.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
-		}
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
-	return out
 }
 
 // hold reads a hold list that was written before; empty if there is none.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/parallel"
-	"github.com/refit-dev/refit/internal/controller/startuptaints"
+	"github.com/refit-dev/refit/internal/controller/queue"
+
 	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
 )
 
@@ -54,15 +54,15 @@ func askedOf(n *corev1.Node, doors []doorkeeper) (a asked) {
 }
 
 // newcomers are the nodes whose taint, or note, is to be changed.
-func (r *Reconciler) newcomers(w *world, want *wanted) []startuptaints.Change {
+func (r *Reconciler) newcomers(w *world, want *wanted) []TaintChange {
 	var stamp strings.Builder
 	for _, d := range w.doors {
 		stamp.WriteString(d.uid + ",")
 	}
 	r.asked.Under(stamp.String(), w.edition, w.nodes)
-	var out []startuptaints.Change
+	var out []TaintChange
 	for i, n := range w.nodes {
-		if len(w.doors) == 0 && startuptaints.Taint(n) == nil {
+		if len(w.doors) == 0 && StartupTaint(n) == nil {
 			continue
 		}
 		a, same := r.asked.At(i, n, w.reports[i])
@@ -77,19 +77,19 @@ func (r *Reconciler) newcomers(w *world, want *wanted) []startuptaints.Change {
 }
 
 // newcomer decides what becomes of the i-th node.
-func (want *wanted) newcomer(i int, a asked) startuptaints.Change {
+func (want *wanted) newcomer(i int, a asked) TaintChange {
 	n, nu := want.w.nodes[i], want.w.reports[i]
 	f := startuptaint.Facts{Asks: a.asks, Key: keyOf(n, nu), Admitted: n.Annotations[v1alpha1.AnnotationAdmitted]}
-	if taint := startuptaints.Taint(n); taint != nil {
+	if taint := StartupTaint(n); taint != nil {
 		f.Tainted, f.ByPool = true, taint.Value == v1alpha1.TaintByPool
 	}
 	if !f.Tainted && (!f.Asks || f.Key != "" && f.Key == f.Admitted) {
-		return startuptaints.Change{} // nobody asks, or it was let in
+		return TaintChange{} // nobody asks, or it was let in
 	}
 	f.First = a.later && firstSight(n, nu)
 	held, says := want.holdsAll(i)
 	f.Held = held
-	return startuptaints.Change{Node: n, Action: startuptaint.Decide(f), Noted: f.Noted(), Says: says}
+	return TaintChange{Node: n, Action: startuptaint.Decide(f), Noted: f.Noted(), Says: says}
 }
 
 // firstSight: nobody has told this node anything; what a node of the same name was
@@ -181,8 +181,8 @@ func (r *Reconciler) letIn(ctx context.Context, w *world, want *wanted) (waiting
 	waiting = map[string]bool{}
 	changes := r.newcomers(w, want)
 	var mu sync.Mutex
-	err = parallel.Each(ctx, changes, func(c startuptaints.Change) error {
-		n, err := startuptaints.Writer{Client: r.Client, Events: r.Events}.Write(ctx, c)
+	err = queue.ForEach(ctx, changes, func(c TaintChange) error {
+		n, err := TaintWriter{Client: r.Client, Events: r.Events}.Write(ctx, c)
 		if err == nil {
 			r.roster.Node(n, w.now)
 			return nil

@@ -18,7 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
-	"github.com/refit-dev/refit/internal/controller/startuptaints"
+
 	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
 )
 
@@ -135,7 +135,7 @@ func TestANodeThatCannotBeKeptOutIsNotForgotten(t *testing.T) {
 				t.Errorf("told: %v", left)
 			}
 			var n2 corev1.Node
-			if err := api.Get(context.Background(), client.ObjectKey{Name: "n2"}, &n2); err != nil || startuptaints.Taint(&n2) == nil {
+			if err := api.Get(context.Background(), client.ObjectKey{Name: "n2"}, &n2); err != nil || StartupTaint(&n2) == nil {
 				t.Errorf("n2 is not kept out: %v %v", err, n2.Spec.Taints)
 			}
 		})
@@ -155,12 +155,12 @@ func TestOnlyOurTaintIsTouched(t *testing.T) {
 		if err := c.Get(context.Background(), client.ObjectKey{Name: "n1"}, n); err != nil {
 			t.Fatal(err)
 		}
-		got, err := startuptaints.Writer{Client: c}.Write(context.Background(), startuptaints.Change{Node: n, Action: action, Noted: "k"})
+		got, err := TaintWriter{Client: c}.Write(context.Background(), TaintChange{Node: n, Action: action, Noted: "k"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		kept := action == startuptaint.KeepOut || action == startuptaint.KeepOutAgain
-		if (startuptaints.Taint(got) != nil) != kept || got.Annotations["x"] != "y" {
+		if (StartupTaint(got) != nil) != kept || got.Annotations["x"] != "y" {
 			t.Errorf("%s: %v %v", action, got.Spec.Taints, got.Annotations)
 		}
 		if len(got.Spec.Taints) < 2 || got.Spec.Taints[0] != others[0] || got.Spec.Taints[1] != others[1] {

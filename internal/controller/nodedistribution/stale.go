@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/parallel"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
 
@@ -221,7 +221,7 @@ func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[stri
 			return err
 		}
 	}
-	return parallel.Each(ctx, stale, func(s staleNode) error {
+	return queue.ForEach(ctx, stale, func(s staleNode) error {
 		nu, err := ssa.NodeSpec(ctx, r.Client, v1alpha1.FieldOwnerController, s.name, &s.spec)
 		if err == nil {
 			r.roster.Update(nu, w.now)
@@ -236,7 +236,7 @@ func (r *Reconciler) makeContents(ctx context.Context, w *world, contents map[st
 		if !ok || w.contents[name] != nil {
 			continue
 		}
-		o, err := MakeContent(ctx, r.Client, c.kind, c.data)
+		o, err := ssa.MakeContent(ctx, r.Client, c.kind, c.data)
 		if err != nil {
 			return err
 		}

@@ -1,13 +1,14 @@
-// Package nodeindex keeps all nodes and their NodeUpdates in order, so that a look
-// at thirty thousand of them copies none.
+// Package nodeindex indexes all nodes with their NodeUpdates and what reconcilers derive
+// from them, so that a reconcile of thirty thousand nodes copies and recomputes nothing
+// that did not change.
 //
-// Promise: a look costs what changed since the last one. What it shows is the
-// newest that is known of each object: as the cache has it, or as the API server
-// answered a write or a read a moment ago, until the cache has caught up. An
-// answer is believed for a bounded time only, so a cache that goes back (an etcd
-// that was restored) wins in the end.
+// Promise: an update of the index costs what changed since the last one. It shows the
+// newest known state of each object: from the cache, or from a recent answer of the API
+// server until the cache has caught up. An answer counts for a bounded time only, so a
+// cache that reverts (a restored etcd) wins in the end. A heartbeat is measured by this
+// process's clock, because the clock of a node may be wrong.
 //
-// Input: the manager's cache, answers of the API server. Output: View. The
-// objects are shared with the cache: nobody changes them. Callers: the
-// controller's reconcilers, one Roster each.
+// Inputs: the manager's cache, answers of the API server. Outputs: View, Row, Heartbeats.
+// The objects are shared with the cache and must not be changed. Callers: the
+// reconcilers, one index each.
 package nodeindex

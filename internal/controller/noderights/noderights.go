@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/parallel"
+	"github.com/refit-dev/refit/internal/controller/queue"
 )
 
 const (
@@ -86,7 +86,7 @@ func (g *Granter) createAll(ctx context.Context, missing []*v1alpha1.NodeUpdate)
 	for i, nu := range missing {
 		index[nu.Name] = i
 	}
-	err := parallel.Each(ctx, missing, func(nu *v1alpha1.NodeUpdate) error {
+	err := queue.ForEach(ctx, missing, func(nu *v1alpha1.NodeUpdate) error {
 		ok, err := g.create(ctx, nu)
 		made[index[nu.Name]] = ok
 		return err

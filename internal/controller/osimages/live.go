@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 
@@ -70,7 +70,7 @@ func (r *Reconciler) settleLive(ctx context.Context, w *world, x *wish, s osimag
 		say += ": nodes stay on the one that they have"
 	}
 	l.Message = text.Truncate(say, 1024)
-	c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentOSLive, string(contents.Seal(was, is, live.Files)))
+	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentOSLive, string(contents.Seal(was, is, live.Files)))
 	if err != nil {
 		return err
 	}

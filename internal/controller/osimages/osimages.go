@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/controller/queue"
 
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 
@@ -70,9 +70,9 @@ type answer struct {
 
 // Setup registers the reconciler, and the one of builds, with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	all := nodedistribution.Whole("osimages", settle)
+	all := queue.Whole("osimages", settle)
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	err := ctrl.NewControllerManagedBy(mgr).Named("osimages").WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff()}).
+	err := ctrl.NewControllerManagedBy(mgr).Named("osimages").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.OSImage{}, all, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.OSBuild{}, all).
 		Watches(&v1alpha1.UpdatePool{}, all, changed).

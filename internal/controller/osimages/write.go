@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -67,7 +66,7 @@ func (r *Reconciler) interruptOthers(ctx context.Context, w *world, o *v1alpha1.
 }
 
 func (r *Reconciler) make(ctx context.Context, w *world, x *wish) error {
-	c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentOSConfig, x.data)
+	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentOSConfig, x.data)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,11 @@
-// Package ssa writes objects by server-side apply, one owner per part.
+// Package ssa writes API objects by server-side apply, one field owner per part, and
+// creates Contents.
 //
-// Promise: a write says all that its owner has to say about the object, and so
-// takes back what it no longer says; an object that was deleted and made again
-// is never taken for the old one, because the write names its UID.
+// Promise: a write has every field of its owner, so fields that it omits are removed. A
+// write names the UID, so a recreated object is never mistaken for the deleted one. A
+// Content is named by its hash and never changes.
 //
-// Input: typed objects of the API package. Callers: the controller's reconcilers.
+// Inputs: typed objects of the API package, data. Callers: the reconcilers.
 package ssa
 
 import (

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -20,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry"
@@ -52,7 +52,7 @@ type Builds struct {
 // Setup registers the reconciler with a manager.
 func (r *Builds) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("osbuilds").For(&v1alpha1.OSBuild{}).
-		WithOptions(controller.Options{RateLimiter: nodedistribution.Backoff(), MaxConcurrentReconciles: atOnce}).Complete(r)
+		WithOptions(controller.Options{RateLimiter: queue.Backoff(), MaxConcurrentReconciles: atOnce}).Complete(r)
 }
 
 // result of one look at a build.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
+	"github.com/refit-dev/refit/internal/controller/ssa"
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
@@ -52,7 +52,7 @@ func (r *Builds) forNodes(ctx context.Context, b *v1alpha1.OSBuild, m materials)
 	if err != nil {
 		return result{user: "append build: " + err.Error()}, nil //nolint:nilerr // it is the build's result
 	}
-	c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentOSImage, data)
+	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentOSImage, data)
 	if err != nil {
 		return result{}, err
 	}

@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/text"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 )
@@ -56,7 +56,7 @@ func (r *Builds) packages(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1
 		return nil
 	}
 	if name == "" {
-		c, err := nodedistribution.MakeContent(ctx, r.Client, v1alpha1.ContentPackages, content)
+		c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentPackages, content)
 		if err != nil {
 			return err
 		}

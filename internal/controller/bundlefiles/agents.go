@@ -1,0 +1,26 @@
+package bundlefiles
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/peerapi"
+)
+
+// Sources are the agents that serve a bundle's header: from their store, or from a
+// medium.
+func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerapi.Peer {
+	var out []peerapi.Peer
+	for _, nu := range updates {
+		a := nu.Status.Agent
+		if a == nil {
+			continue
+		}
+		if slices.Contains(nu.Status.Bundles, digest) || slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest == digest }) {
+			out = append(out, peerapi.Peer{Name: nu.Name, Address: a.Address, PublicKey: a.PublicKey})
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}

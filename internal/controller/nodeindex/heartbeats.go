@@ -1,0 +1,53 @@
+package nodeindex
+
+import (
+	"sync"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/gate"
+)
+
+// Heartbeats of all agents; the zero value has heard nobody.
+type Heartbeats struct {
+	mu    sync.Mutex
+	beats map[string]beat
+}
+
+// beat is an agent's heartbeat and when this process saw it change.
+type beat struct{ said, seen time.Time }
+
+// Heard says when an agent was last heard, zero if it never was.
+func (p *Heartbeats) Heard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time {
+	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.Heartbeat == nil {
+		return time.Time{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.beats == nil {
+		p.beats = map[string]beat{}
+	}
+	said := nu.Status.Agent.Heartbeat.Time
+	key := nu.Name + " " + string(nu.UID)
+	b, known := p.beats[key]
+	switch {
+	case !known:
+		b = beat{said, said}
+		if said.After(now) {
+			b.seen = now
+		}
+	case !said.Equal(b.said):
+		b = beat{said, now}
+	}
+	p.beats[key] = b
+	return b.seen
+}
+
+// Silent reports whether an agent has not been heard for too long.
+func (p *Heartbeats) Silent(nu *v1alpha1.NodeUpdate, now time.Time) bool {
+	every := int32(0)
+	if nu != nil {
+		every = nu.Spec.HeartbeatSeconds
+	}
+	return now.Sub(p.Heard(nu, now)) > gate.SilentAfter(every)
+}
