@@ -109,7 +109,7 @@ type SkewRule struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinorsBehind *int32 `json:"minorsBehind,omitempty"`
-	// MajorSteps is how many majors the image's OS may be away; without any rule
+	// MajorSteps is how many major versions the image's OS may differ; without a rule
 	// about it, one.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -170,13 +170,13 @@ type SkewWaiver struct {
 
 // BootImageSkew says how old a boot image may be.
 type BootImageSkew struct {
-	// Mode for all sources of the policy: Manual, a person keeps images fresh and
-	// declares them in the MachineSources; None, nobody does, and nothing is
-	// refused. Empty: Automatic where refit keeps them fresh, else Manual.
+	// Mode for all sources of the policy. Manual: administrators update images and
+	// declare them in the MachineSources. None: images are not updated, and nothing is
+	// refused. Empty: Automatic where refit updates them, else Manual.
 	// +optional
 	// +kubebuilder:validation:Enum="";Manual;None
 	Mode string `json:"mode,omitempty"`
-	// Rules besides those of the stream.
+	// Rules in addition to those of the stream.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -193,7 +193,7 @@ type BootImageSkew struct {
 	Waivers []SkewWaiver `json:"waivers,omitempty"`
 }
 
-// BootImageContest says when refit stops to write what somebody undoes.
+// BootImageContest limits how often refit writes an image that another writer undoes.
 type BootImageContest struct {
 	// Writes of one image to one object within WindowMinutes.
 	// +optional
@@ -313,8 +313,8 @@ type BootImagePolicyStatus struct {
 	Current int32 `json:"current,omitempty"`
 	// +optional
 	Outdated int32 `json:"outdated,omitempty"`
-	// Skipped are owned by others, custom or newer; Excluded are none of ours on
-	// purpose; Unknown cannot be judged; Contested are undone by others.
+	// Skipped are owned by others, custom or newer; Excluded are excluded by the
+	// policy; Unknown cannot be classified; Contested are undone by others.
 	// +optional
 	Skipped int32 `json:"skipped,omitempty"`
 	// +optional

@@ -35,8 +35,8 @@ type StreamURL struct {
 // StreamBundle is a stream that a bundle brings (refit bundle create
 // boot-images:FILE).
 type StreamBundle struct {
-	// Digest of the bundle, which is approved and held by nodes. The release and the
-	// Kubernetes version are the bundle's where nobody else says them.
+	// Digest of the bundle, which is approved and on the nodes. The release and the
+	// Kubernetes version default to the bundle's.
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as `refit bundle inspect` prints it"
 	Digest string `json:"digest"`
@@ -69,8 +69,8 @@ type UploadedImage struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Region string `json:"region,omitempty"`
-	// Attributes that name it there, for example template, name or id. Those that
-	// the policy gives need not be said again.
+	// Attributes that name it there, for example template, name or id. Attributes of
+	// the policy need not be repeated.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Attributes map[string]string `json:"attributes,omitempty"`
@@ -115,9 +115,9 @@ type BootImageStreamSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Rules []SkewRule `json:"rules,omitempty"`
-	// Uploaded are files of the stream that somebody has brought to where machines
-	// start from them (refit bootimage uploaded). An image that is only a file is
-	// not written before.
+	// Uploaded are files of the stream that the administrator uploaded to the platform
+	// (refit bootimage uploaded). refit writes an image that is only a file after its
+	// upload.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -147,7 +147,7 @@ type BootImageStreamStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Platforms []string `json:"platforms,omitempty"`
-	// OSStreams that there are images of, besides the default one.
+	// OSStreams with images, in addition to the default one.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

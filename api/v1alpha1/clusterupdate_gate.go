@@ -10,7 +10,7 @@ type AcceptedRisk struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="must be the name of a check, as `refit gate` lists them"
 	Check string `json:"check"`
-	// Reason why the risk is taken, for whoever reads it later.
+	// Reason why the risk is accepted.
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.trim().size() >= 3",message="say why the risk is taken: `refit accept CHECK --reason TEXT --until DURATION`"
 	Reason string `json:"reason"`
@@ -18,8 +18,8 @@ type AcceptedRisk struct {
 	Until metav1.Time `json:"until"`
 }
 
-// DrainOptions change how this update empties nodes. Whatever they say, pods
-// are evicted, never deleted, and no disruption budget is gone around.
+// DrainOptions change how this update drains nodes. With any option, refit evicts
+// pods and never deletes them, and respects every disruption budget.
 type DrainOptions struct {
 	// SkipSelector picks pods that stay on their node and die with its update.
 	// +optional

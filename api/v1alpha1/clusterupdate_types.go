@@ -35,9 +35,9 @@ type ClusterUpdateSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits, as `kubectl get bundles -o wide` shows it"
 	Bundle string `json:"bundle,omitempty"`
-	// Nodes limits the update to these nodes; every other node is left as it is,
-	// and the checks still look at it. Empty means all. Cluster API's machines are
-	// moved one by one like this.
+	// Nodes limits the update to these nodes; other nodes do not change, but the checks
+	// still include them. Empty means all. Cluster API's machines are updated one by one
+	// like this.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
@@ -73,7 +73,7 @@ type ClusterUpdateSpec struct {
 	// +listMapKey=check
 	// +kubebuilder:validation:MaxItems=32
 	AcceptedRisks []AcceptedRisk `json:"acceptedRisks,omitempty"`
-	// RetryNodes raises the retry of single nodes, beside spec.retry.
+	// RetryNodes raises the retry of single nodes, in addition to spec.retry.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -157,7 +157,7 @@ const (
 	ResourcesBegun    = "Begun"    // those that come before the nodes are applied
 	ResourcesWaiting  = "Waiting"  // applied, some do not work yet
 	ResourcesApplied  = "Applied"
-	ResourcesConflict = "Conflict" // somebody else owns a field
+	ResourcesConflict = "Conflict" // another manager owns a field
 	ResourcesFailed   = "Failed"   // refused, by refit or by the API server
 )
 
@@ -273,7 +273,7 @@ type ClusterUpdateStatus struct {
 	// that must still move was ever timed, and when nothing moves.
 	// +optional
 	Estimate *Estimate `json:"estimate,omitempty"`
-	// APIUnavailable is how long the API server was away while nodes moved.
+	// APIUnavailable is how long the API server was unavailable during the update.
 	// +optional
 	APIUnavailable *Unavailability `json:"apiUnavailable,omitempty"`
 	// StartedAt is when the first node started.

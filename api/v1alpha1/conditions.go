@@ -22,8 +22,8 @@ const (
 	ConditionMachineImage = "refit.dev/BootImageNewEnough"
 )
 
-// Reason words. Each has a page section in docs/reference/reasons.md with its
-// cause and cure; `refit explain WORD` prints it.
+// Reason words. Each has a section in docs/reference/reasons.md with its cause and
+// fix; `refit explain WORD` prints it.
 const (
 	ReasonAsExpected            = "AsExpected"
 	ReasonAwaitingApproval      = "AwaitingApproval"
@@ -251,9 +251,9 @@ const (
 	// AnnotationAllowDelete, "true" on a ClusterUpdate that moves nodes, lets it
 	// be deleted: no further node starts, and a node that runs finishes.
 	AnnotationAllowDelete = "refit.dev/allow-delete"
-	// AnnotationInterlock is what refit has changed on an object of a neighbour
-	// (autoscaler, machine health check), with the value that was there before:
-	// a JSON map from the field to {by, before, set}.
+	// AnnotationInterlock has the changes of refit on an object of an interlock
+	// (autoscaler, machine health check), with the previous values. It is a JSON map from
+	// the field to {by, before, set}.
 	AnnotationInterlock = "refit.dev/interlock"
 	// LabelInterlock is on objects with AnnotationHeld that are not nodes, so that
 	// they are found again.
@@ -329,8 +329,8 @@ const (
 	FieldOwnerAgent      = "refit-agent"
 	FieldOwnerCLI        = "refit"
 	FieldOwnerTracks     = "refit-controller-tracks"
-	// FieldOwnerRun is the owner of NodeUpdate.spec.run, whoever permits a run:
-	// what the next one does not say is gone.
+	// FieldOwnerRun is the owner of NodeUpdate.spec.run for every controller that permits
+	// a run: fields that the next one omits are removed.
 	FieldOwnerRun = FieldOwnerController + "-run"
 	// FieldOwnerStage is the owner of NodeUpdate.spec.stage.
 	FieldOwnerStage = FieldOwnerController + "-stage"

@@ -19,8 +19,8 @@ const (
 	ContentConfig = "config"
 	// ContentOSConfig is a model.NodeConfig: what a pool's OS image is made of.
 	ContentOSConfig = "osconfig"
-	// ContentOSImage is a model.MadeImage: what an OS image that was made on the site has
-	// beside its base.
+	// ContentOSImage is a model.MadeImage: the parts of an assembled OS image in addition
+	// to its base.
 	ContentOSImage = "osimage"
 	// ContentPackages is text: the packages of an OS image, lines of name and version.
 	ContentPackages = "packages"
@@ -40,7 +40,7 @@ func ContentName(kind, data string) string {
 }
 
 // Content is an immutable value named by its hash: image lists, trusted keys,
-// plans. Whatever is said to many nodes is said once.
+// plans. Data for many nodes is stored once.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=rco

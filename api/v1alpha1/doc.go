@@ -4,10 +4,10 @@
 // person can read in `kubectl get` is defined here and nowhere else. The
 // package imports only apimachinery.
 //
-// Who writes what: people write the specs of Bundle (approval), TrustPolicy,
-// PinnedImageSet, UpdatePool, NodeConfig, ImageTrack and ClusterUpdate; the controller writes Content,
-// the specs of NodeUpdate and every status but that of NodeUpdate; each node's
-// agent writes the status of the NodeUpdate that has the name of its node.
+// Writers: people write the specs of Bundle (approval), TrustPolicy, PinnedImageSet,
+// UpdatePool, NodeConfig, ImageTrack and ClusterUpdate. The controller writes Content,
+// the specs of NodeUpdate and every status but that of NodeUpdate. Each node's agent
+// writes the status of the NodeUpdate with the name of its node.
 //
 // Size: one version of the API is one package; a kind is one file.
 //

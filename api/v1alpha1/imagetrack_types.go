@@ -30,7 +30,7 @@ const (
 const (
 	ClassSecurity           = "SecurityRebuild"    // rebuilt for a known security fix
 	ClassRebuild            = "Rebuild"            // same version, same definition, built again
-	ClassImageFix           = "ImageFix"           // same version, the definition was mended
+	ClassImageFix           = "ImageFix"           // same version, the definition was fixed
 	ClassNewVersion         = "NewVersion"         // another version of the application
 	ClassUnordered          = "Unordered"          // it cannot be shown which is newer
 	ClassBackwards          = "Backwards"          // older than what runs
@@ -91,15 +91,15 @@ type TrackTarget struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// TrackApproval is a person's word for one digest. It dies when the tag moves
-// again, or when somebody rolls back from it.
+// TrackApproval is a person's approval of one digest. It ends when the tag moves
+// again, or after a rollback from it.
 type TrackApproval struct {
 	// Digest of the candidate.
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.size() == 71 && self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as status.candidates has it; a tag cannot be approved, it can move"
 	Digest string `json:"digest"`
-	// Serial of the candidate when it was looked at, from status.candidates. A
-	// candidate with a higher one is not what was looked at.
+	// Serial of the candidate at its approval, from status.candidates. A candidate with
+	// a higher one changed after the approval.
 	// +kubebuilder:validation:Minimum=1
 	Serial int64 `json:"serial"`
 	// AnyOrder lets it be older than what runs, or of unknown age.
@@ -161,11 +161,10 @@ type ImageTrackSpec struct {
 	// it as any pod's pull secret: its kubelet does, while it fetches.
 	// +optional
 	PullSecret *PullSecret `json:"pullSecret,omitempty"`
-	// Scheme of the tags, as `refit tags compare --scheme` takes it: rev
-	// (2.6.2-rev1-b5.1), dotted, dashed, release, distro-r, single, semver, date,
-	// floating; with the variants that the repository has (rev:alpine,slim); or
-	// regexp: and an expression with the groups app, variant, rev, build. It is
-	// declared, never guessed.
+	// Scheme of the tags, as for `refit tags compare --scheme`. It is rev
+	// (2.6.2-rev1-b5.1), dotted, dashed, release, distro-r, single, semver, date or
+	// floating, with the variants of the repository (rev:alpine,slim). Or regexp: and an
+	// expression with the groups app, variant, rev, build. It is declared, never guessed.
 	// +optional
 	// +kubebuilder:default=rev
 	// +kubebuilder:validation:MaxLength=256
@@ -186,10 +185,10 @@ type ImageTrackSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=7776000
 	MinAgeSeconds int32 `json:"minAgeSeconds,omitempty"`
-	// Freeze keeps everything where it is; it is still looked and told.
+	// Freeze stops all changes; the controller still polls the registry and reports.
 	// +optional
 	Freeze bool `json:"freeze,omitempty"`
-	// IntervalSeconds between two looks at the followed tag.
+	// IntervalSeconds between two polls of the followed tag.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=10
@@ -213,15 +212,15 @@ type ImageTrackSpec struct {
 	// +kubebuilder:default=Propose
 	// +kubebuilder:validation:Enum=Propose;Write
 	Mode string `json:"mode,omitempty"`
-	// Windows in which something may begin; none is always. A workload, a node's
-	// static pod or a pod that is evicted begins only if what such a one took the
-	// last time fits into what is left of the window; what has begun is finished.
+	// Windows in which changes may start; none is always. A workload, a node's static pod
+	// or an eviction starts only if its last duration fits into the rest of the window.
+	// Started changes finish.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
-	// ReadySeconds that a static pod may take until it is ready with a new image;
-	// then its old manifest is put back and no other node is begun.
+	// ReadySeconds that a static pod may take until it is ready with a new image. After
+	// that the agent restores the old manifest, and no other node starts.
 	// +optional
 	// +kubebuilder:default=300
 	// +kubebuilder:validation:Minimum=30
@@ -315,12 +314,12 @@ type TrackCandidate struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// RolledBack is a digest that somebody left again.
+// RolledBack is a digest that was rolled back.
 type RolledBack struct {
 	Digest string `json:"digest"`
 	// To what.
 	To string `json:"to"`
-	// Actor spec (refused) or a workload that was taken back.
+	// Actor spec (refused) or a workload that was rolled back.
 	Actor string `json:"actor"`
 	// Serial when it was noticed: only an approval after it takes it again.
 	Serial int64 `json:"serial"`
@@ -345,8 +344,8 @@ type TrackedWorkload struct {
 	Workload string `json:"workload"`
 	// State: Current, Waiting, Preloading, Rolling, Proposed, Blocked, OnNextRun.
 	State string `json:"state"`
-	// Digest in its template when it was looked at last: if that goes back, somebody
-	// rolled it back.
+	// Digest in its template at the last observation: if an earlier one returns, the
+	// workload was rolled back.
 	// +optional
 	Digest string `json:"digest,omitempty"`
 	// +optional
@@ -373,13 +372,13 @@ const (
 	ReleaseRolling = "Rolling"
 	// ReleaseProposed: what is left belongs to others.
 	ReleaseProposed = "Proposed"
-	// ReleaseHalted: it goes on when somebody has done what the message says.
+	// ReleaseHalted: it continues after the fix in the message.
 	ReleaseHalted = "Halted"
 	// ReleaseDone: every target has it.
 	ReleaseDone = "Done"
 	// ReleaseReplaced: another one was taken before it was done.
 	ReleaseReplaced = "Replaced"
-	// ReleaseRolledBack: somebody left it again.
+	// ReleaseRolledBack: it was rolled back.
 	ReleaseRolledBack = "RolledBack"
 )
 
@@ -397,10 +396,10 @@ type TrackRelease struct {
 	// Class of the change, none for a way back.
 	// +optional
 	Class string `json:"class,omitempty"`
-	// Actor whom it was decided: the name in the approval, automatic, spec.refused, or
-	// the workload that somebody took back by hand; with the reason that was given.
+	// Actor of the decision, with its reason: the name in the approval, automatic,
+	// spec.refused, or the workload that was rolled back by hand.
 	Actor string `json:"actor"`
-	// TakenAt, StartedAt (the first target was begun) and EndedAt.
+	// TakenAt, StartedAt (the first target started) and EndedAt.
 	TakenAt metav1.Time `json:"takenAt"`
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -443,8 +442,8 @@ type ImageTrackStatus struct {
 	// +listType=map
 	// +listMapKey=tag
 	Upstream []UpstreamTag `json:"upstream,omitempty"`
-	// DeletedDigests are those of digests that are approved, named by a workload or kept
-	// for a roll-back that no registry of the track has any more: a node that lost such
+	// DeletedDigests are digests that no registry of the track has any more, although they
+	// are approved, named by a workload or retained for a rollback. A node that lost such
 	// an image cannot pull it.
 	// +optional
 	// +listType=set

@@ -79,7 +79,7 @@ type InPlaceMachine struct {
 	// Failed is true if a person must act.
 	// +optional
 	Failed bool `json:"failed,omitempty"`
-	// Since when this is said.
+	// Since when this is reported.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }

@@ -39,7 +39,7 @@ type MachineSourceSpec struct {
 	// NodeSelector of the nodes that came from here.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Facts for rules about incompatibilities, besides those of the policy.
+	// Facts for rules about incompatibilities, in addition to those of the policy.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Facts map[string]string `json:"facts,omitempty"`
@@ -65,7 +65,7 @@ type BootImage struct {
 	Object string `json:"object,omitempty"`
 }
 
-// InstalledImage is an image that nodes of a source were born from.
+// InstalledImage is an image that nodes of a source were installed from.
 type InstalledImage struct {
 	// OS version, as the node says it.
 	OS string `json:"os"`
@@ -135,15 +135,15 @@ type BootImageWrite struct {
 	OS string `json:"os,omitempty"`
 	// +optional
 	Release string `json:"release,omitempty"`
-	// FromObject and Object are the templates, if there are any: going back is
-	// naming the former.
+	// FromObject and Object are the templates, if there are any: a rollback names the
+	// former.
 	// +optional
 	FromObject string `json:"fromObject,omitempty"`
 	// +optional
 	Object string `json:"object,omitempty"`
 }
 
-// BootImageUpload is a file that somebody must bring to its platform before
+// BootImageUpload is a file that the administrator must upload to its platform before
 // machines can start from it.
 type BootImageUpload struct {
 	// File is its name, SHA256 its sum in the stream.
@@ -230,7 +230,8 @@ type MachineSourceStatus struct {
 	// Upload that is waited for, if there is one.
 	// +optional
 	Upload *BootImageUpload `json:"upload,omitempty"`
-	// InstalledImages are the images that its nodes were born from, those of most nodes first.
+	// InstalledImages are the images that its nodes were installed from, those of most
+	// nodes first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -30,7 +30,8 @@ type EtcdHealth struct {
 	QuotaBytes int64 `json:"quotaBytes,omitempty"`
 }
 
-// NodeHealth is what the gate asks of a node: looked at, never changed.
+// NodeHealth has the facts of a node for the gate. The agent observes them and changes
+// nothing.
 type NodeHealth struct {
 	// Certificates of this node's Kubernetes parts; those that end first, at
 	// most 12.

@@ -2,14 +2,14 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Peer is a neighbour from which a node fetches chunks and to which it serves.
+// Peer is a node from which a node fetches chunks and to which it serves them.
 type Peer struct {
-	// Node is the neighbour's name; "refit-controller" is the controller.
+	// Node is the peer's name; "refit-controller" is the controller.
 	Node string `json:"node"`
 	// Address as host:port; empty for one that only fetches.
 	// +optional
 	Address string `json:"address,omitempty"`
-	// PublicKey is the neighbour's key, base64 of PKIX DER.
+	// PublicKey is the peer's key, base64 of PKIX DER.
 	// +kubebuilder:validation:MaxLength=256
 	PublicKey string `json:"publicKey"`
 }
@@ -61,8 +61,8 @@ type NodeRun struct {
 	PlanDigest string `json:"planDigest"`
 	// Attempt counts from 1; raised to try a failed run again.
 	Attempt int32 `json:"attempt"`
-	// Undo takes back the steps of this run that were started, last first,
-	// instead of running them. An undo is an attempt of its own.
+	// Undo undoes the started steps of this run, last first, instead of running them. An
+	// undo is an attempt of its own.
 	// +optional
 	Undo bool `json:"undo,omitempty"`
 	// Cause says, of an undo, what had failed.
@@ -98,12 +98,11 @@ type NodeUpdateSpec struct {
 	// (type config): files, units, kubelet configuration.
 	// +optional
 	Config string `json:"config,omitempty"`
-	// Stage is the name of the Content with the configuration whose OS image is to lie
-	// ready on the node before the node is taken; what was made ready for another, or
-	// for none, is dropped.
+	// Stage is the name of the Content with the configuration whose OS image the node
+	// stages before its update. A staged image of another configuration is dropped.
 	// +optional
 	Stage string `json:"stage,omitempty"`
-	// Peers are the neighbours.
+	// Peers are the nodes to exchange chunks with.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -121,12 +120,12 @@ type NodeUpdateSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	ProgressSeconds int32 `json:"progressSeconds,omitempty"`
-	// Bandwidth is how many bytes a second the node may send to its neighbours, and
-	// as many it may take of them; 0 is no limit.
+	// Bandwidth is how many bytes per second the node may send to its peers, and receive
+	// from them; 0 is no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Bandwidth int64 `json:"bandwidth,omitempty"`
-	// PeerPort is the TCP port on which the agent answers its neighbours; 0 is 18740.
+	// PeerPort is the TCP port on which the agent serves its peers; 0 is 18740.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
@@ -290,7 +289,7 @@ type ColdStart struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Without []string `json:"without,omitempty"`
-	// CheckedBoot is the boot before whose kubelet the images were looked at last.
+	// CheckedBoot is the last boot whose images were checked before the kubelet started.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
@@ -427,8 +426,8 @@ type Observed struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Architecture string `json:"architecture,omitempty"`
-	// Config is the rendered configuration (spec.config) that the node was looked at
-	// for; before it is the current one, nothing is known of what a new one changes.
+	// Config is the rendered configuration (spec.config) that the agent compared the node
+	// with. Until it is the current one, the differences of the new one are unknown.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
@@ -486,9 +485,9 @@ type NodeUpdateStatus struct {
 	ColdStart *ColdStart `json:"coldStart,omitempty"`
 	// +optional
 	Run *NodeRunStatus `json:"run,omitempty"`
-	// Problems of this node's agent itself that it lives with: damaged files of its state,
-	// a disk that takes no file, a kubelet that started unchecked. Those that need nobody
-	// (repaired) are listed for a day. The first 8.
+	// Problems of this node's agent that do not stop it: damaged state files, a disk
+	// without room, a kubelet that started unchecked. Repaired ones are listed for a day.
+	// The first 8.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

@@ -44,8 +44,7 @@ type OSBuildSpec struct {
 	// +listMapKey=architecture
 	// +kubebuilder:validation:MaxItems=4
 	PerArchitecture []OSBuildText `json:"perArchitecture,omitempty"`
-	// Context is the hash of the files beside the Containerfile, or the artifact they
-	// come from.
+	// Context is the hash of the files next to the Containerfile, or their artifact.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Context string `json:"context,omitempty"`
@@ -111,8 +110,8 @@ type OSBuildStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=32
 	Platforms []string `json:"platforms,omitempty"`
-	// Parts is the Content in refit-nodes with what the image has beside its base, if it
-	// goes to the nodes and not to a registry.
+	// Parts is the Content in refit-nodes with the image's additions to its base, if nodes
+	// assemble it and no registry has it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Parts string `json:"parts,omitempty"`

@@ -82,8 +82,8 @@ type OSBuildContext struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.http) || has(self.https)",message="set http or https, or leave proxy out"
 type OSBuildProxy struct {
-	// HTTP and HTTPS are addresses of proxies, without a password: it would be read by
-	// whoever may read this object.
+	// HTTP and HTTPS are addresses of proxies, without a password: every reader of this
+	// object could read it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[^@]+$')",message="must be http://host:port or https://host:port, without user and password"
@@ -109,7 +109,7 @@ type OSBuildPlace struct {
 	// architecture is built on nodes of it.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// Context are the files beside the Containerfile.
+	// Context are the files next to the Containerfile.
 	// +optional
 	Context *OSBuildContext `json:"context,omitempty"`
 	// Secrets in refit-builds whose keys a RUN may mount as id=SECRET-KEY
@@ -167,10 +167,10 @@ type OSImageSpec struct {
 	// layer is added without any builder.
 	// +optional
 	Containerfile *OSContainerfile `json:"containerfile,omitempty"`
-	// Output says where built images go: Registry, which is the default, or Nodes, on a
-	// site without one. Then nothing is pushed: the base comes in a bundle, refit adds the
-	// pool's configuration to it as a layer, and every node puts the image together from
-	// its own copy of the base. A Containerfile and packages need a registry.
+	// Output is the target of built images: Registry, which is the default, or Nodes, on a
+	// site without one. With Nodes refit pushes nothing. The base comes in a bundle, refit
+	// adds the pool's configuration as a layer, and every node assembles the image from its
+	// own copy of the base. A Containerfile and packages need a registry.
 	// +optional
 	// +kubebuilder:validation:Enum=Registry;Nodes
 	Output OSImageOutput `json:"output,omitempty"`
@@ -206,8 +206,8 @@ type OSImageSpec struct {
 	// Build says where and with what a Containerfile is built, or packages are installed.
 	// +optional
 	Build *OSBuildPlace `json:"build,omitempty"`
-	// CABundle is the key of a ConfigMap with certificates of authorities, PEM, that
-	// the registries and package repositories of builds are trusted by, beside the usual.
+	// CABundle is the key of a ConfigMap with certificates of authorities in PEM. Builds
+	// trust them for registries and package repositories, in addition to the system's.
 	// +optional
 	CABundle *ConfigMapKey `json:"caBundle,omitempty"`
 	// Mirrors is the key of a ConfigMap with a registries.conf: where builds, and refit for
@@ -217,7 +217,7 @@ type OSImageSpec struct {
 	// Proxy that builds, and refit for them, reach registries by.
 	// +optional
 	Proxy *OSBuildProxy `json:"proxy,omitempty"`
-	// Keep is how many images are kept that no node has, wants or would go back to.
+	// Keep is how many images are retained that no node has, wants or would roll back to.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
@@ -273,7 +273,7 @@ type OSImagePool struct {
 	// +optional
 	Live *OSImageLive `json:"live,omitempty"`
 	// Written are paths of /etc that agents wrote over those of Image without a boot, and
-	// that are not given back to the image on every node yet.
+	// that are not yet returned to the image on every node.
 	// +optional
 	// +listType=atomic
 	Written []string `json:"written,omitempty"`

@@ -14,14 +14,13 @@ type PinnedImage struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.size() == 71 && self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits; a tag alone can move and so cannot be pinned"
 	Digest string `json:"digest"`
-	// SizeBytes that a node fetches of it from a registry, so that it is known
-	// before whether there is room; 0 if nobody knows.
+	// SizeBytes that a node fetches of it from a registry, to plan the room; 0 if
+	// unknown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// Base is, of an image that refit made on the site, the digest of the image of the
-	// set's bundle that it was made of, and Parts the Content in refit-nodes with what it
-	// has beside that. Nodes put it together.
+	// Base is, of an assembled image, the digest of its base in the set's bundle. Parts is
+	// the Content in refit-nodes with its additions. Nodes assemble it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	Base string `json:"base,omitempty"`
@@ -64,9 +63,9 @@ type PinnedImageSetSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits"
 	Bundle string `json:"bundle,omitempty"`
-	// FromRegistry lets a node fetch what it lacks from the registry that an
-	// image's name says, by digest, through its container runtime and without
-	// credentials. Only outside of updates: an update never waits for a registry.
+	// FromRegistry lets a node pull missing images from the registry in the image's name,
+	// by digest, through its container runtime and without credentials. Only outside of
+	// updates: an update never waits for a registry.
 	// +optional
 	FromRegistry bool `json:"fromRegistry,omitempty"`
 	// ByKubelet: nodes do not fetch these images themselves, because they need
@@ -76,12 +75,12 @@ type PinnedImageSetSpec struct {
 	// AllOfBundle pins every image of the bundle, without listing them.
 	// +optional
 	AllOfBundle bool `json:"allOfBundle,omitempty"`
-	// LocalCopy says whether nodes keep the blobs of the images beside their runtime's
-	// store once they hold them: Keep, from which a node puts back what a power cut or
-	// a hand took, with no registry and no network; or Discard, which saves the room,
-	// and a loss is made good by neighbours that keep, or a medium. Empty is what the
-	// node's UpdatePool says, or Keep. An image of two sets is kept if one of them says
-	// so. It is on the file system of the agent's state directory.
+	// LocalCopy is whether nodes keep a copy of the images' blobs next to the runtime's
+	// store. With Keep, a node restores images that a power cut or a user removed, without
+	// registry and network. Discard saves the room; lost images come from peers with a
+	// copy, or a medium. Empty is the value of the node's UpdatePool, or Keep. An image of
+	// two sets is kept if one of them has Keep. The copy is on the file system of the
+	// agent's state directory.
 	// +optional
 	LocalCopy LocalCopy `json:"localCopy,omitempty"`
 	// Groups of images.
@@ -109,10 +108,10 @@ type PinnedImageSetStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PinnedImageSet is a set of images that nodes hold and never collect. The set that
-// refit makes for an approved bundle goes when the bundle is approved no longer, a
-// later update of the whole cluster is complete, and no pod runs an image that
-// nothing else brings; its Ready condition says what it is kept for.
+// PinnedImageSet is a set of images that nodes pin, safe from garbage collection.
+// refit creates one for each approved bundle. It deletes the set when the bundle is not
+// approved any more, a later update of the whole cluster is complete, and no pod runs
+// an image that only this set has. The Ready condition has the reason why it stays.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

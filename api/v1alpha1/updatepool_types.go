@@ -38,11 +38,11 @@ type UpdatePoolSpec struct {
 	// a time anyway.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
-	// SoakSeconds is how long a node that is done is watched before its place in
-	// maxUnavailable is free for another. It is counted for each node, not for a
-	// wave: at most maxUnavailable nodes are new and not yet proven at any time, and
-	// a large pool does not stop for the slowest of a wave. The update is done when
-	// its last node has soaked.
+	// SoakSeconds is how long a finished node is observed before its place in
+	// maxUnavailable is free for another. It counts for each node, not for a wave. At any
+	// time at most maxUnavailable nodes are updated and not yet proven, and a large pool
+	// does not wait for the slowest node of a wave. The update is done when its last node
+	// has soaked.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=604800
@@ -77,15 +77,15 @@ type UpdatePoolSpec struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 10",message="must be from 1 to 10: a node that failed ten times does not mend itself"
 	Attempts int32 `json:"attempts,omitempty"`
-	// OnFailure says what becomes of a node that has failed: Halt leaves it as it
-	// is, cordoned; Undo takes back what was begun, if every step of it can be taken
-	// back, and gives the node back at its old version. Either counts as a failure.
+	// OnFailure is the action on a failed node. Halt leaves it as it is, cordoned. Undo
+	// undoes the started steps, if all of them can be undone, and returns the node at its
+	// old version. Either counts as a failure.
 	// +optional
 	// +kubebuilder:default=Halt
 	OnFailure FailurePolicy `json:"onFailure,omitempty"`
-	// LocalCopy says whether the pool's nodes keep the blobs of images that they hold,
-	// for PinnedImageSets that do not say it themselves: Keep, from which a node comes
-	// up by itself after a power cut, or Discard, which saves the room. Empty is Keep.
+	// LocalCopy is whether the pool's nodes keep a copy of the blobs of pinned images, for
+	// PinnedImageSets without a value of their own. With Keep, a node recovers by itself
+	// after a power cut; Discard saves the room. Empty is Keep.
 	// +optional
 	LocalCopy LocalCopy `json:"localCopy,omitempty"`
 	// PeerPort is the TCP port on which agents of the pool's nodes answer each other,
@@ -99,18 +99,18 @@ type UpdatePoolSpec struct {
 	// +optional
 	SoftReboot bool `json:"softReboot,omitempty"`
 	// OSReadySeconds is how long a node may take, after it booted another OS image, until
-	// its kubelet is healthy and the API server calls it Ready; then it goes back by
-	// itself to what it had booted before, and has failed. Left out, it is 600. While
-	// the API server does not answer the kubelet's own health counts alone.
+	// its kubelet is healthy and the node is Ready. After that it rolls back to its previous
+	// image, and has failed. The default is 600. While the API server does not answer, only
+	// the kubelet's own health counts.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 60 && self <= 7200",message="must be from 60 to 7200 seconds: a machine needs a minute to come up, and one that needs hours does not"
 	OSReadySeconds int32 `json:"osReadySeconds,omitempty"`
-	// Drift says what becomes of what somebody changes on the pool's nodes; Report if it
-	// is left out.
+	// Drift is the action on changes of other writers on the pool's nodes; the default is
+	// Report.
 	// +optional
 	Drift DriftAction `json:"drift,omitempty"`
-	// MaxStaging is how many nodes of the pool fetch and stage what they boot next at
-	// once. All of them do before they are cordoned, whoever's turn it is.
+	// MaxStaging is how many nodes of the pool fetch and stage their next OS image at once.
+	// Every node does so before it is cordoned, independent of its turn.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:XValidation:rule="self >= 1",message="must be at least 1: a node that has not staged its image is not taken"
@@ -120,18 +120,17 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	OSImage string `json:"osImage,omitempty"`
-	// OSBuild whose image and configuration the pool's nodes have, whatever is wanted
-	// since: a way back that builds nothing. `refit rollback --pool` sets it; without
-	// it the pool follows its OSImage and NodeConfigs.
+	// OSBuild pins the pool's nodes to the image and configuration of an earlier build: a
+	// rollback that builds nothing. `refit rollback --pool` sets it; without it the pool
+	// follows its OSImage and NodeConfigs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	OSBuild string `json:"osBuild,omitempty"`
-	// StartupTaint keeps pods away from nodes that join the pool until they hold and pin
-	// all that they are to hold: a node that refit sees for the first time, or whose
-	// store was lost (a new disk, a machine installed anew), gets the taint
-	// refit.dev/images-not-ready:NoSchedule, and loses it when its agent has proven
-	// what it holds. Nodes that were there before the pool are left alone. A node
-	// that registers with that taint itself waits in any pool, and in none.
+	// StartupTaint keeps pods away from nodes that join the pool until all their images are
+	// pinned. A new node, or one that lost its store (a new disk, a reinstalled machine),
+	// gets the taint refit.dev/images-not-ready:NoSchedule. It loses the taint when its
+	// agent has proven its images. Nodes older than the pool do not change. A node that
+	// registers with the taint itself waits in any pool, and in none.
 	// +optional
 	StartupTaint bool `json:"startupTaint,omitempty"`
 	// Disruption rules say what a change of files, units and ssh keys costs, if the
@@ -184,18 +183,18 @@ type DisruptionAction struct {
 	Unit string `json:"unit,omitempty"`
 }
 
-// DriftAction says what becomes of what somebody changed on a node.
+// DriftAction is the action on changes of other writers on a node.
 // +kubebuilder:validation:Enum=Report;Repair;Ignore
 type DriftAction string
 
 const (
-	// DriftReport: it is told, and no update of the node starts before it is mended or
-	// accepted.
+	// DriftReport: it is reported, and no update of the node starts before it is repaired
+	// or accepted.
 	DriftReport DriftAction = "Report"
-	// DriftRepair: files and units whose change needs no drain are put back at once; all
-	// else by the next update, which does not wait for it.
+	// DriftRepair: files and units whose change needs no drain are restored at once, all
+	// others by the next update, which does not wait for it.
 	DriftRepair DriftAction = "Repair"
-	// DriftIgnore: nothing is said, and the next update writes over it.
+	// DriftIgnore: it is not reported, and the next update overwrites it.
 	DriftIgnore DriftAction = "Ignore"
 )
 
@@ -206,7 +205,7 @@ type FailurePolicy string
 const (
 	// FailureHalt leaves the node as it is.
 	FailureHalt FailurePolicy = "Halt"
-	// FailureUndo takes back what was begun.
+	// FailureUndo undoes the started steps.
 	FailureUndo FailurePolicy = "Undo"
 )
 
