@@ -154,7 +154,7 @@ type PhaseTime struct {
 // States of the cluster resources of a bundle.
 const (
 	ResourcesCompared = "Compared" // by dry runs; they are applied after the nodes
-	ResourcesBegun    = "Begun"    // those that come before the nodes are applied
+	ResourcesStarted  = "Started"  // those that come before the nodes are applied
 	ResourcesWaiting  = "Waiting"  // applied, some do not work yet
 	ResourcesApplied  = "Applied"
 	ResourcesConflict = "Conflict" // another manager owns a field
@@ -164,7 +164,7 @@ const (
 // ResourcesStatus says what becomes of the cluster resources that the bundle
 // brings.
 type ResourcesStatus struct {
-	// State is one of Compared, Begun, Waiting, Applied, Conflict, Failed.
+	// State is one of Compared, Started, Waiting, Applied, Conflict, Failed.
 	State string `json:"state"`
 	// Create, Change, Remove and Unchanged count objects.
 	Create    int32 `json:"create"`

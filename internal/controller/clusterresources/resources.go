@@ -158,7 +158,7 @@ func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later
 		return false, err
 	}
 	st := o.status(what)
-	there := st.State == v1alpha1.ResourcesBegun || st.State == v1alpha1.ResourcesApplied
+	there := st.State == v1alpha1.ResourcesStarted || st.State == v1alpha1.ResourcesApplied
 	if st.Before = int32(len(early(objects))); st.Before > 0 {
 		st.BeforeApplied = there
 		if what == compared {
@@ -265,7 +265,7 @@ func (o outcome) status(what part) *v1alpha1.ResourcesStatus {
 	if what != compared {
 		st.State = v1alpha1.ResourcesApplied
 		if what == begun {
-			st.State = v1alpha1.ResourcesBegun
+			st.State = v1alpha1.ResourcesStarted
 		}
 		st.Message = fmt.Sprintf("%d made, %d changed, %d removed, %d as they should be", o.create, o.change, o.remove, o.same)
 	}

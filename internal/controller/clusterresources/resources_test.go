@@ -306,7 +306,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: "c:
 	if err := s.admin.Status().Update(context.Background(), &j); err != nil {
 		t.Fatal(err)
 	}
-	if st = s.look("w", v1alpha1.ResourcesBegun); !st.BeforeApplied || Ahead(st) != nil || find("late") {
+	if st = s.look("w", v1alpha1.ResourcesStarted); !st.BeforeApplied || Ahead(st) != nil || find("late") {
 		t.Fatalf("before the nodes: %+v", st)
 	}
 	u.Status.Phase, u.Status.FinishedAt = v1alpha1.PhaseDone, &at
