@@ -62,10 +62,7 @@ func beAgent(text string) error {
 		return err
 	}
 	defer c.Close()
-	st, err := blobstore.Open(filepath.Join(role.Dir, "blobs", "sha256"))
-	if err != nil {
-		return err
-	}
+	st := blobstore.At(filepath.Join(role.Dir, "blobs", "sha256"))
 	k := imagekeeper.NewKeeper(imagekeeper.Containerd{Client: c}, role.State, statefile.Ignore)
 	src := shelves{st, map[string]containerd.Image{}}
 	var want []model.HeldImage

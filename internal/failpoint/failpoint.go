@@ -52,19 +52,6 @@ const (
 	RunReported      = "agent.runreported" // after a status with a finished run
 )
 
-// Names lists every point.
-func Names() []string {
-	return []string{
-		HeaderFetched, HeaderStored, ChunkWritten, BlobSync, BlobRename, MediumCopy, PeerFetch,
-		LoadContent, LoadUnpack, LoadDone, PinLabel, PinRecord, JournalRun, StepBefore, StepAfter,
-		JournalStep, JournalFinish, KubeadmStarted, KubeadmBinary, KubeadmUnmarked, KubeletReplaced, KubeletRestarted, KubeletRestored,
-		FilesKept, FilesWritten, UnitSet, UnitRefreshed, ProgramReplaced, PluginsReplaced, RuntimeRestart, EtcdSnapshot, CertRenewed, RebootNoted,
-		StaticPodKept, StaticPodWritten, StaticPodGivenUp, StaticPodBack,
-		OSImported, OSDiscarded, OSStaged, OSLinked, OSNoted, OSGivenUp,
-		StatusApply, RunReported,
-	}
-}
-
 var (
 	mu   sync.Mutex
 	hook func(name string)

@@ -89,10 +89,7 @@ func (n *node) Chunk(d string, c int) ([]byte, error) {
 
 func startNode(t *testing.T, name string, blob blobstore.Blob) *node {
 	t.Helper()
-	st, err := blobstore.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := blobstore.At(t.TempDir())
 	key, _, err := peerapi.NewKey()
 	if err != nil {
 		t.Fatal(err)

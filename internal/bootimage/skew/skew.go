@@ -435,28 +435,3 @@ func covers(w Waiver, source, rule string) bool {
 	}
 	return w.Source == source
 }
-
-// Oldest of several images of a source: what joins last is judged by the worst
-// (R1.58). One that cannot be read, or compared, counts as older than all.
-func Oldest(texts []string) (string, bool) {
-	oldest := ""
-	var have osversion.Version
-	for _, t := range texts {
-		v, err := osversion.Parse(t)
-		if err != nil {
-			return t, false
-		}
-		if oldest == "" {
-			oldest, have = t, v
-			continue
-		}
-		c, err := v.Compare(have)
-		if err != nil {
-			return t, false
-		}
-		if c < 0 {
-			oldest, have = t, v
-		}
-	}
-	return oldest, oldest != ""
-}

@@ -158,25 +158,6 @@ func TestNoneIsSaidAndDoesNotBlock(t *testing.T) {
 	}
 }
 
-// R1.58: the oldest counts; one that cannot be read counts as the oldest.
-func TestOldest(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		in   []string
-		want string
-		ok   bool
-	}{
-		"of two":                {[]string{"9.6.20251023-0", "418.94.202501221327-0"}, "418.94.202501221327-0", true},
-		"unreadable":            {[]string{"9.6.20251023-0", "x"}, "x", false},
-		"of two kinds":          {[]string{"9.6.20251023-0", "1.36.3"}, "1.36.3", false},
-		"nothing is not a pass": {nil, "", false},
-	} {
-		if got, ok := skew.Oldest(tc.in); got != tc.want || ok != tc.ok {
-			t.Errorf("%s: %q %v", name, got, ok)
-		}
-	}
-}
-
 // Whatever an unreadable text is, it never passes a minimum.
 func TestUnreadableNeverPasses(t *testing.T) {
 	t.Parallel()

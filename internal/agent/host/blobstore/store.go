@@ -95,14 +95,6 @@ type Store struct {
 	parts map[string]*part
 }
 
-// Open makes the directory if needed.
-func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("blob store %s: %w", dir, err)
-	}
-	return At(dir), nil
-}
-
 // At is the store in a directory that may be missing: then nothing is in it, and it is
 // made with the first blob.
 func At(dir string) *Store { return &Store{dir: dir, parts: map[string]*part{}} }

@@ -44,14 +44,6 @@ func readAll(t interface{ Fatal(...any) }, s *Store, digest string) []byte {
 	return got
 }
 
-func open(t interface{ Fatal(...any) }, dir string) *Store {
-	s, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // R0.58, promise 6: any chunks in any order, wrong ones among them, the program
 // killed at any point, parts of the file torn: what is complete is right.
 func TestStoreSurvivesAnyCrash(t *testing.T) {
@@ -63,7 +55,7 @@ func TestStoreSurvivesAnyCrash(t *testing.T) {
 		defer os.RemoveAll(dir)
 		data := rapid.SliceOfN(rapid.Byte(), 1, 6*chunk).Draw(t, "data")
 		b := blobOf(data)
-		s := open(t, dir)
+		s := At(dir)
 		type crash struct{}
 		armed := ""
 		restore := failpoint.OnHit(func(n string) {
@@ -78,7 +70,7 @@ func TestStoreSurvivesAnyCrash(t *testing.T) {
 					if _, ok := r.(crash); !ok {
 						panic(r)
 					}
-					s = open(t, dir) // a new process
+					s = At(dir) // a new process
 				}
 			}()
 			_, err = s.Put(b, n, d)
@@ -106,10 +98,10 @@ func TestStoreSurvivesAnyCrash(t *testing.T) {
 					off, size := b.span(n)
 					_, _ = f.WriteAt(make([]byte, size), off)
 					_ = f.Close()
-					s = open(t, dir)
+					s = At(dir)
 				}
 			case "restart":
-				s = open(t, dir)
+				s = At(dir)
 			}
 			if s.Has(b.Digest) && !bytes.Equal(readAll(t, s, b.Digest), data) {
 				t.Fatal("a blob under its final name is not what it must be")
@@ -227,7 +219,7 @@ func TestStore(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, open(t, filepath.Join(t.TempDir(), "blobs")), blobOf(data))
+			run(t, At(filepath.Join(t.TempDir(), "blobs")), blobOf(data))
 		})
 	}
 }
@@ -237,7 +229,7 @@ func TestStore(t *testing.T) {
 func TestABlobThatCouldNotBeFinishedIsFinishedLater(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), 300)
 	b := blobOf(data)
-	s := open(t, t.TempDir())
+	s := At(t.TempDir())
 	last := b.Chunks() - 1
 	for n := range last {
 		if _, err := s.Put(b, n, piece(data, n)); err != nil {
@@ -279,7 +271,7 @@ func TestTwoBundlesCutABlobDifferently(t *testing.T) {
 	}
 	for name, half := range map[string]bool{"the first has brought all of it": false, "the first has brought half of it": true} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, t.TempDir())
+			s := At(t.TempDir())
 			for n := range a.Chunks() {
 				if half && n > a.Chunks()/2 {
 					break
@@ -321,7 +313,7 @@ func TestACompleteBlobThatGoesIsWantedAgain(t *testing.T) {
 		"cut short, as by a loss": func(path string) error { return os.Truncate(path, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, t.TempDir())
+			s := At(t.TempDir())
 			fill := func() {
 				t.Helper()
 				for n := range b.Chunks() {
@@ -367,10 +359,7 @@ func TestStoreOnSmallDisks(t *testing.T) {
 	}
 	disktest.Writer{
 		Write: func(dir string) error {
-			s, err := Open(dir)
-			if err != nil {
-				return err
-			}
+			s := At(dir)
 			for n := range b.Chunks() {
 				if _, err := s.Put(b, n, piece(data, n)); err != nil {
 					return err
