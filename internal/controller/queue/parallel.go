@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // MaxParallel are at work at once, for one reconciler: the API server's own priority
@@ -17,23 +19,21 @@ const maxErrors = 5
 
 // ForEach calls do for every item.
 func ForEach[T any](ctx context.Context, items []T, do func(T) error) error {
-	var next, done atomic.Int64
-	var wg sync.WaitGroup
+	var started atomic.Int64
 	var failures failures
-	for range min(MaxParallel, len(items)) {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(items) || ctx.Err() != nil {
-					return
-				}
-				done.Add(1)
-				failures.add(do(items[i]))
+	var g errgroup.Group // without its context: one failure ends no other
+	g.SetLimit(MaxParallel)
+	for _, item := range items {
+		g.Go(func() error {
+			if ctx.Err() == nil {
+				started.Add(1)
+				failures.add(do(item))
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	if left := len(items) - int(done.Load()); left > 0 {
+	_ = g.Wait() // all failures are collected, not only the first
+	if left := len(items) - int(started.Load()); left > 0 {
 		failures.add(fmt.Errorf("%d of %d were not begun: %w", left, len(items), ctx.Err()))
 	}
 	return failures.err()
