@@ -165,7 +165,9 @@ func (p *powerCuts) killWhileLoading(node string) {
 	p.empty(node)
 	points := p.choose()
 	p.arm(node, points[0])
-	must(p.t, p.s.Exec(ctx, node, "systemctl", "start", "refit-agent"))
+	// Not waited for: an agent that is killed before it is ready fails its start, and is
+	// started again by systemd.
+	must(p.t, p.s.Exec(ctx, node, "systemctl", "start", "--no-block", "refit-agent"))
 	for i, point := range points {
 		fired := p.strike(node, point)
 		if !fired {
