@@ -92,7 +92,7 @@ func calls(t *testing.T, page string) [][]string {
 		}
 		joined := strings.ReplaceAll(strings.Join(b.lines, "\n"), "\\\n", " ")
 		for line := range strings.SplitSeq(joined, "\n") {
-			line, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "  #")
+			line, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "sudo "), "  #")
 			parts := []string{line}
 			for _, m := range inner.FindAllStringSubmatch(line, -1) {
 				parts = append(parts, m[1])
