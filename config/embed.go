@@ -19,9 +19,9 @@ var files embed.FS
 // imagePlaceholder stands for the image in the files.
 const imagePlaceholder = "REFIT_IMAGE"
 
-// Manifests returns every object of an installation in the order in which it
-// must be applied: kinds and namespaces first, then access rules and admission
-// policies, then the controller with the given image.
+// Manifests returns every object of an installation in the order to apply them.
+// Kinds and namespaces come first, then access rules and admission policies, then the
+// controller with the given image.
 func Manifests(image string) ([]*unstructured.Unstructured, error) {
 	if image == "" {
 		return nil, fmt.Errorf("manifests: no image given: name refit's image as the bundle does")

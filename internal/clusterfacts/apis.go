@@ -127,13 +127,13 @@ func askAll(ctx context.Context, addresses []string, at func(address string) Met
 		}
 	}
 	if len(missing) > 0 {
-		out.Missing = "not every API server told: " + strings.Join(missing, "; ")
+		out.Missing = "not every API server reported: " + strings.Join(missing, "; ")
 	}
 	return out
 }
 
-// DeprecatedAPIs are the APIs in use that some later version does not serve.
-// Only that metric is looked at.
+// DeprecatedAPIs are the APIs in use that a later version does not serve, from that
+// metric only.
 func DeprecatedAPIs(ctx context.Context, open Metrics) ([]gate.RemovedAPI, error) {
 	body, err := open(ctx)
 	if err != nil {

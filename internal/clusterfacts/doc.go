@@ -1,6 +1,6 @@
-// Package clusterfacts reads from a cluster what the gate and the drain ask about: pods
-// with the budgets that protect them, webhooks and where their backends run,
-// APIs in use that will go, image pull settings.
+// Package clusterfacts reads the facts for the gate and the drain from a cluster: pods
+// with their budgets, webhooks with their backends, deprecated APIs in use, image pull
+// settings.
 //
 // Promise: it reads and writes nothing. What cannot be read is an error with
 // what was asked, never an empty answer.

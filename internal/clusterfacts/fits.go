@@ -6,8 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Among lets the rules know the cluster's nodes, so that a pod is told from one that
-// has nowhere to go.
+// Among gives the rules the cluster's nodes, to find pods that fit on no other node.
 func (r Rules) Among(nodes []*corev1.Node) Rules {
 	r.nodes = nodes
 	return r

@@ -34,20 +34,20 @@ const (
 	UnitRefreshed    = "unit.refreshed"    // a unit was restarted because of a file
 	ProgramReplaced  = "program.replaced"  // one program of several is replaced
 	PluginsReplaced  = "plugins.replaced"  // one network plugin of several is replaced
-	RuntimeRestart   = "runtime.restart"   // the container runtime was told to restart
+	RuntimeRestart   = "runtime.restart"   // the container runtime was asked to restart
 	EtcdSnapshot     = "etcd.snapshot"     // a snapshot of etcd is written, not named
 	CertRenewed      = "cert.renewed"      // a certificate is renewed, who uses it runs with the old one
-	RebootNoted      = "reboot.noted"      // the boot that is to end is on disk, the machine is not told
+	RebootNoted      = "reboot.noted"      // the ending boot is on disk, the reboot is not requested yet
 	StaticPodKept    = "staticpod.kept"    // the old manifest is kept, the new one is not written
 	StaticPodWritten = "staticpod.written" // the new manifest is written, the kubelet has not run it
-	StaticPodGivenUp = "staticpod.givenup" // it is on disk that the old manifest goes back
+	StaticPodGivenUp = "staticpod.givenup" // the decision to restore the old manifest is on disk
 	StaticPodBack    = "staticpod.back"    // the old manifest is back, the kubelet has not run it
 	OSImported       = "os.imported"       // an OS image is on the host, no deployment of it
 	OSDiscarded      = "os.discarded"      // what was staged is dropped, the image is not staged
 	OSStaged         = "os.staged"         // an OS image is staged, which is not on disk
 	OSLinked         = "os.linked"         // the new extension is linked, the old one is merged
 	OSNoted          = "os.noted"          // the boot that is to end is on disk, the host does not restart
-	OSGivenUp        = "os.givenup"        // it is on disk that the host goes back to what it had booted before
+	OSGivenUp        = "os.givenup"        // the decision to roll the host back is on disk
 	StatusApply      = "agent.status"      // before a status is written
 	RunReported      = "agent.runreported" // after a status with a finished run
 )

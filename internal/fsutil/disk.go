@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace writes a file that must have the digest (sha256:<hex>) from r and
-// puts it in place of path in one stroke; the directory is synced. The new file
-// is written beside it under a name of ours that is always the same: one that a
-// kill left behind is written over by the next try. One at a time for a path.
+// Replace writes a file that must have the digest (sha256:<hex>) from r, renames it
+// to path, and syncs the directory. The temporary file next to it always has the same
+// name, so the next try overwrites one that a kill left behind. Callers replace one path
+// one at a time.
 func Replace(path string, r io.Reader, digest string, mode fs.FileMode) error {
-	beside := filepath.Join(filepath.Dir(path), ".refit-"+filepath.Base(path))
-	if err := writeBeside(beside, r, digest, mode); err != nil {
-		_ = os.Remove(beside) // the error above says more
+	temp := filepath.Join(filepath.Dir(path), ".refit-"+filepath.Base(path))
+	if err := writeTemp(temp, r, digest, mode); err != nil {
+		_ = os.Remove(temp) // the error above says more
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
-	if err := os.Rename(beside, path); err != nil {
+	if err := os.Rename(temp, path); err != nil {
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
 	return SyncDir(filepath.Dir(path))
 }
 
-func writeBeside(path string, r io.Reader, digest string, mode fs.FileMode) error {
+func writeTemp(path string, r io.Reader, digest string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func writeBeside(path string, r io.Reader, digest string, mode fs.FileMode) erro
 	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
 		return fmt.Errorf("what was read has digest %s, %s was expected; the old file stays", got, digest)
 	}
-	if err := f.Chmod(mode); err != nil { // whatever the umask
+	if err := f.Chmod(mode); err != nil { // with any umask
 		return err
 	}
 	return f.Sync()

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// OpenRegular opens a regular file for reading. It never waits: a pipe that nobody
-// writes to would keep an ordinary open for ever.
+// OpenRegular opens a regular file for reading. It never waits: an ordinary open of a
+// pipe without a writer would block for ever.
 func OpenRegular(path string) (*os.File, error) {
 	return openKind(path, func(m os.FileMode) bool { return m.IsRegular() }, "a regular file")
 }

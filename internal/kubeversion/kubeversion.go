@@ -7,8 +7,8 @@
 // semver.org ignores build metadata); here the second is newer. Builds of two
 // distributions have no order.
 //
-// Inputs: two versions, with or without a leading v. Callers: whoever asks whether a
-// node is at its target, or what is older.
+// Inputs: two versions, with or without a leading v. Callers: packages that compare the
+// versions of nodes.
 package kubeversion
 
 import (

@@ -211,11 +211,11 @@ const heartbeat = 10 * time.Second
 
 // waitFor asks again and again until done says "" instead of what is missing.
 func waitFor(ctx context.Context, what string, say func(string, ...any), done func(context.Context) (missing string)) error {
-	missing, told := "not asked yet", time.Now()
+	missing, reported := "not checked yet", time.Now()
 	for {
-		if time.Since(told) > heartbeat {
+		if time.Since(reported) > heartbeat {
 			say("waiting for %s: %s ...", what, missing)
-			told = time.Now()
+			reported = time.Now()
 		}
 		ask, cancel := context.WithTimeout(ctx, 5*time.Second)
 		now := done(ask)

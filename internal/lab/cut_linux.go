@@ -14,11 +14,9 @@ import (
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
-// CutPower ends the node as a power cut does, with its disk as it is at that
-// moment: what the node has written and the kernel not yet to its disk is lost. The
-// disk's file is copied in use, while the node's processes are frozen so that the
-// copy is of one moment, and the node starts from the copy. CutPower returns when it
-// has started again.
+// CutPower ends the node as a power cut does: writes that the kernel has not flushed to
+// its disk are lost. It freezes the node's processes, copies the disk's file at that
+// moment, and starts the node from the copy. CutPower returns when it has started again.
 func (l *Lab) CutPower(ctx context.Context, node string) error {
 	if err := l.has(node); err != nil {
 		return err

@@ -1,17 +1,16 @@
 // Package lab makes real Kubernetes clusters on one Linux machine, and takes
 // them away again.
 //
-// Promise: a lab is a cluster made by real kubeadm: etcd (with fsync), API
-// server, controllers and scheduler as static pods, kube-proxy and CoreDNS; its
-// nodes have the real systemd as pid 1, a real container runtime (containerd
-// or CRI-O) and kubelet, a disk of their own and a /dev of their own. No node has a way out, and what tries to
-// leave is counted. Nothing is put into the machine's own network but one
-// listener on the loopback address. Taking a lab down works at any time, also
-// after a crash, and removes only what is the lab's.
+// Promise: real kubeadm creates the cluster of a lab: etcd (with fsync), API server,
+// controllers and scheduler as static pods, kube-proxy and CoreDNS. Its nodes have the
+// real systemd as pid 1, a real container runtime (containerd or CRI-O) and kubelet, and
+// their own disk and /dev. No node has a route out, and the lab counts packets that try.
+// The machine's own network gets one listener on the loopback address. A lab can be
+// deleted at any time, also after a crash; only objects of the lab are removed.
 //
-// Every lab has a network of its own, so labs side by side use the same
-// addresses and do not meet: 10.88.0.1 is the switch, 10.88.0.11 and up the
-// nodes, 10.244.N.0/24 the pods of node N, 10.96.0.0/16 the services.
+// Every lab has a network of its own, so several labs use the same addresses.
+// 10.88.0.1 is the switch, 10.88.0.11 and up the nodes, 10.244.N.0/24 the pods of
+// node N, 10.96.0.0/16 the services.
 //
 // Size: the methods of one type, Lab, and what makes one; what stands alone has
 // been taken out (machine, components, cgroups, loop, mains, scenario).

@@ -77,8 +77,8 @@ func takeDown(ctx context.Context, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// endAll ends processes until their groups can be removed: one that was just
-// being started when whoever made the lab was killed may turn up late.
+// endAll ends processes until their groups can be removed: a process that was just
+// starting when the lab's creator was killed may appear late.
 func endAll(ctx context.Context, dir, group string) error {
 	for deadline := time.Now().Add(patience); ; {
 		if err := endProcesses(ctx, dir, group); err != nil {

@@ -18,9 +18,9 @@ const (
 	execProcess       = "refit-lab-exec"
 )
 
-// The steps inside namespaces need a process of their own, and the lab must
-// work from whatever binary it is linked into (the command line, a test), so
-// the package takes over such a process before main.
+// The steps inside namespaces need a process of their own. The lab must work in every
+// binary that links it (the command line, a test), so the package takes over such a
+// process before main.
 func init() {
 	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], "refit-lab-") {
 		return

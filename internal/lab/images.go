@@ -28,7 +28,7 @@ func (l *Lab) importOne(ctx context.Context, node string, i components.Image) er
 	defer f.Close()
 	var said strings.Builder
 	if l.Runtime(node) == RuntimeCRIO {
-		// skopeo wants a file, and CRI-O sees at once what is written beside it.
+		// skopeo needs a file, and CRI-O sees the files next to it at once.
 		script := `trap 'rm -f "$0.tar"' EXIT; cat > "$0.tar" && skopeo --insecure-policy copy -q "oci-archive:$0.tar" "containers-storage:[overlay@/var/lib/containers/storage+/run/containers/storage]$1"`
 		if err := l.Exec(ctx, node, f, &said, &said, "sh", "-c", script, "/var/tmp/import-"+filepath.Base(i.Archive), i.Name); err != nil {
 			return fmt.Errorf("%w: %s", err, lastLines(said.String(), 5))

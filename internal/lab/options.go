@@ -31,7 +31,7 @@ type Options struct {
 	ImageHosts []string
 	// AppVersions are the tags of the test application to put on all nodes: v1.
 	AppVersions []string
-	// Progress is told, line by line, what is being done. May be nil.
+	// Progress gets a line for each action. May be nil.
 	Progress func(line string)
 	// Later is how many nodes, the last ones, are started and do not join: Join has
 	// them join.

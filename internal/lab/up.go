@@ -43,9 +43,8 @@ type parts struct {
 	apps    []components.Image
 }
 
-// Up makes a lab. What is left of one that was not finished, or whose
-// supervisor died, is taken away first. When Up fails, what there is stays for
-// a look at its logs; Down removes it.
+// Up creates a lab. It first removes an unfinished lab, or one whose supervisor died.
+// After a failure the lab stays, so that its logs can be read; Down removes it.
 func Up(ctx context.Context, options Options) (*Lab, error) {
 	o, err := options.complete()
 	if err != nil {
@@ -83,7 +82,7 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	}
 	say("disks of %d nodes made", o.Nodes)
 	if err := l.bringUp(ctx, o, p, say); err != nil {
-		return nil, fmt.Errorf("%w\n(what there is of the lab stays for a look at its logs; `refit-lab down --name %s` removes it)", err, o.Name)
+		return nil, fmt.Errorf("%w\n(the lab stays, so that you can read its logs; `refit-lab down --name %s` removes it)", err, o.Name)
 	}
 	return l, os.WriteFile(filepath.Join(dir, completeName), nil, 0o644)
 }

@@ -1,7 +1,7 @@
-// Package oci reads images where they lie: OCI image layouts in folders and in
-// tar archives, registries. It knows names, the graph of blobs under an image,
-// and how to open a blob; it never unpacks. It finds the credentials and the mirrors of a
-// repository, and writes one image: refit's own.
+// Package oci reads images from OCI image layouts in directories and tar archives, and
+// from registries. It has names, the graph of blobs of an image, and opens blobs; it
+// never unpacks. It finds the credentials and the mirrors of a repository, and writes
+// one image: refit's own.
 //
 // Promise: manifests are checked against their digest and size before they are
 // believed and are held to 8 MiB; other blobs are streamed by their reader,

@@ -44,7 +44,7 @@ type Graph struct {
 	Platforms []string
 }
 
-// maxDepth bounds how deep indexes lie in indexes, maxNodes the blobs of an image.
+// maxDepth limits the depth of nested indexes, maxNodes the blobs of an image.
 const (
 	maxDepth = 4
 	maxNodes = 1 << 16
@@ -121,7 +121,7 @@ func (w *walk) add(d ocispec.Descriptor, k Kind) error {
 
 func (w *walk) visit(d ocispec.Descriptor, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("indexes lie more than %d deep in each other", maxDepth)
+		return fmt.Errorf("indexes are nested more than %d deep", maxDepth)
 	}
 	if w.visited[d.Digest.String()] {
 		return nil

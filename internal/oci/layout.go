@@ -144,7 +144,7 @@ func isCalled(d ocispec.Descriptor, tag string) bool {
 	return false
 }
 
-// archiveStore is an OCI image layout in a tar: where each blob lies.
+// archiveStore is an OCI image layout in a tar, with the offset of each blob.
 type archiveStore struct {
 	path  string
 	f     *os.File
@@ -189,9 +189,9 @@ func OpenArchive(file, tag string) ([]Root, io.Closer, error) {
 	return roots, f, nil
 }
 
-// scan notes where the blobs lie. Only regular files with the names of a
-// layout count; links, devices and paths that lead elsewhere are passed over,
-// and nothing is ever created from a name in the archive.
+// scan records the offsets of the blobs. It reads only regular files with the names of
+// a layout, skips links, devices and paths outside of it, and creates no file from a
+// name in the archive.
 func (s *archiveStore) scan() (index []byte, err error) {
 	tr := tar.NewReader(s.f)
 	for range maxArchiveEntries {
@@ -233,7 +233,7 @@ func isHash(hex string) bool {
 	return digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
 }
 
-// note remembers where the entry that was just reached lies, if it is a blob.
+// note records the offset of the current entry, if it is a blob.
 func (s *archiveStore) note(name string, size int64) error {
 	hex, ok := strings.CutPrefix(name, "blobs/sha256/")
 	if !ok || !isHash(hex) {
@@ -247,7 +247,7 @@ func (s *archiveStore) note(name string, size int64) error {
 	return nil
 }
 
-// isSparse finds GNU sparse files, whose bytes do not lie as they read.
+// isSparse finds GNU sparse files, whose stored bytes differ from their content.
 func isSparse(h *tar.Header) bool {
 	for k := range h.PAXRecords {
 		if strings.HasPrefix(k, "GNU.sparse.") {

@@ -19,7 +19,7 @@ type Store interface {
 	String() string
 }
 
-// Root is one image name and where the image lies.
+// Root is one image name and the place of the image.
 type Root struct {
 	// Name as ParseName normalises it; Bare if it is a word that no pod can ask for.
 	Name string

@@ -19,9 +19,9 @@ type Writer struct {
 	Torn func(dir string) string
 	// Whole reports whether all is as it is to be.
 	Whole func(dir string) bool
-	// Partial are patterns of the names of files that a failed call may leave for the
-	// next one to continue: that one must not leave more of them, and none when it is
-	// whole. Kept are files that are to stay beside the target.
+	// Partial are patterns of the names of files that a failed call may leave for the next
+	// one to continue. The next call must not leave more of them, and none after success.
+	// Kept are files that must stay next to the target.
 	Partial, Kept []string
 }
 

@@ -27,7 +27,7 @@ type Problem struct {
 	Fix     string `json:"fix"`
 	// Repaired: nothing is left to do; it is reported for a day.
 	Repaired bool `json:"repaired,omitempty"`
-	// Told: an event of the node says it.
+	// Told is true if an event of the node reports it.
 	Told bool `json:"told,omitempty"`
 }
 
@@ -37,7 +37,7 @@ type Note func(Problem)
 // Ignore is for programs that keep no state on a node.
 func Ignore(Problem) {}
 
-// Kept is how many damaged versions of a file stay beside it.
+// Kept is how many damaged versions of a file stay next to it.
 const Kept = 3
 
 // Read hands the content of a file to decode. It returns false if there is no such file,

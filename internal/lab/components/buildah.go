@@ -75,8 +75,8 @@ func Shell() (map[string]string, error) {
 	return out, nil
 }
 
-// addProgram adds a program of this machine with its libraries, and a shell. All lie
-// below usr, where the folders of the root lead.
+// addProgram adds a program of this machine with its libraries, and a shell. All are
+// below usr, the target of the root's links.
 func addProgram(files map[string]entry, name string) error {
 	for _, program := range []string{name, "dash"} {
 		source, err := filepath.EvalSymlinks(filepath.Join("/usr/bin", program))

@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/kernel"
 )
 
-// Progress is told, in one line each, what is being waited for. It may be nil.
+// Progress gets a line for each wait. It may be nil.
 type Progress func(line string)
 
 func (p Progress) say(format string, args ...any) {

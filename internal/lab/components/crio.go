@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// crioModule is CRI-O's; pinns, which is C, lies in it too.
+// crioModule is CRI-O's module; it has the C program pinns too.
 const crioModule = "github.com/cri-o/cri-o"
 
-// crioPackages are the Debian packages that nodes with CRI-O need besides
-// [DebianPackages], to build it and to run it.
+// crioPackages are the Debian packages to build and run CRI-O, in addition to
+// [DebianPackages].
 var crioPackages = []Package{
 	{"conmon", "/usr/bin/conmon"},
 	{"skopeo", "/usr/bin/skopeo"},

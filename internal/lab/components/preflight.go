@@ -25,7 +25,7 @@ var DebianPackages = []Package{
 	{"procps", "/sbin/sysctl"},
 }
 
-// MissingPackages are those of DebianPackages that this machine lacks.
+// MissingPackages returns the DebianPackages that are not installed on this machine.
 func MissingPackages() []string { return missing(DebianPackages) }
 
 func missing(packages []Package) []string {
@@ -38,7 +38,7 @@ func missing(packages []Package) []string {
 	return names
 }
 
-// Preflight says what the machine lacks to build and run a lab.
+// Preflight returns what is missing on the machine to build and run a lab.
 func Preflight() error {
 	if missing := MissingPackages(); len(missing) > 0 {
 		names := strings.Join(missing, " ")

@@ -43,7 +43,7 @@ func (k *Kubernetes) image(part string) Image {
 	return Image{}
 }
 
-// Node is what a node needs besides Kubernetes, built.
+// Node has the programs of a node in addition to Kubernetes, built.
 type Node struct {
 	ContainerdDir string // containerd, containerd-shim-runc-v2, ctr
 	CNIDir        string // bridge, host-local, loopback, portmap

@@ -201,7 +201,7 @@ func KillCgroup(group string, patience time.Duration) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v of %s do not end; look at them with ps and try again", pids, group)
+			return fmt.Errorf("processes %v of %s do not end; inspect them with ps and try again", pids, group)
 		}
 		for _, pid := range pids {
 			killMember(pid, group)

@@ -144,7 +144,7 @@ func parseSizes(texts map[string]string) (map[string]int64, error) {
 func newDown(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "Delete a lab cluster, whatever state it is in",
+		Short: "Delete a lab cluster in any state",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.DownIn(cmd.Context(), s.name, s.stateDir)

@@ -58,7 +58,7 @@ Exit codes: 0 every limit was kept, 5 one was missed (the result says which).`,
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of every node's own time")
 	f.BoolVar(&o.Restart, "restart", true, "kill the controller when half of the nodes are done")
 	f.StringVar(&result, "result", "", "write what was measured to this file as JSON, too; a run that fails writes FILE.failed")
-	f.StringVar(&controller, "controller", "", "the controller's program (default refit-controller beside this one)")
+	f.StringVar(&controller, "controller", "", "the controller's program (default refit-controller in the directory of this one)")
 	return c
 }
 
@@ -107,7 +107,7 @@ func commit() string {
 			}
 		}
 	}
-	if revision == "" { // a build that was not told: the tree it is measured in
+	if revision == "" { // a build without the revision: use the one of the measured tree
 		out, _ := exec.Command("git", "rev-parse", "HEAD").Output()
 		revision = string(out)
 	}

@@ -217,9 +217,9 @@ func makeNode(path string, mode uint32, device uint64) error {
 	return os.Chmod(path, os.FileMode(mode&0o777)) // mknod obeys the umask
 }
 
-// pretend lies bound files over parts of /proc: a boot id that is new at every
-// start, and, with the values it wants, the settings kubelet would change in
-// the kernel of the whole machine.
+// pretend mounts files over parts of /proc: a boot id that is new at every start, and
+// the kernel settings that the kubelet would change on the whole machine, with the
+// values it wants.
 func (m *Machine) pretend(root string) error {
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {
@@ -268,7 +268,7 @@ func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	if err := unix.PivotRoot(".", "."); err != nil { // the old root comes to lie over the new one
+	if err := unix.PivotRoot(".", "."); err != nil { // this mounts the old root over the new one
 		return fmt.Errorf("making %s the root: %w", root, err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {

@@ -45,9 +45,9 @@ func (m *Machine) linkIntoVar(disk string) error {
 	return nil
 }
 
-// installOS deploys the OS image on the disk. What the lab, and the machine whose
-// programs the node has, keep in /etc becomes the deployment's, as what an installer
-// writes there: from then on libostree carries it from deployment to deployment.
+// installOS deploys the OS image on the disk. Like an installer, it copies the /etc of
+// the lab and of the machine to the deployment. From then on libostree carries it from
+// deployment to deployment.
 func (m *Machine) installOS(disk string) error {
 	if m.OSImage == "" {
 		return nil

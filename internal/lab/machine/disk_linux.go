@@ -83,7 +83,7 @@ func (m *Machine) hideServices(disk string) error {
 	return nil
 }
 
-// identify makes the node somebody: machine id, name, addresses.
+// identify gives the node its identity: machine id, name, addresses.
 func (m *Machine) identify(disk string) error {
 	uuid, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {
@@ -185,7 +185,7 @@ func (m *Machine) copyPlugins(disk string) error {
 	return nil
 }
 
-// put replaces whatever is at path.
+// put replaces any file at path.
 func put(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

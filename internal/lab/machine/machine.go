@@ -22,8 +22,8 @@ type Machine struct {
 	PodCIDR string
 	// Peers are the other nodes, for routes to their pods.
 	Peers []Peer
-	// Programs is a directory laid out like /usr that lies between the
-	// machine's /usr and the node's changes: kubelet, kubeadm, containerd.
+	// Programs is a directory laid out like /usr, mounted between the machine's /usr and
+	// the node's changes: kubelet, kubeadm, containerd.
 	Programs string
 	CNIDir   string // network plugins, copied to /opt/cni/bin
 	Pause    string // sandbox image

@@ -44,10 +44,10 @@ func Run(dir string, argv []string) error {
 		return err
 	}
 	// The kernel's own "die with the parent" does not work across pid namespaces.
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGHUP)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		<-told
+		<-signals
 		_ = cmd.Process.Kill()
 	}()
 	return cmd.Wait()

@@ -1,13 +1,11 @@
-// Package scenario plays the main story on a lab, as its users would: a
-// cluster with a running workload, a bundle of the next release on a stick in
-// one node, approval, preparation, update. `refit-lab demo` plays it straight
-// through; the end-to-end tests play it with faults.
+// Package scenario runs the main use case on a lab: a cluster with a workload, a bundle
+// of the next release on a stick in one node, approval, preparation, update.
+// `refit-lab demo` runs it without faults, the end-to-end tests with faults.
 //
-// Promise: every number in the Result was measured from outside refit: pods
-// and nodes through the API server, images and pins through each node's CRI,
-// packets in the lab's switch, availability by polling. Nothing is taken from
-// what refit says of itself but the bytes by source, which only it knows.
+// Promise: every number in the Result was measured outside of refit. Pods and nodes
+// come from the API server, images and pins from each node's CRI, packets from the lab's
+// switch, availability from polling. Only the bytes by source come from refit itself.
 //
-// Inputs: a lab, the refit binaries beside the running program. Outputs:
+// Inputs: a lab, the refit binaries next to the running program. Outputs:
 // Result. Callers: the command line (refit-lab demo), test/e2e.
 package scenario

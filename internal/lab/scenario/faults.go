@@ -191,7 +191,7 @@ func (s *Scenario) Altered(b Bundle, offset int64) (string, error) {
 	return path, err
 }
 
-// Dump prints what a person would look at when the story fails.
+// Dump prints the state of the lab for debugging.
 func (s *Scenario) Dump(ctx context.Context) {
 	if s.Lab == nil {
 		return

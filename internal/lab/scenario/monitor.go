@@ -126,7 +126,7 @@ func (m *WorkloadMonitor) sample(n int) {
 	}
 }
 
-// Lowest is the lowest number of ready pods and how often it was looked at.
+// Lowest is the lowest number of ready pods, and the number of samples.
 func (m *WorkloadMonitor) Lowest() (lowest, samples int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

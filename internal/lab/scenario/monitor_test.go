@@ -45,7 +45,7 @@ func TestJudgeFindsEveryBrokenPromise(t *testing.T) {
 	s := &Scenario{Options: Options{Nodes: 1, From: "v1", To: "v2"}}
 	b := Bundle{Images: map[string]string{"a": "x", "b": "y"}}
 	good := Result{Nodes: []Node{{Name: "n1", Before: "v1", After: "v2", Images: 2, Pinned: 2}}, Workload: Workload{Budget: 2, MinReady: 2, Samples: 9}}
-	s.judge(&good, b)
+	s.evaluate(&good, b)
 	if !good.OK {
 		t.Fatalf("a good result is refused: %v", good.Problems)
 	}
@@ -59,7 +59,7 @@ func TestJudgeFindsEveryBrokenPromise(t *testing.T) {
 	} {
 		r := Result{Nodes: append([]Node(nil), good.Nodes...), Workload: good.Workload}
 		spoil(&r)
-		if s.judge(&r, b); r.OK {
+		if s.evaluate(&r, b); r.OK {
 			t.Errorf("%s is called ok", name)
 		}
 	}

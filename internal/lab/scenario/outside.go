@@ -11,9 +11,8 @@ import (
 
 // Outside is what tried to leave the lab since it is up.
 type Outside struct {
-	// Requests counts packets for anything outside, packets that could not be
-	// looked at, and questions for the name of an image host; Details are kinds of
-	// them.
+	// Requests counts packets to outside addresses, packets that could not be inspected,
+	// and DNS questions for image hosts; Details has their kinds.
 	Requests int64
 	Details  []supervisor.Attempt
 	// LookUps counts questions that are no request: see package dnsaudit.

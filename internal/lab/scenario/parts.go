@@ -25,17 +25,17 @@ const otherBuild = "\nrefit lab: another build of the same program\n"
 // PluginsPayload is the name of the payload with network plugins.
 const PluginsPayload = "cni-plugins"
 
-// RuntimePayloads makes other builds of the programs that the nodes run beside
-// Kubernetes: the container runtime, runc, the network plugins. files are the
-// payloads by name, digests what a node has to have afterwards: programs by name,
-// plugins as cni-plugins/NAME.
+// RuntimePayloads creates other builds of the nodes' programs that are not Kubernetes':
+// the container runtime, runc, the network plugins. files are the payloads by name,
+// digests the expected files of a node afterwards: programs by name, plugins as
+// cni-plugins/NAME.
 func (s *Scenario) RuntimePayloads(ctx context.Context) (files, digests map[string]string, err error) {
 	parts, err := components.ForNodes(ctx, func(line string) { s.say("%s", line) })
 	if err != nil {
 		return nil, nil, err
 	}
 	files, digests = map[string]string{}, map[string]string{}
-	runc, err := exec.LookPath("runc") // the nodes' /usr lies over this machine's
+	runc, err := exec.LookPath("runc") // the nodes' /usr is an overlay over this machine's
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,8 +94,8 @@ func packPlugins(dir, to string, digests map[string]string) error {
 	return os.WriteFile(to, out.Bytes(), 0o644)
 }
 
-// AgeCertificate has a control-plane node's kubeadm make a certificate anew that is
-// good for ten days only, as one is that nobody has renewed for a year.
+// AgeCertificate lets a control-plane node's kubeadm issue a certificate again, valid
+// for ten days only, like one that was not renewed for a year.
 func (s *Scenario) AgeCertificate(ctx context.Context, node, name string) error {
 	var cm corev1.ConfigMap
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "kubeadm-config"}, &cm); err != nil {

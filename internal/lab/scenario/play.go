@@ -68,7 +68,7 @@ func (s *Scenario) moveTo(ctx context.Context, b Bundle) (planDigest string, err
 	if err := s.Eject(ctx, s.Stick, device); err != nil {
 		return "", fmt.Errorf("pulling the stick: %w", err)
 	}
-	s.say("the stick is pulled; every node holds what it needs")
+	s.say("the stick is removed; every node has pinned all it needs")
 	return planDigest, s.Apply(ctx)
 }
 
@@ -189,7 +189,7 @@ func (s *Scenario) versions(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// Measure fills the result from outside and judges it.
+// Measure fills the result from outside and evaluates it.
 func (s *Scenario) Measure(ctx context.Context, r Result, b Bundle, before map[string]string) (Result, error) {
 	err := s.phase("checks", func() error {
 		var nodes corev1.NodeList
@@ -216,7 +216,7 @@ func (s *Scenario) Measure(ctx context.Context, r Result, b Bundle, before map[s
 	})
 	sort.Slice(r.Nodes, func(i, j int) bool { return r.Nodes[i].Name < r.Nodes[j].Name })
 	r.From, r.To, r.Phases = s.From, s.To, s.phases
-	s.judge(&r, b)
+	s.evaluate(&r, b)
 	return r, err
 }
 
@@ -263,8 +263,8 @@ func (s *Scenario) updateTimes(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// judge says whether everything is as promised.
-func (s *Scenario) judge(r *Result, b Bundle) {
+// evaluate compares the result with the promises.
+func (s *Scenario) evaluate(r *Result, b Bundle) {
 	bad := func(format string, a ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, a...)) }
 	if len(r.Nodes) != s.Nodes {
 		bad("%d nodes, want %d", len(r.Nodes), s.Nodes)

@@ -50,6 +50,6 @@ type Workload struct {
 	Budget int `json:"budget"`
 	// MinReady is the lowest number of ready pods seen while the API answered.
 	MinReady int `json:"minReady"`
-	// Samples is how often it was looked at.
+	// Samples is the number of samples.
 	Samples int `json:"samples"`
 }

@@ -41,8 +41,8 @@ type Options struct {
 	OSImage string
 	// Stick is the node that has the stick.
 	Stick string
-	// Refit is the program to run; refit-agent, refit-controller and refit-lab are beside it.
-	// The default is beside this program.
+	// Refit is the program to run; refit-agent, refit-controller and refit-lab are next to
+	// it. The default is next to this program.
 	Refit string
 	// Out is where progress and the output of commands go.
 	Out io.Writer
@@ -76,7 +76,7 @@ func New(o Options) (*Scenario, error) {
 	}
 	for _, b := range []string{"refit", "refit-agent", "refit-controller", "refit-lab"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(o.Refit), b)); err != nil {
-			return nil, fmt.Errorf("%s is not beside %s: run make build first", b, o.Refit)
+			return nil, fmt.Errorf("%s is not next to %s: run make build first", b, o.Refit)
 		}
 	}
 	work, err := os.MkdirTemp("/var/tmp", "refit-"+o.Name+"-")
@@ -145,7 +145,7 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// indent writes lines indented, so that a command's words are told from ours.
+// indent writes lines indented, to mark the output of commands.
 type indent struct{ w io.Writer }
 
 func (i indent) Write(p []byte) (int, error) {
@@ -229,7 +229,7 @@ type BundleOptions struct {
 	// LeaveKubernetes makes a bundle that does not move Kubernetes: of the release
 	// only the sandbox image is in it.
 	LeaveKubernetes bool
-	// Payloads beside the usual ones, file by name.
+	// Payloads in addition to the usual ones, file by name.
 	Payloads map[string]string
 	// Resources is a file or folder of manifests for the controller.
 	Resources string
@@ -280,7 +280,7 @@ func (s *Scenario) makeBundle(ctx context.Context, o BundleOptions) (Bundle, err
 	return s.Inspect(ctx, file)
 }
 
-// sources of a bundle beside refit's own image.
+// sources of a bundle in addition to refit's own image.
 func (s *Scenario) sources(o BundleOptions) []string {
 	images := append(slices.Clone(o.Release.Images), s.app)
 	programs := []string{"kubelet", "kubeadm", "kubectl"}
@@ -338,7 +338,7 @@ func (s *Scenario) Rsh() string {
 	return filepath.Join(filepath.Dir(s.Refit), "refit-lab") + " --name " + s.Name + " rsh"
 }
 
-// Close removes the work directory, and the lab unless somebody else made it.
+// Close removes the work directory, and the lab unless the caller created it.
 func (s *Scenario) Close(ctx context.Context) error {
 	if s.others {
 		return os.RemoveAll(s.work)

@@ -16,7 +16,7 @@ const (
 	to   = "v1.36.3"
 )
 
-// stick is the bundle, as far as anybody reads it: its header.
+// stick is the header of the bundle; nothing reads more of it.
 type stick struct {
 	header []byte
 	digest string

@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/simulate/measure"
 )
 
-// sampleEvery is how often the controller's memory is looked at.
+// sampleEvery is how often the controller's memory is sampled.
 const sampleEvery = 500 * time.Millisecond
 
 // memoryLimit is what the controller's Deployment tells it to stay below.

@@ -39,7 +39,7 @@ type fleet struct {
 	refit  *rest.RESTClient
 	core   *rest.RESTClient
 	seen   *seen
-	// fail is told of a write that was refused, once.
+	// fail reports the first refused write.
 	fail func(error)
 
 	mu    sync.Mutex

@@ -35,7 +35,7 @@ type Options struct {
 	Dir string
 	// Commit that is measured, for the result.
 	Commit string
-	// Out is told what is being waited for.
+	// Out gets a line for each wait.
 	Out io.Writer
 }
 

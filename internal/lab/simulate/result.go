@@ -37,8 +37,8 @@ type Result struct {
 
 	// ControllerRSS is the peak of the controller's resident memory.
 	ControllerRSS int64 `json:"controllerRSSBytes"`
-	// Decisions by controller: what a look at all nodes took to decide, by the
-	// processor's time, which is judged, and by the clock on the wall.
+	// Decisions by controller: the CPU time of a decision over all nodes, which has a limit,
+	// and its wall clock time.
 	Decisions map[string]measure.Decisions `json:"decisions"`
 	// MaxUnavailable nodes at once, as the watch of the nodes saw them.
 	MaxUnavailable int `json:"maxUnavailable"`
@@ -74,11 +74,10 @@ type Restart struct {
 	GapSeconds float64 `json:"gapSeconds"`
 }
 
-// judge compares with the limits. A decision is judged by its processor time: what
-// refit decides costs just that. The clock on the wall shows beside it how long the
-// two cores, which the API server, etcd and the simulated nodes fill, kept a look
-// waiting; that measures their scheduler, and stays in the result unjudged.
-func (r *Result) judge() {
+// evaluate compares the result with the limits. The limit of a decision is its CPU time.
+// Its wall clock time includes the wait for a core, because the API server, etcd and the
+// simulated nodes use all of them; the result has it without a limit.
+func (r *Result) evaluate() {
 	r.Problems = []string{}
 	miss := func(bad bool, format string, args ...any) {
 		if bad {

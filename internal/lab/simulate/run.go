@@ -22,7 +22,7 @@ import (
 // look is how often it is looked whether something is done.
 const look = 100 * time.Millisecond
 
-// say is how often it is said how far it is.
+// say is the interval of progress lines.
 const say = 5 * time.Second
 
 // arrive is how long what a dead controller wrote may still be on its way.
@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	err = errors.Join(err, r.servers.stop())
 	r.result.Machine.After = measure.Load()
-	r.result.judge()
+	r.result.evaluate()
 	if err != nil {
 		r.result.OK = false
 		r.result.Problems = append(r.result.Problems, err.Error())
@@ -79,8 +79,8 @@ func (r *run) describe() {
 		Notes: []string{
 			"real: etcd (without fsync; both servers with GOGC=" + serversGC + " up to " + serversMemory + "), kube-apiserver with the Node authorizer, NodeRestriction and refit's policies, the controller in its own process",
 			"simulated: the nodes, in the process that measures: one watch and one connection for all, every write as its own node (impersonation), one key for all agents",
-			"a node holds and pins at once, has no pods, no heartbeat and no image list in its Node; its steps take a seeded time, even within a third of the mean; its kubelet writes twice",
-			"decisions are judged by processorP99Seconds, the processor time of a look; p99Seconds and meanSeconds are by the clock on the wall without the time in which a request was under way: on cores that others fill they show the wait for a core",
+			"a node pins at once, and has no pods, heartbeat or image list in its Node; its steps take a seeded time, even within a third of the mean; its kubelet writes twice",
+			"the limit of decisions is on processorP99Seconds, their CPU time; p99Seconds and meanSeconds are wall clock time without requests, and include the wait for a busy core",
 		}}
 	r.result.Writes.Method = "apiserver_request_total of the API server, successful writes by verb and resource, differences between the marks; max of a node: its versions as the watches show them"
 }
@@ -141,12 +141,12 @@ func (r *run) start(ctx context.Context, wg *sync.WaitGroup) error {
 	}
 	r.result.DrawnMeanSeconds = (sum / time.Duration(r.Nodes)).Seconds()
 	wg.Go(func() { r.fleet.run(ctx) })
-	return errors.Join(r.fleet.create(ctx), r.world(ctx))
+	return errors.Join(r.fleet.create(ctx), r.createCluster(ctx))
 }
 
-// world makes what people and kubeadm make: a control-plane node that is at the
+// createCluster creates the objects of users and kubeadm: a control-plane node at the
 // target, and a pool of all others.
-func (r *run) world(ctx context.Context) error {
+func (r *run) createCluster(ctx context.Context) error {
 	budget := intstr.FromInt32(int32(r.Budget))
 	master := (&node{name: "control-plane", kubelet: to, ready: true}).kubeNode()
 	master.Labels = map[string]string{"kubernetes.io/hostname": master.Name, "node-role.kubernetes.io/control-plane": ""}
@@ -162,8 +162,8 @@ func (r *run) world(ctx context.Context) error {
 	return nil
 }
 
-// join starts the controller and waits until every agent has its neighbours and
-// nothing is said any more.
+// join starts the controller and waits until every agent has its peers and all writes
+// have ended.
 func (r *run) join(ctx context.Context, _ *sync.WaitGroup) error {
 	var err error
 	if r.controller, err = newController(r.Options, r.servers.kubeconfig); err != nil {
@@ -175,7 +175,7 @@ func (r *run) join(ctx context.Context, _ *sync.WaitGroup) error {
 	quiet := 3*time.Second + time.Duration(r.Nodes)*time.Millisecond/2
 	return r.wait(ctx, func() (bool, string) {
 		joined, _, _, _, last, _ := r.fleet.seen.snapshot()
-		return joined >= r.Nodes && time.Since(last) > quiet, fmt.Sprintf("%d of %d agents have their neighbours", joined, r.Nodes)
+		return joined >= r.Nodes && time.Since(last) > quiet, fmt.Sprintf("%d of %d agents have their peers", joined, r.Nodes)
 	})
 }
 

@@ -40,7 +40,7 @@ type Config struct {
 // NodeDir is where a node's files are.
 func NodeDir(dir, node string) string { return filepath.Join(dir, "nodes", node) }
 
-// Process names a process so that a later one with its number is told apart.
+// Process identifies a process, even if a later one has its number.
 type Process struct {
 	PID   int
 	Start string // in clock ticks since the machine's start

@@ -47,10 +47,10 @@ type NodeStatus struct {
 	Last  string    // how pid 1 ended the last time, or why it could not start
 }
 
-// Outside counts what was meant for the world outside node, pod and service networks.
+// Outside counts packets to addresses outside of the node, pod and service networks.
 type Outside struct {
 	Packets   int // IP packets to an address outside
-	Lost      int // packets the observer could not look at: counts as unknown
+	Lost      int // packets that the observer could not inspect: unknown
 	Questions int // name questions for an image host
 	Details   []Attempt
 	AllNames  map[string]int // every question, also for other names

@@ -269,7 +269,7 @@ func swapDisk(disk string) error {
 	return fmt.Errorf("the disk %s of before the power cut is still in use", disk)
 }
 
-// console makes a terminal for the node; what is said there goes to console.log.
+// console creates a terminal for the node; its output goes to console.log.
 func (n *node) console() (*os.File, error) {
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -24,7 +24,7 @@ type supervisor struct {
 	quit   chan struct{}
 }
 
-// Run is the supervisor's life. It returns when it was told to quit.
+// Run runs the supervisor until a request to quit.
 func Run(dir string) error {
 	ready := os.NewFile(ReadyFD, "ready")
 	unix.CloseOnExec(ReadyFD)
@@ -52,7 +52,7 @@ func setUp(dir string) (*supervisor, net.Listener, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Out of the group of whoever started the lab, into the lab's own: there it is found again.
+	// Move from the cgroup of the caller to the lab's own, so that Down finds the process.
 	if err := kernel.JoinCgroup(filepath.Join(config.Group, "switch")); err != nil {
 		return nil, nil, err
 	}

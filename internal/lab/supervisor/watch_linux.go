@@ -33,8 +33,8 @@ type watch struct {
 	attempts map[Attempt]*Attempt // key: From, To, Kind
 }
 
-// startWatch begins to look at every packet that comes out of a node's cable,
-// before the switch decides about it.
+// startWatch starts the inspection of every packet from a node, before the switch
+// forwards it.
 func startWatch(c *Config) (*watch, error) {
 	w := newWatch(c.ImageHosts)
 	filter, err := outsideFilter(append(slices.Clone(c.Inside), neverOutside...))

@@ -101,7 +101,7 @@ func (d Disk) Remove() error {
 		return err
 	}
 	for _, one := range deployments {
-		_ = exec.Command(chattr, "-i", one).Run() // files beside them never were
+		_ = exec.Command(chattr, "-i", one).Run() // other files never were immutable
 	}
 	return os.RemoveAll(d.Dir)
 }

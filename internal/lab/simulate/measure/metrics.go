@@ -224,7 +224,7 @@ func (l *Looks) add(text string, sign float64) {
 	}
 }
 
-// quantile is the smallest upper edge under which the share of all values lies.
+// quantile returns the smallest upper edge that covers the share of all values.
 func (h *histogram) quantile(q float64) float64 {
 	best := math.Inf(1)
 	for edge, n := range h.edges {

@@ -1,8 +1,7 @@
-// Command runc runs the machine's runc with a container less of what the lab's
-// machine cannot give: CRI-O gives privileged containers all capabilities there
-// are, and every container an oom_score_adj and limits of huge pages, and has no
-// switch for any of these. A virtual machine may lack CAP_SYS_RESOURCE, and then
-// no container would start.
+// Command runc runs the machine's runc without settings that the lab's machine does not
+// support. CRI-O gives privileged containers all capabilities, and every container an
+// oom_score_adj and limits of huge pages, without a switch. In a virtual machine without
+// CAP_SYS_RESOURCE no container would start.
 package main
 
 import (
