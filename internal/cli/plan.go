@@ -14,7 +14,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/cli/planview"
-	"github.com/refit-dev/refit/internal/cli/progress"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -141,18 +140,18 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, base string
 // waitPlanned waits until the controller has planned, or reported why not.
 func (o *options) waitPlanned(ctx context.Context, c client.Client, name string, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	deadline := time.Now().Add(f.timeout)
-	p := progress.New(o.Err)
+	p := cmdutil.NewProgress(o.Err)
 	var blocked blockedFor
 	for {
 		u := &v1alpha1.ClusterUpdate{}
 		err := c.Get(ctx, client.ObjectKey{Name: name}, u)
 		if err == nil && planned(u, f.wait) && blocked.ends(u.Status.Phase, f.wait, time.Now()) {
-			p.End()
+			p.Clear()
 			return u, nil
 		}
-		p.Prepare(planWait(u, err), o.preparing(ctx, c, u, f.wait && err == nil))
+		p.ShowPreparation(planWait(u, err), o.preparing(ctx, c, u, f.wait && err == nil))
 		if time.Now().After(deadline) {
-			p.End()
+			p.Clear()
 			return nil, cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
 		}
 		select {

@@ -10,7 +10,6 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/progress"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -114,12 +113,12 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	p := progress.New(o.Err)
+	p := cmdutil.NewProgress(o.Err)
 	var blocked blockedFor
 	for {
 		v, err := o.showStatus(ctx, cl, p)
 		if err == nil && (final(v) || blocked.tooLong(v.Phase, time.Now())) {
-			p.End()
+			p.Clear()
 			if err := render.Status(o.Out, o.output, v); err != nil {
 				return err
 			}
@@ -136,13 +135,13 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 	}
 }
 
-func (o *options) showStatus(ctx context.Context, cl client.Client, p *progress.Printer) (explain.View, error) {
+func (o *options) showStatus(ctx context.Context, cl client.Client, p *cmdutil.Progress) (explain.View, error) {
 	f, err := gather(ctx, cl)
 	if err != nil {
-		p.Line("the API server does not answer; the nodes continue by themselves")
+		p.PrintLine("the API server does not answer; the nodes continue by themselves")
 		return explain.View{}, err
 	}
 	v := explain.Make(f)
-	p.View(v)
+	p.ShowView(v)
 	return v, nil
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/progress"
 )
 
 // labelFirstContact marks nodes that got refit's image before the controller started;
@@ -79,7 +78,7 @@ func manifestsFor(image string, f installFlags) (all, kept, agents []*unstructur
 // labelHolders labels the nodes that have refit's image: those that loaded it just
 // now, and those whose kubelet reports it, within half a minute.
 func (o installer) labelHolders(ctx context.Context, c client.Client, image string, hosts []host) error {
-	p := progress.New(o.Err)
+	p := cmdutil.NewProgress(o.Err)
 	for {
 		var nodes corev1.NodeList
 		err := c.List(ctx, &nodes)
@@ -90,7 +89,7 @@ func (o installer) labelHolders(ctx context.Context, c client.Client, image stri
 				return nil
 			}
 		}
-		p.Line("waiting for a node to report refit's image " + image)
+		p.PrintLine("waiting for a node to report refit's image " + image)
 		if !pause(ctx, time.Second) {
 			return cmdutil.WithExit(cmdutil.ExitBlocked, errNoImage)
 		}
@@ -183,7 +182,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // waitController waits until a controller of the image is ready: during an upgrade, the
 // previous one does not count.
 func (o installer) waitController(ctx context.Context, c client.Client, image string, without areas.Set) error {
-	p := progress.New(o.Err)
+	p := cmdutil.NewProgress(o.Err)
 	for {
 		var pods corev1.PodList
 		err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"refit.dev/component": "controller"})
@@ -191,7 +190,7 @@ func (o installer) waitController(ctx context.Context, c client.Client, image st
 			o.Note("the controller is ready")
 			return nil
 		}
-		p.Line("waiting for the controller to become ready")
+		p.PrintLine("waiting for the controller to become ready")
 		if !pause(ctx, time.Second) {
 			return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
 		}
@@ -232,7 +231,7 @@ func whyNotReady(c client.Client) string {
 
 // waitAgents waits until every node has an agent, or names those without.
 func (o installer) waitAgents(ctx context.Context, c client.Client) error {
-	p := progress.New(o.Err)
+	p := cmdutil.NewProgress(o.Err)
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
@@ -241,7 +240,7 @@ func (o installer) waitAgents(ctx context.Context, c client.Client) error {
 			fmt.Fprintln(o.Out, "installed: every node has an agent")
 			return nil
 		}
-		p.Line("waiting for the agents of " + strings.Join(lacking, ", "))
+		p.PrintLine("waiting for the agents of " + strings.Join(lacking, ", "))
 		if !pause(wait, time.Second) {
 			if err != nil {
 				return cmdutil.ListError(err)

@@ -1,4 +1,4 @@
-package progress
+package cmdutil
 
 import (
 	"fmt"
@@ -29,8 +29,8 @@ type nodesProgress struct {
 	at                  time.Time
 }
 
-// keep merges the reports of nodes with the highest of their earlier ones.
-func (p *nodesProgress) keep(nodes []explain.Node) []explain.Node {
+// mergeReports merges the reports of nodes with the highest of their earlier ones.
+func (p *nodesProgress) mergeReports(nodes []explain.Node) []explain.Node {
 	if p.best == nil {
 		p.best = map[string]explain.Node{}
 	}
@@ -51,15 +51,15 @@ func (p *nodesProgress) keep(nodes []explain.Node) []explain.Node {
 	return out
 }
 
-func percent(n explain.Node) int64 {
+func percentDone(n explain.Node) int64 {
 	if n.BytesTotal <= 0 {
 		return 0
 	}
 	return min(100, int64(float64(n.BytesDone)/float64(n.BytesTotal)*100))
 }
 
-// sum returns all nodes in one line, "" if none has reported its total.
-func sum(nodes []explain.Node) string {
+// sumNodes returns all nodes in one line, "" if none has reported its total.
+func sumNodes(nodes []explain.Node) string {
 	all, ready := explain.Node{}, 0
 	for _, n := range nodes {
 		all.BytesDone, all.BytesTotal = all.BytesDone+n.BytesDone, all.BytesTotal+n.BytesTotal
@@ -70,18 +70,18 @@ func sum(nodes []explain.Node) string {
 	if all.BytesTotal == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d%%  %s of %s on %s, %d complete", percent(all), explain.Bytes(all.BytesDone), explain.Bytes(all.BytesTotal), text.Count(len(nodes), "node"), ready)
+	return fmt.Sprintf("%d%%  %s of %s on %s, %d complete", percentDone(all), explain.Bytes(all.BytesDone), explain.Bytes(all.BytesTotal), text.Count(len(nodes), "node"), ready)
 }
 
-// table returns a line for each node that still fetches, the least complete first.
-func table(nodes []explain.Node) string {
+// nodeTable returns a line for each node that still fetches, the least complete first.
+func nodeTable(nodes []explain.Node) string {
 	left := slices.DeleteFunc(slices.Clone(nodes), func(n explain.Node) bool { return n.BytesTotal == 0 || n.BytesDone >= n.BytesTotal })
-	slices.SortStableFunc(left, func(a, b explain.Node) int { return int(percent(a) - percent(b)) })
+	slices.SortStableFunc(left, func(a, b explain.Node) int { return int(percentDone(a) - percentDone(b)) })
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
 	for _, n := range left[:min(len(left), mostNodes)] {
-		full := int(percent(n)) * barWidth / 100
-		fmt.Fprintf(t, "  %s\t[%s%s]\t%3d%%\t%s of %s\t%d of %d images pinned\n", clean.Line(n.Name), strings.Repeat("#", full), strings.Repeat(".", barWidth-full), percent(n),
+		full := int(percentDone(n)) * barWidth / 100
+		fmt.Fprintf(t, "  %s\t[%s%s]\t%3d%%\t%s of %s\t%d of %d images pinned\n", clean.Line(n.Name), strings.Repeat("#", full), strings.Repeat(".", barWidth-full), percentDone(n),
 			explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal), n.ImagesPinned, n.ImagesTotal)
 	}
 	_ = t.Flush() // a strings.Builder does not fail
@@ -93,15 +93,15 @@ func table(nodes []explain.Node) string {
 
 const barWidth = 20
 
-// Prepare shows what the update waits for and the progress of the nodes. It redraws a
+// ShowPreparation shows what the update waits for and the progress of the nodes. It redraws a
 // terminal; else it writes a changed sum every ten seconds at most, and a new wait at once.
-func (p *Printer) Prepare(wait string, nodes []explain.Node) {
-	nodes = p.nodes.keep(nodes)
-	wait, bytes := clean.Line(wait), sum(nodes)
+func (p *Progress) ShowPreparation(wait string, nodes []explain.Node) {
+	nodes = p.nodes.mergeReports(nodes)
+	wait, bytes := clean.Line(wait), sumNodes(nodes)
 	if p.live {
 		text := wait + "\n"
 		if bytes != "" {
-			text += bytes + "\n" + table(nodes)
+			text += bytes + "\n" + nodeTable(nodes)
 		}
 		p.redraw(text)
 		return

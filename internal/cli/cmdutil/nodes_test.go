@@ -1,4 +1,4 @@
-package progress
+package cmdutil
 
 import (
 	"bytes"
@@ -21,11 +21,11 @@ func node(name string, done, total int64) explain.Node {
 func TestPrepareWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	p := New(&b)
+	p := NewProgress(&b)
 	now := time.Date(2026, 11, 22, 16, 0, 0, 0, time.UTC)
 	p.now = func() time.Time { return now }
 	for i := range int64(60) {
-		p.Prepare("Preparing: the nodes load images", []explain.Node{node("n1", min(1000, i*50), 1000), node("n2", min(1000, i*100), 1000)})
+		p.ShowPreparation("Preparing: the nodes load images", []explain.Node{node("n1", min(1000, i*50), 1000), node("n2", min(1000, i*100), 1000)})
 		now = now.Add(time.Second)
 	}
 	want := "16:00:00Z Preparing: the nodes load images\n" +
@@ -41,9 +41,9 @@ func TestPrepareWithoutATerminal(t *testing.T) {
 func TestPrepareAtATerminal(t *testing.T) {
 	t.Parallel()
 	s := &screen{width: 100, height: 24}
-	p := &Printer{w: s, live: true, size: func() (int, int, error) { return s.width, s.height, nil }}
-	p.Prepare("Preparing", []explain.Node{node("n1", 500, 1000), node("node-2", 250, 1000), node("n3", 1000, 1000)})
-	p.Prepare("Preparing", []explain.Node{node("n1", 750, 1000), node("node-2", 500, 1000), node("n3", 1000, 1000)})
+	p := &Progress{w: s, live: true, size: func() (int, int, error) { return s.width, s.height, nil }}
+	p.ShowPreparation("Preparing", []explain.Node{node("n1", 500, 1000), node("node-2", 250, 1000), node("n3", 1000, 1000)})
+	p.ShowPreparation("Preparing", []explain.Node{node("n1", 750, 1000), node("node-2", 500, 1000), node("n3", 1000, 1000)})
 	want := "Preparing\n75%  2.2 KiB of 2.9 KiB on 3 nodes, 1 complete\n" +
 		"  node-2  [##########..........]   50%  500 B of 1000 B  5 of 24 images pinned\n" +
 		"  n1      [###############.....]   75%  750 B of 1000 B  7 of 24 images pinned"
@@ -69,11 +69,11 @@ func TestProgressNeverGoesBackwards(t *testing.T) {
 			if rapid.IntRange(0, 5).Draw(rt, "unreadable") == 0 {
 				nodes = nil
 			}
-			for _, n := range p.keep(nodes) {
-				if percent(n) < last[n.Name] && n.BytesTotal == lastTotal[n.Name] || n.BytesTotal < lastTotal[n.Name] || n.BytesDone < lastDone[n.Name] || n.BytesDone > n.BytesTotal {
-					rt.Fatalf("%s: %d%% after %d%%, %d bytes after %d, of %d", n.Name, percent(n), last[n.Name], n.BytesDone, lastDone[n.Name], n.BytesTotal)
+			for _, n := range p.mergeReports(nodes) {
+				if percentDone(n) < last[n.Name] && n.BytesTotal == lastTotal[n.Name] || n.BytesTotal < lastTotal[n.Name] || n.BytesDone < lastDone[n.Name] || n.BytesDone > n.BytesTotal {
+					rt.Fatalf("%s: %d%% after %d%%, %d bytes after %d, of %d", n.Name, percentDone(n), last[n.Name], n.BytesDone, lastDone[n.Name], n.BytesTotal)
 				}
-				last[n.Name], lastDone[n.Name], lastTotal[n.Name] = percent(n), n.BytesDone, n.BytesTotal
+				last[n.Name], lastDone[n.Name], lastTotal[n.Name] = percentDone(n), n.BytesDone, n.BytesTotal
 			}
 		}
 	})

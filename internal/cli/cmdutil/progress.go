@@ -1,6 +1,4 @@
-// Package progress shows on standard error what a command waits for. It redraws a
-// terminal; else it writes a line at every change and at least every five seconds.
-package progress
+package cmdutil
 
 import (
 	"bytes"
@@ -20,17 +18,17 @@ import (
 // heartbeat is the longest silence that is not on a terminal.
 const heartbeat = 5 * time.Second
 
-// New returns a printer to w.
-func New(w io.Writer) *Printer {
-	p := &Printer{w: w, now: time.Now}
+// NewProgress returns a printer to w.
+func NewProgress(w io.Writer) *Progress {
+	p := &Progress{w: w, now: time.Now}
 	if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 		p.live, p.size = true, func() (width, height int, err error) { return term.GetSize(int(f.Fd())) }
 	}
 	return p
 }
 
-// Printer shows views and lines; it is not safe for concurrent use.
-type Printer struct {
+// Progress shows views and lines; it is not safe for concurrent use.
+type Progress struct {
 	w    io.Writer
 	live bool
 	size func() (width, height int, err error) // of the terminal
@@ -42,10 +40,10 @@ type Printer struct {
 	nodes nodesProgress
 }
 
-// View shows a view.
-func (p *Printer) View(v explain.View) {
+// ShowView shows a view.
+func (p *Progress) ShowView(v explain.View) {
 	if !p.live {
-		p.Line(v.Headline)
+		p.PrintLine(v.Headline)
 		return
 	}
 	var b bytes.Buffer
@@ -55,8 +53,8 @@ func (p *Printer) View(v explain.View) {
 	p.redraw(b.String())
 }
 
-// Line shows one sentence.
-func (p *Printer) Line(s string) {
+// PrintLine shows one sentence.
+func (p *Progress) PrintLine(s string) {
 	if s == p.last && time.Since(p.at) < heartbeat {
 		return
 	}
@@ -68,15 +66,15 @@ func (p *Printer) Line(s string) {
 	fmt.Fprintf(p.w, "%s %s\n", p.at.UTC().Format("15:04:05Z"), s)
 }
 
-func (p *Printer) redraw(s string) {
-	p.End()
+func (p *Progress) redraw(s string) {
+	p.Clear()
 	s, p.rows = p.fit(s)
 	fmt.Fprint(p.w, s)
 }
 
 // fit truncates lines that would scroll off the screen, because they cannot be redrawn. It
 // counts rows of the screen: a long line has more than one.
-func (p *Printer) fit(s string) (string, int) {
+func (p *Progress) fit(s string) (string, int) {
 	width, height, err := p.size()
 	if err != nil || width < 1 || height < 3 {
 		width, height = 80, 24
@@ -96,8 +94,8 @@ func (p *Printer) fit(s string) (string, int) {
 	return strings.Join(lines, ""), rows
 }
 
-// End removes the last drawing.
-func (p *Printer) End() {
+// Clear removes the last drawing.
+func (p *Progress) Clear() {
 	if p.rows > 0 {
 		clean.Control(p.w, fmt.Sprintf("\x1b[%dA\x1b[J", p.rows))
 	}

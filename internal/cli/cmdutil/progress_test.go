@@ -1,4 +1,4 @@
-package progress
+package cmdutil
 
 import (
 	"bytes"
@@ -54,7 +54,7 @@ func TestOnlyTheLastDrawingIsSeen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := &screen{width: rapid.IntRange(40, 120).Draw(t, "width"), height: rapid.IntRange(6, 40).Draw(t, "height")}
-		p := &Printer{w: s, live: true, size: func() (int, int, error) { return s.width, s.height, nil }}
+		p := &Progress{w: s, live: true, size: func() (int, int, error) { return s.width, s.height, nil }}
 		for n := range rapid.IntRange(1, 6).Draw(t, "drawings") {
 			var b strings.Builder
 			head := fmt.Sprint("drawing ", n)
@@ -67,7 +67,7 @@ func TestOnlyTheLastDrawingIsSeen(t *testing.T) {
 				t.Fatalf("%d rows of %d; the first is %q, not %q", len(s.rows), s.height, s.rows[0], head)
 			}
 		}
-		if p.End(); len(s.rows) != 0 {
+		if p.Clear(); len(s.rows) != 0 {
 			t.Fatalf("left over: %q", s.rows)
 		}
 	})
@@ -75,7 +75,7 @@ func TestOnlyTheLastDrawingIsSeen(t *testing.T) {
 
 func TestAWholeDrawingIsNotCut(t *testing.T) {
 	t.Parallel()
-	p := &Printer{size: func() (int, int, error) { return 80, 24, nil }}
+	p := &Progress{size: func() (int, int, error) { return 80, 24, nil }}
 	for _, lines := range []int{1, 22, 23} {
 		whole := strings.Repeat("a line\n", lines)
 		if got, rows := p.fit(whole); got != whole || rows != lines {
@@ -91,11 +91,11 @@ func TestAWholeDrawingIsNotCut(t *testing.T) {
 func TestWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	p := New(&b)
-	p.Line("waits")
-	p.Line("waits")
-	p.Line("goes on")
-	p.End()
+	p := NewProgress(&b)
+	p.PrintLine("waits")
+	p.PrintLine("waits")
+	p.PrintLine("goes on")
+	p.Clear()
 	if got := b.String(); strings.Count(got, "Z waits\n") != 1 || strings.Count(got, "Z goes on\n") != 1 || strings.Contains(got, "\x1b") {
 		t.Errorf("%q", got)
 	}
