@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/bundlecmd/osimagesource"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -91,7 +90,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return err
 	}
 	for _, name := range f.osImages {
-		sources = append(sources, osimagesource.Source(name))
+		sources = append(sources, osImageSource(name))
 	}
 	if f.fromTracks {
 		sources = append(sources, tracksPrefix)
@@ -101,7 +100,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
 	var err error
-	if sources, err = osimagesource.Expand(c.Context(), f.tracks.access, sources); err != nil {
+	if sources, err = expandOSImages(c.Context(), f.tracks.access, sources); err != nil {
 		return err
 	}
 	if f.opts.Sources, err = f.tracks.expand(c.Context(), sources); err != nil {

@@ -1,4 +1,4 @@
-package osimagesource
+package bundlecmd
 
 import (
 	"strings"
@@ -41,7 +41,7 @@ func TestOSImageSources(t *testing.T) {
 		"site-1":   {says: "--os-image oci:DIR:TAG"},
 		"missing":  {says: "neither an OSImage nor an OSBuild missing"},
 	} {
-		got, err := sourcesOf(name, images, builds)
+		got, err := imageSources(name, images, builds)
 		if diff := cmp.Diff(c.want, got); diff != "" || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %s %v", name, diff, err)
 		}
@@ -50,7 +50,7 @@ func TestOSImageSources(t *testing.T) {
 
 func TestSource(t *testing.T) {
 	for name, want := range map[string]string{"edge": "os-image:edge", "oci:built:os.example/edge:1": "oci:built:os.example/edge:1", "oci-archive:a.tar:1": "oci-archive:a.tar:1", "docker://r.example/os:1": "docker://r.example/os:1"} {
-		if got := Source(name); got != want {
+		if got := osImageSource(name); got != want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}

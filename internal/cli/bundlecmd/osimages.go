@@ -1,4 +1,4 @@
-package osimagesource
+package bundlecmd
 
 import (
 	"context"
@@ -12,25 +12,25 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Prefix begins a source that stands for the images of an OSImage for its pools, or
+// osImagePrefix begins a source that stands for the images of an OSImage for its pools, or
 // the image of an OSBuild.
-const Prefix = "os-image:"
+const osImagePrefix = "os-image:"
 
-// Source of an OS image: the name of one in the cluster, or an output of refit image
+// osImageSource of an OS image: the name of one in the cluster, or an output of refit image
 // build.
-func Source(name string) string {
+func osImageSource(name string) string {
 	for _, elsewhere := range []string{"oci:", "oci-archive:", "docker://"} {
 		if strings.HasPrefix(name, elsewhere) {
 			return name
 		}
 	}
-	return Prefix + name
+	return osImagePrefix + name
 }
 
-// Expand replaces those sources by the images, each by digest and under the name by
+// expandOSImages replaces those sources by the images, each by digest and under the name by
 // which nodes fetch it.
-func Expand(ctx context.Context, a *cmdutil.Access, sources []string) ([]string, error) {
-	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, Prefix) }) {
+func expandOSImages(ctx context.Context, a *cmdutil.Access, sources []string) ([]string, error) {
+	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, osImagePrefix) }) {
 		return sources, nil
 	}
 	c, err := a.Client()
@@ -44,12 +44,12 @@ func Expand(ctx context.Context, a *cmdutil.Access, sources []string) ([]string,
 	}
 	var out []string
 	for _, s := range sources {
-		name, ok := strings.CutPrefix(s, Prefix)
+		name, ok := strings.CutPrefix(s, osImagePrefix)
 		if !ok {
 			out = append(out, s)
 			continue
 		}
-		more, err := sourcesOf(name, images.Items, builds.Items)
+		more, err := imageSources(name, images.Items, builds.Items)
 		if err != nil {
 			return nil, err
 		}
@@ -58,10 +58,10 @@ func Expand(ctx context.Context, a *cmdutil.Access, sources []string) ([]string,
 	return out, nil
 }
 
-// sourcesOf returns the images of an OSImage, or an OSBuild, of this name.
-func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild) ([]string, error) {
+// imageSources returns the images of an OSImage, or an OSBuild, of this name.
+func imageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild) ([]string, error) {
 	if i := slices.IndexFunc(builds, func(b v1alpha1.OSBuild) bool { return b.Name == name }); i >= 0 {
-		return sourceOf(&builds[i])
+		return buildSource(&builds[i])
 	}
 	i := slices.IndexFunc(images, func(o v1alpha1.OSImage) bool { return o.Name == name })
 	if i < 0 {
@@ -74,13 +74,13 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 			return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSImage %s has no image for pool %s yet: %s", name, p.Name, p.Message))
 		}
 		if strings.HasPrefix(repository, model.NoRegistry+"/") {
-			return nil, noRegistry("OSImage " + name)
+			return nil, notInRegistry("OSImage " + name)
 		}
 		tag := p.Build
 		if tag == "" { // a finished image
 			tag = "refit-" + strings.TrimPrefix(digest, "sha256:")[:12]
 		}
-		if s := source(repository, tag, digest); !slices.Contains(out, s) {
+		if s := joinSource(repository, tag, digest); !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}
@@ -90,22 +90,22 @@ func sourcesOf(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBuild
 	return out, nil
 }
 
-// sourceOf returns the image of a build.
-func sourceOf(b *v1alpha1.OSBuild) ([]string, error) {
+// buildSource returns the image of a build.
+func buildSource(b *v1alpha1.OSBuild) ([]string, error) {
 	switch {
 	case b.Status.Phase != v1alpha1.BuildSucceeded:
 		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", b.Name, b.Status.Phase, b.Name))
 	case b.Spec.Output == v1alpha1.OutputNodes:
-		return nil, noRegistry("OSBuild " + b.Name)
+		return nil, notInRegistry("OSBuild " + b.Name)
 	}
-	return []string{source(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
+	return []string{joinSource(b.Spec.Repository, b.Name, b.Status.Digest)}, nil
 }
 
-// noRegistry returns the error for an image that only the nodes assemble.
-func noRegistry(what string) error {
+// notInRegistry returns the error for an image that only the nodes assemble.
+func notInRegistry(what string) error {
 	return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the image of %s is in no registry, because nodes assemble it (spec.output: Nodes): for other sites build it with `refit image build --output oci:DIR:TAG`, and include it with --os-image oci:DIR:TAG", what))
 }
 
-func source(repository, tag, digest string) string {
+func joinSource(repository, tag, digest string) string {
 	return repository + ":" + tag + "=docker://" + repository + "@" + digest
 }
