@@ -21,7 +21,6 @@ import (
 	"github.com/refit-dev/refit/internal/cli/imagecmd"
 	"github.com/refit-dev/refit/internal/cli/installcmd"
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
-	"github.com/refit-dev/refit/internal/cli/trackscmd"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/render/clean"
@@ -62,14 +61,12 @@ Exit codes: 0 done, 1 error, 2 wrong call, 3 a person must act, 4 in progress,
 	pf := root.PersistentFlags()
 	pf.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
-	tags := tagscmd.New(&o.Access)
-	tags.AddCommand(trackscmd.New(&o.Access)...)
 	group(root, "site", "At a site, in this order (install, approve, plan, apply, status):",
 		installcmd.New(&o.Access), newApprove(o), newPlan(o), newApply(o), newStatus(o))
 	group(root, "update", "While an update waits or runs:",
 		append(updatecmd.New(&o.Access), newGate(o), newExplain(o), newRollback(o))...)
 	group(root, "make", "Bundles, images and configuration:",
-		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tags, imagecmd.New(&o.Access), configcmd.New(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
+		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tagscmd.New(&o.Access), imagecmd.New(&o.Access), configcmd.New(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
 	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/imagecollect"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/audit"
@@ -101,16 +100,16 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cmdutil.Access) error {
 	if err != nil {
 		return err
 	}
-	objects, err := imagecollect.Gather(cmd.Context(), a, f.dump, f.kubelets)
+	objects, err := gatherObjects(cmd.Context(), a, f.dump, f.kubelets)
 	if err != nil {
 		return err
 	}
-	declared, err := imagecollect.AddPublished(f.published, &objects)
+	declared, err := addPublished(f.published, &objects)
 	if err != nil {
 		return err
 	}
 	if f.ask {
-		if err := imagecollect.AskRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
+		if err := askRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
 			return err
 		}
 	}

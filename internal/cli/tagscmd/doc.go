@@ -1,10 +1,14 @@
 // Package tagscmd is `refit tags`: compare and sort tags, plan pushes and deletions,
-// and check what a cluster runs.
+// check what a cluster runs, and decide about the candidates of an ImageTrack.
 //
-// Promise: standard output has only the result; its first word is fixed for scripts.
-// It writes nothing to a registry. One file per command; tags.go has the group.
+// Promise: standard output has only the result; its first word is fixed for scripts. It
+// writes nothing to a registry, and nothing to a cluster but specs of ImageTracks: a
+// decision is for a digest as it was shown, and is refused if the track has changed since.
+// Kinds that it may not read are named on standard error and left out. One file per
+// command; tags.go has the group.
 //
-// Inputs: arguments, files, registries. Outputs: tables, JSON, exit codes.
+// Inputs: arguments, files, registries, a cluster or a dump of it. Outputs: tables, JSON,
+// exit codes.
 // Callers: internal/cli.
 //
 //	refit tags compare 2.6.2-rev10-b1.1 2.6.2-rev9-b1.1

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/imagecollect"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/imagetag/restartforecast"
@@ -97,7 +96,7 @@ func (f *lintFlags) run(cmd *cobra.Command, a *cmdutil.Access, paths []string) e
 // those of the cluster are checked.
 func (f *lintFlags) site(cmd *cobra.Command, a *cmdutil.Access, conf *lint.Config, objects *[]lint.Object, own bool) (site lint.Site, err error) {
 	if f.cluster || f.dump != "" {
-		known, err := imagecollect.Gather(cmd.Context(), a, f.dump, f.cluster)
+		known, err := gatherObjects(cmd.Context(), a, f.dump, f.cluster)
 		if err != nil {
 			return site, err
 		}

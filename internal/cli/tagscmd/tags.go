@@ -16,6 +16,7 @@ the digest, and refer to builds by the long tag (2.6.2-rev1-b5.1).`,
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newCompare(a), newSort(a), newPlan(a), newRetain(a), newLint(a), newCheck(a))
+	c.AddCommand(newStatus(a), newApprove(a), newReject(a), newRollback(a), newRetry(a))
 	return c
 }
 

@@ -1,4 +1,4 @@
-package imagecollect
+package tagscmd
 
 import (
 	"context"
@@ -38,9 +38,9 @@ type asker struct {
 	told map[string]bool
 }
 
-// AskRegistries adds the answers of registries to the published tags; those of a file
+// askRegistries adds the answers of registries to the published tags; those of a file
 // take precedence. If a registry does not answer, its tags stay unknown.
-func AskRegistries(ctx context.Context, a *cmdutil.Access, dockerConfig string, o *auditfacts.Objects) error {
+func askRegistries(ctx context.Context, a *cmdutil.Access, dockerConfig string, o *auditfacts.Objects) error {
 	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, gone: map[string]bool{}, told: map[string]bool{}}
 	if dockerConfig != "" {
 		text, err := os.ReadFile(dockerConfig)
@@ -59,7 +59,7 @@ func AskRegistries(ctx context.Context, a *cmdutil.Access, dockerConfig string, 
 		}
 		g.Go(func() error { k.ask(ctx, r, runs); return nil })
 	}
-	for _, r := range digestsOf(o) {
+	for _, r := range digestRefs(o) {
 		g.Go(func() error { k.askDigest(ctx, r); return nil })
 	}
 	_ = g.Wait() // each request reports its own failure
@@ -95,8 +95,8 @@ func tagsOf(o *auditfacts.Objects) map[imagetag.Ref][]string {
 	return out
 }
 
-// digestsOf returns the images that pods name by digest.
-func digestsOf(o *auditfacts.Objects) []imagetag.Ref {
+// digestRefs returns the images that pods name by digest.
+func digestRefs(o *auditfacts.Objects) []imagetag.Ref {
 	var out []imagetag.Ref
 	for i := range o.Pods {
 		p, ok := auditfacts.Pod(&o.Pods[i])

@@ -1,4 +1,4 @@
-package trackscmd
+package tagscmd
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package imagecollect
+package tagscmd
 
 import (
 	"bytes"
@@ -23,8 +23,6 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/model"
 )
-
-func d(letter string) string { return "sha256:" + strings.Repeat(letter, 64) }
 
 // Of a live cluster everything is read that a dump would have; what the cluster
 // does not have or does not show is left out, and what hinders the answer is an

@@ -1,4 +1,4 @@
-package imagecollect
+package tagscmd
 
 import (
 	"bufio"
@@ -29,9 +29,9 @@ import (
 // pageSize is how many objects one request lists.
 const pageSize = 500
 
-// Gather reads the objects of the cluster, or of a dump of it (- is standard input);
+// gatherObjects reads the objects of the cluster, or of a dump of it (- is standard input);
 // with kubelets it reads the configuration of every kubelet too.
-func Gather(ctx context.Context, a *cmdutil.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
+func gatherObjects(ctx context.Context, a *cmdutil.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
 	if dump != "" {
 		return readDump(dump)
 	}
@@ -175,9 +175,9 @@ func askKubelets(ctx context.Context, a *cmdutil.Access, o *auditfacts.Objects) 
 	}
 }
 
-// AddPublished adds answers of registries in the format of `refit tags plan`: one
+// addPublished adds answers of registries in the format of `refit tags plan`: one
 // document per repository. It returns the schemes that the documents declare.
-func AddPublished(file string, o *auditfacts.Objects) (map[string]string, error) {
+func addPublished(file string, o *auditfacts.Objects) (map[string]string, error) {
 	schemes := map[string]string{}
 	if file == "" {
 		return schemes, nil
