@@ -16,7 +16,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -138,7 +138,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err := cmdutil.RequireTerminal(os.Stdin, "refit apply asks before it updates nodes"); err != nil {
 		return err
 	}
-	v, err := planview.Of(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u)
 	if err != nil {
 		return err
 	}

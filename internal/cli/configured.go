@@ -12,7 +12,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -76,7 +76,7 @@ func (o *options) toApply(ctx context.Context, c client.Client, args []string) (
 	if u, err = o.waitPlanned(ctx, c, u.Name, planFlags{wait: true, timeout: prepareTime}); err != nil {
 		return nil, err
 	}
-	v, err := planview.Of(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u)
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func (o *options) toApply(ctx context.Context, c client.Client, args []string) (
 		return nil, err
 	}
 	switch v.State {
-	case planview.Nothing:
+	case updatecmd.PlanNothing:
 		return nil, nil
-	case planview.Blocked:
+	case updatecmd.PlanBlocked:
 		return nil, cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	return u, nil

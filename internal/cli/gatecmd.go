@@ -5,7 +5,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -55,7 +55,7 @@ func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
 		answers[c.Name] = c
 	}
 	v := render.GateView{APIVersion: "refit.dev/gate/v1", Kind: "Gate", Update: u.Name, Open: len(u.Status.Checks) > 0,
-		Waiting: planview.Blockers(u.Status.Blockers), Warnings: planview.Blockers(u.Status.Warnings)}
+		Waiting: updatecmd.ListBlockers(u.Status.Blockers), Warnings: updatecmd.ListBlockers(u.Status.Warnings)}
 	for _, c := range gate.Checks() {
 		a, asked := answers[c.Name]
 		row := render.GateCheck{Name: c.Name, Asks: c.Asks, Answer: "NotAsked", Never: c.Never, Verdicts: int(a.Verdicts), Warnings: int(a.Warnings)}

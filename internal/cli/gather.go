@@ -10,7 +10,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -89,7 +89,7 @@ func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
 	out := &explain.Update{
 		Name: u.Name, Version: s.Version, Phase: s.Phase, Paused: u.Spec.Paused, Starting: u.Spec.Start == v1alpha1.StartImmediate, PlanDigest: s.PlanDigest,
 		Done: int(s.NodesDone), Total: int(s.NodesTotal), Failed: int(s.NodesFailed), Current: s.Current,
-		BlockerCount: int(s.BlockerCount), Blockers: planview.Blockers(s.Blockers), Warnings: planview.Blockers(s.Warnings),
+		BlockerCount: int(s.BlockerCount), Blockers: updatecmd.ListBlockers(s.Blockers), Warnings: updatecmd.ListBlockers(s.Warnings),
 	}
 	if s.StartedAt != nil {
 		out.StartedAt = s.StartedAt.Time

@@ -13,7 +13,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -80,7 +80,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 	if err != nil {
 		return err
 	}
-	v, err := planview.Of(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u)
 	if err != nil {
 		return err
 	}
@@ -88,9 +88,9 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 		return err
 	}
 	switch {
-	case v.State == planview.Nothing && f.failIfNoop:
+	case v.State == updatecmd.PlanNothing && f.failIfNoop:
 		return cmdutil.SilentExit(cmdutil.ExitNothingToDo)
-	case v.State == planview.Blocked:
+	case v.State == updatecmd.PlanBlocked:
 		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	return nil

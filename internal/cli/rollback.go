@@ -10,7 +10,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/planview"
+	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -106,14 +106,14 @@ func (o *options) showPlanBack(ctx context.Context, c client.Client, u *v1alpha1
 	if err != nil {
 		return err
 	}
-	v, err := planview.Of(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u)
 	if err != nil {
 		return err
 	}
 	if err := render.Plan(o.Out, o.output, v); err != nil {
 		return err
 	}
-	if v.State == planview.Blocked {
+	if v.State == updatecmd.PlanBlocked {
 		return cmdutil.SilentExit(cmdutil.ExitBlocked)
 	}
 	o.Note("nothing has started yet: refit apply %s starts it", u.Name)

@@ -16,8 +16,6 @@ import (
 	"github.com/refit-dev/refit/internal/cli/bootcmd"
 	"github.com/refit-dev/refit/internal/cli/bundlecmd"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
-	"github.com/refit-dev/refit/internal/cli/configcmd"
-	"github.com/refit-dev/refit/internal/cli/drillcmd"
 	"github.com/refit-dev/refit/internal/cli/imagecmd"
 	"github.com/refit-dev/refit/internal/cli/installcmd"
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
@@ -66,8 +64,8 @@ Exit codes: 0 done, 1 error, 2 wrong call, 3 a person must act, 4 in progress,
 	group(root, "update", "While an update waits or runs:",
 		append(updatecmd.New(&o.Access), newGate(o), newExplain(o), newRollback(o))...)
 	group(root, "make", "Bundles, images and configuration:",
-		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tagscmd.New(&o.Access), imagecmd.New(&o.Access), configcmd.New(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
-	group(root, "more", "More:", drillcmd.New(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
+		bundlecmd.New(&o.Access), bundlecmd.NewKeys(), tagscmd.New(&o.Access), imagecmd.New(&o.Access), imagecmd.NewConfig(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
+	group(root, "more", "More:", updatecmd.NewDrill(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
 	fitHelp(root)

@@ -1,4 +1,4 @@
-package drillcmd
+package updatecmd
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type drill struct {
 	timeout      time.Duration
 }
 
-// New returns the command.
-func New(a *cmdutil.Access) *cobra.Command {
+// NewDrill returns the command.
+func NewDrill(a *cmdutil.Access) *cobra.Command {
 	d := &drill{Access: a}
 	c := &cobra.Command{
 		Use:   "drill --node NODE",
@@ -43,7 +43,7 @@ unavailable meanwhile. The command does not restart a node that would not recove
 Exit codes: 0 it would recover, or did; 3 it would not, or there was no yes; 4 it has
 not recovered yet; 5 it recovered without some images.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.do(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.showDrill(cmd.Context()) },
 	}
 	f := c.Flags()
 	f.StringVar(&d.node, "node", "", "the node")
@@ -55,7 +55,7 @@ not recovered yet; 5 it recovered without some images.`,
 	return c
 }
 
-func (d *drill) do(ctx context.Context) error {
+func (d *drill) showDrill(ctx context.Context) error {
 	if !render.Known(d.output) {
 		return cmdutil.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", d.output))
 	}
@@ -63,11 +63,11 @@ func (d *drill) do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f, nu, err := gather(ctx, c, d.node)
+	f, nu, err := gatherStartFacts(ctx, c, d.node)
 	if err != nil {
 		return err
 	}
-	v := view(f, nu)
+	v := newDrillView(f, nu)
 	if !v.ComesBack || !d.run {
 		if err := render.Drill(d.Out, d.output, v); err != nil {
 			return err
@@ -80,11 +80,11 @@ func (d *drill) do(ctx context.Context) error {
 	if err := d.confirm(ctx, v); err != nil {
 		return err
 	}
-	return d.prove(ctx, c, nu, v)
+	return d.runDrill(ctx, c, nu, v)
 }
 
-// view returns the prediction.
-func view(f pin.StartFacts, nu *v1alpha1.NodeUpdate) render.DrillView {
+// newDrillView returns the prediction.
+func newDrillView(f pin.StartFacts, nu *v1alpha1.NodeUpdate) render.DrillView {
 	v := render.DrillView{APIVersion: "refit.dev/drill/v1", Kind: "Drill", Node: f.Node, Start: pin.Foretell(f)}
 	if nu != nil {
 		v.LastStart = nu.Status.ColdStart
@@ -105,8 +105,8 @@ func (d *drill) confirm(ctx context.Context, v render.DrillView) error {
 	return cmdutil.Confirm(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and remove %s from its runtime?", v.Node, text.Count(len(v.Images), "image")))
 }
 
-// prove requests the drill from the node's agent, and waits until the node recovers.
-func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, v render.DrillView) error {
+// runDrill requests the drill from the node's agent, and waits until the node recovers.
+func (d *drill) runDrill(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, v render.DrillView) error {
 	begin := time.Now()
 	id := begin.UTC().Format("20060102T150405Z")
 	patch := client.MergeFrom(nu.DeepCopy())
@@ -121,7 +121,7 @@ func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpd
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	for ctx.Err() == nil {
-		if d.back(ctx, c, id, &v) {
+		if d.hasRecovered(ctx, c, id, &v) {
 			v.Proof.Seconds = time.Since(begin).Seconds()
 			if err := render.Drill(d.Out, d.output, v); err != nil {
 				return err
@@ -139,8 +139,8 @@ func (d *drill) prove(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpd
 	return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("node %s has not recovered after %s; `refit drill --node %s` shows its state", d.node, d.timeout, d.node))
 }
 
-// back reports whether the node has reported the drill and is Ready in another boot.
-func (d *drill) back(ctx context.Context, c client.Client, id string, v *render.DrillView) bool {
+// hasRecovered reports whether the node has reported the drill and is Ready in another boot.
+func (d *drill) hasRecovered(ctx context.Context, c client.Client, id string, v *render.DrillView) bool {
 	var n corev1.Node
 	var nu v1alpha1.NodeUpdate
 	// The API server may be on this very node.

@@ -1,4 +1,4 @@
-package planview
+package updatecmd
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 // defaultPool is the planner's name of the pool of a cluster without UpdatePools.
 const defaultPool = "default"
 
-// outline predicts the rollout of a plan, from the current pools.
-func outline(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, p model.Plan) ([]string, error) {
+// outlineRollout predicts the rollout of a plan, from the current pools.
+func outlineRollout(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, p model.Plan) ([]string, error) {
 	if len(p.Nodes) == 0 {
 		return nil, nil
 	}
@@ -37,11 +37,11 @@ func outline(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, p 
 	var etcd corev1.PodList
 	// A user who may not list pods in kube-system does not see the number of members.
 	_ = c.List(ctx, &etcd, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
-	return forecast.Outline(input(p, u, nodes.Items, pools.Items, etcd.Items, time.Now())), nil
+	return forecast.Outline(rolloutInput(p, u, nodes.Items, pools.Items, etcd.Items, time.Now())), nil
 }
 
-// input is the controller's input before the first node starts.
-func input(p model.Plan, u *v1alpha1.ClusterUpdate, nodes []corev1.Node, pools []v1alpha1.UpdatePool, etcd []corev1.Pod, now time.Time) rollout.Input {
+// rolloutInput is the controller's input before the first node starts.
+func rolloutInput(p model.Plan, u *v1alpha1.ClusterUpdate, nodes []corev1.Node, pools []v1alpha1.UpdatePool, etcd []corev1.Pod, now time.Time) rollout.Input {
 	refs := make([]*corev1.Node, len(nodes))
 	in := rollout.Input{Plan: p, Nodes: map[string]rollout.Node{}, Now: now, Retry: u.Spec.Retry}
 	for i := range nodes {
@@ -67,17 +67,17 @@ func poolsOf(pools []v1alpha1.UpdatePool, n *corev1.Node) []string {
 	return out
 }
 
-// lastAway returns the measured unavailability of the API server in the last finished
+// lastAPIDowntime returns the measured unavailability of the API server in the last finished
 // update that had one; nil if none had.
-func lastAway(ctx context.Context, c client.Client, but *v1alpha1.ClusterUpdate) (*render.APIAway, error) {
+func lastAPIDowntime(ctx context.Context, c client.Client, but *v1alpha1.ClusterUpdate) (*render.APIAway, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, cmdutil.ListError(err)
 	}
-	return apiUnavailable(list.Items, but), nil
+	return newestAPIDowntime(list.Items, but), nil
 }
 
-func apiUnavailable(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.APIAway {
+func newestAPIDowntime(all []v1alpha1.ClusterUpdate, but *v1alpha1.ClusterUpdate) *render.APIAway {
 	var last *v1alpha1.ClusterUpdate
 	for i := range all {
 		x := &all[i]

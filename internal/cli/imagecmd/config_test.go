@@ -1,4 +1,4 @@
-package configcmd
+package imagecmd
 
 import (
 	"bytes"
@@ -13,10 +13,10 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
-func run(t *testing.T, text string, args ...string) (out, says string, err error) {
+func runConfig(t *testing.T, text string, args ...string) (out, says string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
-	c := New(&cmdutil.Access{Out: &o, Err: &e})
+	c := NewConfig(&cmdutil.Access{Out: &o, Err: &e})
 	file := filepath.Join(t.TempDir(), "in")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ const machineConfig = `{"apiVersion":"machineconfiguration.openshift.io/v1","kin
 
 // What is printed can be applied as it is.
 func TestImport(t *testing.T) {
-	out, says, err := run(t, machineConfig)
+	out, says, err := runConfig(t, machineConfig)
 	if err != nil || says != "" {
 		t.Fatal(err, says)
 	}
@@ -65,26 +65,26 @@ spec:
 	if diff := cmp.Diff(want, out); diff != "" {
 		t.Error(diff)
 	}
-	if out, _, _ := run(t, machineConfig, "--name", "mine", "--pool", "p"); !strings.Contains(out, "name: mine\n") || !strings.Contains(out, "- p\n") {
+	if out, _, _ := runConfig(t, machineConfig, "--name", "mine", "--pool", "p"); !strings.Contains(out, "name: mine\n") || !strings.Contains(out, "- p\n") {
 		t.Error(out)
 	}
 }
 
 // What is not carried over is named and decides the exit code.
-func TestLeft(t *testing.T) {
+func TestDroppedParts(t *testing.T) {
 	text := `{"ignition":{"version":"3.2.0"},"storage":{"disks":[{"device":"/dev/sda"}],"files":[{"path":"/etc/a","contents":{"source":"data:;base64,/w=="}}]}}`
-	out, says, err := run(t, text)
+	out, says, err := runConfig(t, text)
 	if cmdutil.ExitCode(err) != cmdutil.ExitBlocked || out != "" || !strings.Contains(says, "not converted: storage.disks: ") {
 		t.Error(cmdutil.ExitCode(err), out, says)
 	}
-	out, says, err = run(t, text, "--partial")
+	out, says, err = runConfig(t, text, "--partial")
 	if err != nil || !strings.Contains(out, "base64: /w==") || !strings.Contains(out, "name: imported") || says == "" {
 		t.Error(err, out)
 	}
-	if _, _, err := run(t, "kind: Pod"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
+	if _, _, err := runConfig(t, "kind: Pod"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
 		t.Error(err)
 	}
-	c := New(&cmdutil.Access{})
+	c := NewConfig(&cmdutil.Access{})
 	c.SetArgs([]string{"import", "/nowhere"})
 	c.SilenceErrors, c.SilenceUsage = true, true
 	if err := c.Execute(); cmdutil.ExitCode(err) != cmdutil.ExitUsage || !errors.Is(err, os.ErrNotExist) {

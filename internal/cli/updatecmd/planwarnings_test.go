@@ -1,4 +1,4 @@
-package planview
+package updatecmd
 
 import (
 	"testing"

@@ -15,7 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
-func run(args ...string) (out, says string, err error) {
+func runBuild(args ...string) (out, says string, err error) {
 	var o, e bytes.Buffer
 	c := New(&cmdutil.Access{Out: &o, Err: &e})
 	c.SetArgs(append([]string{"build"}, args...))
@@ -24,7 +24,7 @@ func run(args ...string) (out, says string, err error) {
 	return strings.TrimSpace(o.String()), e.String(), err
 }
 
-func given(t *testing.T, text string) string {
+func writeInput(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -53,8 +53,8 @@ data: {text: "hello"}
 func TestBuild(t *testing.T) {
 	reg := registrytest.Start(t)
 	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
-	file := given(t, config)
-	digest, says, err := run("--base", "docker://"+reg.Ref("os/base:9"), "--config", file, "--output", "docker://"+reg.Ref("os/edge:1"))
+	file := writeInput(t, config)
+	digest, says, err := runBuild("--base", "docker://"+reg.Ref("os/base:9"), "--config", file, "--output", "docker://"+reg.Ref("os/edge:1"))
 	if err != nil || reg.Resolve("os/edge", "1") != digest {
 		t.Fatal(err, digest)
 	}
@@ -64,7 +64,7 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "layout")
-	out, _, err := run("--base", "docker://"+reg.Ref("os/base@"+base), "--config", file, "--output", "oci:"+dir+":os.example/edge:1", "-o", "json")
+	out, _, err := runBuild("--base", "docker://"+reg.Ref("os/base@"+base), "--config", file, "--output", "oci:"+dir+":os.example/edge:1", "-o", "json")
 	var b Built
 	if err != nil || json.Unmarshal([]byte(out), &b) != nil {
 		t.Fatal(err, out)
@@ -75,15 +75,15 @@ func TestBuild(t *testing.T) {
 	if roots, err := oci.OpenLayout(dir, "os.example/edge:1"); err != nil || roots[0].Desc.Digest.String() != b.Digest {
 		t.Error(err)
 	}
-	again, _, err := run("--base", "oci:"+dir+":os.example/edge:1", "--config", file, "--output", "oci:"+dir+":os.example/edge:2")
-	twice, _, err2 := run("--base", "oci:"+dir+":os.example/edge:1", "--config", file, "--output", "oci:"+filepath.Join(t.TempDir(), "l")+":os.example/edge:2")
+	again, _, err := runBuild("--base", "oci:"+dir+":os.example/edge:1", "--config", file, "--output", "oci:"+dir+":os.example/edge:2")
+	twice, _, err2 := runBuild("--base", "oci:"+dir+":os.example/edge:1", "--config", file, "--output", "oci:"+filepath.Join(t.TempDir(), "l")+":os.example/edge:2")
 	if err != nil || err2 != nil || again != twice || !strings.HasPrefix(again, "sha256:") {
 		t.Error(err, err2, again, twice)
 	}
 }
 
 func TestRefuses(t *testing.T) {
-	good := given(t, config)
+	good := writeInput(t, config)
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -91,14 +91,14 @@ func TestRefuses(t *testing.T) {
 	}{
 		"nothing said":                  {nil, cmdutil.ExitUsage, "are needed"},
 		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, cmdutil.ExitUsage, "--base x:y is not known"},
-		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", given(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "NodeConfigs edge and other both want file /etc/motd"},
-		"packages":                      {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "need a build that runs commands"},
-		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", given(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "fils"},
-		"another kind":                  {[]string{"--base", "oci:x:1", "--config", given(t, "kind: Pod\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "refit config import"},
-		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", given(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "no ConfigMap motd"},
+		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", writeInput(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "NodeConfigs edge and other both want file /etc/motd"},
+		"packages":                      {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "need a build that runs commands"},
+		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "fils"},
+		"another kind":                  {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: Pod\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "refit config import"},
+		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", writeInput(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "no ConfigMap motd"},
 		"an odd format":                 {[]string{"-o", "xml"}, cmdutil.ExitUsage, "xml"},
 	} {
-		_, _, err := run(c.args...)
+		_, _, err := runBuild(c.args...)
 		if cmdutil.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %d %v", name, cmdutil.ExitCode(err), err)
 		}

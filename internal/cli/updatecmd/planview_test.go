@@ -1,4 +1,4 @@
-package planview
+package updatecmd
 
 import (
 	"strings"
@@ -33,7 +33,7 @@ func TestOutline(t *testing.T) {
 		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: name, Pool: "edge", Role: model.RoleWorker})
 	}
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{UID: types.UID("now")}}
-	got := strings.Join(forecast.Outline(input(plan, u, nodes, []v1alpha1.UpdatePool{pool}, nil, now)), "\n")
+	got := strings.Join(forecast.Outline(rolloutInput(plan, u, nodes, []v1alpha1.UpdatePool{pool}, nil, now)), "\n")
 	for _, want := range []string{"3 workers, at most 2 unavailable at once", "first the canary w1, then 10m of watching", "every day 22:00 for 1h UTC", "opens Fri 2026-11-20 22:00", "learned from 3 nodes"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not said:\n%s", want, got)

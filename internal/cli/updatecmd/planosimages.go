@@ -1,4 +1,4 @@
-package planview
+package updatecmd
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// osOf describes the new OS image of every pool: its build, and the changed packages.
+// describeOSImages describes the new OS image of every pool: its build, and the changed packages.
 // It returns nothing for a user who may not read OSImages.
-func osOf(ctx context.Context, c client.Client, p model.Plan) ([]string, error) {
+func describeOSImages(ctx context.Context, c client.Client, p model.Plan) ([]string, error) {
 	pools := withAnotherImage(p)
 	if len(pools) == 0 {
 		return nil, nil

@@ -1,10 +1,3 @@
-// Package imagecmd is the command refit image: OS images without a cluster.
-//
-// Promise: the same base, configuration and name give the same digest on every
-// machine. It links or mounts layers of the base where possible, without reading
-// them. Standard output is the digest, or with -o json the result. Inputs: an image,
-// files with NodeConfigs, Ignition or MachineConfigs. Output: an OCI layout or an
-// image in a registry. Caller: internal/cli.
 package imagecmd
 
 import (
@@ -83,7 +76,7 @@ commands, use an OSImage with a Containerfile in a cluster.`,
 			if err := cmdutil.CheckOutput(format); err != nil {
 				return err
 			}
-			b, err := build(cmd.Context(), &o)
+			b, err := buildImage(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
@@ -105,12 +98,12 @@ commands, use an OSImage with a Containerfile in a cluster.`,
 	return c
 }
 
-func build(ctx context.Context, o *buildOptions) (*Built, error) {
+func buildImage(ctx context.Context, o *buildOptions) (*Built, error) {
 	start := time.Now()
 	if o.base == "" || o.output == "" || len(o.configs) == 0 {
 		return nil, cmdutil.UsageError(errors.New("--base, --config and --output are needed"))
 	}
-	placed, err := configured(ctx, o.configs)
+	placed, err := placeConfigs(ctx, o.configs)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +121,7 @@ func build(ctx context.Context, o *buildOptions) (*Built, error) {
 	for _, x := range append(append([]registry.Blob(nil), img.Blobs...), img.Manifests...) {
 		b.Added += int64(len(x.Data))
 	}
-	if b.Copied, err = write(ctx, img, o.output); err != nil {
+	if b.Copied, err = writeImage(ctx, img, o.output); err != nil {
 		return nil, err
 	}
 	b.Seconds = time.Since(start).Seconds()
@@ -150,10 +143,10 @@ func openBase(ctx context.Context, at string) (root oci.Root, done func(), err e
 	var roots []oci.Root
 	switch kind {
 	case "oci":
-		dir, tag := split(rest)
+		dir, tag := splitLayout(rest)
 		roots, err = oci.OpenLayout(dir, tag)
 	case "oci-archive":
-		file, tag := split(rest)
+		file, tag := splitLayout(rest)
 		var c io.Closer
 		if roots, c, err = oci.OpenArchive(file, tag); err == nil {
 			done = func() { _ = c.Close() }
@@ -176,18 +169,18 @@ func openBase(ctx context.Context, at string) (root oci.Root, done func(), err e
 	return roots[0], done, nil
 }
 
-// split DIR:TAG at the first colon behind the last slash before a tag; a tag may be
+// splitLayout splits DIR:TAG at the first colon behind the last slash before a tag; a tag may be
 // a whole name.
-func split(s string) (dir, tag string) {
+func splitLayout(s string) (dir, tag string) {
 	dir, tag, _ = strings.Cut(s, ":")
 	return dir, tag
 }
 
-func write(ctx context.Context, img *appendlayer.Image, to string) (int64, error) {
+func writeImage(ctx context.Context, img *appendlayer.Image, to string) (int64, error) {
 	kind, rest, _ := strings.Cut(to, ":")
 	switch kind {
 	case "oci":
-		dir, tag := split(rest)
+		dir, tag := splitLayout(rest)
 		if tag == "" {
 			return 0, cmdutil.UsageError(errors.New("--output oci:DIR needs a tag: oci:DIR:TAG"))
 		}
@@ -199,12 +192,12 @@ func write(ctx context.Context, img *appendlayer.Image, to string) (int64, error
 	return 0, cmdutil.UsageError(fmt.Errorf("--output %s is not known: oci:DIR:TAG or docker://REPOSITORY[:TAG]", to))
 }
 
-// configured merges and places the content of the files.
-func configured(ctx context.Context, files []string) (placement.Placed, error) {
+// placeConfigs merges and places the content of the files.
+func placeConfigs(ctx context.Context, files []string) (placement.Placed, error) {
 	var configs []*v1alpha1.NodeConfig
 	maps := map[string]*corev1.ConfigMap{}
 	for _, f := range files {
-		if err := load(f, &configs, maps); err != nil {
+		if err := readConfigs(f, &configs, maps); err != nil {
 			return placement.Placed{}, err
 		}
 	}
@@ -231,8 +224,8 @@ func configured(ctx context.Context, files []string) (placement.Placed, error) {
 	return placed, nil
 }
 
-// load reads the NodeConfigs and ConfigMaps of one file.
-func load(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
+// readConfigs reads the NodeConfigs and ConfigMaps of one file.
+func readConfigs(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return cmdutil.UsageError(err)

@@ -1,4 +1,4 @@
-package planview
+package updatecmd
 
 import (
 	"testing"
@@ -31,11 +31,11 @@ func TestTheAPIServersAbsenceIsLearnedFromTheLastUpdate(t *testing.T) {
 	running := done("running", 6*time.Hour, &v1alpha1.Unavailability{Seconds: 9})
 	running.Status.FinishedAt = nil
 	all = append(all, running)
-	got := apiUnavailable(all, &all[4])
+	got := newestAPIDowntime(all, &all[4])
 	if got == nil || got.Update != "newer" || got.TotalSeconds != 112 || got.LongestSeconds != 42 {
 		t.Fatalf("%+v", got)
 	}
-	if got := apiUnavailable(all[2:5], &all[4]); got != nil {
+	if got := newestAPIDowntime(all[2:5], &all[4]); got != nil {
 		t.Fatalf("learned from nothing: %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package drillcmd
+package updatecmd
 
 import (
 	"bytes"
@@ -71,11 +71,11 @@ func TestWhatIsSaidBeforehand(t *testing.T) {
 		"not everything is pinned":     {func(n *v1alpha1.NodeUpdate) { n.Status.Pins.ImagesPinned = 1 }, false, []string{"ImagesMissing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, nu, err := gather(t.Context(), site(t, c.change), "n2")
+			f, nu, err := gatherStartFacts(t.Context(), site(t, c.change), "n2")
 			if err != nil {
 				t.Fatal(err)
 			}
-			v := view(f, nu)
+			v := newDrillView(f, nu)
 			var out bytes.Buffer
 			if err := render.Drill(&out, render.Table, v); err != nil {
 				t.Fatal(err)
@@ -90,7 +90,7 @@ func TestWhatIsSaidBeforehand(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := gather(t.Context(), site(t, func(*v1alpha1.NodeUpdate) {}), "n9"); err == nil {
+	if _, _, err := gatherStartFacts(t.Context(), site(t, func(*v1alpha1.NodeUpdate) {}), "n9"); err == nil {
 		t.Error("a node that is not there")
 	}
 }

@@ -1,4 +1,4 @@
-package planview
+package updatecmd
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func TestPlanSaysWhatIsInTheImage(t *testing.T) {
 		model.FieldOSImage:         {"pool edge boots r/os@sha256:1: build edge-1 made it; 1 package changed: openssl 3.0.1 -> 3.0.2"},
 		model.FieldKernelArguments: nil,
 	} {
-		got, err := osOf(context.Background(), c, step(path))
+		got, err := describeOSImages(context.Background(), c, step(path))
 		if err != nil {
 			t.Fatal(err)
 		}

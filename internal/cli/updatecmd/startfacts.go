@@ -1,4 +1,4 @@
-package drillcmd
+package updatecmd
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 // maxWithout is how many images a node names at most in its status.
 const maxWithout = 16
 
-// gather reads the state of the node, and the copies of its peers.
-func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, *v1alpha1.NodeUpdate, error) {
+// gatherStartFacts reads the state of the node, and the copies of its peers.
+func gatherStartFacts(ctx context.Context, c client.Client, node string) (pin.StartFacts, *v1alpha1.NodeUpdate, error) {
 	f := pin.StartFacts{Node: node}
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
@@ -37,7 +37,7 @@ func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, 
 	var mine *v1alpha1.NodeUpdate
 	for i := range all.Items {
 		nu := &all.Items[i]
-		held, err := holdOf(ctx, c, nu, lists)
+		held, err := readHoldList(ctx, c, nu, lists)
 		if err != nil {
 			return f, nil, err
 		}
@@ -45,18 +45,18 @@ func gather(ctx context.Context, c client.Client, node string) (pin.StartFacts, 
 			mine, f.Held = nu, held.Images
 			continue
 		}
-		f.Others = append(f.Others, peerOf(nu, held.Images))
+		f.Others = append(f.Others, describePeer(nu, held.Images))
 	}
 	if mine != nil {
-		ofNode(&f, mine, n.Status.NodeInfo.BootID)
+		addNodeFacts(&f, mine, n.Status.NodeInfo.BootID)
 	}
-	used, err := usedOn(ctx, c, node)
+	used, err := listUsedImages(ctx, c, node)
 	f.Used = used
 	return f, mine, err
 }
 
-// ofNode copies what the node's agent reported.
-func ofNode(f *pin.StartFacts, nu *v1alpha1.NodeUpdate, boot string) {
+// addNodeFacts copies what the node's agent reported.
+func addNodeFacts(f *pin.StartFacts, nu *v1alpha1.NodeUpdate, boot string) {
 	h, s := nu.Status.Pins, nu.Status.ColdStart
 	f.Known = h != nil && s != nil && h.Content == nu.Spec.Pins
 	if !f.Known {
@@ -67,8 +67,8 @@ func ofNode(f *pin.StartFacts, nu *v1alpha1.NodeUpdate, boot string) {
 	f.Checked = s.CheckedBoot != "" && s.CheckedBoot == boot
 }
 
-// holdOf is the hold list of a node, read once for all that share it.
-func holdOf(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known map[string]model.HoldList) (model.HoldList, error) {
+// readHoldList is the hold list of a node, read once for all that share it.
+func readHoldList(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known map[string]model.HoldList) (model.HoldList, error) {
 	name := nu.Spec.Pins
 	if l, ok := known[name]; ok || name == "" {
 		return l, nil
@@ -85,8 +85,8 @@ func holdOf(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known
 	return l, nil
 }
 
-// peerOf returns the images that another node reports copies of.
-func peerOf(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
+// describePeer returns the images that another node reports copies of.
+func describePeer(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
 	n := pin.Neighbour{Node: nu.Name, Copies: map[string]bool{}}
 	s, h := nu.Status.ColdStart, nu.Status.Pins
 	if s == nil || h == nil || h.Content != nu.Spec.Pins || len(s.Without) == maxWithout && s.Copies+maxWithout < h.ImagesTotal {
@@ -100,8 +100,8 @@ func peerOf(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
 	return n
 }
 
-// usedOn returns the images of the pods on a node.
-func usedOn(ctx context.Context, c client.Client, node string) ([]pin.Used, error) {
+// listUsedImages returns the images of the pods on a node.
+func listUsedImages(ctx context.Context, c client.Client, node string) ([]pin.Used, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return nil, fmt.Errorf("the API server did not answer: %w", err)
@@ -118,7 +118,7 @@ func usedOn(ctx context.Context, c client.Client, node string) ([]pin.Used, erro
 				u = &pin.Used{Image: k.Image}
 				byImage[k.Image] = u
 			}
-			u.System = u.System || system(p)
+			u.System = u.System || isSystemPod(p)
 			if name := p.Namespace + "/" + p.Name; !slices.Contains(u.Pods, name) {
 				u.Pods = append(u.Pods, name)
 			}
@@ -132,7 +132,7 @@ func usedOn(ctx context.Context, c client.Client, node string) ([]pin.Used, erro
 	return out, nil
 }
 
-// system reports whether the node needs the pod to work.
-func system(p *corev1.Pod) bool {
+// isSystemPod reports whether the node needs the pod to work.
+func isSystemPod(p *corev1.Pod) bool {
 	return p.Annotations[corev1.MirrorPodAnnotationKey] != "" || p.Spec.PriorityClassName == "system-node-critical" || p.Spec.PriorityClassName == "system-cluster-critical"
 }

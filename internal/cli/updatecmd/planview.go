@@ -1,4 +1,4 @@
-package planview
+package updatecmd
 
 import (
 	"context"
@@ -16,16 +16,16 @@ import (
 
 // States of a plan.
 const (
-	Ready     = "ready"
-	Blocked   = "blocked"
-	Preparing = "preparing"
-	Running   = "running"
-	Nothing   = "nothing-to-do"
+	PlanReady     = "ready"
+	PlanBlocked   = "blocked"
+	PlanPreparing = "preparing"
+	PlanRunning   = "running"
+	PlanNothing   = "nothing-to-do"
 )
 
-// Of reads the plan of an update and its cost on the nodes.
-func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
-	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: Blockers(u.Status.Blockers), Warnings: Blockers(u.Status.Warnings)}
+// ViewPlan reads the plan of an update and its cost on the nodes.
+func ViewPlan(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
+	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: ListBlockers(u.Status.Blockers), Warnings: ListBlockers(u.Status.Warnings)}
 	if r := u.Status.Resources; r != nil {
 		v.Resources = append([]string{r.State + ": " + r.Message}, r.Conflicts...)
 	}
@@ -40,16 +40,16 @@ func Of(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render
 		return v, cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("plan %s has digest %s, the update expects %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
 	v.Plan, v.Warnings = &p, notInNotes(v.Warnings, p)
-	if v.OS, err = osOf(ctx, c, p); err != nil {
+	if v.OS, err = describeOSImages(ctx, c, p); err != nil {
 		return v, err
 	}
-	if v.Estimates, err = estimates(ctx, c, p); err != nil {
+	if v.Estimates, err = estimateNodes(ctx, c, p); err != nil {
 		return v, err
 	}
-	if v.APIAway, err = lastAway(ctx, c, u); err != nil {
+	if v.APIAway, err = lastAPIDowntime(ctx, c, u); err != nil {
 		return v, err
 	}
-	v.Rollout, err = outline(ctx, c, u, p)
+	v.Rollout, err = outlineRollout(ctx, c, u, p)
 	return v, err
 }
 
@@ -82,23 +82,23 @@ func loadPlan(ctx context.Context, c client.Client, name string) (model.Plan, er
 func planState(u *v1alpha1.ClusterUpdate) string {
 	for _, b := range u.Status.Blockers {
 		if b.Reason == v1alpha1.ReasonNothingToDo {
-			return Nothing
+			return PlanNothing
 		}
 	}
 	switch u.Status.Phase {
 	case v1alpha1.PhaseDone:
-		return Nothing
+		return PlanNothing
 	case v1alpha1.PhaseReady:
-		return Ready
+		return PlanReady
 	case v1alpha1.PhaseBlocked, v1alpha1.PhaseHalted:
-		return Blocked
+		return PlanBlocked
 	case v1alpha1.PhaseUpdating:
-		return Running
+		return PlanRunning
 	}
-	return Preparing
+	return PlanPreparing
 }
 
-func estimates(ctx context.Context, c client.Client, p model.Plan) ([]render.Estimate, error) {
+func estimateNodes(ctx context.Context, c client.Client, p model.Plan) ([]render.Estimate, error) {
 	var nus v1alpha1.NodeUpdateList
 	if err := c.List(ctx, &nus, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return nil, fmt.Errorf("cannot list NodeUpdates: %w", err)
@@ -130,8 +130,8 @@ func fillEstimate(e *render.Estimate, nu *v1alpha1.NodeUpdate) {
 	}
 }
 
-// Blockers converts the reasons of an update for a view.
-func Blockers(bs []v1alpha1.Blocker) []explain.Blocker {
+// ListBlockers converts the reasons of an update for a view.
+func ListBlockers(bs []v1alpha1.Blocker) []explain.Blocker {
 	var out []explain.Blocker
 	for _, b := range bs {
 		e := explain.Blocker{Reason: b.Reason, Message: b.Message, Fix: b.Fix, Object: b.Object}

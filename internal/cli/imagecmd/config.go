@@ -1,10 +1,4 @@
-// Package configcmd is the command refit config: it converts node configuration of
-// other tools to a NodeConfig.
-//
-// Promise: it applies nothing. Standard output is the NodeConfig. Standard error has
-// each part that it cannot convert, with the reason, and the exit code reports them.
-// Input: a file. Caller: internal/cli.
-package configcmd
+package imagecmd
 
 import (
 	"errors"
@@ -25,8 +19,8 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 )
 
-// New makes the command.
-func New(a *cmdutil.Access) *cobra.Command {
+// NewConfig returns the command.
+func NewConfig(a *cmdutil.Access) *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "Import node configuration of other tools"}
 	c.AddCommand(newImport(a))
 	return c
@@ -45,7 +39,7 @@ It cannot convert secrets, disks, remote files and users: standard error names e
 such part with the reason, and the exit code is 3. With --partial it writes the rest
 anyway.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := readFile(args[0], cmd.InOrStdin())
+			data, err := readInput(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -53,7 +47,7 @@ anyway.`,
 			if err != nil {
 				return cmdutil.UsageError(fmt.Errorf("%s: %w", args[0], err))
 			}
-			out, err := yaml.Marshal(written(imported, name, pools))
+			out, err := yaml.Marshal(toManifest(imported, name, pools))
 			if err != nil {
 				return err
 			}
@@ -73,7 +67,7 @@ anyway.`,
 	return c
 }
 
-func readFile(path string, in io.Reader) ([]byte, error) {
+func readInput(path string, in io.Reader) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(in)
 	}
@@ -84,8 +78,8 @@ func readFile(path string, in io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// file is the NodeConfig without status and times.
-type file struct {
+// manifest is the NodeConfig without status and times.
+type manifest struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
 		Name string `json:"name"`
@@ -93,8 +87,8 @@ type file struct {
 	Spec v1alpha1.NodeConfigSpec `json:"spec"`
 }
 
-func written(c ignitionimport.Config, name string, pools []string) file {
-	var f file
+func toManifest(c ignitionimport.Config, name string, pools []string) manifest {
+	var f manifest
 	f.APIVersion, f.Kind = v1alpha1.GroupVersion.String(), "NodeConfig"
 	f.Metadata.Name = name
 	if name == "" {
@@ -108,7 +102,7 @@ func written(c ignitionimport.Config, name string, pools []string) file {
 		f.Spec.Pools = []string{c.Role}
 	}
 	for _, x := range c.Files {
-		f.Spec.Files = append(f.Spec.Files, nodeFile(x))
+		f.Spec.Files = append(f.Spec.Files, toNodeFile(x))
 	}
 	for _, u := range c.Units {
 		n := v1alpha1.NodeUnit{Name: u.Name, State: u.State, Contents: u.Contents}
@@ -130,7 +124,7 @@ func written(c ignitionimport.Config, name string, pools []string) file {
 	return f
 }
 
-func nodeFile(x model.ConfigFile) v1alpha1.NodeFile {
+func toNodeFile(x model.ConfigFile) v1alpha1.NodeFile {
 	mode := int32(x.Mode)
 	n := v1alpha1.NodeFile{Path: x.Path, Mode: &mode, Owner: x.Owner, Group: x.Group}
 	text := string(x.Data)
