@@ -40,11 +40,11 @@ type loadRole struct {
 
 // shelves are the set's images as package pin wants them, from the agent's own store.
 type shelves struct {
-	*blobstore.Store
+	*blobstore.BlobStore
 	images map[string]containerd.Image
 }
 
-func (s shelves) Open(digest string) (io.ReadCloser, error) { return s.Store.Open(digest) }
+func (s shelves) Open(digest string) (io.ReadCloser, error) { return s.BlobStore.Open(digest) }
 func (s shelves) MayPull(model.HeldImage) bool              { return false }
 func (s shelves) Image(img model.HeldImage) (containerd.Image, bool) {
 	i, ok := s.images[img.Name]
@@ -62,7 +62,7 @@ func beAgent(text string) error {
 		return err
 	}
 	defer c.Close()
-	st := blobstore.At(filepath.Join(role.Dir, "blobs", "sha256"))
+	st := blobstore.BlobsAt(filepath.Join(role.Dir, "blobs", "sha256"))
 	k := imagekeeper.NewKeeper(imagekeeper.Containerd{Client: c}, role.State, statefile.Ignore)
 	src := shelves{st, map[string]containerd.Image{}}
 	var want []model.HeldImage

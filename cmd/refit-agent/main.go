@@ -159,7 +159,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 
 // installOntoHost is the command of the DaemonSet.
 func installOntoHost(cmd *cobra.Command, stay bool) error {
-	if err := hostinstall.Install(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+	if err := hostinstall.InstallOnHost(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	if stay {
@@ -234,7 +234,7 @@ func keepCommand() *cobra.Command {
 		Use: "keep --log FILE --result FILE -- COMMAND...", Short: "Run a command, and save its output and its exit status", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			// A signal to this process must not end the command.
-			return transientunit.Keep(cmd.Context(), log, result, argv)
+			return transientunit.RecordCommand(cmd.Context(), log, result, argv)
 		},
 	}
 	c.Flags().StringVar(&log, "log", "", "file for the output")

@@ -41,7 +41,7 @@ func writers(t *testing.T, dir string) map[string]writer {
 		sum := sha256.Sum256(data)
 		return blobstore.Blob{Digest: fmt.Sprintf("sha256:%x", sum), Size: int64(len(data)), ChunkSize: int64(len(data)), Sums: [][32]byte{sum}}, data
 	}
-	store := blobstore.At(conf.Path("blobs", "sha256"))
+	store := blobstore.BlobsAt(conf.Path("blobs", "sha256"))
 	header := func(version int) *bundle.Header {
 		spec := bundletest.Tiny()
 		spec.Version = fmt.Sprintf("1.0.%d", version)
@@ -108,9 +108,9 @@ func writers(t *testing.T, dir string) map[string]writer {
 			})
 		}},
 		"indexes of layers": {func(v int) error {
-			return layers.Shelf(conf.Path("layers")).Save("sha256:x", layers.Index{{Path: id(v)}})
+			return layers.LayerIndexDir(conf.Path("layers")).Save("sha256:x", layers.LayerIndex{{Path: id(v)}})
 		}, func() int {
-			x, err := layers.Shelf(conf.Path("layers")).Load("sha256:x")
+			x, err := layers.LayerIndexDir(conf.Path("layers")).Load("sha256:x")
 			return newest(func(v int) bool { return err == nil && x[0].Path == id(v) })
 		}},
 	}

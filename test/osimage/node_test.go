@@ -133,7 +133,7 @@ func (h hostOf) Reboot(ctx context.Context, _ bool) error {
 }
 
 func (h hostOf) Driver(ctx context.Context) (osdriver.Driver, error) {
-	return detect.Find(ctx, h.Host.Host(), detect.Openers{Whole: h.open})
+	return detect.Detect(ctx, h.Host.Host(), detect.Openers{Whole: h.open})
 }
 
 func (h hostOf) Image(_ context.Context, image string) (osdriver.Source, []string, error) {

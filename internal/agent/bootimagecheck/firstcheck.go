@@ -101,8 +101,8 @@ func Facts(root, arch string) map[string]string {
 	if arch == "" {
 		arch = runtime.GOARCH
 	}
-	l := bootloader.Of(root)
-	all := map[string]string{skew.FactCPU: cpulevel.Of(root, arch), skew.FactShim: l.Shim, skew.FactGrub: l.Grub}
+	l := bootloader.ReadBootloader(root)
+	all := map[string]string{skew.FactCPU: cpulevel.CPULevel(root, arch), skew.FactShim: l.Shim, skew.FactGrub: l.Grub}
 	if !l.Built.IsZero() {
 		all[skew.FactLoader] = l.Built.Format(time.DateOnly)
 	}
@@ -115,7 +115,7 @@ func Facts(root, arch string) map[string]string {
 }
 
 func measure(root, arch string) convert.BootedMachine {
-	return convert.BootedMachine{OS: installedimage.Booted(root), Facts: Facts(root, arch)}
+	return convert.BootedMachine{OS: installedimage.BootedVersion(root), Facts: Facts(root, arch)}
 }
 
 // refuse says it on the console first, then to the cluster.

@@ -63,7 +63,7 @@ func LocalLabel(_ context.Context, from Handle) (bundle.Label, error) {
 // ReadLabel is the unprivileged reader: it gives up what rights and memory it has, reads
 // its input and writes the answer.
 func ReadLabel(ctx context.Context, w io.Writer) error {
-	in, err := unprivileged.Enter()
+	in, err := unprivileged.EnterUnprivileged()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func UnprivilegedLabel(ctx context.Context, from Handle) (bundle.Label, error) {
 	if !ok {
 		return bundle.Label{}, fmt.Errorf("%w: it is in no file", errLabel)
 	}
-	b, err := unprivileged.Run(ctx, f, maxAnswer, LabelCommand)
+	b, err := unprivileged.RunUnprivileged(ctx, f, maxAnswer, LabelCommand)
 	if err != nil {
 		return bundle.Label{}, fmt.Errorf("%w: %w", errLabel, err)
 	}

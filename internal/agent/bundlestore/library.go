@@ -24,7 +24,7 @@ import (
 // Safe for concurrent use.
 type Library struct {
 	dir   string
-	store *blobstore.Store
+	store *blobstore.BlobStore
 	log   *slog.Logger
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ type Library struct {
 // listed is set aside: all of it is fetched again.
 func OpenLibrary(dir string, log *slog.Logger, note statefile.Note) *Library {
 	const instead = "what was in it is fetched again from peers or a medium"
-	st := blobstore.At(filepath.Join(dir, "blobs", "sha256"))
+	st := blobstore.BlobsAt(filepath.Join(dir, "blobs", "sha256"))
 	l := &Library{dir: filepath.Join(dir, "bundles"), store: st, log: log, shelves: map[string]*Shelf{}, served: map[string]bool{}}
 	for _, d := range []string{filepath.Join(dir, "blobs"), st.Dir(), l.dir} {
 		statefile.Dir(d, instead, note)
@@ -128,7 +128,7 @@ func (l *Library) Served(digest string) *Shelf {
 }
 
 // Blobs is the store below.
-func (l *Library) Blobs() *blobstore.Store { return l.store }
+func (l *Library) Blobs() *blobstore.BlobStore { return l.store }
 
 // Open opens a complete blob.
 func (l *Library) Open(digest string) (io.ReadCloser, error) { return l.store.Open(digest) }

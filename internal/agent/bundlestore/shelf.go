@@ -18,14 +18,14 @@ import (
 // Shelf is one bundle on this node: its header, and the chunks that are here.
 type Shelf struct {
 	header *bundle.Header
-	store  *blobstore.Store
+	store  *blobstore.BlobStore
 	blobs  []blobstore.Blob
 
 	mu      sync.Mutex
 	changed chan struct{}
 }
 
-func newShelf(h *bundle.Header, st *blobstore.Store) *Shelf {
+func newShelf(h *bundle.Header, st *blobstore.BlobStore) *Shelf {
 	s := &Shelf{header: h, store: st, changed: make(chan struct{})}
 	for i, b := range h.Metadata.Blobs {
 		first, n := h.Chunks.OfBlob(i)

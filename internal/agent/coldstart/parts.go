@@ -188,7 +188,7 @@ func (c *check) layer(ctx context.Context, p cri.Part, parts []cri.Part) (what s
 }
 
 // indexOf is what a layer must consist of; nil if nobody here knows.
-func (c *check) indexOf(ctx context.Context, digest string, parts []cri.Part) (layers.Index, error) {
+func (c *check) indexOf(ctx context.Context, digest string, parts []cri.Part) (layers.LayerIndex, error) {
 	if x, err := c.index.Load(digest); err == nil {
 		return x, nil
 	}
@@ -202,11 +202,11 @@ func (c *check) indexOf(ctx context.Context, digest string, parts []cri.Part) (l
 
 // makeIndex reads a blob into an index and keeps that; nil if the blob is not what
 // its digest says. An index that cannot be kept comes with the error.
-func makeIndex(ctx context.Context, shelf layers.Shelf, digest string, f *os.File) (layers.Index, error) {
+func makeIndex(ctx context.Context, shelf layers.LayerIndexDir, digest string, f *os.File) (layers.LayerIndex, error) {
 	if !holds(f, digest) {
 		return nil, nil
 	}
-	x, err := layers.Read(ctx, f)
+	x, err := layers.IndexLayer(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("blob %s: %w", digest, err)
 	}
@@ -292,7 +292,7 @@ func (c *check) mend(ctx context.Context, img model.HeldImage, p torn, parts []c
 		}
 		return "", fsutil.Replace(p.File, f, p.Digest, mode)
 	}
-	if err := layers.Restore(ctx, p.Dir, f, p.Digest, p.Base); err != nil {
+	if err := layers.RestoreLayer(ctx, p.Dir, f, p.Digest, p.Base); err != nil {
 		return "", err
 	}
 	return "", fsutil.SyncFS(p.Dir)

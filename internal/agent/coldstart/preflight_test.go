@@ -127,7 +127,7 @@ func (n *node) whole(t *testing.T) {
 			}
 			f, err := n.runtime.blobs.Open(p.Digest)
 			must(t, err)
-			x, err := layers.Read(t.Context(), f)
+			x, err := layers.IndexLayer(t.Context(), f)
 			must(t, err)
 			f.Close()
 			if d, err := x.Check(t.Context(), p.Dir, true); err != nil || d.Any() {
@@ -248,7 +248,7 @@ func (s *store) Load(ctx context.Context, img cri.Target, blobs cri.Blobs) ([]st
 		if err != nil {
 			return nil, err
 		}
-		if err := layers.Restore(ctx, s.fs(d), bytes.NewReader(b), d, i == 0); err != nil {
+		if err := layers.RestoreLayer(ctx, s.fs(d), bytes.NewReader(b), d, i == 0); err != nil {
 			return nil, err
 		}
 	}

@@ -169,7 +169,7 @@ func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *bund
 	if maps.Equal(all, x.images) {
 		return
 	}
-	shelf := layers.Shelf(x.Config.Path(indexDir))
+	shelf := layers.LayerIndexDir(x.Config.Path(indexDir))
 	wanted := map[string]bool{}
 	c := &check{Options: Options{Config: x.Config, Log: x.Log}, lib: lib, index: shelf}
 	for _, img := range images {

@@ -29,7 +29,7 @@ const testChunk = 1 << 10
 type oneBlob struct {
 	digest string
 	blob   blobstore.Blob
-	st     *blobstore.Store
+	st     *blobstore.BlobStore
 }
 
 func (o *oneBlob) Digest() string { return o.digest }
@@ -89,7 +89,7 @@ func (n *node) Chunk(d string, c int) ([]byte, error) {
 
 func startNode(t *testing.T, name string, blob blobstore.Blob) *node {
 	t.Helper()
-	st := blobstore.At(t.TempDir())
+	st := blobstore.BlobsAt(t.TempDir())
 	key, _, err := peerapi.NewKey()
 	if err != nil {
 		t.Fatal(err)

@@ -24,9 +24,9 @@ const hostRoot = "/proc/1/root"
 // landing is where this program is put on the host before it installs itself.
 const landing = "/var/tmp/refit-agent.install"
 
-// Install copies this program to the host and lets it install itself there, in
+// InstallOnHost copies this program to the host and lets it install itself there, in
 // the host's root. Standard output is that of the installer.
-func Install(ctx context.Context, stdout, stderr io.Writer) error {
+func InstallOnHost(ctx context.Context, stdout, stderr io.Writer) error {
 	return install(ctx, hostRoot, stdout, stderr)
 }
 

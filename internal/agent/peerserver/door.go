@@ -103,7 +103,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		_, text, _ := net.SplitHostPort(address)
 		number, _ := strconv.Atoi(text)
-		return nil, &BusyError{address, port.Holder("/proc", number)}
+		return nil, &BusyError{address, port.FindPortHolder("/proc", number)}
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("peers cannot be answered on %s: this node has no such address; name one that it has as listen in /etc/refit/agent.yaml", address)
 	}

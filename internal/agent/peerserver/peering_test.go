@@ -23,8 +23,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// node is a library on the wire, with a bundle of one file.
-type node struct {
+// servingNode is a library on the wire, with a bundle of one file.
+type servingNode struct {
 	lib   *bundlestore.Library
 	shelf *bundlestore.Shelf
 	id    *peerapi.Identity
@@ -41,7 +41,7 @@ func identity(t *testing.T, seed byte) *peerapi.Identity {
 }
 
 // start makes a node that has the bundle's header, and if full all of its chunks.
-func start(t *testing.T, seed byte, file []byte, full bool, limit *peerapi.Limit) *node {
+func start(t *testing.T, seed byte, file []byte, full bool, limit *peerapi.Limit) *servingNode {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bundle.tar")
@@ -53,7 +53,7 @@ func start(t *testing.T, seed byte, file []byte, full bool, limit *peerapi.Limit
 		t.Fatal(err)
 	}
 	defer f.Close()
-	n := &node{id: identity(t, seed)}
+	n := &servingNode{id: identity(t, seed)}
 	n.lib = bundlestore.OpenLibrary(dir, slog.New(slog.DiscardHandler), statefile.Ignore)
 	if n.shelf, err = n.lib.Add(f.Header()); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func testBundle(t *testing.T, size int) []byte {
 		Payloads: []bundletest.Payload{{Name: "blob", Version: "v1.0.0", Content: bytes.Repeat([]byte("what the site lacks "), size/20)}}})
 }
 
-func (n *node) client(to *node, limit *peerapi.Limit) *peerapi.Client {
+func (n *servingNode) client(to *servingNode, limit *peerapi.Limit) *peerapi.Client {
 	return peerapi.NewLimited(n.id, peerapi.Peer{Name: "p", Address: to.addr, PublicKey: to.id.PublicKey()}, limit)
 }
 
@@ -109,7 +109,7 @@ func TestChunksPassThroughANodeWithinLimits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var got atomic.Int64
-	fetch := func(to *node, from *node, count *atomic.Int64) error {
+	fetch := func(to *servingNode, from *servingNode, count *atomic.Int64) error {
 		cl := to.client(from, limit)
 		defer cl.Close()
 		return fetcher.Fetch(ctx, to.shelf, chunks(to.shelf), []fetcher.Peer{cl}, fetcher.Settings{

@@ -9,14 +9,14 @@ import (
 // stopSeconds is how long a static pod's container may take to end by itself.
 const stopSeconds = 30
 
-// Certificate looks at one of the node's certificates.
-func (h *nodeHost) Certificate(name string) (c kubecert.Certificate, found bool, err error) {
-	return kubecert.Dir{Root: h.paths.Root}.Look(name)
+// CertificateFiles looks at one of the node's certificates.
+func (h *nodeHost) Certificate(name string) (c kubecert.CertificateFiles, found bool, err error) {
+	return kubecert.CertificateDir{Root: h.paths.Root}.Read(name)
 }
 
 // CertificateFiles are where a certificate and its key are.
 func (h *nodeHost) CertificateFiles(name string) []string {
-	return kubecert.Dir{Root: h.paths.Root}.Files(name)
+	return kubecert.CertificateDir{Root: h.paths.Root}.Files(name)
 }
 
 // EtcdUnsafe says why this node's member of etcd must not be restarted now.

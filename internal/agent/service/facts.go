@@ -58,7 +58,7 @@ const mostFields = 512
 
 // Observe says what it could learn; what it could not is empty.
 func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Observed {
-	o := v1alpha1.Observed{Architecture: runtime.GOARCH, InstalledImage: installedimage.Version("/"), Machine: f.machine()}
+	o := v1alpha1.Observed{Architecture: runtime.GOARCH, InstalledImage: installedimage.InstalledVersion("/"), Machine: f.machine()}
 	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		o.BootID = strings.TrimSpace(string(b))
 	}

@@ -47,14 +47,14 @@ type osHost struct {
 	// dir is where images lie while they are staged.
 	dir string
 	// copies of what bundles brought, for a runtime that gives no image back.
-	copies copies.Dir
+	copies copies.BlobDir
 	// registries guards the connections to registries: names come from objects.
 	registries *outbound.Guard
 }
 
 // Driver finds out how this node's OS is moved.
 func (h osHost) Driver(ctx context.Context) (osdriver.Driver, error) {
-	return detect.Find(ctx, osdriver.Host{Runner: osdriver.Command{}}, detect.Openers{
+	return detect.Detect(ctx, osdriver.Host{Runner: osdriver.Command{}}, detect.Openers{
 		Whole: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
 			return h.tree(ctx, s, flatten.Whole)
 		},

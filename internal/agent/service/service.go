@@ -59,7 +59,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
 	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
-	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), copies.Dir(conf.Path("blobs", "sha256")), outbound.New(outbound.AgentRegistry, conf.LocalRegistries...)}, conf.Path)
+	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), copies.BlobDir(conf.Path("blobs", "sha256")), outbound.New(outbound.AgentRegistry, conf.LocalRegistries...)}, conf.Path)
 	machine := sync.OnceValue(func() map[string]string { return bootimagecheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
@@ -105,8 +105,8 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	runtime := runtimePart(h)
 	f := files.New(h, "", own("files.json"))
 	p := programs.New(runtime)
-	s := sandbox.New(runtime, "")
-	k := kubeletconfig.New(kubeletPart(h), "")
+	s := sandbox.NewSandbox(runtime, "")
+	k := kubeletconfig.NewConfig(kubeletPart(h), "")
 	c := certificates.New(h)
 	o := osdeploy.New(oh, own("os.json"))
 	list = []updaters.Updater{
@@ -118,8 +118,8 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 		f,
 		c,
 		o,
-		reboot.New(h),
-		settle.New(h),
+		reboot.NewReboot(h),
+		settle.NewSettle(h),
 		staticpod.New(h, ""),
 	}
 	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),

@@ -87,27 +87,27 @@ func hexOf(digest string) (string, error) {
 	return h, nil
 }
 
-// Store is a directory of blobs. Safe for concurrent use by one process.
-type Store struct {
+// BlobStore is a directory of blobs. Safe for concurrent use by one process.
+type BlobStore struct {
 	dir string
 
 	mu    sync.Mutex
 	parts map[string]*part
 }
 
-// At is the store in a directory that may be missing: then nothing is in it, and it is
+// BlobsAt is the store in a directory that may be missing: then nothing is in it, and it is
 // made with the first blob.
-func At(dir string) *Store { return &Store{dir: dir, parts: map[string]*part{}} }
+func BlobsAt(dir string) *BlobStore { return &BlobStore{dir: dir, parts: map[string]*part{}} }
 
 // Dir is the store's directory.
-func (s *Store) Dir() string { return s.dir }
+func (s *BlobStore) Dir() string { return s.dir }
 
-func (s *Store) path(digest string) string {
+func (s *BlobStore) path(digest string) string {
 	return filepath.Join(s.dir, strings.TrimPrefix(digest, "sha256:"))
 }
 
 // Has reports whether the blob is complete.
-func (s *Store) Has(digest string) bool {
+func (s *BlobStore) Has(digest string) bool {
 	if _, err := hexOf(digest); err != nil {
 		return false
 	}
@@ -116,7 +116,7 @@ func (s *Store) Has(digest string) bool {
 }
 
 // Open opens a complete blob for reading.
-func (s *Store) Open(digest string) (*os.File, error) {
+func (s *BlobStore) Open(digest string) (*os.File, error) {
 	if _, err := hexOf(digest); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *Store) Open(digest string) (*os.File, error) {
 }
 
 // Path is where a complete blob lies; callers must only read it.
-func (s *Store) Path(digest string) (string, error) {
+func (s *BlobStore) Path(digest string) (string, error) {
 	if !s.Has(digest) {
 		return "", fmt.Errorf("blob %s: %w", digest, ErrAbsent)
 	}
@@ -137,7 +137,7 @@ func (s *Store) Path(digest string) (string, error) {
 
 // part returns the entry of a blob, locked, with what is on disk counted in the
 // chunks that b has.
-func (s *Store) part(b Blob) (*part, error) {
+func (s *BlobStore) part(b Blob) (*part, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (s *Store) part(b Blob) (*part, error) {
 
 // Put writes chunk n of a blob after comparing it. kept is false if the chunk
 // was here already. With the last chunk the blob is synced and gets its name.
-func (s *Store) Put(b Blob, n int, data []byte) (kept bool, err error) {
+func (s *BlobStore) Put(b Blob, n int, data []byte) (kept bool, err error) {
 	if err := b.compare(n, data); err != nil {
 		return false, err
 	}
@@ -182,7 +182,7 @@ func (s *Store) Put(b Blob, n int, data []byte) (kept bool, err error) {
 
 // Finish completes a blob that has all its chunks; only a blob of no bytes
 // needs it, since no chunk of it ever arrives.
-func (s *Store) Finish(b Blob) error {
+func (s *BlobStore) Finish(b Blob) error {
 	p, err := s.part(b)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (s *Store) Finish(b Blob) error {
 
 // Get reads chunk n into buf (which must have room for a chunk) and compares
 // it. ErrAbsent if it is not here.
-func (s *Store) Get(b Blob, n int, buf []byte) ([]byte, error) {
+func (s *BlobStore) Get(b Blob, n int, buf []byte) ([]byte, error) {
 	p, err := s.part(b)
 	if err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func (s *Store) Get(b Blob, n int, buf []byte) ([]byte, error) {
 }
 
 // HasChunk reports whether chunk n of a blob is here.
-func (s *Store) HasChunk(b Blob, n int) bool {
+func (s *BlobStore) HasChunk(b Blob, n int) bool {
 	p, err := s.part(b)
 	if err != nil {
 		return false
@@ -219,7 +219,7 @@ func (s *Store) HasChunk(b Blob, n int) bool {
 }
 
 // Have says which chunks of a blob are here.
-func (s *Store) Have(b Blob) ([]bool, error) {
+func (s *BlobStore) Have(b Blob) ([]bool, error) {
 	p, err := s.part(b)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (s *Store) Have(b Blob) ([]bool, error) {
 }
 
 // List names the complete and the partial blobs, and their bytes on disk.
-func (s *Store) List() (map[string]int64, error) {
+func (s *BlobStore) List() (map[string]int64, error) {
 	es, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("blob store: %w", err)
@@ -250,7 +250,7 @@ func (s *Store) List() (map[string]int64, error) {
 }
 
 // Remove deletes a blob, complete or partial.
-func (s *Store) Remove(digest string) error {
+func (s *BlobStore) Remove(digest string) error {
 	if _, err := hexOf(digest); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func blobOf(data []byte) Blob {
 
 func piece(data []byte, n int) []byte { return data[n*chunk : min((n+1)*chunk, len(data))] }
 
-func readAll(t interface{ Fatal(...any) }, s *Store, digest string) []byte {
+func readAll(t interface{ Fatal(...any) }, s *BlobStore, digest string) []byte {
 	f, err := s.Open(digest)
 	if err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func TestStoreSurvivesAnyCrash(t *testing.T) {
 
 func TestStore(t *testing.T) {
 	data := bytes.Repeat([]byte("refit"), 100)
-	for name, run := range map[string]func(t *testing.T, s *Store, b Blob){
-		"many writers at once make one blob": func(t *testing.T, s *Store, b Blob) {
+	for name, run := range map[string]func(t *testing.T, s *BlobStore, b Blob){
+		"many writers at once make one blob": func(t *testing.T, s *BlobStore, b Blob) {
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -137,7 +137,7 @@ func TestStore(t *testing.T) {
 				t.Fatal("content differs")
 			}
 		},
-		"a chunk of a partial blob can be read by others": func(t *testing.T, s *Store, b Blob) {
+		"a chunk of a partial blob can be read by others": func(t *testing.T, s *BlobStore, b Blob) {
 			if _, err := s.Put(b, 2, piece(data, 2)); err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestStore(t *testing.T) {
 				t.Fatalf("a chunk that is not here was answered with %v", err)
 			}
 		},
-		"a complete blob that rots is wanted again, the rest of it is kept": func(t *testing.T, s *Store, b Blob) {
+		"a complete blob that rots is wanted again, the rest of it is kept": func(t *testing.T, s *BlobStore, b Blob) {
 			for n := range b.Chunks() {
 				if _, err := s.Put(b, n, piece(data, n)); err != nil {
 					t.Fatal(err)
@@ -176,7 +176,7 @@ func TestStore(t *testing.T) {
 				t.Fatal("a rotten blob is still called complete")
 			}
 		},
-		"a chunk table that lies about a blob completes nothing": func(t *testing.T, s *Store, b Blob) {
+		"a chunk table that lies about a blob completes nothing": func(t *testing.T, s *BlobStore, b Blob) {
 			lie := blobOf(bytes.Repeat([]byte("wrong"), 100))
 			lie.Digest = b.Digest
 			var last error
@@ -187,13 +187,13 @@ func TestStore(t *testing.T) {
 				t.Fatalf("completed with %v", last)
 			}
 		},
-		"a blob of no bytes is completed by Finish": func(t *testing.T, s *Store, _ Blob) {
+		"a blob of no bytes is completed by Finish": func(t *testing.T, s *BlobStore, _ Blob) {
 			e := blobOf(nil)
 			if err := s.Finish(e); err != nil || !s.Has(e.Digest) {
 				t.Fatalf("err %v, has %v", err, s.Has(e.Digest))
 			}
 		},
-		"removed means gone, and it can be written anew": func(t *testing.T, s *Store, b Blob) {
+		"removed means gone, and it can be written anew": func(t *testing.T, s *BlobStore, b Blob) {
 			if _, err := s.Put(b, 0, piece(data, 0)); err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +207,7 @@ func TestStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"a name that is no digest is refused, whatever it says": func(t *testing.T, s *Store, _ Blob) {
+		"a name that is no digest is refused, whatever it says": func(t *testing.T, s *BlobStore, _ Blob) {
 			for _, d := range []string{"", "../../etc/passwd", "sha256:../x", "sha512:00"} {
 				if _, err := s.Open(d); err == nil {
 					t.Errorf("%q was opened", d)
@@ -359,7 +359,7 @@ func TestStoreOnSmallDisks(t *testing.T) {
 	}
 	disktest.Writer{
 		Write: func(dir string) error {
-			s := At(dir)
+			s := BlobsAt(dir)
 			for n := range b.Chunks() {
 				if _, err := s.Put(b, n, piece(data, n)); err != nil {
 					return err

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Stamp is a moment of a boot; zero is none.
-type Stamp struct {
+// BootStamp is a moment of a boot; zero is none.
+type BootStamp struct {
 	Boot string        `json:"boot"`
 	At   time.Duration `json:"at"`
 }
 
 // IsZero reports whether s is no moment.
-func (s Stamp) IsZero() bool { return s == Stamp{} }
+func (s BootStamp) IsZero() bool { return s == BootStamp{} }
 
-// At is the moment t, which this process has read from its clock: its monotonic reading
+// StampAt is the moment t, which this process has read from its clock: its monotonic reading
 // counts.
-func At(t time.Time) (Stamp, error) {
+func StampAt(t time.Time) (BootStamp, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return Stamp{}, err
+		return BootStamp{}, err
 	}
 	now, err := sinceBoot()
 	if err != nil {
-		return Stamp{}, err
+		return BootStamp{}, err
 	}
-	return Stamp{strings.TrimSpace(string(boot)), now - time.Since(t)}, nil
+	return BootStamp{strings.TrimSpace(string(boot)), now - time.Since(t)}, nil
 }
 
 // Since is the time from an earlier moment to s. ok is false if that was in another boot.
-func (s Stamp) Since(earlier Stamp) (d time.Duration, ok bool) {
+func (s BootStamp) Since(earlier BootStamp) (d time.Duration, ok bool) {
 	return s.At - earlier.At, s.Boot == earlier.Boot && !earlier.IsZero()
 }

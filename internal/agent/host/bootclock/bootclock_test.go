@@ -8,11 +8,11 @@ import (
 
 func TestStamp(t *testing.T) {
 	start := time.Now()
-	a, err := At(start)
+	a, err := StampAt(start)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := At(start.Add(90 * time.Second))
+	b, err := StampAt(start.Add(90 * time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func TestStamp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read Stamp
+	var read BootStamp
 	if err := json.Unmarshal(text, &read); err != nil || read != a {
 		t.Fatalf("%s is read as %+v: %v", text, read, err)
 	}
@@ -31,7 +31,7 @@ func TestStamp(t *testing.T) {
 	if _, ok := b.Since(read); ok {
 		t.Error("stamps of two boots are compared")
 	}
-	if _, ok := b.Since(Stamp{}); ok {
+	if _, ok := b.Since(BootStamp{}); ok {
 		t.Error("no stamp is compared")
 	}
 }

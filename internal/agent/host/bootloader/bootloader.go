@@ -27,24 +27,24 @@ import (
 	"time"
 )
 
-// Loader of a machine.
-type Loader struct {
+// Bootloader of a machine.
+type Bootloader struct {
 	// Shim and Grub are versions, empty if not known.
 	Shim, Grub string
 	// Built is when the recorded part was made, zero if not known.
 	Built time.Time
 }
 
-// Of the machine below root.
-func Of(root string) Loader {
+// ReadBootloader the machine below root.
+func ReadBootloader(root string) Bootloader {
 	if l, ok := recorded(root); ok {
 		return l
 	}
 	return installed(root)
 }
 
-// largest record that is read.
-const largest = 8 << 20
+// maxLoader record that is read.
+const maxLoader = 8 << 20
 
 // component as bootupd writes it.
 type component struct {
@@ -55,16 +55,16 @@ type component struct {
 }
 
 // recorded by bootupd: of the firmware that the machine has, else of the other.
-func recorded(root string) (Loader, bool) {
+func recorded(root string) (Bootloader, bool) {
 	data, err := readAll(filepath.Join(root, "boot/bootupd-state.json"))
 	if err != nil {
-		return Loader{}, false
+		return Bootloader{}, false
 	}
 	var state struct {
 		Installed map[string]component `json:"installed"`
 	}
 	if json.Unmarshal(data, &state) != nil {
-		return Loader{}, false
+		return Bootloader{}, false
 	}
 	order := []string{"BIOS", "EFI"}
 	if _, err := os.Stat(filepath.Join(root, "sys/firmware/efi")); err == nil {
@@ -77,15 +77,15 @@ func recorded(root string) (Loader, bool) {
 			return l, true
 		}
 	}
-	return Loader{}, false
+	return Bootloader{}, false
 }
 
 // named is a package with its version: shim-x64-15.6-2.x86_64,
 // grub2-efi-x64-1:2.06-29.fc36.x86_64.
 var named = regexp.MustCompile(`^(shim|grub2?)[a-z0-9_-]*?-(?:\d{1,3}:)?(\d{1,4}(?:\.\d{1,4}){1,3})(?:[-~^].*)?$`)
 
-func fromPackages(text string) Loader {
-	var l Loader
+func fromPackages(text string) Bootloader {
+	var l Bootloader
 	for p := range strings.SplitSeq(text, ",") {
 		m := named.FindStringSubmatch(strings.TrimSpace(p))
 		switch {
@@ -101,8 +101,8 @@ func fromPackages(text string) Loader {
 
 // installed on the EFI system partition. The vendor's directory counts before the
 // one for removable media.
-func installed(root string) Loader {
-	var l Loader
+func installed(root string) Bootloader {
+	var l Bootloader
 	dirs, _ := filepath.Glob(filepath.Join(root, "boot/efi/EFI/*"))
 	sort.Slice(dirs, func(i, j int) bool {
 		a, b := isFallback(dirs[i]), isFallback(dirs[j])
@@ -171,8 +171,8 @@ func readAll(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, largest+1))
-	if err == nil && len(data) > largest {
+	data, err := io.ReadAll(io.LimitReader(f, maxLoader+1))
+	if err == nil && len(data) > maxLoader {
 		err = errors.New("too large")
 	}
 	return data, err

@@ -28,16 +28,16 @@ func TestOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files map[string]string
 		efi   bool
-		want  bootloader.Loader
+		want  bootloader.Bootloader
 	}{
-		"bootupd on EFI":                     {map[string]string{"boot/bootupd-state.json": older}, true, bootloader.Loader{Shim: "15.6", Grub: "2.06", Built: june}},
-		"bootupd on BIOS":                    {map[string]string{"boot/bootupd-state.json": older}, false, bootloader.Loader{Grub: "2.06", Built: time.Date(2022, 9, 29, 18, 40, 50, 0, time.UTC)}},
-		"a newer bootupd":                    {map[string]string{"boot/bootupd-state.json": newer}, true, bootloader.Loader{Shim: "15.8", Grub: "2.12", Built: time.Date(2025, 2, 4, 10, 0, 0, 0, time.UTC)}},
-		"a broken record: the files":         {map[string]string{"boot/bootupd-state.json": broken, "boot/efi/EFI/fedora/shimx64.efi": program("shim,4,UEFI shim,shim,15.8,https://x\n")}, true, bootloader.Loader{Shim: "15.8"}},
-		"the files, the vendor's first":      {map[string]string{"boot/efi/EFI/BOOT/grubx64.efi": program("grub,1,x,grub,2.02,y\n"), "boot/efi/EFI/redhat/grubx64.efi": program("sbat,1,SBAT Version,sbat,1,z\ngrub,3,Free Software Foundation,grub,2.06,https://g\ngrub.rh,2,Red Hat,grub2,2.06-70.el9,m\n")}, true, bootloader.Loader{Grub: "2.06"}},
-		"a program without SBAT says none":   {map[string]string{"boot/efi/EFI/redhat/shimx64.efi": "MZ no program"}, true, bootloader.Loader{}},
-		"a version that is a text says none": {map[string]string{"boot/bootupd-state.json": `{"installed":{"EFI":{"meta":{"version":"unknown"}}}}`}, true, bootloader.Loader{}},
-		"nothing":                            {nil, false, bootloader.Loader{}},
+		"bootupd on EFI":                     {map[string]string{"boot/bootupd-state.json": older}, true, bootloader.Bootloader{Shim: "15.6", Grub: "2.06", Built: june}},
+		"bootupd on BIOS":                    {map[string]string{"boot/bootupd-state.json": older}, false, bootloader.Bootloader{Grub: "2.06", Built: time.Date(2022, 9, 29, 18, 40, 50, 0, time.UTC)}},
+		"a newer bootupd":                    {map[string]string{"boot/bootupd-state.json": newer}, true, bootloader.Bootloader{Shim: "15.8", Grub: "2.12", Built: time.Date(2025, 2, 4, 10, 0, 0, 0, time.UTC)}},
+		"a broken record: the files":         {map[string]string{"boot/bootupd-state.json": broken, "boot/efi/EFI/fedora/shimx64.efi": program("shim,4,UEFI shim,shim,15.8,https://x\n")}, true, bootloader.Bootloader{Shim: "15.8"}},
+		"the files, the vendor's first":      {map[string]string{"boot/efi/EFI/BOOT/grubx64.efi": program("grub,1,x,grub,2.02,y\n"), "boot/efi/EFI/redhat/grubx64.efi": program("sbat,1,SBAT Version,sbat,1,z\ngrub,3,Free Software Foundation,grub,2.06,https://g\ngrub.rh,2,Red Hat,grub2,2.06-70.el9,m\n")}, true, bootloader.Bootloader{Grub: "2.06"}},
+		"a program without SBAT says none":   {map[string]string{"boot/efi/EFI/redhat/shimx64.efi": "MZ no program"}, true, bootloader.Bootloader{}},
+		"a version that is a text says none": {map[string]string{"boot/bootupd-state.json": `{"installed":{"EFI":{"meta":{"version":"unknown"}}}}`}, true, bootloader.Bootloader{}},
+		"nothing":                            {nil, false, bootloader.Bootloader{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +48,7 @@ func TestOf(t *testing.T) {
 			if tc.efi {
 				put(t, filepath.Join(root, "sys/firmware/efi/fw_platform_size"), "64\n")
 			}
-			if diff := cmp.Diff(tc.want, bootloader.Of(root)); diff != "" {
+			if diff := cmp.Diff(tc.want, bootloader.ReadBootloader(root)); diff != "" {
 				t.Error(diff)
 			}
 		})

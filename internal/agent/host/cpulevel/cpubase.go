@@ -18,20 +18,20 @@ import (
 	"strings"
 )
 
-// levels of x86-64 and the flags that each adds, in the words of /proc/cpuinfo.
+// cpuLevels of x86-64 and the flags that each adds, in the words of /proc/cpuinfo.
 // abm is LZCNT, pni is SSE3.
-var levels = [][]string{
+var cpuLevels = [][]string{
 	{"cmov", "cx8", "fpu", "fxsr", "mmx", "sse", "sse2"},
 	{"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"},
 	{"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"},
 	{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
 
-// Prefix of the names of x86-64's levels.
-const Prefix = "x86-64-v"
+// CPULevelPrefix of the names of x86-64's levels.
+const CPULevelPrefix = "x86-64-v"
 
-// Of the machine below root.
-func Of(root, arch string) string {
+// CPULevel the machine below root.
+func CPULevel(root, arch string) string {
 	if arch != "amd64" {
 		return arch
 	}
@@ -40,7 +40,7 @@ func Of(root, arch string) string {
 		return ""
 	}
 	defer f.Close()
-	least, seen := len(levels), ""
+	least, seen := len(cpuLevels), ""
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -53,15 +53,15 @@ func Of(root, arch string) string {
 	if lines.Err() != nil || seen == "" || least == 0 {
 		return ""
 	}
-	return Prefix + strconv.Itoa(least)
+	return CPULevelPrefix + strconv.Itoa(least)
 }
 
 func level(flags string) int {
 	have := strings.Fields(flags)
-	for i, needed := range levels {
+	for i, needed := range cpuLevels {
 		if slices.ContainsFunc(needed, func(f string) bool { return !slices.Contains(have, f) }) {
 			return i
 		}
 	}
-	return len(levels)
+	return len(cpuLevels)
 }

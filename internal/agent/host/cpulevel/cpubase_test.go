@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	v1 = "fpu cx8 cmov mmx fxsr sse sse2 syscall lm"
-	v2 = v1 + " pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm"
-	v3 = v2 + " avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
-	v4 = v3 + " avx512f avx512dq avx512cd avx512bw avx512vl"
+	level1 = "fpu cx8 cmov mmx fxsr sse sse2 syscall lm"
+	level2 = level1 + " pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm"
+	level3 = level2 + " avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
+	level4 = level3 + " avx512f avx512dq avx512cd avx512bw avx512vl"
 )
 
 // Trap 18: a virtual machine with a masked processor fails in the first boot of a
@@ -26,13 +26,13 @@ func TestOf(t *testing.T) {
 		arch string
 		want string
 	}{
-		"the first level":                         {[]string{v1}, "amd64", "x86-64-v1"},
-		"the second":                              {[]string{v2, v2}, "amd64", "x86-64-v2"},
-		"the third":                               {[]string{v3}, "amd64", "x86-64-v3"},
-		"the fourth":                              {[]string{v4}, "amd64", "x86-64-v4"},
-		"one flag of the third is masked":         {[]string{strings.Replace(v3, " movbe", "", 1)}, "amd64", "x86-64-v2"},
-		"a flag of the fourth without the third":  {[]string{strings.Replace(v4, " avx2", "", 1)}, "amd64", "x86-64-v2"},
-		"the least of several processors":         {[]string{v4, v2, v4}, "amd64", "x86-64-v2"},
+		"the first level":                         {[]string{level1}, "amd64", "x86-64-v1"},
+		"the second":                              {[]string{level2, level2}, "amd64", "x86-64-v2"},
+		"the third":                               {[]string{level3}, "amd64", "x86-64-v3"},
+		"the fourth":                              {[]string{level4}, "amd64", "x86-64-v4"},
+		"one flag of the third is masked":         {[]string{strings.Replace(level3, " movbe", "", 1)}, "amd64", "x86-64-v2"},
+		"a flag of the fourth without the third":  {[]string{strings.Replace(level4, " avx2", "", 1)}, "amd64", "x86-64-v2"},
+		"the least of several processors":         {[]string{level4, level2, level4}, "amd64", "x86-64-v2"},
 		"another architecture is its own":         {nil, "arm64", "arm64"},
 		"less than the first level is not known":  {[]string{"fpu"}, "amd64", ""},
 		"a file without flags is not a statement": {[]string{}, "amd64", ""},
@@ -42,7 +42,7 @@ func TestOf(t *testing.T) {
 			root := t.TempDir()
 			var text strings.Builder
 			for _, c := range tc.cpus {
-				text.WriteString("processor\t: 0\nvmx flags\t: " + v4 + "\nflags\t\t: " + c + "\nbugs\t\t: x\n\n")
+				text.WriteString("processor\t: 0\nvmx flags\t: " + level4 + "\nflags\t\t: " + c + "\nbugs\t\t: x\n\n")
 			}
 			if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil {
 				t.Fatal(err)
@@ -50,16 +50,16 @@ func TestOf(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(root, "proc/cpuinfo"), []byte(text.String()), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if got := cpulevel.Of(root, tc.arch); got != tc.want {
+			if got := cpulevel.CPULevel(root, tc.arch); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
 	}
-	if got := cpulevel.Of(t.TempDir(), "amd64"); got != "" {
+	if got := cpulevel.CPULevel(t.TempDir(), "amd64"); got != "" {
 		t.Errorf("without a file: %q", got)
 	}
 	if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
-		if got := cpulevel.Of("/", runtime.GOARCH); !strings.HasPrefix(got, cpulevel.Prefix) {
+		if got := cpulevel.CPULevel("/", runtime.GOARCH); !strings.HasPrefix(got, cpulevel.CPULevelPrefix) {
 			t.Errorf("this machine: %q", got)
 		}
 	}

@@ -25,11 +25,11 @@ import (
 // alephs of CoreOS and of bootc.
 var alephs = []string{"sysroot/.coreos-aleph-version.json", ".coreos-aleph-version.json", "sysroot/.bootc-aleph.json", ".bootc-aleph.json"}
 
-// longest text that is taken.
-const longest = 128
+// maxVersion text that is taken.
+const maxVersion = 128
 
-// Version of the image below root, empty if nothing says it.
-func Version(root string) string {
+// InstalledVersion of the image below root, empty if nothing says it.
+func InstalledVersion(root string) string {
 	for _, name := range alephs {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
@@ -40,7 +40,7 @@ func Version(root string) string {
 			continue
 		}
 		for _, v := range []string{aleph.Version, aleph.Build} {
-			if v != "" && len(v) <= longest {
+			if v != "" && len(v) <= maxVersion {
 				return v
 			}
 		}
@@ -48,11 +48,11 @@ func Version(root string) string {
 	return buildID(filepath.Join(root, "etc/os-release"))
 }
 
-// Booted is the version of the image that a machine has booted for the first time:
+// BootedVersion is the version of the image that a machine has booted for the first time:
 // what it was born from, else what it runs, which is the same then. On a machine
 // that was updated it is not.
-func Booted(root string) string {
-	if v := Version(root); v != "" {
+func BootedVersion(root string) string {
+	if v := InstalledVersion(root); v != "" {
 		return v
 	}
 	return field(filepath.Join(root, "etc/os-release"), "OSTREE_VERSION", "VERSION_ID")

@@ -26,7 +26,7 @@ func TestVersion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := installedimage.Version(tree(t, tc.files)); got != tc.want {
+			if got := installedimage.InstalledVersion(tree(t, tc.files)); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
@@ -62,7 +62,7 @@ func TestBooted(t *testing.T) {
 		"Ubuntu":                     {map[string]string{"etc/os-release": "VERSION_ID=\"24.04\"\n"}, "24.04"},
 		"a number alone is no build": {map[string]string{"etc/os-release": "VERSION_ID=\"12\"\n"}, ""},
 	} {
-		if got := installedimage.Booted(tree(t, tc.files)); got != tc.want {
+		if got := installedimage.BootedVersion(tree(t, tc.files)); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

@@ -24,8 +24,8 @@ import (
 // KubeletClient is the one that the kubelet renews by itself.
 const KubeletClient = "kubelet-client"
 
-// Certificate as it is on the node.
-type Certificate struct {
+// CertificateFiles as it is on the node.
+type CertificateFiles struct {
 	// Made is when it was made; kubeadm gives a certificate the first day of its
 	// CA, so that of such a one is when its file was written.
 	Made, NotAfter time.Time
@@ -33,9 +33,9 @@ type Certificate struct {
 	Written time.Time
 }
 
-// kind of a certificate: its file, its key (the same for one that holds both),
+// certificateKind of a certificate: its file, its key (the same for one that holds both),
 // its CA, and the static pods that use it. kubeconfig files hold all in one.
-type kind struct {
+type certificateKind struct {
 	file, key, ca string
 	pods          []string
 }
@@ -45,7 +45,7 @@ const (
 	configs = "/etc/kubernetes/"
 )
 
-var kinds = map[string]kind{
+var certificateKinds = map[string]certificateKind{
 	"apiserver":                {pki + "apiserver.crt", pki + "apiserver.key", "ca.crt", []string{"kube-apiserver"}},
 	"apiserver-etcd-client":    {pki + "apiserver-etcd-client.crt", pki + "apiserver-etcd-client.key", "etcd/ca.crt", []string{"kube-apiserver"}},
 	"apiserver-kubelet-client": {pki + "apiserver-kubelet-client.crt", pki + "apiserver-kubelet-client.key", "ca.crt", []string{"kube-apiserver"}},
@@ -60,10 +60,10 @@ var kinds = map[string]kind{
 	KubeletClient:              {"/var/lib/kubelet/pki/kubelet-client-current.pem", "/var/lib/kubelet/pki/kubelet-client-current.pem", "ca.crt", nil},
 }
 
-// Names are those that kubeadm renews, sorted.
-func Names() []string {
+// CertificateNames are those that kubeadm renews, sorted.
+func CertificateNames() []string {
 	var out []string
-	for n := range kinds {
+	for n := range certificateKinds {
 		if n != KubeletClient {
 			out = append(out, n)
 		}
@@ -72,16 +72,16 @@ func Names() []string {
 	return out
 }
 
-// Users are the static pods that use a certificate.
-func Users(name string) []string { return kinds[name].pods }
+// CertificateUsers are the static pods that use a certificate.
+func CertificateUsers(name string) []string { return certificateKinds[name].pods }
 
-// Dir is a node's certificates, below Root (empty: the node's own).
-type Dir struct{ Root string }
+// CertificateDir is a node's certificates, below Root (empty: the node's own).
+type CertificateDir struct{ Root string }
 
 // Files of a certificate on this node: the certificate, and its key if that is
 // another file.
-func (d Dir) Files(name string) []string {
-	k, ok := kinds[name]
+func (d CertificateDir) Files(name string) []string {
+	k, ok := certificateKinds[name]
 	if !ok {
 		return nil
 	}
@@ -92,12 +92,12 @@ func (d Dir) Files(name string) []string {
 	return out
 }
 
-// ErrBroken says that a certificate is there and cannot be used.
-var ErrBroken = errors.New("it cannot be used")
+// ErrBrokenCertificate says that a certificate is there and cannot be used.
+var ErrBrokenCertificate = errors.New("it cannot be used")
 
-// Look at a certificate; found is false if the node has none of that name.
-func (d Dir) Look(name string) (c Certificate, found bool, err error) {
-	k, ok := kinds[name]
+// Read at a certificate; found is false if the node has none of that name.
+func (d CertificateDir) Read(name string) (c CertificateFiles, found bool, err error) {
+	k, ok := certificateKinds[name]
 	if !ok {
 		return c, false, nil
 	}
@@ -113,7 +113,7 @@ func (d Dir) Look(name string) (c Certificate, found bool, err error) {
 	if err != nil {
 		return c, true, fmt.Errorf("certificate %s: %w", name, err)
 	}
-	c = Certificate{Made: leaf.NotBefore, NotAfter: leaf.NotAfter, Written: st.ModTime()}
+	c = CertificateFiles{Made: leaf.NotBefore, NotAfter: leaf.NotAfter, Written: st.ModTime()}
 	if ca := first(filepath.Join("/", d.Root, pki, k.ca)); ca != nil && ca.NotBefore.Equal(leaf.NotBefore) {
 		c.Made = c.Written
 	}
@@ -121,7 +121,7 @@ func (d Dir) Look(name string) (c Certificate, found bool, err error) {
 }
 
 // leaf is the certificate in a file, if its key belongs to it.
-func (d Dir) leaf(k kind, path string) (*x509.Certificate, error) {
+func (d CertificateDir) leaf(k certificateKind, path string) (*x509.Certificate, error) {
 	cert, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (d Dir) leaf(k kind, path string) (*x509.Certificate, error) {
 	// The error of the library says nothing of the key, and is not passed on either.
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s and its key do not belong together, or one of them is no PEM", ErrBroken, filepath.Base(path))
+		return nil, fmt.Errorf("%w: %s and its key do not belong together, or one of them is no PEM", ErrBrokenCertificate, filepath.Base(path))
 	}
 	return x509.ParseCertificate(pair.Certificate[0])
 }
@@ -155,7 +155,7 @@ func inKubeconfig(b []byte) (cert, key []byte, err error) {
 		} `json:"users"`
 	}
 	if yaml.Unmarshal(b, &k) != nil || len(k.Users) != 1 {
-		return nil, nil, fmt.Errorf("%w: it is no kubeconfig with one user", ErrBroken)
+		return nil, nil, fmt.Errorf("%w: it is no kubeconfig with one user", ErrBrokenCertificate)
 	}
 	return k.Users[0].User.Cert, k.Users[0].User.Key, nil
 }

@@ -49,7 +49,7 @@ func issue(t *testing.T, by *authority, begins time.Time) (certPEM, keyPEM []byt
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), &authority{c, key}
 }
 
-func put(t *testing.T, root, path string, data []byte, at time.Time) {
+func putAt(t *testing.T, root, path string, data []byte, at time.Time) {
 	t.Helper()
 	path = filepath.Join(root, path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -63,42 +63,42 @@ func put(t *testing.T, root, path string, data []byte, at time.Time) {
 	}
 }
 
-func kubeconfig(cert, key []byte) []byte {
+func kubeconfigWith(cert, key []byte) []byte {
 	b := base64.StdEncoding.EncodeToString
 	return []byte(fmt.Sprintf("apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    client-certificate-data: %s\n    client-key-data: %s\n", b(cert), b(key)))
 }
 
 func TestLook(t *testing.T) {
 	root := t.TempDir()
-	d := Dir{Root: root}
+	d := CertificateDir{Root: root}
 	ca0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	written := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 	caPEM, _, ca := issue(t, nil, ca0)
-	put(t, root, "/etc/kubernetes/pki/ca.crt", caPEM, ca0)
+	putAt(t, root, "/etc/kubernetes/pki/ca.crt", caPEM, ca0)
 
-	if _, found, err := d.Look("apiserver"); found || err != nil {
+	if _, found, err := d.Read("apiserver"); found || err != nil {
 		t.Fatal("a node without certificates", found, err)
 	}
 	// kubeadm gives it the CA's first day: when it was made is when it was written.
 	cert, key, _ := issue(t, ca, ca0)
-	put(t, root, "/etc/kubernetes/pki/apiserver.crt", cert, written)
-	put(t, root, "/etc/kubernetes/pki/apiserver.key", key, written)
-	c, found, err := d.Look("apiserver")
+	putAt(t, root, "/etc/kubernetes/pki/apiserver.crt", cert, written)
+	putAt(t, root, "/etc/kubernetes/pki/apiserver.key", key, written)
+	c, found, err := d.Read("apiserver")
 	if err != nil || !found || !c.Made.Equal(written) || !c.NotAfter.Equal(ca0.AddDate(1, 0, 0)) || !c.Written.Equal(written) {
 		t.Fatalf("%+v %v %v", c, found, err)
 	}
 	// One that says itself when it was made.
 	own := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	cert, key, _ = issue(t, ca, own)
-	put(t, root, "/etc/kubernetes/scheduler.conf", kubeconfig(cert, key), written)
-	if c, found, err = d.Look("scheduler.conf"); err != nil || !found || !c.Made.Equal(own) {
+	putAt(t, root, "/etc/kubernetes/scheduler.conf", kubeconfigWith(cert, key), written)
+	if c, found, err = d.Read("scheduler.conf"); err != nil || !found || !c.Made.Equal(own) {
 		t.Fatalf("%+v %v %v", c, found, err)
 	}
-	put(t, root, "/var/lib/kubelet/pki/kubelet-client-current.pem", append(cert, key...), written)
-	if c, found, err = d.Look(KubeletClient); err != nil || !found || !c.Made.Equal(own) {
+	putAt(t, root, "/var/lib/kubelet/pki/kubelet-client-current.pem", append(cert, key...), written)
+	if c, found, err = d.Read(KubeletClient); err != nil || !found || !c.Made.Equal(own) {
 		t.Fatalf("%+v %v %v", c, found, err)
 	}
-	if _, found, err := d.Look("nobody"); found || err != nil {
+	if _, found, err := d.Read("nobody"); found || err != nil {
 		t.Fatal("a name that nobody knows")
 	}
 }
@@ -116,12 +116,12 @@ func TestBroken(t *testing.T) {
 		"no PEM":                       {[]byte("x"), []byte("y")},
 	} {
 		root := t.TempDir()
-		put(t, root, "/etc/kubernetes/pki/apiserver.crt", files[0], time.Now())
-		put(t, root, "/etc/kubernetes/pki/apiserver.key", files[1], time.Now())
-		put(t, root, "/etc/kubernetes/admin.conf", kubeconfig(files[0], files[1]), time.Now())
+		putAt(t, root, "/etc/kubernetes/pki/apiserver.crt", files[0], time.Now())
+		putAt(t, root, "/etc/kubernetes/pki/apiserver.key", files[1], time.Now())
+		putAt(t, root, "/etc/kubernetes/admin.conf", kubeconfigWith(files[0], files[1]), time.Now())
 		for _, n := range []string{"apiserver", "admin.conf"} {
-			_, found, err := Dir{Root: root}.Look(n)
-			if !found || !errors.Is(err, ErrBroken) {
+			_, found, err := CertificateDir{Root: root}.Read(n)
+			if !found || !errors.Is(err, ErrBrokenCertificate) {
 				t.Errorf("%s, %s: %v %v", name, n, found, err)
 			}
 			if len(files[1]) > 20 && strings.Contains(fmt.Sprint(err), string(files[1][30:40])) {
@@ -132,12 +132,12 @@ func TestBroken(t *testing.T) {
 }
 
 func TestUsersAreStaticPods(t *testing.T) {
-	for _, n := range append(Names(), KubeletClient) {
-		if len((Dir{}).Files(n)) == 0 {
+	for _, n := range append(CertificateNames(), KubeletClient) {
+		if len((CertificateDir{}).Files(n)) == 0 {
 			t.Errorf("%s has no file", n)
 		}
 	}
-	if len(Users("apiserver")) != 1 || len(Users("nobody")) != 0 {
+	if len(CertificateUsers("apiserver")) != 1 || len(CertificateUsers("nobody")) != 0 {
 		t.Error("users")
 	}
 }

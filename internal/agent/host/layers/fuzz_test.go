@@ -42,7 +42,7 @@ func FuzzLayer(f *testing.F) {
 	f.Add(layer(&tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../beside"}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ctx := context.Background()
-		index, err := Read(ctx, bytes.NewReader(data))
+		index, err := IndexLayer(ctx, bytes.NewReader(data))
 		for _, e := range index {
 			if strings.HasPrefix(e.Path, "/") || strings.HasPrefix(e.Path, "../") || e.Path == ".." || e.Path == "" {
 				t.Fatalf("path %q", e.Path)
@@ -56,7 +56,7 @@ func FuzzLayer(f *testing.F) {
 		if err := os.WriteFile(beside, []byte("kept"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_ = Restore(ctx, dir, bytes.NewReader(data), fmt.Sprintf("sha256:%x", sha256.Sum256(data)), false)
+		_ = RestoreLayer(ctx, dir, bytes.NewReader(data), fmt.Sprintf("sha256:%x", sha256.Sum256(data)), false)
 		es, err := os.ReadDir(parent)
 		if err != nil || len(es) > 2 {
 			t.Fatalf("beside the layer: %v, %v", es, err)

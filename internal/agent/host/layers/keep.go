@@ -14,10 +14,10 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 )
 
-// Shelf is a directory of indexes, by the digest of the layer's blob.
-type Shelf string
+// LayerIndexDir is a directory of indexes, by the digest of the layer's blob.
+type LayerIndexDir string
 
-func (s Shelf) path(digest string) string {
+func (s LayerIndexDir) path(digest string) string {
 	return filepath.Join(string(s), strings.TrimPrefix(digest, "sha256:")+".json")
 }
 
@@ -25,7 +25,7 @@ func (s Shelf) path(digest string) string {
 var errTorn = errors.New("it is torn")
 
 // Load reads an index. fs.ErrNotExist if there is none.
-func (s Shelf) Load(digest string) (Index, error) {
+func (s LayerIndexDir) Load(digest string) (LayerIndex, error) {
 	b, err := os.ReadFile(s.path(digest))
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (s Shelf) Load(digest string) (Index, error) {
 	if want := sha256.Sum256(body); !ok || hex.EncodeToString(want[:]) != strings.TrimSpace(string(sum)) {
 		return nil, fmt.Errorf("index of layer %s: %w", digest, errTorn)
 	}
-	var x Index
+	var x LayerIndex
 	if err := json.Unmarshal(body, &x); err != nil {
 		return nil, fmt.Errorf("index of layer %s: %w", digest, err)
 	}
@@ -42,7 +42,7 @@ func (s Shelf) Load(digest string) (Index, error) {
 }
 
 // Save keeps an index; it is synced.
-func (s Shelf) Save(digest string, x Index) error {
+func (s LayerIndexDir) Save(digest string, x LayerIndex) error {
 	body, err := json.Marshal(x)
 	if err != nil {
 		return fmt.Errorf("index of layer %s: %w", digest, err)
@@ -52,7 +52,7 @@ func (s Shelf) Save(digest string, x Index) error {
 }
 
 // Keep removes the indexes of layers that are not wanted.
-func (s Shelf) Keep(wanted map[string]bool) error {
+func (s LayerIndexDir) Keep(wanted map[string]bool) error {
 	es, err := os.ReadDir(string(s))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

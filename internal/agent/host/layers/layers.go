@@ -27,8 +27,8 @@ const (
 	Same = "h"
 )
 
-// Entry is one path of a layer.
-type Entry struct {
+// LayerEntry is one path of a layer.
+type LayerEntry struct {
 	Path string `json:"p"`
 	Kind string `json:"k"`
 	// Size in bytes of a file.
@@ -39,20 +39,20 @@ type Entry struct {
 	Target string `json:"t,omitempty"`
 }
 
-// Index is what a layer consists of.
-type Index []Entry
+// LayerIndex is what a layer consists of.
+type LayerIndex []LayerEntry
 
 // whiteout is how an archive marks what a layer removes.
 const whiteout = ".wh."
 
-// Read makes an index of a layer's blob, compressed or not.
-func Read(ctx context.Context, blob io.Reader) (Index, error) {
+// IndexLayer makes an index of a layer's blob, compressed or not.
+func IndexLayer(ctx context.Context, blob io.Reader) (LayerIndex, error) {
 	plain, err := compression.DecompressStream(blob)
 	if err != nil {
 		return nil, fmt.Errorf("layer: %w", err)
 	}
 	defer plain.Close()
-	l := listing{byPath: map[string]Entry{}, removed: map[string]bool{}}
+	l := listing{byPath: map[string]LayerEntry{}, removed: map[string]bool{}}
 	for r := tar.NewReader(plain); ctx.Err() == nil; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -70,7 +70,7 @@ func Read(ctx context.Context, blob io.Reader) (Index, error) {
 
 // listing is an archive as it is read: the last entry of a path counts.
 type listing struct {
-	byPath  map[string]Entry
+	byPath  map[string]LayerEntry
 	removed map[string]bool
 	order   []string
 }
@@ -89,12 +89,12 @@ func (l *listing) add(h *tar.Header, content io.Reader) error {
 		l.order = append(l.order, name)
 	}
 	if l.byPath[name] = e; !known {
-		l.byPath[name] = Entry{}
+		l.byPath[name] = LayerEntry{}
 	}
 	return nil
 }
 
-func (l *listing) index() (out Index) {
+func (l *listing) index() (out LayerIndex) {
 	for _, name := range l.order {
 		if e := l.byPath[name]; e.Kind != "" && !l.removed[name] {
 			out = append(out, e)
@@ -104,7 +104,7 @@ func (l *listing) index() (out Index) {
 }
 
 // entry is what is known of a path; devices and the like are not compared.
-func entry(h *tar.Header, name string, content io.Reader) (e Entry, known bool, err error) {
+func entry(h *tar.Header, name string, content io.Reader) (e LayerEntry, known bool, err error) {
 	e.Path = name
 	switch h.Typeflag {
 	case tar.TypeReg:
@@ -125,8 +125,8 @@ func entry(h *tar.Header, name string, content io.Reader) (e Entry, known bool, 
 	return e, name != "", nil
 }
 
-// Damage is what is not as it was.
-type Damage struct {
+// LayerDamage is what is not as it was.
+type LayerDamage struct {
 	// Missing paths, files of another Size, files whose content Differs.
 	Missing, Size, Differs []string
 	// Files and Bytes whose content was compared.
@@ -135,10 +135,10 @@ type Damage struct {
 }
 
 // Any reports whether there is damage.
-func (d Damage) Any() bool { return len(d.Missing)+len(d.Size)+len(d.Differs) > 0 }
+func (d LayerDamage) Any() bool { return len(d.Missing)+len(d.Size)+len(d.Differs) > 0 }
 
 // String says what is wrong, with one path.
-func (d Damage) String() string {
+func (d LayerDamage) String() string {
 	var parts []string
 	for _, p := range []struct {
 		what  string
@@ -153,8 +153,8 @@ func (d Damage) String() string {
 
 // Check compares a directory with the index: what is there, sizes, and if deep
 // the content of every file.
-func (x Index) Check(ctx context.Context, dir string, deep bool) (Damage, error) {
-	var d Damage
+func (x LayerIndex) Check(ctx context.Context, dir string, deep bool) (LayerDamage, error) {
+	var d LayerDamage
 	parents := map[string]string{}
 	for _, e := range x {
 		if ctx.Err() != nil {
@@ -194,7 +194,7 @@ func inside(parents map[string]string, dir, name string) (string, error) {
 	return filepath.Join(at, path.Base(name)), nil
 }
 
-func (d *Damage) compare(e Entry, at string, st fs.FileInfo, deep bool) error {
+func (d *LayerDamage) compare(e LayerEntry, at string, st fs.FileInfo, deep bool) error {
 	switch e.Kind {
 	case Dir:
 		if !st.IsDir() {
@@ -214,7 +214,7 @@ func (d *Damage) compare(e Entry, at string, st fs.FileInfo, deep bool) error {
 	return nil
 }
 
-func (d *Damage) file(e Entry, at string, st fs.FileInfo, deep bool) error {
+func (d *LayerDamage) file(e LayerEntry, at string, st fs.FileInfo, deep bool) error {
 	if !st.Mode().IsRegular() || st.Size() != e.Size {
 		d.Size = append(d.Size, e.Path)
 		return nil
@@ -240,11 +240,11 @@ func (d *Damage) file(e Entry, at string, st fs.FileInfo, deep bool) error {
 	return nil
 }
 
-// Restore unpacks a layer's blob over a directory, as the runtime did: files are
+// RestoreLayer unpacks a layer's blob over a directory, as the runtime did: files are
 // made anew, whiteouts in the overlay format. base is the lowest layer of an
 // image, which removes nothing. The blob is compared with its digest
 // (sha256:<hex>) before anything is written.
-func Restore(ctx context.Context, dir string, blob io.ReadSeeker, digest string, base bool) error {
+func RestoreLayer(ctx context.Context, dir string, blob io.ReadSeeker, digest string, base bool) error {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, blob); err != nil {
 		return fmt.Errorf("layer %s: %w", digest, err)

@@ -44,17 +44,17 @@ func blob(t *testing.T) (data []byte, digest string) {
 	return out.Bytes(), fmt.Sprintf("sha256:%x", sha256.Sum256(out.Bytes()))
 }
 
-func unpacked(t *testing.T) (dir string, x Index) {
+func unpacked(t *testing.T) (dir string, x LayerIndex) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: unpacking sets owners and makes whiteouts")
 	}
 	data, digest := blob(t)
 	dir = filepath.Join(t.TempDir(), "fs")
-	if err := Restore(t.Context(), dir, bytes.NewReader(data), digest, false); err != nil {
+	if err := RestoreLayer(t.Context(), dir, bytes.NewReader(data), digest, false); err != nil {
 		t.Fatal(err)
 	}
-	x, err := Read(t.Context(), bytes.NewReader(data))
+	x, err := IndexLayer(t.Context(), bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +72,14 @@ func TestDamageIsFoundAndRestored(t *testing.T) {
 		"a torn file":        {func(t *testing.T, dir string) { write(t, dir, "usr/lib/a.so", "a lib") }, true},
 		"a file of zeroes":   {func(t *testing.T, dir string) { write(t, dir, "usr/lib/a.so", strings.Repeat("\x00", 9)) }, false},
 		"a file that is gone": {func(t *testing.T, dir string) {
-			must(t, os.Remove(filepath.Join(dir, "empty")))
+			mustLayer(t, os.Remove(filepath.Join(dir, "empty")))
 		}, true},
 		"a link that leads elsewhere": {func(t *testing.T, dir string) {
-			must(t, os.Remove(filepath.Join(dir, "lib")))
-			must(t, os.Symlink("usr/lib", filepath.Join(dir, "lib")))
+			mustLayer(t, os.Remove(filepath.Join(dir, "lib")))
+			mustLayer(t, os.Symlink("usr/lib", filepath.Join(dir, "lib")))
 		}, true},
-		"a directory that is gone": {func(t *testing.T, dir string) { must(t, os.RemoveAll(filepath.Join(dir, "usr"))) }, true},
-		"all of it":                {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) }, true},
+		"a directory that is gone": {func(t *testing.T, dir string) { mustLayer(t, os.RemoveAll(filepath.Join(dir, "usr"))) }, true},
+		"all of it":                {func(t *testing.T, dir string) { mustLayer(t, os.RemoveAll(dir)) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, x := unpacked(t)
@@ -97,7 +97,7 @@ func TestDamageIsFoundAndRestored(t *testing.T) {
 				t.Errorf("by contents: %s %v", d, err)
 			}
 			data, digest := blob(t)
-			must(t, Restore(t.Context(), dir, bytes.NewReader(data), digest, false))
+			mustLayer(t, RestoreLayer(t.Context(), dir, bytes.NewReader(data), digest, false))
 			if d, err := x.Check(t.Context(), dir, true); err != nil || d.Any() {
 				t.Errorf("after it was put back: %s %v", d, err)
 			}
@@ -107,10 +107,10 @@ func TestDamageIsFoundAndRestored(t *testing.T) {
 
 func write(t *testing.T, dir, name, content string) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	mustLayer(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 }
 
-func must(t *testing.T, err error) {
+func mustLayer(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestARottenCopyChangesNothing(t *testing.T) {
 	write(t, dir, "bin", "half")
 	data, digest := blob(t)
 	data[len(data)/2] ^= 1
-	if err := Restore(t.Context(), dir, bytes.NewReader(data), digest, false); err == nil || !strings.Contains(err.Error(), "rotted") {
+	if err := RestoreLayer(t.Context(), dir, bytes.NewReader(data), digest, false); err == nil || !strings.Contains(err.Error(), "rotted") {
 		t.Fatal(err)
 	}
 	if d, err := x.Check(t.Context(), dir, true); err != nil || len(d.Size) != 1 {
@@ -139,27 +139,27 @@ func TestARottenCopyChangesNothing(t *testing.T) {
 }
 
 func TestIndexesAreKept(t *testing.T) {
-	s := Shelf(filepath.Join(t.TempDir(), "layers"))
+	s := LayerIndexDir(filepath.Join(t.TempDir(), "layers"))
 	data, digest := blob(t)
-	x, err := Read(t.Context(), bytes.NewReader(data))
-	must(t, err)
+	x, err := IndexLayer(t.Context(), bytes.NewReader(data))
+	mustLayer(t, err)
 	if _, err := s.Load(digest); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	must(t, s.Save(digest, x))
+	mustLayer(t, s.Save(digest, x))
 	got, err := s.Load(digest)
 	if err != nil || len(got) != len(x) || len(x) != 7 {
 		t.Fatalf("%d of %d, %v", len(got), len(x), err)
 	}
 	whole, err := os.ReadFile(s.path(digest))
-	must(t, err)
+	mustLayer(t, err)
 	for cut := range len(whole) {
-		must(t, os.WriteFile(s.path(digest), whole[:cut], 0o600))
+		mustLayer(t, os.WriteFile(s.path(digest), whole[:cut], 0o600))
 		if _, err := s.Load(digest); err == nil {
 			t.Fatalf("cut off after %d of %d bytes it is taken for whole", cut, len(whole))
 		}
 	}
-	must(t, s.Keep(nil))
+	mustLayer(t, s.Keep(nil))
 	if _, err := s.Load(digest); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}

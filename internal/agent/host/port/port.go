@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// Holder names the process that listens on a TCP port, for example "speaker (process
+// FindPortHolder names the process that listens on a TCP port, for example "speaker (process
 // 4711, /kubepods/...)"; "" if none is found. proc is /proc but in tests.
-func Holder(proc string, port int) string {
+func FindPortHolder(proc string, port int) string {
 	sockets := map[string]bool{}
 	for _, file := range []string{"net/tcp", "net/tcp6"} {
 		listening(filepath.Join(proc, file), port, sockets)

@@ -17,13 +17,13 @@ func TestHolder(t *testing.T) {
 			continue
 		}
 		at := l.Addr().(*net.TCPAddr).Port
-		if got := Holder("/proc", at); !strings.Contains(got, fmt.Sprintf("(process %d", os.Getpid())) || !strings.HasPrefix(got, "port") {
+		if got := FindPortHolder("/proc", at); !strings.Contains(got, fmt.Sprintf("(process %d", os.Getpid())) || !strings.HasPrefix(got, "port") {
 			t.Errorf("%s: %q", address, got)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := Holder("/proc", at); got != "" {
+		if got := FindPortHolder("/proc", at); got != "" {
 			t.Errorf("closed, and held by %q", got)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 )
 
-// Result is how a command ended.
-type Result struct {
+// CommandResult is how a command ended.
+type CommandResult struct {
 	// Exit is its exit status; 128 and the signal if it was killed.
 	Exit int `json:"exit"`
 	// Error is why it could not even be started.
@@ -27,12 +27,12 @@ type Result struct {
 	At time.Time `json:"at"`
 }
 
-// Keep runs a command to its end, its output to the log (and to ours), its
+// RecordCommand runs a command to its end, its output to the log (and to ours), its
 // result to the result file. The context does not end the command; it says that
 // the machine, or the unit, is being shut down: a command that a signal ended
 // then was cut off and gets no result. A full disk costs output, and the result waits
 // for room.
-func Keep(ctx context.Context, log, result string, argv []string) error {
+func RecordCommand(ctx context.Context, log, result string, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("no command was given")
 	}
@@ -60,8 +60,8 @@ func Keep(ctx context.Context, log, result string, argv []string) error {
 }
 
 // resultOf a command that ended with an error or nil; it has none if a shutdown cut it off.
-func resultOf(ctx context.Context, err error) (Result, error) {
-	r := Result{At: time.Now().UTC()}
+func resultOf(ctx context.Context, err error) (CommandResult, error) {
+	r := CommandResult{At: time.Now().UTC()}
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() < 0 && ctx.Err() != nil:
@@ -104,8 +104,8 @@ func (l lossy) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadResult is the result of a command, nil if it has not ended.
-func ReadResult(path string) (*Result, error) {
+// ReadCommandResult is the result of a command, nil if it has not ended.
+func ReadCommandResult(path string) (*CommandResult, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -113,7 +113,7 @@ func ReadResult(path string) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("result of the command: %w", err)
 	}
-	r := &Result{}
+	r := &CommandResult{}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, fmt.Errorf("result of the command %s: %w", path, err)
 	}
@@ -126,8 +126,8 @@ var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // tailBytes is how much of a log's end is looked at.
 const tailBytes = 16 << 10
 
-// Tail is the last lines of a log that say something, "" if there is none.
-func Tail(path string, lines int) string {
+// TailLog is the last lines of a log that say something, "" if there is none.
+func TailLog(path string, lines int) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""

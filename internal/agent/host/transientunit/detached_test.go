@@ -21,15 +21,15 @@ func TestKeep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, result := filepath.Join(t.TempDir(), "d", "log"), filepath.Join(t.TempDir(), "result")
-			if err := Keep(t.Context(), log, result, c.argv); err != nil {
+			if err := RecordCommand(t.Context(), log, result, c.argv); err != nil {
 				t.Fatal(err)
 			}
-			r, err := ReadResult(result)
+			r, err := ReadCommandResult(result)
 			if err != nil || r == nil || r.Exit != c.exit {
 				t.Fatalf("%+v %v", r, err)
 			}
-			if c.argv[0] == "echo" && Tail(log, 1) != "words" {
-				t.Fatalf("the log ends with %q", Tail(log, 1))
+			if c.argv[0] == "echo" && TailLog(log, 1) != "words" {
+				t.Fatalf("the log ends with %q", TailLog(log, 1))
 			}
 		})
 	}
@@ -52,7 +52,7 @@ func TestAShutdownIsNoFailureOfTheCommand(t *testing.T) {
 			ctx, shutdown := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				ended <- Keep(ctx, filepath.Join(dir, "log"), result,
+				ended <- RecordCommand(ctx, filepath.Join(dir, "log"), result,
 					[]string{"sh", "-c", "touch " + begun + "; while [ ! -e " + on + " ]; do sleep 0.02; done; " + c.end})
 			}()
 			for {
@@ -68,7 +68,7 @@ func TestAShutdownIsNoFailureOfTheCommand(t *testing.T) {
 			if err := <-ended; (err == nil) != c.has {
 				t.Errorf("ended with %v", err)
 			}
-			if r, err := ReadResult(result); err != nil || (r != nil) != c.has {
+			if r, err := ReadCommandResult(result); err != nil || (r != nil) != c.has {
 				t.Fatalf("%+v %v", r, err)
 			}
 		})

@@ -22,7 +22,7 @@ func TestAFullDiskDoesNotEndTheCommand(t *testing.T) {
 		f.Fill()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- Keep(context.Background(), log, result, []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo some words of output || exit 9; i=$((i+1)); done; echo > " + went})
+			ended <- RecordCommand(context.Background(), log, result, []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo some words of output || exit 9; i=$((i+1)); done; echo > " + went})
 		}()
 		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if _, err := os.Stat(went); err == nil {
@@ -41,7 +41,7 @@ func TestAFullDiskDoesNotEndTheCommand(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		r, err := ReadResult(result)
+		r, err := ReadCommandResult(result)
 		if err != nil || r == nil || r.Exit != 0 || r.Error != "" {
 			t.Fatalf("%+v %v", r, err)
 		}

@@ -36,9 +36,9 @@ const maxComplaint = 2 << 10
 // file is the number under which a unprivileged process finds its file.
 const file = 3
 
-// Run runs this program with args, and f as its file, until it ends or the context
+// RunUnprivileged runs this program with args, and f as its file, until it ends or the context
 // does. It returns at most most bytes of its answer; more is an error.
-func Run(ctx context.Context, f *os.File, most int64, args ...string) ([]byte, error) {
+func RunUnprivileged(ctx context.Context, f *os.File, most int64, args ...string) ([]byte, error) {
 	// Not by its path: nobody may not enter the folder where it lies.
 	c := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	c.Args[0] = os.Args[0]
@@ -108,9 +108,9 @@ func (h *head) said() string {
 	return fmt.Sprintf(": %.200q", line)
 }
 
-// Enter is the first thing that a unprivileged process does, before it touches its file,
+// EnterUnprivileged is the first thing that a unprivileged process does, before it touches its file,
 // which is returned.
-func Enter() (*os.File, error) {
+func EnterUnprivileged() (*os.File, error) {
 	if os.Geteuid() == 0 {
 		return nil, errors.New("this runs without rights only: it is not for root")
 	}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	}
-	f, err := Enter()
+	f, err := EnterUnprivileged()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -101,7 +101,7 @@ func input(t *testing.T) *os.File {
 
 // What was opened for it can be read, though its user could not open it.
 func TestAnUnprivilegedProcessReadsItsFile(t *testing.T) {
-	b, err := Run(t.Context(), input(t), 1<<10, "try-read")
+	b, err := RunUnprivileged(t.Context(), input(t), 1<<10, "try-read")
 	if err != nil || string(b) != "hello <nil>" {
 		t.Fatalf("%q, %v", b, err)
 	}
@@ -111,7 +111,7 @@ func TestAnUnprivilegedProcessHasNoRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: there are no rights to give up")
 	}
-	b, err := Run(t.Context(), input(t), 64<<10, "try-status")
+	b, err := RunUnprivileged(t.Context(), input(t), 64<<10, "try-status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestAnUnprivilegedProcessIsBounded(t *testing.T) {
 		"no such": {"try-", "", time.Minute},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), tc.time)
-		b, err := Run(ctx, input(t), 1024, tc.try)
+		b, err := RunUnprivileged(ctx, input(t), 1024, tc.try)
 		cancel()
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)

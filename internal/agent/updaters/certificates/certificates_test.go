@@ -53,21 +53,21 @@ func (n *simNode) CertificateFiles(name string) []string {
 	return []string{filepath.Join(n.dir, name+".crt"), filepath.Join(n.dir, name+".key")}
 }
 
-// Certificate: a certificate belongs to its key if both were made at once.
-func (n *simNode) Certificate(name string) (kubecert.Certificate, bool, error) {
+// CertificateFiles: a certificate belongs to its key if both were made at once.
+func (n *simNode) Certificate(name string) (kubecert.CertificateFiles, bool, error) {
 	if n.worker && name != kubecert.KubeletClient {
-		return kubecert.Certificate{}, false, nil
+		return kubecert.CertificateFiles{}, false, nil
 	}
 	crt, err := os.ReadFile(n.CertificateFiles(name)[0])
 	if errors.Is(err, os.ErrNotExist) {
-		return kubecert.Certificate{}, false, nil
+		return kubecert.CertificateFiles{}, false, nil
 	}
 	key, _ := os.ReadFile(n.CertificateFiles(name)[1])
 	if string(key) != secret+string(crt) {
-		return kubecert.Certificate{}, true, fmt.Errorf("certificate %s: %w", name, kubecert.ErrBroken)
+		return kubecert.CertificateFiles{}, true, fmt.Errorf("certificate %s: %w", name, kubecert.ErrBrokenCertificate)
 	}
 	made, err := time.Parse(time.RFC3339, string(crt))
-	return kubecert.Certificate{Made: made, NotAfter: made.AddDate(1, 0, 0), Written: made}, true, err
+	return kubecert.CertificateFiles{Made: made, NotAfter: made.AddDate(1, 0, 0), Written: made}, true, err
 }
 
 func (n *simNode) write(name string, made time.Time) {
@@ -159,7 +159,7 @@ func (n *simNode) tick() {
 
 func (n *simNode) state() string {
 	var out []string
-	for _, name := range append(kubecert.Names(), kubecert.KubeletClient) {
+	for _, name := range append(kubecert.CertificateNames(), kubecert.KubeletClient) {
 		if c, found, err := n.Certificate(name); err != nil {
 			out = append(out, name+" broken")
 		} else if found && c.Made.Before(t0) {
@@ -185,7 +185,7 @@ func config(certs ...model.ConfigCertificate) model.NodeConfig {
 func newNode(t *testing.T, c model.NodeConfig, names string) (*simNode, updaters.Task) {
 	n := &simNode{dir: filepath.Join(t.TempDir(), "pki"), config: string(c.JSON()), now: t0, back: map[string]int{}, created: map[string]time.Time{}}
 	old := t0.AddDate(0, -11, 0)
-	for _, name := range append(kubecert.Names(), kubecert.KubeletClient) {
+	for _, name := range append(kubecert.CertificateNames(), kubecert.KubeletClient) {
 		n.write(name, old)
 	}
 	for _, p := range order {
@@ -249,7 +249,7 @@ func TestRenewals(t *testing.T) {
 		if r := drive(t, n, tk); !r.Done {
 			t.Fatal(r)
 		}
-		if fmt.Sprint(n.stopped) != fmt.Sprint(order) || n.renewals != len(kubecert.Names()) {
+		if fmt.Sprint(n.stopped) != fmt.Sprint(order) || n.renewals != len(kubecert.CertificateNames()) {
 			t.Fatal(n.stopped, n.renewals)
 		}
 		if left, _ := filepath.Glob(filepath.Join(tk.Rollback, "*", "*")); len(left) > 0 {

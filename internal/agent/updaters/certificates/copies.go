@@ -33,7 +33,7 @@ func copyName(t updaters.Task, name string, i int) string {
 // where it cannot.
 func (u *Updater) save(t updaters.Task, name string) error {
 	_, _, err := u.host.Certificate(name)
-	broken := errors.Is(err, kubecert.ErrBroken)
+	broken := errors.Is(err, kubecert.ErrBrokenCertificate)
 	if err != nil && !broken {
 		return err
 	}
@@ -73,7 +73,7 @@ func (u *Updater) Fields(_ context.Context, c *model.NodeConfig) map[string]stri
 		for _, name := range expand(w.Name) {
 			have, found, err := u.host.Certificate(name)
 			switch {
-			case errors.Is(err, kubecert.ErrBroken):
+			case errors.Is(err, kubecert.ErrBrokenCertificate):
 				v = "0 broken: " + name // a digit: it comes before the words of any demand
 			case err != nil:
 				return out

@@ -378,26 +378,26 @@ func TestKubeadm(t *testing.T) {
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	log, result := filepath.Join(dir, "sub", "log"), filepath.Join(dir, "sub", "result")
-	if r, err := transientunit.ReadResult(result); r != nil || err != nil {
+	if r, err := transientunit.ReadCommandResult(result); r != nil || err != nil {
 		t.Fatalf("before the end: %v %v", r, err)
 	}
-	if err := transientunit.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "echo one; echo two >&2; exit 3"}); err != nil {
+	if err := transientunit.RecordCommand(t.Context(), log, result, []string{"/bin/sh", "-c", "echo one; echo two >&2; exit 3"}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := transientunit.ReadResult(result)
-	if err != nil || r.Exit != 3 || transientunit.Tail(log, 2) != "one\ntwo" {
-		t.Fatalf("%+v %v, log %q", r, err, transientunit.Tail(log, 9))
+	r, err := transientunit.ReadCommandResult(result)
+	if err != nil || r.Exit != 3 || transientunit.TailLog(log, 2) != "one\ntwo" {
+		t.Fatalf("%+v %v, log %q", r, err, transientunit.TailLog(log, 9))
 	}
-	if err := transientunit.Keep(t.Context(), log, result, []string{"/bin/sh", "-c", "kill -9 $$"}); err != nil {
+	if err := transientunit.RecordCommand(t.Context(), log, result, []string{"/bin/sh", "-c", "kill -9 $$"}); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := transientunit.ReadResult(result); r.Exit != 137 {
+	if r, _ := transientunit.ReadCommandResult(result); r.Exit != 137 {
 		t.Fatalf("killed: %+v", r)
 	}
-	if err := transientunit.Keep(t.Context(), log, result, []string{filepath.Join(dir, "absent")}); err != nil {
+	if err := transientunit.RecordCommand(t.Context(), log, result, []string{filepath.Join(dir, "absent")}); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := transientunit.ReadResult(result); r.Exit != 127 || r.Error == "" {
+	if r, _ := transientunit.ReadCommandResult(result); r.Exit != 127 || r.Error == "" {
 		t.Fatalf("not there: %+v", r)
 	}
 }

@@ -45,14 +45,14 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 
 // reread ends when the kubelet has read the configuration that was put back.
 func (u *Updater) reread(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	s, err := servicerestart.Drive(ctx, u.host.KubeletService(), t, time.Now())
+	s, err := servicerestart.AdvanceRestart(ctx, u.host.KubeletService(), t, time.Now())
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	if !s.Over {
 		return updaters.Going(v1alpha1.ReasonUndoing, "the kubelet's old configuration is put back: %s", s.Says), nil
 	}
-	if err := servicerestart.Forget(t); err != nil {
+	if err := servicerestart.ClearRestart(t); err != nil {
 		return updaters.Result{}, err
 	}
 	// Done again it begins anew: this attempt's end and count are those of before.
@@ -72,7 +72,7 @@ func (u *Updater) restore(ctx context.Context, t updaters.Task) error {
 		return err
 	}
 	if u.differs(t) { // noted first: a kill after the files are back forgets no restart
-		if err := servicerestart.Need(ctx, u.host.KubeletService(), t); err != nil {
+		if err := servicerestart.RequireRestart(ctx, u.host.KubeletService(), t); err != nil {
 			return err
 		}
 	}

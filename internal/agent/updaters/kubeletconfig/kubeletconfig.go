@@ -29,8 +29,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Host is what the updater asks of the node.
-type Host interface {
+// ConfigHost is what the updater asks of the node.
+type ConfigHost interface {
 	servicerestart.Host // the kubelet
 	updaters.Configs
 	// Command is the kubelet's command as systemd has it, variables unexpanded;
@@ -57,24 +57,24 @@ const (
 	flag       = "--config-dir"
 	// clockGrain is how exactly a process' start is known.
 	clockGrain = time.Second
-	// limit is after how long a kubelet that does not come back has failed.
-	limit = 5 * time.Minute
+	// configLimit is after how long a kubelet that does not come back has failed.
+	configLimit = 5 * time.Minute
 )
 
-// Updater is the step "kubelet-config".
-type Updater struct {
-	host Host
+// ConfigUpdater is the step "kubelet-config".
+type ConfigUpdater struct {
+	host ConfigHost
 	fs   nodefiles.FS
 	now  func() time.Time
 }
 
-// New makes the updater; files are below root, empty for the node's own.
-func New(h Host, root string) *Updater {
-	return &Updater{host: h, fs: nodefiles.FS{Root: root}, now: time.Now}
+// NewConfig makes the updater; files are below root, empty for the node's own.
+func NewConfig(h ConfigHost, root string) *ConfigUpdater {
+	return &ConfigUpdater{host: h, fs: nodefiles.FS{Root: root}, now: time.Now}
 }
 
 // Name is kubelet-config.
-func (u *Updater) Name() string { return "kubelet-config" }
+func (u *ConfigUpdater) Name() string { return "kubelet-config" }
 
 // configDir is the value of the flag, given in one word or two.
 func configDir(args []string) string {
@@ -91,7 +91,7 @@ func configDir(args []string) string {
 
 // places are the drop-in with the fields, and that of the unit; the latter is
 // there only if the kubelet would not read the first without it.
-func (u *Updater) places(ctx context.Context) (fields updaters.OwnFile, unit updaters.OwnFile, err error) {
+func (u *ConfigUpdater) places(ctx context.Context) (fields updaters.OwnFile, unit updaters.OwnFile, err error) {
 	flags, err := u.host.Flags(ctx)
 	if err != nil {
 		return fields, unit, err
@@ -104,7 +104,7 @@ func (u *Updater) places(ctx context.Context) (fields updaters.OwnFile, unit upd
 }
 
 // seen says what is not as wanted, "" if all is.
-func (u *Updater) seen(ctx context.Context, want string) (string, error) {
+func (u *ConfigUpdater) seen(ctx context.Context, want string) (string, error) {
 	f, _, err := u.places(ctx)
 	if err != nil {
 		return "", err
@@ -126,7 +126,7 @@ func (u *Updater) seen(ctx context.Context, want string) (string, error) {
 }
 
 // read says why the kubelet that runs has not read a drop-in, "" if it has.
-func (u *Updater) read(ctx context.Context, path string) (string, error) {
+func (u *ConfigUpdater) read(ctx context.Context, path string) (string, error) {
 	flags, err := u.host.Flags(ctx)
 	if err != nil {
 		return "", err
@@ -146,7 +146,7 @@ func (u *Updater) read(ctx context.Context, path string) (string, error) {
 }
 
 // says compares what the kubelet says with what is wanted.
-func (u *Updater) says(ctx context.Context, want string) (string, error) {
+func (u *ConfigUpdater) says(ctx context.Context, want string) (string, error) {
 	have, err := u.host.Configz(ctx)
 	if err != nil || have == nil {
 		return "", err
@@ -164,7 +164,7 @@ func (u *Updater) says(ctx context.Context, want string) (string, error) {
 }
 
 // Observe looks at files, process and answers.
-func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+func (u *ConfigUpdater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	c, err := updaters.Config(t, u.host)
 	if err != nil {
 		return updaters.Observation{}, err
@@ -174,7 +174,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 		return updaters.Observation{}, err
 	}
 	if says == "" {
-		s, err := servicerestart.Look(t)
+		s, err := servicerestart.ReadState(t)
 		if err != nil {
 			return updaters.Observation{}, err
 		}
@@ -186,7 +186,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 }
 
 // Update does the next thing that is missing.
-func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *ConfigUpdater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	c, err := updaters.Config(t, u.host)
 	if errors.Is(err, updaters.ErrNoConfig) {
 		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
@@ -204,21 +204,21 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	}
 	if err == nil {
 		var s servicerestart.State
-		if s, err = servicerestart.Drive(ctx, u.host, t, u.now()); !s.Over && s.Says != "" {
+		if s, err = servicerestart.AdvanceRestart(ctx, u.host, t, u.now()); !s.Over && s.Says != "" {
 			says = s.Says
 		}
 	}
 	if err != nil {
 		says = err.Error()
 	}
-	if u.now().Sub(t.Started) > limit {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet does not run with its new configuration within %s: %s\n%s", limit, says, u.host.Log(ctx)), nil
+	if u.now().Sub(t.Started) > configLimit {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet does not run with its new configuration within %s: %s\n%s", configLimit, says, u.host.Log(ctx)), nil
 	}
 	return updaters.Going(v1alpha1.ReasonUpdating, "%s", says), nil
 }
 
 // write puts both files in their places and notes that the kubelet must restart.
-func (u *Updater) write(ctx context.Context, t updaters.Task, want string) error {
+func (u *ConfigUpdater) write(ctx context.Context, t updaters.Task, want string) error {
 	f, unit, err := u.places(ctx)
 	if err != nil {
 		return err
@@ -232,7 +232,7 @@ func (u *Updater) write(ctx context.Context, t updaters.Task, want string) error
 	if there && reads {
 		return nil
 	}
-	if err := servicerestart.Need(ctx, u.host, t); err != nil {
+	if err := servicerestart.RequireRestart(ctx, u.host, t); err != nil {
 		return err
 	}
 	if err := f.Put(t, []byte(want), 0o644); err != nil {
@@ -277,7 +277,7 @@ func unitText(command []string, dir string) []byte {
 }
 
 // Undo puts back what was there and has the kubelet run with it.
-func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *ConfigUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	undo := t
 	undo.Step.ID += "-undo" // a restart of its own
 	f, unit, err := u.places(ctx)
@@ -290,22 +290,22 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 		return updaters.Result{}, err
 	}
 	if a || b {
-		if err := servicerestart.Need(ctx, u.host, undo); err != nil {
+		if err := servicerestart.RequireRestart(ctx, u.host, undo); err != nil {
 			return updaters.Result{}, err
 		}
 		if err := errors.Join(f.PutBack(t), unit.PutBack(unitTask(t)), u.host.ReloadUnits(ctx)); err != nil {
 			return updaters.Result{}, err
 		}
 	}
-	s, err := servicerestart.Drive(ctx, u.host, undo, u.now())
+	s, err := servicerestart.AdvanceRestart(ctx, u.host, undo, u.now())
 	if err != nil || !s.Over {
 		return updaters.Going(v1alpha1.ReasonUpdating, "the kubelet's old configuration is back: %s", s.Says), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, servicerestart.Forget(t)
+	return updaters.Result{Done: true, Message: s.Says}, servicerestart.ClearRestart(t)
 }
 
 // Fields is the hash of the drop-in that the kubelet runs with.
-func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
+func (u *ConfigUpdater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
 	if c.Kubelet == "" {
 		return nil
 	}

@@ -22,8 +22,8 @@ import (
 
 const want = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":50,"shutdownGracePeriod":"60s"}`
 
-// simNode is a node whose kubelet reads its drop-ins when it starts.
-type simNode struct {
+// configNode is a node whose kubelet reads its drop-ins when it starts.
+type configNode struct {
 	root, config string
 	now          time.Time
 	flags        []string // of the process
@@ -34,25 +34,25 @@ type simNode struct {
 	lies         bool
 }
 
-func (n *simNode) What() string                 { return "the kubelet" }
-func (n *simNode) Log(context.Context) string   { return "kubelet: bad field" }
-func (n *simNode) Config(string) (string, bool) { return n.config, true }
-func (n *simNode) Command(context.Context) ([]string, error) {
+func (n *configNode) What() string                 { return "the kubelet" }
+func (n *configNode) Log(context.Context) string   { return "kubelet: bad field" }
+func (n *configNode) Config(string) (string, bool) { return n.config, true }
+func (n *configNode) Command(context.Context) ([]string, error) {
 	return []string{"/usr/bin/kubelet", "$KUBELET_KUBECONFIG_ARGS", "--node-labels=a b", "--x=50%"}, nil
 }
-func (n *simNode) Flags(context.Context) ([]string, error)             { return n.flags, nil }
-func (n *simNode) Process(context.Context) (string, error)             { return fmt.Sprint(n.pid), nil }
-func (n *simNode) Started(context.Context) (time.Time, error)          { return n.started, nil }
-func (n *simNode) ReloadUnits(context.Context) error                   { return nil }
-func (n *simNode) Containers(context.Context) ([]cri.Container, error) { return nil, nil }
-func (n *simNode) ModTime(path string) (time.Time, error) {
+func (n *configNode) Flags(context.Context) ([]string, error)             { return n.flags, nil }
+func (n *configNode) Process(context.Context) (string, error)             { return fmt.Sprint(n.pid), nil }
+func (n *configNode) Started(context.Context) (time.Time, error)          { return n.started, nil }
+func (n *configNode) ReloadUnits(context.Context) error                   { return nil }
+func (n *configNode) Containers(context.Context) ([]cri.Container, error) { return nil, nil }
+func (n *configNode) ModTime(path string) (time.Time, error) {
 	st, err := os.Stat(filepath.Join(n.root, path))
 	if err != nil {
 		return time.Time{}, err
 	}
 	return st.ModTime(), nil
 }
-func (n *simNode) Restart(context.Context) error {
+func (n *configNode) Restart(context.Context) error {
 	n.pid++
 	n.age, n.started = 0, n.now
 	if b, err := os.ReadFile(filepath.Join(n.root, unitDropin)); err == nil {
@@ -67,13 +67,13 @@ func (n *simNode) Restart(context.Context) error {
 	}
 	return nil
 }
-func (n *simNode) Unready(context.Context) string {
+func (n *configNode) Unready(context.Context) string {
 	if n.age < 3 || n.sick && n.fields == want {
 		return "kubelet's health: connection refused"
 	}
 	return ""
 }
-func (n *simNode) Configz(context.Context) (map[string]any, error) {
+func (n *configNode) Configz(context.Context) (map[string]any, error) {
 	if n.dumb {
 		return nil, nil
 	}
@@ -84,28 +84,32 @@ func (n *simNode) Configz(context.Context) (map[string]any, error) {
 	return out, nil
 }
 
-func newNode(t *testing.T) (*simNode, updaters.Task) {
+func newConfigNode(t *testing.T) (*configNode, updaters.Task) {
 	c := model.NodeConfig{Version: model.ConfigVersion, Kubelet: want}
 	now := time.Now().Add(time.Hour) // files are written in the machine's time
-	n := &simNode{root: t.TempDir(), config: string(c.JSON()), now: now, flags: []string{"/usr/bin/kubelet"}, age: 100, started: now.Add(-2 * time.Hour)}
+	n := &configNode{root: t.TempDir(), config: string(c.JSON()), now: now, flags: []string{"/usr/bin/kubelet"}, age: 100, started: now.Add(-2 * time.Hour)}
 	return n, updaters.Task{UID: "u", Attempt: 1, Started: now, Dir: filepath.Join(n.root, "runs"), Rollback: filepath.Join(n.root, "rollback"),
 		Step: v1alpha1.UpdateStep{ID: "kubelet-config", Updater: "kubelet-config", Verb: "apply",
 			Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, n.config)}}}
 }
 
-func (n *simNode) state() string {
+func (n *configNode) state() string {
 	if n.Unready(context.Background()) != "" {
 		return "between"
 	}
 	return fmt.Sprint(n.flags[0], configDir(n.flags), n.fields)
 }
 
-func fixture(prepare func(*simNode)) func(t *testing.T) *updatertest.Fixture {
+func configFixture(prepare func(*configNode)) func(t *testing.T) *updatertest.Fixture {
 	return func(t *testing.T) *updatertest.Fixture {
-		n, tk := newNode(t)
+		n, tk := newConfigNode(t)
 		prepare(n)
 		f := &updatertest.Fixture{
-			Make: func() updaters.Updater { u := New(n, n.root); u.now = func() time.Time { return n.now }; return u },
+			Make: func() updaters.Updater {
+				u := NewConfig(n, n.root)
+				u.now = func() time.Time { return n.now }
+				return u
+			},
 			Task: tk, Tick: func() { n.now = n.now.Add(time.Second); n.age++ },
 			State: n.state, From: n.state(), To: fmt.Sprint("/usr/bin/kubelet", dir, want), Reversible: true,
 			Break: func() { n.sick = true },
@@ -119,19 +123,19 @@ func fixture(prepare func(*simNode)) func(t *testing.T) *updatertest.Fixture {
 	}
 }
 
-func TestConformance(t *testing.T) {
-	t.Run("a kubelet without a directory for drop-ins", func(t *testing.T) { updatertest.Conform(t, fixture(func(*simNode) {})) })
+func TestConfigConformance(t *testing.T) {
+	t.Run("a kubelet without a directory for drop-ins", func(t *testing.T) { updatertest.Conform(t, configFixture(func(*configNode) {})) })
 	t.Run("one with a directory of its own", func(t *testing.T) {
-		updatertest.Conform(t, fixture(func(n *simNode) { n.flags = []string{"/usr/bin/kubelet", "--config-dir", "/etc/kubelet.d"} }))
+		updatertest.Conform(t, configFixture(func(n *configNode) { n.flags = []string{"/usr/bin/kubelet", "--config-dir", "/etc/kubelet.d"} }))
 	})
-	t.Run("one that may not be asked", func(t *testing.T) { updatertest.Conform(t, fixture(func(n *simNode) { n.dumb = true })) })
+	t.Run("one that may not be asked", func(t *testing.T) { updatertest.Conform(t, configFixture(func(n *configNode) { n.dumb = true })) })
 }
 
 // Done is what the kubelet says, not what was written (R4.29).
 func TestAKubeletThatSaysOtherwiseIsNotDone(t *testing.T) {
-	n, tk := newNode(t)
+	n, tk := newConfigNode(t)
 	n.lies = true
-	u := New(n, n.root)
+	u := NewConfig(n, n.root)
 	u.now = func() time.Time { return n.now }
 	for range 1000 {
 		r, err := u.Update(t.Context(), tk)

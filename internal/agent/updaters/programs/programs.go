@@ -116,7 +116,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 			return no("network plugin %s is not the bundle's", wrong[0].name)
 		}
 	}
-	s, err := servicerestart.Look(t)
+	s, err := servicerestart.ReadState(t)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
@@ -154,7 +154,7 @@ func restarts(names []string) bool {
 func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	o, err := u.Observe(ctx, t)
 	if err == nil && o.Done {
-		s, _ := servicerestart.Look(t)
+		s, _ := servicerestart.ReadState(t)
 		return updaters.Result{Done: true, Message: s.Says}, nil
 	}
 	if err == nil {
@@ -166,7 +166,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	s, err := servicerestart.Drive(ctx, u.host, t, u.now())
+	s, err := servicerestart.AdvanceRestart(ctx, u.host, t, u.now())
 	if err != nil {
 		s.Says = err.Error()
 	}
@@ -198,7 +198,7 @@ func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 			continue
 		}
 		if known[name] { // noted before the first change, or a kill would forget it
-			if err := servicerestart.Need(ctx, u.host, t); err != nil {
+			if err := servicerestart.RequireRestart(ctx, u.host, t); err != nil {
 				return err
 			}
 		}
@@ -263,11 +263,11 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 			return updaters.Result{}, err
 		}
 	}
-	s, err := servicerestart.Drive(ctx, u.host, undo, u.now())
+	s, err := servicerestart.AdvanceRestart(ctx, u.host, undo, u.now())
 	if err != nil || !s.Over {
 		return updaters.Going(v1alpha1.ReasonUpdating, "the old programs are back: %s", s.Says), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, servicerestart.Forget(t)
+	return updaters.Result{Done: true, Message: s.Says}, servicerestart.ClearRestart(t)
 }
 
 // putBack restores one program if it is another one than was kept.
@@ -280,7 +280,7 @@ func (u *Updater) putBack(ctx context.Context, t, undo updaters.Task, name, path
 		return nil
 	}
 	if known[name] {
-		if err := servicerestart.Need(ctx, u.host, undo); err != nil {
+		if err := servicerestart.RequireRestart(ctx, u.host, undo); err != nil {
 			return err
 		}
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 )
 
-// Host is the machine.
-type Host interface {
+// RebootHost is the machine.
+type RebootHost interface {
 	// BootID is another one after every boot.
 	BootID() (string, error)
 	// Reboot asks for an orderly restart and returns.
@@ -35,33 +35,33 @@ type Host interface {
 const (
 	// again is after how long a machine that did not go down is told once more.
 	again = 3 * time.Minute
-	// limit is after how long that has failed.
-	limit = 15 * time.Minute
+	// rebootLimit is after how long that has failed.
+	rebootLimit = 15 * time.Minute
 )
 
-// Updater is the step "reboot".
-type Updater struct {
-	host  Host
+// RebootUpdater is the step "reboot".
+type RebootUpdater struct {
+	host  RebootHost
 	now   func() time.Time
 	asked time.Time
 }
 
-// New makes the updater.
-func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
+// NewReboot makes the updater.
+func NewReboot(h RebootHost) *RebootUpdater { return &RebootUpdater{host: h, now: time.Now} }
 
 // Name is reboot.
-func (u *Updater) Name() string { return "reboot" }
+func (u *RebootUpdater) Name() string { return "reboot" }
 
 // Watches reports that there is nothing to take back.
-func (u *Updater) Watches() bool { return true }
+func (u *RebootUpdater) Watches() bool { return true }
 
-func file(t updaters.Task) string {
+func rebootFile(t updaters.Task) string {
 	return filepath.Join(t.Dir, fmt.Sprintf("%s-%d.boot", t.Step.ID, t.Attempt))
 }
 
-// before is the boot that is to end, "" if it was not written down yet.
-func before(t updaters.Task) (string, error) {
-	b, err := os.ReadFile(file(t))
+// rebootBefore is the boot that is to end, "" if it was not written down yet.
+func rebootBefore(t updaters.Task) (string, error) {
+	b, err := os.ReadFile(rebootFile(t))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -69,8 +69,8 @@ func before(t updaters.Task) (string, error) {
 }
 
 // Observe sees whether this is another boot.
-func (u *Updater) Observe(_ context.Context, t updaters.Task) (updaters.Observation, error) {
-	old, err := before(t)
+func (u *RebootUpdater) Observe(_ context.Context, t updaters.Task) (updaters.Observation, error) {
+	old, err := rebootBefore(t)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
@@ -85,19 +85,19 @@ func (u *Updater) Observe(_ context.Context, t updaters.Task) (updaters.Observat
 }
 
 // Update writes the boot down and has it end.
-func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *RebootUpdater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	o, err := u.Observe(ctx, t)
 	if err != nil || o.Done {
 		return updaters.Result{Done: o.Done}, err
 	}
-	if u.now().Sub(t.Started) > limit {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine was told to restart and has not within %s; `systemctl list-jobs` on the node says what it waits for", limit), nil
+	if u.now().Sub(t.Started) > rebootLimit {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine was told to restart and has not within %s; `systemctl list-jobs` on the node says what it waits for", rebootLimit), nil
 	}
-	old, err := before(t)
+	old, err := rebootBefore(t)
 	if err == nil && old == "" {
 		var id string
 		if id, err = u.host.BootID(); err == nil {
-			err = fsutil.WriteFile(file(t), []byte(id), 0o600)
+			err = fsutil.WriteFile(rebootFile(t), []byte(id), 0o600)
 		}
 		failpoint.Here(failpoint.RebootNoted)
 	}
@@ -113,6 +113,6 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 }
 
 // Undo has nothing to take back.
-func (u *Updater) Undo(context.Context, updaters.Task) (updaters.Result, error) {
+func (u *RebootUpdater) Undo(context.Context, updaters.Task) (updaters.Result, error) {
 	return updaters.Result{Done: true}, nil
 }

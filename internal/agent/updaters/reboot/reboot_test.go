@@ -33,11 +33,11 @@ func (m *machine) tick() {
 	}
 }
 
-func fixture(t *testing.T) (*updatertest.Fixture, *machine) {
+func rebootFixture(t *testing.T) (*updatertest.Fixture, *machine) {
 	m := &machine{}
 	now := time.Now()
 	return &updatertest.Fixture{
-		Make: func() updaters.Updater { u := New(m); u.now = func() time.Time { return now }; return u },
+		Make: func() updaters.Updater { u := NewReboot(m); u.now = func() time.Time { return now }; return u },
 		Task: updaters.Task{UID: "u", Attempt: 1, Started: now, Dir: filepath.Join(t.TempDir(), "runs"),
 			Step: v1alpha1.UpdateStep{ID: "reboot", Updater: "reboot", Verb: "reboot"}},
 		Tick:  func() { now = now.Add(time.Second); m.tick() },
@@ -46,14 +46,14 @@ func fixture(t *testing.T) (*updatertest.Fixture, *machine) {
 	}, m
 }
 
-func TestConformance(t *testing.T) {
-	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture { f, _ := fixture(t); return f })
+func TestRebootConformance(t *testing.T) {
+	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture { f, _ := rebootFixture(t); return f })
 }
 
 // A machine that is slow to go down is not told at every look, and a boot that is
 // over is not ended again.
 func TestOnce(t *testing.T) {
-	f, m := fixture(t)
+	f, m := rebootFixture(t)
 	u := f.Make()
 	for range 60 {
 		if _, err := u.Update(t.Context(), f.Task); err != nil {

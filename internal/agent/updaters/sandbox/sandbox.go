@@ -23,8 +23,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Host is what the updater asks of the node.
-type Host interface {
+// SandboxHost is what the updater asks of the node.
+type SandboxHost interface {
 	servicerestart.Host
 	updaters.Configs
 	// SandboxImage is what the runtime's configuration files come to.
@@ -33,34 +33,34 @@ type Host interface {
 	ImageID(ctx context.Context, name string) (string, error)
 }
 
-// Dropin is the file that belongs to refit; containerd 2 reads the directory by
+// SandboxDropin is the file that belongs to refit; containerd 2 reads the directory by
 // itself. It is the last of the usual names, so that it counts.
-const Dropin = "/etc/containerd/conf.d/99-refit-sandbox.toml"
+const SandboxDropin = "/etc/containerd/conf.d/99-refit-sandbox.toml"
 
-// limit is after how long a runtime that does not come back has failed.
-const limit = 5 * time.Minute
+// sandboxLimit is after how long a runtime that does not come back has failed.
+const sandboxLimit = 5 * time.Minute
 
-// Updater is the step "sandbox-image".
-type Updater struct {
-	host Host
+// SandboxUpdater is the step "sandbox-image".
+type SandboxUpdater struct {
+	host SandboxHost
 	file updaters.OwnFile
 	now  func() time.Time
 }
 
-// New makes the updater; the drop-in is below root, empty for the node's own.
-func New(h Host, root string) *Updater {
-	return &Updater{host: h, file: updaters.OwnFile{FS: nodefiles.FS{Root: root}, Path: Dropin}, now: time.Now}
+// NewSandbox makes the updater; the drop-in is below root, empty for the node's own.
+func NewSandbox(h SandboxHost, root string) *SandboxUpdater {
+	return &SandboxUpdater{host: h, file: updaters.OwnFile{FS: nodefiles.FS{Root: root}, Path: SandboxDropin}, now: time.Now}
 }
 
 // Name is sandbox-image.
-func (u *Updater) Name() string { return "sandbox-image" }
+func (u *SandboxUpdater) Name() string { return "sandbox-image" }
 
 func text(image string) []byte {
 	return fmt.Appendf(nil, "# Written by refit. What stands here counts over config.toml.\nversion = 3\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = '%s'\n", image)
 }
 
 // Observe asks the runtime's configuration and its process.
-func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+func (u *SandboxUpdater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	c, err := updaters.Config(t, u.host)
 	if err != nil {
 		return updaters.Observation{}, err
@@ -75,7 +75,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	if is != c.SandboxImage {
 		return no("the container runtime uses the sandbox image %s", is)
 	}
-	s, err := servicerestart.Look(t)
+	s, err := servicerestart.ReadState(t)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
@@ -88,10 +88,10 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	return updaters.Observation{Done: true}, nil
 }
 
-var errNotRead = errors.New("the container runtime does not read " + Dropin + ": refit needs containerd 2, or set its sandbox image by hand")
+var errNotRead = errors.New("the container runtime does not read " + SandboxDropin + ": refit needs containerd 2, or set its sandbox image by hand")
 
 // Update does the next thing that is missing.
-func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *SandboxUpdater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	c, err := updaters.Config(t, u.host)
 	if errors.Is(err, updaters.ErrNoConfig) {
 		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
@@ -101,13 +101,13 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	}
 	o, err := u.Observe(ctx, t)
 	if err == nil && o.Done {
-		s, _ := servicerestart.Look(t)
+		s, _ := servicerestart.ReadState(t)
 		return updaters.Result{Done: true, Message: s.Says}, nil
 	}
 	return u.drive(ctx, t, c.SandboxImage)
 }
 
-func (u *Updater) drive(ctx context.Context, t updaters.Task, image string) (updaters.Result, error) {
+func (u *SandboxUpdater) drive(ctx context.Context, t updaters.Task, image string) (updaters.Result, error) {
 	if id, err := u.host.ImageID(ctx, image); err == nil && id == "" {
 		return updaters.Fail(v1alpha1.ReasonImagesMissing, "the sandbox image %s is not on this node; bring it with a bundle first", image), nil
 	}
@@ -117,26 +117,26 @@ func (u *Updater) drive(ctx context.Context, t updaters.Task, image string) (upd
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
 	}
 	if err == nil {
-		s, err = servicerestart.Drive(ctx, u.host, t, u.now())
+		s, err = servicerestart.AdvanceRestart(ctx, u.host, t, u.now())
 	}
 	if err != nil {
 		s.Says = err.Error()
 	}
-	if u.now().Sub(t.Started) > limit && !s.Over {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the container runtime is not back within %s: %s\n%s", limit, s.Says, u.host.Log(ctx)), nil
+	if u.now().Sub(t.Started) > sandboxLimit && !s.Over {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the container runtime is not back within %s: %s\n%s", sandboxLimit, s.Says, u.host.Log(ctx)), nil
 	}
 	return updaters.Going(v1alpha1.ReasonUpdating, "%s", s.Says), nil
 }
 
 // write puts the drop-in in its place, and takes it back if the runtime does not
 // read it.
-func (u *Updater) write(ctx context.Context, t updaters.Task, image string) error {
+func (u *SandboxUpdater) write(ctx context.Context, t updaters.Task, image string) error {
 	data := text(image)
 	if there, err := u.file.Is(data); err != nil || !there {
 		if err != nil {
 			return err
 		}
-		if err := servicerestart.Need(ctx, u.host, t); err != nil {
+		if err := servicerestart.RequireRestart(ctx, u.host, t); err != nil {
 			return err
 		}
 		if err := u.file.Put(t, data, 0o644); err != nil {
@@ -148,11 +148,11 @@ func (u *Updater) write(ctx context.Context, t updaters.Task, image string) erro
 	if err != nil || is == image {
 		return err
 	}
-	return errors.Join(errNotRead, u.file.PutBack(t), servicerestart.Forget(t))
+	return errors.Join(errNotRead, u.file.PutBack(t), servicerestart.ClearRestart(t))
 }
 
 // Undo puts the old drop-in back, or takes ours away.
-func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *SandboxUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	undo := t
 	undo.Step.ID += "-undo" // a restart of its own
 	differs, err := u.file.Differs(t)
@@ -160,22 +160,22 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 		return updaters.Result{}, err
 	}
 	if differs {
-		if err := servicerestart.Need(ctx, u.host, undo); err != nil {
+		if err := servicerestart.RequireRestart(ctx, u.host, undo); err != nil {
 			return updaters.Result{}, err
 		}
 		if err := u.file.PutBack(t); err != nil {
 			return updaters.Result{}, err
 		}
 	}
-	s, err := servicerestart.Drive(ctx, u.host, undo, u.now())
+	s, err := servicerestart.AdvanceRestart(ctx, u.host, undo, u.now())
 	if err != nil || !s.Over {
 		return updaters.Going(v1alpha1.ReasonUpdating, "the old sandbox image is back: %s", s.Says), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, servicerestart.Forget(t)
+	return updaters.Result{Done: true, Message: s.Says}, servicerestart.ClearRestart(t)
 }
 
 // Fields is the sandbox image, if a configuration wants one.
-func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
+func (u *SandboxUpdater) Fields(ctx context.Context, c *model.NodeConfig) map[string]string {
 	if c.SandboxImage == "" {
 		return nil
 	}

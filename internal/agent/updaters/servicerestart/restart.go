@@ -59,8 +59,8 @@ type pending struct {
 	Before     string   `json:"before"`
 	Containers []string `json:"containers"`
 	// ReadyAt and AskedAt are of no clock that can be set; of another boot they count as none.
-	ReadyAt bootclock.Stamp `json:"readyAt,omitzero"`
-	AskedAt bootclock.Stamp `json:"askedAt,omitzero"`
+	ReadyAt bootclock.BootStamp `json:"readyAt,omitzero"`
+	AskedAt bootclock.BootStamp `json:"askedAt,omitzero"`
 	// Over: it was done; Note says what was lost.
 	Over bool   `json:"over,omitempty"`
 	Note string `json:"note,omitempty"`
@@ -91,8 +91,8 @@ func (p *pending) save(t updaters.Task) error {
 	return fsutil.WriteFile(file(t), b, 0o600)
 }
 
-// Need notes that the runtime must restart because of what is changed next.
-func Need(ctx context.Context, h Host, t updaters.Task) error {
+// RequireRestart notes that the runtime must restart because of what is changed next.
+func RequireRestart(ctx context.Context, h Host, t updaters.Task) error {
 	have, err := read(t)
 	if err != nil || have != nil && !have.Over {
 		return err
@@ -126,8 +126,8 @@ type State struct {
 	Says string
 }
 
-// Look says how far a restart is, without doing anything.
-func Look(t updaters.Task) (State, error) {
+// ReadState says how far a restart is, without doing anything.
+func ReadState(t updaters.Task) (State, error) {
 	p, err := read(t)
 	switch {
 	case err != nil:
@@ -140,18 +140,18 @@ func Look(t updaters.Task) (State, error) {
 	return State{Says: p.What + " has not restarted yet"}, nil
 }
 
-// Drive does the next thing that is missing.
-func Drive(ctx context.Context, h Host, t updaters.Task, now time.Time) (State, error) {
+// AdvanceRestart does the next thing that is missing.
+func AdvanceRestart(ctx context.Context, h Host, t updaters.Task, now time.Time) (State, error) {
 	p, err := read(t)
 	if err != nil || p == nil || p.Over {
-		s, err2 := Look(t)
+		s, err2 := ReadState(t)
 		return s, errors.Join(err, err2)
 	}
 	process, err := h.Process(ctx)
 	if err != nil {
 		return State{}, err
 	}
-	at, err := bootclock.At(now)
+	at, err := bootclock.StampAt(now)
 	if err != nil {
 		return State{}, err
 	}
@@ -166,7 +166,7 @@ func Drive(ctx context.Context, h Host, t updaters.Task, now time.Time) (State, 
 
 // count sees that the containers are back, and ends the wait for those that are
 // not.
-func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now bootclock.Stamp) (State, error) {
+func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now bootclock.BootStamp) (State, error) {
 	waited, ok := now.Since(p.ReadyAt)
 	if !ok {
 		p.ReadyAt = now
@@ -191,7 +191,7 @@ func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now bootcl
 
 // restart tells the runtime to restart; one that does not run is started, again
 // and again but not at every look.
-func (p *pending) restart(ctx context.Context, h Host, t updaters.Task, process string, now bootclock.Stamp) (State, error) {
+func (p *pending) restart(ctx context.Context, h Host, t updaters.Task, process string, now bootclock.BootStamp) (State, error) {
 	s := State{Says: h.What() + " is restarting"}
 	if waited, ok := now.Since(p.AskedAt); process == "" && ok && waited < again {
 		return State{Says: h.What() + " does not run: " + h.Log(ctx)}, nil
@@ -227,8 +227,8 @@ func (p *pending) lost(now []cri.Container) []string {
 
 func first(all []string) []string { return all[:min(3, len(all))] }
 
-// Forget drops what is noted, after an undo.
-func Forget(t updaters.Task) error {
+// ClearRestart drops what is noted, after an undo.
+func ClearRestart(t updaters.Task) error {
 	if err := os.Remove(file(t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the pending restart: %w", err)
 	}

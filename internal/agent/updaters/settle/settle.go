@@ -15,8 +15,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 )
 
-// Host is what settle asks of the node.
-type Host interface {
+// SettleHost is what settle asks of the node.
+type SettleHost interface {
 	// Node is the node's name.
 	Node() string
 	// StaticPods are the manifests.
@@ -43,7 +43,7 @@ const (
 
 // StaticPods says which static pods do not run what their manifest says; and
 // a text that changes whenever one of their containers does.
-func StaticPods(ctx context.Context, h Host) (problems []string, running string, err error) {
+func StaticPods(ctx context.Context, h SettleHost) (problems []string, running string, err error) {
 	pods, err := h.StaticPods()
 	if err != nil {
 		return nil, "", err
@@ -93,9 +93,9 @@ func runs(all []cri.Container, p kube.StaticPod, c kube.StaticContainer, node, w
 	return "", fmt.Sprintf("static pod %s does not run", p.Name)
 }
 
-// Updater is the step "settle".
-type Updater struct {
-	host Host
+// SettleUpdater is the step "settle".
+type SettleUpdater struct {
+	host SettleHost
 	now  func() time.Time
 
 	mu    sync.Mutex
@@ -104,14 +104,14 @@ type Updater struct {
 	run   string    // the run it was counted in
 }
 
-// New makes the updater.
-func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
+// NewSettle makes the updater.
+func NewSettle(h SettleHost) *SettleUpdater { return &SettleUpdater{host: h, now: time.Now} }
 
 // Name is settle.
-func (u *Updater) Name() string { return "settle" }
+func (u *SettleUpdater) Name() string { return "settle" }
 
 // Observe looks once, and counts how long everything has been well.
-func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
+func (u *SettleUpdater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	problems, running := u.problems(ctx, t.Step.To)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -131,7 +131,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 }
 
 // problems are sorted, so that the same state makes the same text.
-func (u *Updater) problems(ctx context.Context, version string) (out []string, running string) {
+func (u *SettleUpdater) problems(ctx context.Context, version string) (out []string, running string) {
 	note := func(err error) {
 		if err != nil {
 			out = append(out, err.Error())
@@ -158,7 +158,7 @@ func (u *Updater) problems(ctx context.Context, version string) (out []string, r
 }
 
 // Update waits; there is nothing to do.
-func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+func (u *SettleUpdater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	o, err := u.Observe(ctx, t)
 	switch {
 	case err != nil:
@@ -174,9 +174,9 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 }
 
 // Undo has nothing to take back.
-func (u *Updater) Undo(context.Context, updaters.Task) (updaters.Result, error) {
+func (u *SettleUpdater) Undo(context.Context, updaters.Task) (updaters.Result, error) {
 	return updaters.Result{Done: true}, nil
 }
 
 // Watches is true: it only looks.
-func (u *Updater) Watches() bool { return true }
+func (u *SettleUpdater) Watches() bool { return true }

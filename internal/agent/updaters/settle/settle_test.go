@@ -14,8 +14,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
 )
 
-// simNode is a control-plane node.
-type simNode struct {
+// settleNode is a control-plane node.
+type settleNode struct {
 	ticks      int
 	apiFrom    int // the API server answers from this tick on
 	restartAt  int // the API server's container is another one from then on
@@ -25,41 +25,41 @@ type simNode struct {
 	kubeletErr error
 }
 
-func (n *simNode) Node() string { return "n1" }
-func (n *simNode) StaticPods() ([]kube.StaticPod, error) {
+func (n *settleNode) Node() string { return "n1" }
+func (n *settleNode) StaticPods() ([]kube.StaticPod, error) {
 	return []kube.StaticPod{{Name: kube.APIServer, Containers: []kube.StaticContainer{{Name: kube.APIServer, Image: "api:v2"}}}}, nil
 }
-func (n *simNode) Containers(context.Context) ([]cri.Container, error) {
+func (n *settleNode) Containers(context.Context) ([]cri.Container, error) {
 	c := n.container
 	if n.restartAt > 0 && n.ticks >= n.restartAt {
 		c.ID += "-again"
 	}
 	return []cri.Container{c}, nil
 }
-func (n *simNode) ImageID(context.Context, string) (string, error) { return "sha256:v2", nil }
-func (n *simNode) APIReady(context.Context) error {
+func (n *settleNode) ImageID(context.Context, string) (string, error) { return "sha256:v2", nil }
+func (n *settleNode) APIReady(context.Context) error {
 	if n.ticks < n.apiFrom {
 		return errors.New("the API server does not answer")
 	}
 	return nil
 }
-func (n *simNode) KubeletHealthy(context.Context) error { return n.kubeletErr }
-func (n *simNode) NodeReady(context.Context) (bool, string, error) {
+func (n *settleNode) KubeletHealthy(context.Context) error { return n.kubeletErr }
+func (n *settleNode) NodeReady(context.Context) (bool, string, error) {
 	return n.ready, n.kubelet, nil
 }
 
-func well() *simNode {
-	return &simNode{container: cri.Container{ID: "c", Pod: "kube-apiserver-n1", Name: kube.APIServer, ImageID: "sha256:v2", Running: true}, ready: true, kubelet: "v2"}
+func well() *settleNode {
+	return &settleNode{container: cri.Container{ID: "c", Pod: "kube-apiserver-n1", Name: kube.APIServer, ImageID: "sha256:v2", Running: true}, ready: true, kubelet: "v2"}
 }
 
 var step = v1alpha1.UpdateStep{ID: "settle", Updater: "settle", Verb: "settle", To: "v2"}
 
-func TestConformance(t *testing.T) {
+func TestSettleConformance(t *testing.T) {
 	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture {
 		n := well()
 		n.apiFrom = 10
 		now := time.Now()
-		u := New(n)
+		u := NewSettle(n)
 		u.now = func() time.Time { return now }
 		f := &updatertest.Fixture{
 			Make: func() updaters.Updater { return u }, // its count begins anew in a new process; tried below
@@ -80,9 +80,9 @@ func TestConformance(t *testing.T) {
 }
 
 func TestSettle(t *testing.T) {
-	look := func(n *simNode, seconds int) (updaters.Observation, *Updater) {
+	look := func(n *settleNode, seconds int) (updaters.Observation, *SettleUpdater) {
 		now := time.Now()
-		u := New(n)
+		u := NewSettle(n)
 		u.now = func() time.Time { return now }
 		var o updaters.Observation
 		for range seconds + 1 {
@@ -93,21 +93,21 @@ func TestSettle(t *testing.T) {
 		return o, u
 	}
 	for name, c := range map[string]struct {
-		change  func(*simNode)
+		change  func(*settleNode)
 		seconds int
 		done    bool
 		says    string
 	}{
-		"well for 8 seconds":                     {func(*simNode) {}, 8, true, ""},
-		"well for 7 seconds":                     {func(*simNode) {}, 7, false, "waiting until"},
-		"the API server came back 5 seconds ago": {func(n *simNode) { n.apiFrom = 5 }, 10, false, "waiting until"},
-		"a static pod was restarted meanwhile":   {func(n *simNode) { n.restartAt = 6 }, 10, false, "waiting until"},
-		"a static pod runs the old image":        {func(n *simNode) { n.container.ImageID = "sha256:v1" }, 20, false, "does not run api:v2 yet"},
-		"a static pod does not run":              {func(n *simNode) { n.container.Running = false }, 20, false, "static pod kube-apiserver does not run"},
-		"a pod of another node's name is not it": {func(n *simNode) { n.container.Pod = "kube-apiserver-n10" }, 20, false, "does not run"},
-		"the node is Ready at the old version":   {func(n *simNode) { n.kubelet = "v1" }, 20, false, "v2 is wanted"},
-		"the node is not Ready":                  {func(n *simNode) { n.ready = false }, 20, false, "Ready"},
-		"the kubelet is not healthy":             {func(n *simNode) { n.kubeletErr = errors.New("kubelet's health: refused") }, 20, false, "kubelet"},
+		"well for 8 seconds":                     {func(*settleNode) {}, 8, true, ""},
+		"well for 7 seconds":                     {func(*settleNode) {}, 7, false, "waiting until"},
+		"the API server came back 5 seconds ago": {func(n *settleNode) { n.apiFrom = 5 }, 10, false, "waiting until"},
+		"a static pod was restarted meanwhile":   {func(n *settleNode) { n.restartAt = 6 }, 10, false, "waiting until"},
+		"a static pod runs the old image":        {func(n *settleNode) { n.container.ImageID = "sha256:v1" }, 20, false, "does not run api:v2 yet"},
+		"a static pod does not run":              {func(n *settleNode) { n.container.Running = false }, 20, false, "static pod kube-apiserver does not run"},
+		"a pod of another node's name is not it": {func(n *settleNode) { n.container.Pod = "kube-apiserver-n10" }, 20, false, "does not run"},
+		"the node is Ready at the old version":   {func(n *settleNode) { n.kubelet = "v1" }, 20, false, "v2 is wanted"},
+		"the node is not Ready":                  {func(n *settleNode) { n.ready = false }, 20, false, "Ready"},
+		"the kubelet is not healthy":             {func(n *settleNode) { n.kubeletErr = errors.New("kubelet's health: refused") }, 20, false, "kubelet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := well()
@@ -125,7 +125,7 @@ func TestSettle(t *testing.T) {
 func TestQuietIsCountedAnewInEveryRun(t *testing.T) {
 	n := well()
 	now := time.Now()
-	u := New(n)
+	u := NewSettle(n)
 	u.now = func() time.Time { return now }
 	task := updaters.Task{UID: "u", Attempt: 1, Step: step, Started: now}
 	for range 20 {

@@ -17,17 +17,17 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
-// Driver is a host with bootc.
-type Driver struct{ host osdriver.Host }
+// BootcDriver is a host with bootc.
+type BootcDriver struct{ host osdriver.Host }
 
-// New makes the driver; nothing is run yet.
-func New(h osdriver.Host) *Driver { return &Driver{h} }
+// NewBootc makes the driver; nothing is run yet.
+func NewBootc(h osdriver.Host) *BootcDriver { return &BootcDriver{h} }
 
 // Name is bootc.
-func (d *Driver) Name() string { return osdriver.Bootc }
+func (d *BootcDriver) Name() string { return osdriver.Bootc }
 
 // Read asks bootc; the words of an older one are tried when it does not know ours.
-func (d *Driver) Read(ctx context.Context) (*Host, error) {
+func (d *BootcDriver) Read(ctx context.Context) (*bootcHost, error) {
 	out, err := d.host.Runner.Run(ctx, nil, "bootc", "status", "--format=json", "--format-version=1")
 	var tool *osdriver.ToolError
 	if errors.As(err, &tool) && tool.Code == 2 {
@@ -36,11 +36,11 @@ func (d *Driver) Read(ctx context.Context) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(out)
+	return parseBootc(out)
 }
 
 // Status reads the host.
-func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
+func (d *BootcDriver) Status(ctx context.Context) (osdriver.Status, error) {
 	h, err := d.Read(ctx)
 	if err != nil {
 		return osdriver.Status{}, err
@@ -58,7 +58,7 @@ func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
 }
 
 // status is the document in our words.
-func (h *Host) status() osdriver.Status {
+func (h *bootcHost) status() osdriver.Status {
 	s := osdriver.Status{Driver: osdriver.Bootc, RollbackQueued: h.Status.RollbackQueued,
 		Booted: deployment(h.Status.Booted), Staged: deployment(h.Status.Staged), Rollback: deployment(h.Status.Rollback)}
 	switch {
@@ -79,14 +79,14 @@ func (h *Host) status() osdriver.Status {
 	return s
 }
 
-func (h *Host) drift() []osdriver.Drift {
+func (h *bootcHost) drift() []osdriver.Drift {
 	var out []osdriver.Drift
 	if o := h.Status.UsrOverlay; o != nil {
 		out = append(out, osdriver.Drift{Kind: osdriver.DriftOverlay, Detail: "an overlay lies over /usr (" + o.AccessMode + ", " + o.Persistence + ")"})
 	}
 	all := []struct {
 		what string
-		e    *Entry
+		e    *bootcEntry
 	}{{"booted", h.Status.Booted}, {"staged", h.Status.Staged}}
 	for _, one := range all {
 		switch {
@@ -100,7 +100,7 @@ func (h *Host) drift() []osdriver.Drift {
 	return out
 }
 
-func deployment(e *Entry) *osdriver.Deployment {
+func deployment(e *bootcEntry) *osdriver.Deployment {
 	if e == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func deployment(e *Entry) *osdriver.Deployment {
 
 // capabilities are read from the help texts: versions say nothing about what a
 // distribution took over.
-func (d *Driver) capabilities(ctx context.Context, h *Host) []string {
+func (d *BootcDriver) capabilities(ctx context.Context, h *bootcHost) []string {
 	out := []string{osdriver.CanKargsImage}
 	help, _ := d.host.Runner.Run(ctx, nil, "bootc", "switch", "--help") // without it there is less to use
 	if bytes.Contains(help, []byte("--download-only")) {
@@ -141,7 +141,7 @@ const kargsOwner = "refit"
 
 // Stage switches to the image by digest. What is staged or queued is dropped first:
 // bootc compares with the staged reference and answers "unchanged".
-func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *BootcDriver) Stage(ctx context.Context, t osdriver.Target) error {
 	s, err := d.Status(ctx)
 	switch {
 	case err != nil:
@@ -174,7 +174,7 @@ func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
 
 // Discard drops what is staged or queued. bootc has no word for it: libostree has,
 // and a rollback drops what is staged and, told again, itself.
-func (d *Driver) Discard(ctx context.Context) error {
+func (d *BootcDriver) Discard(ctx context.Context) error {
 	for range 3 {
 		s, err := d.Status(ctx)
 		if err != nil || s.Stays() {
@@ -195,7 +195,7 @@ func (d *Driver) Discard(ctx context.Context) error {
 }
 
 // Rollback queues the earlier deployment. It toggles, and drops what is staged.
-func (d *Driver) Rollback(ctx context.Context) error {
+func (d *BootcDriver) Rollback(ctx context.Context) error {
 	for range 2 {
 		s, err := d.Status(ctx)
 		switch {
@@ -218,7 +218,7 @@ func (d *Driver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go what was only downloaded.
-func (d *Driver) Activate(ctx context.Context, t osdriver.Target) (osdriver.Activation, error) {
+func (d *BootcDriver) Activate(ctx context.Context, t osdriver.Target) (osdriver.Activation, error) {
 	s, err := d.Status(ctx)
 	if err != nil || s.Staged == nil || s.RollbackQueued {
 		return osdriver.ByReboot, err
@@ -240,11 +240,11 @@ func (d *Driver) Activate(ctx context.Context, t osdriver.Target) (osdriver.Acti
 }
 
 // Failure says why the last shutdown did not finish what was staged.
-func (d *Driver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }
+func (d *BootcDriver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }
 
 // Newer asks whether the tag that the host follows has moved: the digest behind it,
 // empty if it has not. The exit status is 0 either way.
-func (d *Driver) Newer(ctx context.Context) (digest string, err error) {
+func (d *BootcDriver) Newer(ctx context.Context) (digest string, err error) {
 	if _, err := d.host.Runner.Run(ctx, nil, "bootc", "upgrade", "--check"); err != nil {
 		return "", err
 	}

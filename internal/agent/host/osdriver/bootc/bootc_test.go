@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/hosttest"
 )
 
-// entry makes one deployment after the schema of org.containers.bootc/v1.
-func entry(sum, image, more string) string {
+// bootcEntryOf makes one deployment after the schema of org.containers.bootc/v1.
+func bootcEntryOf(sum, image, more string) string {
 	return `{"image":` + image + `,"cachedUpdate":null,"incompatible":false,"pinned":false,"softRebootCapable":false,"store":"ostreeContainer",
 	"ostree":{"checksum":"` + sum + `","deploySerial":0,"stateroot":"default"}` + more + `}`
 }
@@ -23,50 +23,50 @@ func img(name, digest string) string {
 	return `{"image":{"image":"` + name + `","transport":"registry"},"version":"42.1","timestamp":"2026-10-01T10:00:00Z","imageDigest":"` + digest + `","architecture":"amd64"}`
 }
 
-func doc(staged, booted, rollback, more string) string {
+func bootcDoc(staged, booted, rollback, more string) string {
 	return `{"apiVersion":"org.containers.bootc/v1","kind":"BootcHost","metadata":{"name":"host"},"spec":{"image":{"image":"quay.example/os:42","transport":"registry"},"bootOrder":"default"},
 	"status":{"staged":` + staged + `,"booted":` + booted + `,"rollback":` + rollback + more + `,"type":"bootcHost"}}`
 }
 
 var (
 	imgA, imgB = img("quay.example/os@sha256:a", "sha256:a"), img("quay.example/os@sha256:b", "sha256:b")
-	depA       = &osdriver.Deployment{ID: "aa.0", Image: "quay.example/os@sha256:a", Digest: "sha256:a", Version: "42.1"}
-	depB       = &osdriver.Deployment{ID: "bb.0", Image: "quay.example/os@sha256:b", Digest: "sha256:b", Version: "42.1"}
+	bootcA     = &osdriver.Deployment{ID: "aa.0", Image: "quay.example/os@sha256:a", Digest: "sha256:a", Version: "42.1"}
+	bootcB     = &osdriver.Deployment{ID: "bb.0", Image: "quay.example/os@sha256:b", Digest: "sha256:b", Version: "42.1"}
 )
 
-func TestStatus(t *testing.T) {
+func TestBootcStatus(t *testing.T) {
 	for name, c := range map[string]struct {
 		doc  string
 		want osdriver.Status
 	}{
-		"booted only": {doc("null", entry("aa", imgA, ""), "null", `,"rollbackQueued":false`),
-			osdriver.Status{Booted: depA, Next: depA}},
-		"what is staged is next": {doc(entry("bb", imgB, ""), entry("aa", imgA, ""), "null", ""),
-			osdriver.Status{Booted: depA, Staged: depB, Next: depB}},
-		"a queued rollback is next (R2 T1)": {doc("null", entry("aa", imgA, ""), entry("bb", imgB, ""), `,"rollbackQueued":true`),
-			osdriver.Status{Booted: depA, Rollback: depB, Next: depB, RollbackQueued: true}},
-		"a rollback that is not queued is not next": {doc("null", entry("aa", imgA, ""), entry("bb", imgB, ""), ""),
-			osdriver.Status{Booted: depA, Rollback: depB, Next: depA}},
-		"a local image without version and time": {doc("null", entry("aa", `{"image":{"image":"/var/lib/x","transport":"oci","signature":null},"version":null,"timestamp":null,"imageDigest":"sha256:a"}`, ""), "null", ""),
+		"booted only": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", `,"rollbackQueued":false`),
+			osdriver.Status{Booted: bootcA, Next: bootcA}},
+		"what is staged is next": {bootcDoc(bootcEntryOf("bb", imgB, ""), bootcEntryOf("aa", imgA, ""), "null", ""),
+			osdriver.Status{Booted: bootcA, Staged: bootcB, Next: bootcB}},
+		"a queued rollback is next (R2 T1)": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), `,"rollbackQueued":true`),
+			osdriver.Status{Booted: bootcA, Rollback: bootcB, Next: bootcB, RollbackQueued: true}},
+		"a rollback that is not queued is not next": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), ""),
+			osdriver.Status{Booted: bootcA, Rollback: bootcB, Next: bootcA}},
+		"a local image without version and time": {bootcDoc("null", bootcEntryOf("aa", `{"image":{"image":"/var/lib/x","transport":"oci","signature":null},"version":null,"timestamp":null,"imageDigest":"sha256:a"}`, ""), "null", ""),
 			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.0", Image: "/var/lib/x", Digest: "sha256:a"}, Next: &osdriver.Deployment{ID: "aa.0", Image: "/var/lib/x", Digest: "sha256:a"}}},
-		"only downloaded, pinned, soft reboot": {doc(`{"image":`+imgB+`,"incompatible":false,"pinned":true,"softRebootCapable":true,"downloadOnly":true,"store":null,"ostree":{"checksum":"bb","deploySerial":3},"newer":{"x":1}}`, entry("aa", imgA, ""), "null", ""),
-			osdriver.Status{Booted: depA, Staged: &osdriver.Deployment{ID: "bb.3", Image: depB.Image, Digest: depB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true},
-				Next: &osdriver.Deployment{ID: "bb.3", Image: depB.Image, Digest: depB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true}}},
-		"deployed by composefs": {doc("null", `{"image":`+imgA+`,"cachedUpdate":null,"incompatible":false,"pinned":false,"store":null,"ostree":null,"composefs":{"verity":"v1","bootType":"Bls"}}`, "null", ""),
-			osdriver.Status{Booted: &osdriver.Deployment{ID: "v1", Image: depA.Image, Digest: "sha256:a", Version: "42.1"}, Next: &osdriver.Deployment{ID: "v1", Image: depA.Image, Digest: "sha256:a", Version: "42.1"}}},
-		"packages were layered (R2.113)": {doc("null", `{"image":null,"cachedUpdate":null,"incompatible":true,"pinned":false,"ostree":{"checksum":"aa","deploySerial":0}}`, "null", ""),
+		"only downloaded, pinned, soft reboot": {bootcDoc(`{"image":`+imgB+`,"incompatible":false,"pinned":true,"softRebootCapable":true,"downloadOnly":true,"store":null,"ostree":{"checksum":"bb","deploySerial":3},"newer":{"x":1}}`, bootcEntryOf("aa", imgA, ""), "null", ""),
+			osdriver.Status{Booted: bootcA, Staged: &osdriver.Deployment{ID: "bb.3", Image: bootcB.Image, Digest: bootcB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true},
+				Next: &osdriver.Deployment{ID: "bb.3", Image: bootcB.Image, Digest: bootcB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true}}},
+		"deployed by composefs": {bootcDoc("null", `{"image":`+imgA+`,"cachedUpdate":null,"incompatible":false,"pinned":false,"store":null,"ostree":null,"composefs":{"verity":"v1","bootType":"Bls"}}`, "null", ""),
+			osdriver.Status{Booted: &osdriver.Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}, Next: &osdriver.Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}}},
+		"packages were layered (R2.113)": {bootcDoc("null", `{"image":null,"cachedUpdate":null,"incompatible":true,"pinned":false,"ostree":{"checksum":"aa","deploySerial":0}}`, "null", ""),
 			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.0", Incompatible: true}, Next: &osdriver.Deployment{ID: "aa.0", Incompatible: true},
 				Unsupported: "packages were layered on the image on this node, which bootc does not carry over; `rpm-ostree reset` on the node takes them away",
 				Drift:       []osdriver.Drift{{Kind: osdriver.DriftPackages, Detail: "the booted deployment was changed on the node with rpm-ostree"}}}},
-		"an overlay over /usr (R2.184)": {doc("null", entry("aa", imgA, ""), "null", `,"usrOverlay":{"accessMode":"readWrite","persistence":"transient"}`),
-			osdriver.Status{Booted: depA, Next: depA, Drift: []osdriver.Drift{{Kind: osdriver.DriftOverlay, Detail: "an overlay lies over /usr (readWrite, transient)"}}}},
-		"somebody staged what is no image": {doc(`{"image":null,"incompatible":false,"pinned":false,"ostree":{"checksum":"cc","deploySerial":0}}`, entry("aa", imgA, ""), "null", ""),
-			osdriver.Status{Booted: depA, Staged: &osdriver.Deployment{ID: "cc.0"}, Next: &osdriver.Deployment{ID: "cc.0"},
+		"an overlay over /usr (R2.184)": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", `,"usrOverlay":{"accessMode":"readWrite","persistence":"transient"}`),
+			osdriver.Status{Booted: bootcA, Next: bootcA, Drift: []osdriver.Drift{{Kind: osdriver.DriftOverlay, Detail: "an overlay lies over /usr (readWrite, transient)"}}}},
+		"somebody staged what is no image": {bootcDoc(`{"image":null,"incompatible":false,"pinned":false,"ostree":{"checksum":"cc","deploySerial":0}}`, bootcEntryOf("aa", imgA, ""), "null", ""),
+			osdriver.Status{Booted: bootcA, Staged: &osdriver.Deployment{ID: "cc.0"}, Next: &osdriver.Deployment{ID: "cc.0"},
 				Drift: []osdriver.Drift{{Kind: osdriver.DriftForeign, Detail: "the staged deployment is not from a container image"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: c.doc}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
-			got, err := New(s.Host(t, nil)).Status(t.Context())
+			got, err := NewBootc(s.Host(t, nil)).Status(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,21 +79,21 @@ func TestStatus(t *testing.T) {
 }
 
 // Fields that are not part of Status, and forms that old and new versions have.
-func TestParse(t *testing.T) {
-	h, err := Parse([]byte(`{"apiVersion":"org.containers.bootc/v1alpha1","kind":"BootcHost","metadata":{"name":"host"},
+func TestBootcParse(t *testing.T) {
+	h, err := parseBootc([]byte(`{"apiVersion":"org.containers.bootc/v1alpha1","kind":"BootcHost","metadata":{"name":"host"},
 	"spec":{"image":{"image":"q/os:1","transport":"registry","signature":{"ostreeRemote":"fedora"}},"bootOrder":"rollback"},
-	"status":{"staged":null,"booted":` + entry("aa", `{"image":{"image":"q/os:1","transport":"containers-storage","signature":"containerPolicy"},"version":null,"timestamp":"2026-10-01T10:00:00Z","imageDigest":"sha256:a","architecture":"arm64"}`, `,"composefs":null`) + `,
-	"rollback":null,"otherDeployments":[` + entry("dd", "null", "") + `],"isContainer":false,"readOnly":true,"type":null}}`))
+	"status":{"staged":null,"booted":` + bootcEntryOf("aa", `{"image":{"image":"q/os:1","transport":"containers-storage","signature":"containerPolicy"},"version":null,"timestamp":"2026-10-01T10:00:00Z","imageDigest":"sha256:a","architecture":"arm64"}`, `,"composefs":null`) + `,
+	"rollback":null,"otherDeployments":[` + bootcEntryOf("dd", "null", "") + `],"isContainer":false,"readOnly":true,"type":null}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := h.Status.Booted
-	if d := cmp.Diff([]any{"org.containers.bootc/v1alpha1", "rollback", Signature{"ostreeRemote", "fedora"}, Signature{"containerPolicy", ""}, "containers-storage", "arm64", time.Date(2026, 10, 1, 10, 0, 0, 0, time.UTC), 1, true, true, "ostreeContainer", "default"},
+	if d := cmp.Diff([]any{"org.containers.bootc/v1alpha1", "rollback", bootcSignature{"ostreeRemote", "fedora"}, bootcSignature{"containerPolicy", ""}, "containers-storage", "arm64", time.Date(2026, 10, 1, 10, 0, 0, 0, time.UTC), 1, true, true, "ostreeContainer", "default"},
 		[]any{h.APIVersion, h.Spec.BootOrder, *h.Spec.Image.Signature, *b.Image.Image.Signature, b.Image.Image.Transport, b.Image.Architecture, *b.Image.Timestamp, len(h.Status.OtherDeployments), h.Status.ReadOnly, h.Status.Type == nil, *b.Store, b.OSTree.Stateroot}); d != "" {
 		t.Fatal(d)
 	}
 	for name, text := range map[string]string{"another kind": `{"kind":"Pod"}`, "no JSON": `apiVersion: x`, "a signature that is a number": `{"kind":"BootcHost","spec":{"image":{"signature":5}}}`} {
-		if _, err := Parse([]byte(text)); err == nil {
+		if _, err := parseBootc([]byte(text)); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
@@ -101,24 +101,24 @@ func TestParse(t *testing.T) {
 
 // All null is "unknown", never "not bootc" (R2.110).
 func TestUnknownIsNoAnswer(t *testing.T) {
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: doc("null", "null", "null", "")}}}
-	if _, err := New(s.Host(t, nil)).Status(t.Context()); err == nil {
+	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: bootcDoc("null", "null", "null", "")}}}
+	if _, err := NewBootc(s.Host(t, nil)).Status(t.Context()); err == nil {
 		t.Fatal("a host that says nothing is taken for one")
 	}
 }
 
 // An older bootc knows other flags, and says so with exit status 2.
 func TestOldFlags(t *testing.T) {
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status --format": {Code: 2}, "bootc status --json": {Out: doc("null", entry("aa", imgA, ""), "null", "")}}}
-	h, err := New(s.Host(t, nil)).Read(t.Context())
+	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status --format": {Code: 2}, "bootc status --json": {Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")}}}
+	h, err := NewBootc(s.Host(t, nil)).Read(t.Context())
 	if err != nil || !h.Manages() {
 		t.Fatal(h, err)
 	}
 }
 
-func TestStage(t *testing.T) {
+func TestBootcStage(t *testing.T) {
 	target := osdriver.Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: osdriver.Source{Transport: "oci", Location: "/var/lib/b"}, Kargs: []string{"quiet"}, SoftReboot: true}
-	booted := doc("null", entry("aa", imgA, ""), "null", "")
+	booted := bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")
 	for name, c := range map[string]struct {
 		answers map[string]hosttest.Answer
 		want    []string
@@ -136,7 +136,7 @@ func TestStage(t *testing.T) {
 			for k, v := range c.answers {
 				s.Answers[k] = v
 			}
-			if err := New(s.Host(t, nil)).Stage(t.Context(), target); err != nil {
+			if err := NewBootc(s.Host(t, nil)).Stage(t.Context(), target); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(c.want, s.Changes()); d != "" {
@@ -150,7 +150,7 @@ func TestStage(t *testing.T) {
 // bootc says of this very deployment that it can be (R2.161, R2.169).
 func TestActivate(t *testing.T) {
 	staged := func(soft, locked bool) string {
-		return doc(fmt.Sprintf(`{"image":%s,"incompatible":false,"pinned":false,"softRebootCapable":%v,"downloadOnly":%v,"ostree":{"checksum":"bb","deploySerial":0}}`, imgB, soft, locked), entry("aa", imgA, ""), "null", "")
+		return bootcDoc(fmt.Sprintf(`{"image":%s,"incompatible":false,"pinned":false,"softRebootCapable":%v,"downloadOnly":%v,"ostree":{"checksum":"bb","deploySerial":0}}`, imgB, soft, locked), bootcEntryOf("aa", imgA, ""), "null", "")
 	}
 	for name, c := range map[string]struct {
 		permitted, can, knows, locked bool
@@ -174,22 +174,22 @@ func TestActivate(t *testing.T) {
 					s.Answers["bootc status"] = hosttest.Answer{Out: staged(c.can, false)}
 				}
 			}
-			how, err := New(s.Host(t, nil)).Activate(t.Context(), osdriver.Target{SoftReboot: c.permitted})
+			how, err := NewBootc(s.Host(t, nil)).Activate(t.Context(), osdriver.Target{SoftReboot: c.permitted})
 			if d := cmp.Diff(c.ran, s.Changes()); d != "" || err != nil || how != c.how {
 				t.Fatal(how, err, d)
 			}
 		})
 	}
 	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: staged(false, true)}, "bootc upgrade": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
-	if _, err := New(s.Host(t, nil)).Activate(t.Context(), osdriver.Target{}); err == nil {
+	if _, err := NewBootc(s.Host(t, nil)).Activate(t.Context(), osdriver.Target{}); err == nil {
 		t.Fatal("what is locked still is called let go")
 	}
 }
 
 // Without libostree's program what is staged is dropped by rolling back twice.
 func TestDiscardWithoutOSTree(t *testing.T) {
-	staged, queued, plain := doc(entry("bb", imgB, ""), entry("aa", imgA, ""), entry("cc", imgB, ""), ""),
-		doc("null", entry("aa", imgA, ""), entry("cc", imgB, ""), `,"rollbackQueued":true`), doc("null", entry("aa", imgA, ""), entry("cc", imgB, ""), "")
+	staged, queued, plain := bootcDoc(bootcEntryOf("bb", imgB, ""), bootcEntryOf("aa", imgA, ""), bootcEntryOf("cc", imgB, ""), ""),
+		bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("cc", imgB, ""), `,"rollbackQueued":true`), bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("cc", imgB, ""), "")
 	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: staged}, "bootc rollback": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}}}
 	s.Do = func(line string, s *hosttest.Script) {
 		if line != "bootc rollback" {
@@ -201,7 +201,7 @@ func TestDiscardWithoutOSTree(t *testing.T) {
 		}
 		s.Answers["bootc status"] = hosttest.Answer{Out: now}
 	}
-	if err := New(s.Host(t, nil)).Discard(t.Context()); err != nil {
+	if err := NewBootc(s.Host(t, nil)).Discard(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if s.Answers["bootc status"].Out != plain {
@@ -210,13 +210,13 @@ func TestDiscardWithoutOSTree(t *testing.T) {
 }
 
 func TestRollback(t *testing.T) {
-	none := doc("null", entry("aa", imgA, ""), "null", "")
+	none := bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")
 	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: none}, "bootc rollback": {}, "bootc switch --help": {}, "ostree": {Code: 1}, "bootc loader-entries": {Code: 2}}}
-	if err := New(s.Host(t, nil)).Rollback(t.Context()); !errors.Is(err, osdriver.ErrNoRollback) {
+	if err := NewBootc(s.Host(t, nil)).Rollback(t.Context()); !errors.Is(err, osdriver.ErrNoRollback) {
 		t.Fatal(err)
 	}
-	s.Answers["bootc status"] = hosttest.Answer{Out: doc("null", entry("aa", imgA, ""), entry("bb", imgB, ""), "")} // whatever is done, nothing is queued
-	if err := New(s.Host(t, nil)).Rollback(t.Context()); err == nil {
+	s.Answers["bootc status"] = hosttest.Answer{Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), "")} // whatever is done, nothing is queued
+	if err := NewBootc(s.Host(t, nil)).Rollback(t.Context()); err == nil {
 		t.Fatal("a rollback that is not queued is called done")
 	}
 }
@@ -228,9 +228,9 @@ func TestNewer(t *testing.T) {
 		"the tag has not moved":    {imgA, ""},
 		"another digest is behind": {imgB, "sha256:b"},
 	} {
-		text := strings.Replace(doc("null", entry("aa", imgA, ""), "null", ""), `"cachedUpdate":null`, `"cachedUpdate":`+c.cached, 1)
+		text := strings.Replace(bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", ""), `"cachedUpdate":null`, `"cachedUpdate":`+c.cached, 1)
 		s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: text}, "bootc upgrade --check": {Out: "whatever"}}}
-		if got, err := New(s.Host(t, nil)).Newer(t.Context()); err != nil || got != c.want {
+		if got, err := NewBootc(s.Host(t, nil)).Newer(t.Context()); err != nil || got != c.want {
 			t.Errorf("%s: %q %v", name, got, err)
 		}
 	}

@@ -6,38 +6,38 @@ import (
 	"time"
 )
 
-// Host is the document of `bootc status`, of format v1 (0 is the same). Only what is
+// bootcHost is the document of `bootc status`, of format v1 (0 is the same). Only what is
 // read is here; what a newer version adds is ignored, and everything may be null.
-type Host struct {
+type bootcHost struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Spec       struct {
-		Image *ImageReference `json:"image"`
+		Image *bootcReference `json:"image"`
 		// BootOrder is default or rollback.
 		BootOrder string `json:"bootOrder"`
 	} `json:"spec"`
 	Status struct {
-		Staged           *Entry  `json:"staged"`
-		Booted           *Entry  `json:"booted"`
-		Rollback         *Entry  `json:"rollback"`
-		OtherDeployments []Entry `json:"otherDeployments"`
-		RollbackQueued   bool    `json:"rollbackQueued"`
+		Staged           *bootcEntry  `json:"staged"`
+		Booted           *bootcEntry  `json:"booted"`
+		Rollback         *bootcEntry  `json:"rollback"`
+		OtherDeployments []bootcEntry `json:"otherDeployments"`
+		RollbackQueued   bool         `json:"rollbackQueued"`
 		// Type is bootcHost, null unless booted from a container image.
-		Type       *string     `json:"type"`
-		UsrOverlay *UsrOverlay `json:"usrOverlay"`
-		ReadOnly   bool        `json:"readOnly"`
+		Type       *string       `json:"type"`
+		UsrOverlay *bootcOverlay `json:"usrOverlay"`
+		ReadOnly   bool          `json:"readOnly"`
 	} `json:"status"`
 }
 
-// Entry is one deployment.
-type Entry struct {
-	Image             *ImageStatus `json:"image"`
-	CachedUpdate      *ImageStatus `json:"cachedUpdate"`
-	Incompatible      bool         `json:"incompatible"`
-	Pinned            bool         `json:"pinned"`
-	SoftRebootCapable bool         `json:"softRebootCapable"`
-	DownloadOnly      bool         `json:"downloadOnly"`
-	Store             *string      `json:"store"`
+// bootcEntry is one deployment.
+type bootcEntry struct {
+	Image             *bootcImage `json:"image"`
+	CachedUpdate      *bootcImage `json:"cachedUpdate"`
+	Incompatible      bool        `json:"incompatible"`
+	Pinned            bool        `json:"pinned"`
+	SoftRebootCapable bool        `json:"softRebootCapable"`
+	DownloadOnly      bool        `json:"downloadOnly"`
+	Store             *string     `json:"store"`
 	OSTree            *struct {
 		Checksum     string `json:"checksum"`
 		DeploySerial int    `json:"deploySerial"`
@@ -48,30 +48,30 @@ type Entry struct {
 	} `json:"composefs"`
 }
 
-// ImageStatus is an image that a deployment is from, or could be updated to.
-type ImageStatus struct {
-	Image        ImageReference `json:"image"`
+// bootcImage is an image that a deployment is from, or could be updated to.
+type bootcImage struct {
+	Image        bootcReference `json:"image"`
 	Version      *string        `json:"version"`
 	Timestamp    *time.Time     `json:"timestamp"`
 	ImageDigest  string         `json:"imageDigest"`
 	Architecture string         `json:"architecture"`
 }
 
-// ImageReference is where an image comes from.
-type ImageReference struct {
-	Image     string     `json:"image"`
-	Transport string     `json:"transport"`
-	Signature *Signature `json:"signature"`
+// bootcReference is where an image comes from.
+type bootcReference struct {
+	Image     string          `json:"image"`
+	Transport string          `json:"transport"`
+	Signature *bootcSignature `json:"signature"`
 }
 
-// Signature is how an image is verified: a word, or an object with one.
-type Signature struct {
+// bootcSignature is how an image is verified: a word, or an object with one.
+type bootcSignature struct {
 	// Kind is containerPolicy, insecure or ostreeRemote; Remote goes with the last.
 	Kind, Remote string
 }
 
 // UnmarshalJSON reads both forms.
-func (s *Signature) UnmarshalJSON(b []byte) error {
+func (s *bootcSignature) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &s.Kind) == nil {
 		return nil
 	}
@@ -85,15 +85,15 @@ func (s *Signature) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// UsrOverlay is a layer over /usr, until the next boot or for good.
-type UsrOverlay struct {
+// bootcOverlay is a layer over /usr, until the next boot or for good.
+type bootcOverlay struct {
 	AccessMode  string `json:"accessMode"`
 	Persistence string `json:"persistence"`
 }
 
-// Parse reads a status document.
-func Parse(b []byte) (*Host, error) {
-	h := &Host{}
+// parseBootc reads a status document.
+func parseBootc(b []byte) (*bootcHost, error) {
+	h := &bootcHost{}
 	if err := json.Unmarshal(b, h); err != nil {
 		return nil, fmt.Errorf("answer of bootc status: %w", err)
 	}
@@ -105,10 +105,10 @@ func Parse(b []byte) (*Host, error) {
 
 // Known reports whether the document says anything: all null is "unknown", never
 // "not bootc".
-func (h *Host) Known() bool { return h.Status.Booted != nil }
+func (h *bootcHost) Known() bool { return h.Status.Booted != nil }
 
 // Manages reports whether bootc moves this host: it was booted from an image, and
 // nothing was layered on it.
-func (h *Host) Manages() bool {
+func (h *bootcHost) Manages() bool {
 	return h.Known() && h.Status.Booted.Image != nil && !h.Status.Booted.Incompatible
 }

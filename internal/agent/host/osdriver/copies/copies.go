@@ -24,13 +24,13 @@ import (
 	"github.com/refit-dev/refit/internal/oci"
 )
 
-// Dir is the folder. It is a store of blobs.
-type Dir string
+// BlobDir is the folder. It is a store of blobs.
+type BlobDir string
 
-func (d Dir) String() string { return string(d) }
+func (d BlobDir) String() string { return string(d) }
 
 // Open implements oci.Store.
-func (d Dir) Open(_ context.Context, blob ocispec.Descriptor) (io.ReadCloser, error) {
+func (d BlobDir) Open(_ context.Context, blob ocispec.Descriptor) (io.ReadCloser, error) {
 	if err := blob.Digest.Validate(); err != nil || blob.Digest.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("%q is no digest: %w", blob.Digest, fs.ErrNotExist)
 	}
@@ -38,14 +38,14 @@ func (d Dir) Open(_ context.Context, blob ocispec.Descriptor) (io.ReadCloser, er
 }
 
 // Root of the image whose index or manifest has a digest, in hex.
-func (d Dir) Root(image, hex string) (oci.Root, error) {
+func (d BlobDir) Root(image, hex string) (oci.Root, error) {
 	desc := ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, hex), MediaType: ocispec.MediaTypeImageManifest}
 	blob, err := d.Open(context.Background(), desc)
 	if err != nil {
 		return oci.Root{}, err
 	}
 	defer blob.Close()
-	raw, err := io.ReadAll(io.LimitReader(blob, mostManifest))
+	raw, err := io.ReadAll(io.LimitReader(blob, maxManifest))
 	if err != nil {
 		return oci.Root{}, fmt.Errorf("%s: %w", desc.Digest, err)
 	}
@@ -66,5 +66,5 @@ func (d Dir) Root(image, hex string) (oci.Root, error) {
 	return oci.Root{Name: image, Desc: desc, Sparse: true, Store: d}, nil
 }
 
-// mostManifest bytes of an index or a manifest are read.
-const mostManifest = 4 << 20
+// maxManifest bytes of an index or a manifest are read.
+const maxManifest = 4 << 20

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/oci"
 )
 
-func put(t *testing.T, dir Dir, data string) ocispec.Descriptor {
+func put(t *testing.T, dir BlobDir, data string) ocispec.Descriptor {
 	t.Helper()
 	d := digest.FromString(data)
 	if err := os.WriteFile(filepath.Join(string(dir), d.Encoded()), []byte(data), 0o600); err != nil {
@@ -31,7 +31,7 @@ func put(t *testing.T, dir Dir, data string) ocispec.Descriptor {
 // it is a layout for the host, or it is not there; a blob that has rotted is no image
 // (R2.90, R2.97).
 func TestAnImageOfTheAgentsCopy(t *testing.T) {
-	dir := Dir(t.TempDir())
+	dir := BlobDir(t.TempDir())
 	layer := put(t, dir, "layer")
 	config := put(t, dir, `{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":["`+layer.Digest.String()+`"]}}`)
 	manifest := put(t, dir, fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"digest":%q,"size":%d},"layers":[{"mediaType":%q,"digest":%q,"size":%d}]}`,

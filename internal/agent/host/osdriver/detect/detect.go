@@ -27,13 +27,13 @@ import (
 
 // Openers open images as trees.
 type Openers struct {
-	Whole     ostree.Open
-	Extension sysext.Open
+	Whole     ostree.OpenTree
+	Extension sysext.OpenExtension
 }
 
-// Find decides, in this order: bootc, rpm-ostree, plain libostree, systemd-sysext,
+// Detect decides, in this order: bootc, rpm-ostree, plain libostree, systemd-sysext,
 // and an OS of packages.
-func Find(ctx context.Context, h osdriver.Host, open Openers) (osdriver.Driver, error) {
+func Detect(ctx context.Context, h osdriver.Host, open Openers) (osdriver.Driver, error) {
 	_, err := os.Stat(filepath.Join(h.Root, "/run/ostree-booted"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("how this host boots: %w", err)
@@ -48,16 +48,16 @@ func Find(ctx context.Context, h osdriver.Host, open Openers) (osdriver.Driver, 
 	_, err = h.Runner.Run(ctx, nil, "systemd-sysext", "status", "--json=short")
 	switch {
 	case err == nil:
-		return sysext.New(h, open.Extension), nil
+		return sysext.NewSysext(h, open.Extension), nil
 	case osdriver.Missing(err):
-		return packages{h}, nil
+		return packageDriver{h}, nil
 	}
 	return nil, err
 }
 
 // ofBootc is nil if bootc is not there or does not move this host.
 func ofBootc(ctx context.Context, h osdriver.Host, deployed bool) (osdriver.Driver, error) {
-	d := bootc.New(h)
+	d := bootc.NewBootc(h)
 	said, err := d.Read(ctx)
 	switch {
 	case osdriver.Missing(err):
@@ -78,46 +78,46 @@ func ofOSTree(ctx context.Context, h osdriver.Host, open Openers) (osdriver.Driv
 	out, err := h.Runner.Run(ctx, nil, "rpm-ostree", "--version")
 	switch {
 	case osdriver.Missing(err):
-		return ostree.New(h, open.Whole), nil
+		return ostree.NewOstree(h, open.Whole), nil
 	case err != nil:
 		return nil, err
 	case bytes.Contains(out, []byte("container")):
-		return rpmostree.New(h), nil
+		return rpmostree.NewRPMOstree(h), nil
 	}
-	return unable{packages{h}, "its rpm-ostree knows no container images (`rpm-ostree --version` lists no feature container): update it first"}, nil
+	return unsupportedDriver{packageDriver{h}, "its rpm-ostree knows no container images (`rpm-ostree --version` lists no feature container): update it first"}, nil
 }
 
-// packages is a host whose OS is made of packages.
-type packages struct{ host osdriver.Host }
+// packageDriver is a host whose OS is made of packages.
+type packageDriver struct{ host osdriver.Host }
 
 var errPackages = fmt.Errorf("%w: it is made of packages; bootc, rpm-ostree, ostree or systemd-sysext would be needed", osdriver.ErrUnsupported)
 
-func (packages) Name() string { return osdriver.Package }
+func (packageDriver) Name() string { return osdriver.Package }
 
 // Status says why nothing can be moved.
-func (p packages) Status(context.Context) (osdriver.Status, error) {
+func (p packageDriver) Status(context.Context) (osdriver.Status, error) {
 	running, err := p.host.Running()
 	d := &osdriver.Deployment{ID: osdriver.Package}
 	return osdriver.Status{Driver: osdriver.Package, Booted: d, Next: d, Running: running,
 		Unsupported: "the OS of this node is made of packages: files, units and programs are updated, the OS itself is not; bootc, rpm-ostree, ostree or systemd-sysext would be needed"}, err
 }
 
-func (packages) Stage(context.Context, osdriver.Target) error { return errPackages }
-func (packages) Discard(context.Context) error                { return nil }
-func (packages) Rollback(context.Context) error               { return errPackages }
-func (packages) Activate(context.Context, osdriver.Target) (osdriver.Activation, error) {
+func (packageDriver) Stage(context.Context, osdriver.Target) error { return errPackages }
+func (packageDriver) Discard(context.Context) error                { return nil }
+func (packageDriver) Rollback(context.Context) error               { return errPackages }
+func (packageDriver) Activate(context.Context, osdriver.Target) (osdriver.Activation, error) {
 	return "", errPackages
 }
-func (packages) Failure(context.Context) string { return "" }
+func (packageDriver) Failure(context.Context) string { return "" }
 
-// unable is a host that could be moved, if one of its tools were another.
-type unable struct {
-	packages
+// unsupportedDriver is a host that could be moved, if one of its tools were another.
+type unsupportedDriver struct {
+	packageDriver
 	why string
 }
 
-func (u unable) Status(ctx context.Context) (osdriver.Status, error) {
-	s, err := u.packages.Status(ctx)
+func (u unsupportedDriver) Status(ctx context.Context) (osdriver.Status, error) {
+	s, err := u.packageDriver.Status(ctx)
 	s.Unsupported = u.why
 	return s, err
 }

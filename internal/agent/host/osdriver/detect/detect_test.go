@@ -43,7 +43,7 @@ func TestFind(t *testing.T) {
 				files["run/ostree-booted"] = ""
 			}
 			s := &hosttest.Script{Answers: c.programs}
-			d, err := Find(t.Context(), s.Host(t, files), Openers{})
+			d, err := Detect(t.Context(), s.Host(t, files), Openers{})
 			if c.want == "" {
 				if err == nil {
 					t.Fatalf("taken for %s", d.Name())

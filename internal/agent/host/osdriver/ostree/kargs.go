@@ -13,7 +13,7 @@ import (
 
 // kargs makes the arguments for a commit from those that the machine boots with
 // now: libostree alone does not read what an image brings.
-func (d *Driver) kargs(ctx context.Context, have []string, rev string) ([]string, error) {
+func (d *OstreeDriver) kargs(ctx context.Context, have []string, rev string) ([]string, error) {
 	dir, err := os.MkdirTemp("", "refit-kargs-")
 	if err != nil {
 		return nil, fmt.Errorf("kernel arguments of the image: %w", err)
@@ -26,8 +26,8 @@ func (d *Driver) kargs(ctx context.Context, have []string, rev string) ([]string
 }
 
 // copyKargs writes a commit's kargs.d below dir; nothing if it has none.
-func (d *Driver) copyKargs(ctx context.Context, rev, dir string) error {
-	out, err := d.run(ctx, "ls", "--repo="+repo, rev, "/"+osdriver.KargsDir)
+func (d *OstreeDriver) copyKargs(ctx context.Context, rev, dir string) error {
+	out, err := d.run(ctx, "ls", "--repo="+ostreeRepo, rev, "/"+osdriver.KargsDir)
 	if err != nil {
 		return nil //nolint:nilerr // it has no such folder
 	}
@@ -40,7 +40,7 @@ func (d *Driver) copyKargs(ctx context.Context, rev, dir string) error {
 		if i < 0 || !strings.HasPrefix(l, "-") {
 			continue
 		}
-		text, err := d.host.Runner.Run(ctx, nil, "ostree", "cat", "--repo="+repo, rev, l[i:])
+		text, err := d.host.Runner.Run(ctx, nil, "ostree", "cat", "--repo="+ostreeRepo, rev, l[i:])
 		if err != nil {
 			return err
 		}

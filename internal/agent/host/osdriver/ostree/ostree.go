@@ -25,28 +25,28 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-// Open reads an image as the tree of its files, as a tar.
-type Open func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error)
+// OpenTree reads an image as the tree of its files, as a tar.
+type OpenTree func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error)
 
-// Driver is a host with libostree alone.
-type Driver struct {
+// OstreeDriver is a host with libostree alone.
+type OstreeDriver struct {
 	host osdriver.Host
-	open Open
+	open OpenTree
 }
 
-// New makes the driver.
-func New(h osdriver.Host, open Open) *Driver { return &Driver{h, open} }
+// NewOstree makes the driver.
+func NewOstree(h osdriver.Host, open OpenTree) *OstreeDriver { return &OstreeDriver{h, open} }
 
 // Name is ostree.
-func (d *Driver) Name() string { return osdriver.OSTree }
+func (d *OstreeDriver) Name() string { return osdriver.OSTree }
 
-func (d *Driver) run(ctx context.Context, argv ...string) (string, error) {
+func (d *OstreeDriver) run(ctx context.Context, argv ...string) (string, error) {
 	out, err := d.host.Runner.Run(ctx, nil, append([]string{"ostree"}, argv...)...)
 	return strings.TrimRight(string(out), "\n"), err // the first line may be indented
 }
 
 // Status reads the host.
-func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
+func (d *OstreeDriver) Status(ctx context.Context) (osdriver.Status, error) {
 	s, _, err := d.read(ctx)
 	if err != nil {
 		return s, err
@@ -56,7 +56,7 @@ func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
 }
 
 // read is Status, with libostree's own list in the order in which it boots.
-func (d *Driver) read(ctx context.Context) (osdriver.Status, []entry, error) {
+func (d *OstreeDriver) read(ctx context.Context) (osdriver.Status, []ostreeEntry, error) {
 	out, err := d.run(ctx, "admin", "status")
 	if err != nil {
 		return osdriver.Status{}, nil, err
@@ -92,7 +92,7 @@ var digestKeys = []string{"refit.digest", "ostree.manifest-digest"}
 const imageKey = "refit.image"
 
 // describe says which image a deployment is from, if the commit says it.
-func (d *Driver) describe(ctx context.Context, out *osdriver.Deployment, commit string) error {
+func (d *OstreeDriver) describe(ctx context.Context, out *osdriver.Deployment, commit string) error {
 	for _, key := range digestKeys {
 		v, err := d.metadata(ctx, commit, key)
 		if err != nil {
@@ -108,8 +108,8 @@ func (d *Driver) describe(ctx context.Context, out *osdriver.Deployment, commit 
 }
 
 // metadata is one text of a commit, "" if it has none of that name.
-func (d *Driver) metadata(ctx context.Context, commit, key string) (string, error) {
-	out, err := d.run(ctx, "show", "--repo="+repo, "--print-metadata-key="+key, commit)
+func (d *OstreeDriver) metadata(ctx context.Context, commit, key string) (string, error) {
+	out, err := d.run(ctx, "show", "--repo="+ostreeRepo, "--print-metadata-key="+key, commit)
 	var tool *osdriver.ToolError
 	if errors.As(err, &tool) && strings.Contains(tool.Said, "No such metadata key") {
 		return "", nil
@@ -117,8 +117,8 @@ func (d *Driver) metadata(ctx context.Context, commit, key string) (string, erro
 	return strings.Trim(out, "'"), err
 }
 
-// repo of the host's commits.
-const repo = "/ostree/repo"
+// ostreeRepo of the host's commits.
+const ostreeRepo = "/ostree/repo"
 
 // refOf is the name under which an image is kept in the repository.
 func refOf(digest string) string { return "refit/" + strings.TrimPrefix(digest, "sha256:") }
@@ -126,7 +126,7 @@ func refOf(digest string) string { return "refit/" + strings.TrimPrefix(digest, 
 // Stage imports the image, if the host does not have it, and stages a deployment of
 // it with the arguments that it is to have: both in one go, because what a first
 // staging was given is lost by a second one.
-func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *OstreeDriver) Stage(ctx context.Context, t osdriver.Target) error {
 	s, list, err := d.read(ctx)
 	if err != nil {
 		return err
@@ -156,21 +156,21 @@ func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
 
 // lock is the file by which libostree leaves what is staged alone at shutdown, so that
 // a restart that nobody planned is into the old OS. It goes with the boot.
-func (d *Driver) lock() string {
+func (d *OstreeDriver) lock() string {
 	return filepath.Join(d.host.Root, "/run/ostree/staged-deployment-locked")
 }
 
-func (d *Driver) locked() bool {
+func (d *OstreeDriver) locked() bool {
 	_, err := os.Stat(d.lock())
 	return err == nil
 }
 
-func booted(list []entry) *entry {
-	return &list[slices.IndexFunc(list, func(e entry) bool { return e.booted })]
+func booted(list []ostreeEntry) *ostreeEntry {
+	return &list[slices.IndexFunc(list, func(e ostreeEntry) bool { return e.booted })]
 }
 
 // deploy stages a commit; nothing but the given arguments is taken over.
-func (d *Driver) deploy(ctx context.Context, osname, rev string, kargs []string) error {
+func (d *OstreeDriver) deploy(ctx context.Context, osname, rev string, kargs []string) error {
 	argv := []string{"admin", "deploy", "--stage", "--os=" + osname, "--karg-none"}
 	for _, a := range kargs {
 		argv = append(argv, "--karg-append="+a)
@@ -180,8 +180,8 @@ func (d *Driver) deploy(ctx context.Context, osname, rev string, kargs []string)
 }
 
 // importImage makes a commit of an image. A commit is there wholly or not at all.
-func (d *Driver) importImage(ctx context.Context, t osdriver.Target) error {
-	if _, err := d.run(ctx, "rev-parse", "--repo="+repo, refOf(t.Digest)); err == nil {
+func (d *OstreeDriver) importImage(ctx context.Context, t osdriver.Target) error {
+	if _, err := d.run(ctx, "rev-parse", "--repo="+ostreeRepo, refOf(t.Digest)); err == nil {
 		return nil
 	}
 	tree, err := d.open(ctx, t.Source)
@@ -189,7 +189,7 @@ func (d *Driver) importImage(ctx context.Context, t osdriver.Target) error {
 		return err
 	}
 	defer tree.Close()
-	_, err = d.host.Runner.Run(ctx, tree, "ostree", "commit", "--repo="+repo, "--branch="+refOf(t.Digest), "--parent=none", "--bootable",
+	_, err = d.host.Runner.Run(ctx, tree, "ostree", "commit", "--repo="+ostreeRepo, "--branch="+refOf(t.Digest), "--parent=none", "--bootable",
 		"--subject="+t.Image, "--tree=tar=-", "--tar-autocreate-parents",
 		"--add-metadata-string="+digestKeys[0]+"="+t.Digest, "--add-metadata-string="+imageKey+"="+t.Image)
 	return err
@@ -197,21 +197,21 @@ func (d *Driver) importImage(ctx context.Context, t osdriver.Target) error {
 
 // forget lets go the images that no deployment is from; what they had alone goes
 // when libostree tidies up, as it does with every deployment.
-func (d *Driver) forget(ctx context.Context, digest string) error {
+func (d *OstreeDriver) forget(ctx context.Context, digest string) error {
 	_, list, err := d.read(ctx)
 	if err != nil {
 		return err
 	}
-	out, err := d.run(ctx, "refs", "--repo="+repo, "--list", "refit")
+	out, err := d.run(ctx, "refs", "--repo="+ostreeRepo, "--list", "refit")
 	if err != nil {
 		return err
 	}
 	for _, ref := range strings.Fields(out) {
-		used := ref == refOf(digest) || slices.ContainsFunc(list, func(e entry) bool { return ref == refOf(e.d.Digest) })
+		used := ref == refOf(digest) || slices.ContainsFunc(list, func(e ostreeEntry) bool { return ref == refOf(e.d.Digest) })
 		if used {
 			continue
 		}
-		if _, err := d.run(ctx, "refs", "--repo="+repo, "--delete", ref); err != nil {
+		if _, err := d.run(ctx, "refs", "--repo="+ostreeRepo, "--delete", ref); err != nil {
 			return err
 		}
 	}
@@ -219,7 +219,7 @@ func (d *Driver) forget(ctx context.Context, digest string) error {
 }
 
 // Discard drops what is in front of the booted deployment.
-func (d *Driver) Discard(ctx context.Context) error {
+func (d *OstreeDriver) Discard(ctx context.Context) error {
 	for range 4 {
 		s, _, err := d.read(ctx)
 		if err != nil || s.Stays() {
@@ -235,7 +235,7 @@ func (d *Driver) Discard(ctx context.Context) error {
 // Rollback makes the earlier deployment the next. Where libostree cannot change the
 // order (before 2023.8), its commit is deployed once more, with its arguments: so
 // /etc keeps what was changed since.
-func (d *Driver) Rollback(ctx context.Context) error {
+func (d *OstreeDriver) Rollback(ctx context.Context) error {
 	if err := d.Discard(ctx); err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (d *Driver) Rollback(ctx context.Context) error {
 	case s.Rollback == nil:
 		return osdriver.ErrNoRollback
 	}
-	i := slices.IndexFunc(list, func(e entry) bool { return e.d == s.Rollback })
+	i := slices.IndexFunc(list, func(e ostreeEntry) bool { return e.d == s.Rollback })
 	help, err := d.run(ctx, "admin", "--help")
 	if err == nil && strings.Contains(help, "set-default") {
 		_, err = d.run(ctx, "admin", "set-default", strconv.Itoa(i))
@@ -259,7 +259,7 @@ func (d *Driver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go what is staged: libostree finishes it at shutdown.
-func (d *Driver) Activate(context.Context, osdriver.Target) (osdriver.Activation, error) {
+func (d *OstreeDriver) Activate(context.Context, osdriver.Target) (osdriver.Activation, error) {
 	if err := os.Remove(d.lock()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("what is staged could not be let go: %w", err)
 	}
@@ -267,4 +267,4 @@ func (d *Driver) Activate(context.Context, osdriver.Target) (osdriver.Activation
 }
 
 // Failure says why the last shutdown did not finish what was staged.
-func (d *Driver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }
+func (d *OstreeDriver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }

@@ -10,8 +10,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
-// entry is one deployment as `ostree admin status` prints it.
-type entry struct {
+// ostreeEntry is one deployment as `ostree admin status` prints it.
+type ostreeEntry struct {
 	osname, checksum, serial string
 	booted, staged           bool
 	pinned                   bool
@@ -19,16 +19,16 @@ type entry struct {
 	d                        *osdriver.Deployment
 }
 
-func (e *entry) id() string { return e.checksum + "." + e.serial }
+func (e *ostreeEntry) id() string { return e.checksum + "." + e.serial }
 
 var deploymentLine = regexp.MustCompile(`^([* ]) (\S+) ([0-9a-f]{64})\.([0-9]+)(?: \((\w+)\))?$`)
 
 // parse reads what `ostree admin status` prints, in the order in which it boots.
-func parse(out string) []entry {
-	var list []entry
+func parse(out string) []ostreeEntry {
+	var list []ostreeEntry
 	for _, l := range strings.Split(out, "\n") {
 		if m := deploymentLine.FindStringSubmatch(strings.TrimRight(l, " ")); m != nil {
-			list = append(list, entry{booted: m[1] == "*", osname: m[2], checksum: m[3], serial: m[4], staged: m[5] == "staged"})
+			list = append(list, ostreeEntry{booted: m[1] == "*", osname: m[2], checksum: m[3], serial: m[4], staged: m[5] == "staged"})
 			continue
 		}
 		if len(list) == 0 {
@@ -89,7 +89,7 @@ func deploymentOf(root string, args []string) string {
 
 // place puts a deployment where Status has it: libostree lists them in the order in
 // which they boot, and the first older one after the booted is what a rollback is to.
-func place(s *osdriver.Status, e *entry) {
+func place(s *osdriver.Status, e *ostreeEntry) {
 	switch {
 	case e.booted:
 		s.Booted = e.d
@@ -100,7 +100,7 @@ func place(s *osdriver.Status, e *entry) {
 	}
 }
 
-func drift(list []entry) []osdriver.Drift {
+func drift(list []ostreeEntry) []osdriver.Drift {
 	var out []osdriver.Drift
 	for _, e := range list {
 		if e.booted && e.unlocked != "" && e.unlocked != "none" {

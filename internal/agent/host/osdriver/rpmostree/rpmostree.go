@@ -20,31 +20,31 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-// Driver is a host with rpm-ostree.
-type Driver struct{ host osdriver.Host }
+// RPMOstreeDriver is a host with rpm-ostree.
+type RPMOstreeDriver struct{ host osdriver.Host }
 
-// New makes the driver.
-func New(h osdriver.Host) *Driver { return &Driver{h} }
+// NewRPMOstree makes the driver.
+func NewRPMOstree(h osdriver.Host) *RPMOstreeDriver { return &RPMOstreeDriver{h} }
 
 // Name is rpm-ostree.
-func (d *Driver) Name() string { return osdriver.RPMOSTree }
+func (d *RPMOstreeDriver) Name() string { return osdriver.RPMOSTree }
 
 func sorted(s []string) []string {
 	sort.Strings(s)
 	return s
 }
 
-func (d *Driver) run(ctx context.Context, argv ...string) error {
+func (d *RPMOstreeDriver) run(ctx context.Context, argv ...string) error {
 	_, err := d.host.Runner.Run(ctx, nil, append([]string{"rpm-ostree"}, argv...)...)
 	return err
 }
 
-func (d *Driver) read(ctx context.Context) (*Document, osdriver.Status, error) {
+func (d *RPMOstreeDriver) read(ctx context.Context) (*rpmDocument, osdriver.Status, error) {
 	out, err := d.host.Runner.Run(ctx, nil, "rpm-ostree", "status", "--json")
 	if err != nil {
 		return nil, osdriver.Status{}, err
 	}
-	doc, err := Parse(out)
+	doc, err := parseRPMOstree(out)
 	if err != nil {
 		return nil, osdriver.Status{}, err
 	}
@@ -58,7 +58,7 @@ func (d *Driver) read(ctx context.Context) (*Document, osdriver.Status, error) {
 }
 
 // Status reads the host.
-func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
+func (d *RPMOstreeDriver) Status(ctx context.Context) (osdriver.Status, error) {
 	_, s, err := d.read(ctx)
 	if err != nil {
 		return s, err
@@ -81,7 +81,7 @@ func reference(s osdriver.Source) (string, error) {
 
 // Stage rebases to the image, and gives what is pending its arguments. Rebasing to
 // what is booted is an error for some versions: then only the arguments are set.
-func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *RPMOstreeDriver) Stage(ctx context.Context, t osdriver.Target) error {
 	_, s, err := d.read(ctx)
 	switch {
 	case err != nil:
@@ -112,7 +112,7 @@ func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
 }
 
 // kargs changes the arguments of what boots next.
-func (d *Driver) kargs(ctx context.Context, doc *Document, running []string, t osdriver.Target) error {
+func (d *RPMOstreeDriver) kargs(ctx context.Context, doc *rpmDocument, running []string, t osdriver.Target) error {
 	next := doc.Deployments[0]
 	root := filepath.Join(d.host.Root, "/ostree/deploy", next.OSName, "deploy", fmt.Sprintf("%s.%d", next.Checksum, next.Serial))
 	args, err := osdriver.FollowImage(running, filepath.Join(d.host.Root, "/"), root)
@@ -138,7 +138,7 @@ func (d *Driver) kargs(ctx context.Context, doc *Document, running []string, t o
 }
 
 // Discard drops what is pending, and takes a rollback back that somebody queued.
-func (d *Driver) Discard(ctx context.Context) error {
+func (d *RPMOstreeDriver) Discard(ctx context.Context) error {
 	for range 3 {
 		_, s, err := d.read(ctx)
 		if err != nil || s.Stays() {
@@ -156,7 +156,7 @@ func (d *Driver) Discard(ctx context.Context) error {
 }
 
 // Rollback makes the earlier deployment the next.
-func (d *Driver) Rollback(ctx context.Context) error {
+func (d *RPMOstreeDriver) Rollback(ctx context.Context) error {
 	_, s, err := d.read(ctx)
 	switch {
 	case err != nil:
@@ -174,7 +174,7 @@ func (d *Driver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go a deployment whose finalisation is locked.
-func (d *Driver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Activation, error) {
+func (d *RPMOstreeDriver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Activation, error) {
 	doc, s, err := d.read(ctx)
 	if err != nil {
 		return "", err
@@ -186,4 +186,4 @@ func (d *Driver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Acti
 }
 
 // Failure says why the last shutdown did not finish what was staged.
-func (d *Driver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }
+func (d *RPMOstreeDriver) Failure(ctx context.Context) string { return d.host.FinaliseFailure(ctx) }

@@ -10,7 +10,7 @@ import (
 )
 
 // dep makes one deployment after the keys that rpm-ostree writes.
-func dep(sum, ref, digest, more string) string {
+func rpmEntry(sum, ref, digest, more string) string {
 	return `{"id":"os-` + sum + `.0","osname":"os","serial":0,"checksum":"` + sum + `","version":"42","timestamp":1700000000,"booted":false,"staged":false,"pinned":false,"unlocked":"none",
 	"container-image-reference":"` + ref + `","container-image-reference-digest":"` + digest + `","packages":[],"requested-packages":[],"requested-local-packages":[],"requested-base-removals":[],
 	"requested-base-local-replacements":[],"base-removals":[],"base-local-replacements":[],"regenerate-initramfs":false` + more + `}`
@@ -28,26 +28,26 @@ func list(transaction string, deps ...string) string {
 }
 
 const (
-	refA, refB     = "ostree-unverified-registry:q/os@sha256:a", "ostree-image-signed:docker://q/os@sha256:b"
-	booted, staged = `,"booted":true`, `,"staged":true`
+	refA, refB        = "ostree-unverified-registry:q/os@sha256:a", "ostree-image-signed:docker://q/os@sha256:b"
+	rpmBooted, staged = `,"booted":true`, `,"staged":true`
 )
 
-var depA, depB = &osdriver.Deployment{ID: "aa.0", Image: "q/os@sha256:a", Digest: "sha256:a", Version: "42"}, &osdriver.Deployment{ID: "bb.0", Image: "q/os@sha256:b", Digest: "sha256:b", Version: "42"}
+var rpmA, rpmB = &osdriver.Deployment{ID: "aa.0", Image: "q/os@sha256:a", Digest: "sha256:a", Version: "42"}, &osdriver.Deployment{ID: "bb.0", Image: "q/os@sha256:b", Digest: "sha256:b", Version: "42"}
 
-func TestStatus(t *testing.T) {
+func TestRPMOstreeStatus(t *testing.T) {
 	for name, c := range map[string]struct {
 		doc  string
 		want osdriver.Status
 	}{
-		"booted and an older one":          {list("null", dep("aa", refA, "sha256:a", booted), dep("bb", refB, "sha256:b", "")), osdriver.Status{Booted: depA, Rollback: depB, Next: depA}},
-		"what is staged is next":           {list("null", dep("bb", refB, "sha256:b", staged), dep("aa", refA, "sha256:a", booted)), osdriver.Status{Booted: depA, Staged: depB, Next: depB}},
-		"a rollback, or a pick, is queued": {list("null", dep("bb", refB, "sha256:b", ""), dep("aa", refA, "sha256:a", booted)), osdriver.Status{Booted: depA, Rollback: depB, Next: depB, RollbackQueued: true}},
-		"the daemon is at work: wait":      {list(`["rebase","--x"]`, dep("aa", refA, "sha256:a", booted)), osdriver.Status{Booted: depA, Next: depA, Busy: "rebase --x"}},
-		"finalisation is locked, and it is pinned": {list("null", dep("bb", refB, "sha256:b", `,"staged":true,"pinned":true,"finalization-locked":true`), dep("aa", refA, "sha256:a", booted)),
-			osdriver.Status{Booted: depA, Staged: &osdriver.Deployment{ID: "bb.0", Image: depB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true},
-				Next: &osdriver.Deployment{ID: "bb.0", Image: depB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true}}},
-		"everything that drifts (R2.184)": {list("null", dep("aa", refA, "sha256:a", `,"booted":true,"unlocked":"development","live-replaced":"cc","requested-packages":["htop","vim"],"requested-local-packages":["x"],"requested-base-removals":["y"],"requested-base-local-replacements":[["z"]],"regenerate-initramfs":true`)),
-			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.0", Image: depA.Image, Digest: "sha256:a", Version: "42", Incompatible: true}, Next: &osdriver.Deployment{ID: "aa.0", Image: depA.Image, Digest: "sha256:a", Version: "42", Incompatible: true},
+		"booted and an older one":          {list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted), rpmEntry("bb", refB, "sha256:b", "")), osdriver.Status{Booted: rpmA, Rollback: rpmB, Next: rpmA}},
+		"what is staged is next":           {list("null", rpmEntry("bb", refB, "sha256:b", staged), rpmEntry("aa", refA, "sha256:a", rpmBooted)), osdriver.Status{Booted: rpmA, Staged: rpmB, Next: rpmB}},
+		"a rollback, or a pick, is queued": {list("null", rpmEntry("bb", refB, "sha256:b", ""), rpmEntry("aa", refA, "sha256:a", rpmBooted)), osdriver.Status{Booted: rpmA, Rollback: rpmB, Next: rpmB, RollbackQueued: true}},
+		"the daemon is at work: wait":      {list(`["rebase","--x"]`, rpmEntry("aa", refA, "sha256:a", rpmBooted)), osdriver.Status{Booted: rpmA, Next: rpmA, Busy: "rebase --x"}},
+		"finalisation is locked, and it is pinned": {list("null", rpmEntry("bb", refB, "sha256:b", `,"staged":true,"pinned":true,"finalization-locked":true`), rpmEntry("aa", refA, "sha256:a", rpmBooted)),
+			osdriver.Status{Booted: rpmA, Staged: &osdriver.Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true},
+				Next: &osdriver.Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true}}},
+		"everything that drifts (R2.184)": {list("null", rpmEntry("aa", refA, "sha256:a", `,"booted":true,"unlocked":"development","live-replaced":"cc","requested-packages":["htop","vim"],"requested-local-packages":["x"],"requested-base-removals":["y"],"requested-base-local-replacements":[["z"]],"regenerate-initramfs":true`)),
+			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true}, Next: &osdriver.Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true},
 				Drift: []osdriver.Drift{{Kind: osdriver.DriftOverlay, Detail: "/usr of the booted deployment was unlocked on the node (development)"},
 					{Kind: osdriver.DriftOverlay, Detail: "packages were applied live over the booted deployment"},
 					{Kind: osdriver.DriftPackages, Detail: "the booted deployment was changed on the node: an initramfs of its own, packages added: 3, packages removed: 1, packages replaced: 1"}}}},
@@ -56,7 +56,7 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"rpm-ostree status --json": {Out: c.doc}, "ostree": {Code: 1}}}
-			got, err := New(s.Host(t, nil)).Status(t.Context())
+			got, err := NewRPMOstree(s.Host(t, nil)).Status(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestStatus(t *testing.T) {
 func TestPlain(t *testing.T) {
 	for ref, want := range map[string]string{refA: "q/os@sha256:a", refB: "q/os@sha256:b", "ostree-unverified-image:docker://q/os:1": "q/os:1", "ostree-remote-image:fedora:docker://q/os:1": "q/os:1",
 		"ostree-unverified-image:oci:/var/lib/x": "/var/lib/x", "ostree-unverified-image:containers-storage:q/os:1": "q/os:1", "": ""} {
-		if got := plain(ref); got != want {
+		if got := withoutNumber(ref); got != want {
 			t.Errorf("%q is %q, not %q", ref, got, want)
 		}
 	}
@@ -80,8 +80,8 @@ func TestPlain(t *testing.T) {
 
 // The image comes first, the arguments on top of what is pending: those that the new
 // image brings, those of the target, less those that the old image brought (R2.151).
-func TestStage(t *testing.T) {
-	before, after := list("null", dep("aa", refA, "sha256:a", booted)), list("null", dep("bb", refB, "sha256:b", staged), dep("aa", refA, "sha256:a", booted))
+func TestRPMOstreeStage(t *testing.T) {
+	before, after := list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted)), list("null", rpmEntry("bb", refB, "sha256:b", staged), rpmEntry("aa", refA, "sha256:a", rpmBooted))
 	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"rpm-ostree status --json": {Out: before}, "rpm-ostree": {}}}
 	s.Do = func(line string, s *hosttest.Script) {
 		if line == "rpm-ostree rebase --experimental ostree-unverified-image:oci:/var/lib/b" {
@@ -90,7 +90,7 @@ func TestStage(t *testing.T) {
 	}
 	h := s.Host(t, map[string]string{"proc/cmdline": "root=/dev/x old-image=1 given=1 local ostree=/x", "usr/lib/bootc/kargs.d/10.toml": `kargs = ["old-image=1"]`,
 		"ostree/deploy/os/deploy/bb.0/usr/lib/bootc/kargs.d/10.toml": `kargs = ["new-image=1"]`})
-	err := New(h).Stage(t.Context(), osdriver.Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: osdriver.Source{Transport: osdriver.Layout, Location: "/var/lib/b"}, Kargs: []string{"wanted"}, Drop: []string{"given=1"}})
+	err := NewRPMOstree(h).Stage(t.Context(), osdriver.Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: osdriver.Source{Transport: osdriver.Layout, Location: "/var/lib/b"}, Kargs: []string{"wanted"}, Drop: []string{"given=1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,20 +103,23 @@ func TestStage(t *testing.T) {
 
 // Verbs by what is there.
 func TestVerbs(t *testing.T) {
-	plain := list("null", dep("aa", refA, "sha256:a", booted), dep("bb", refB, "sha256:b", ""))
-	pending := list("null", dep("cc", refB, "sha256:b", `,"staged":true,"finalization-locked":true`), dep("aa", refA, "sha256:a", booted), dep("bb", refB, "sha256:b", ""))
-	queued := list("null", dep("bb", refB, "sha256:b", ""), dep("aa", refA, "sha256:a", booted))
+	plain := list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted), rpmEntry("bb", refB, "sha256:b", ""))
+	pending := list("null", rpmEntry("cc", refB, "sha256:b", `,"staged":true,"finalization-locked":true`), rpmEntry("aa", refA, "sha256:a", rpmBooted), rpmEntry("bb", refB, "sha256:b", ""))
+	queued := list("null", rpmEntry("bb", refB, "sha256:b", ""), rpmEntry("aa", refA, "sha256:a", rpmBooted))
 	for name, c := range map[string]struct {
 		doc, then string
-		do        func(*testing.T, *Driver) error
+		do        func(*testing.T, *RPMOstreeDriver) error
 		want      []string
 	}{
-		"drop what is pending":                {pending, plain, func(t *testing.T, d *Driver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree cleanup --pending"}},
-		"drop a rollback that was queued":     {queued, plain, func(t *testing.T, d *Driver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree rollback"}},
-		"go back":                             {plain, queued, func(t *testing.T, d *Driver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree rollback"}},
-		"go back over what is pending":        {pending, plain, func(t *testing.T, d *Driver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
-		"going back is queued: not once more": {queued, queued, func(t *testing.T, d *Driver) error { return d.Rollback(t.Context()) }, nil},
-		"let go what is locked":               {pending, pending, func(t *testing.T, d *Driver) error { _, err := d.Activate(t.Context(), osdriver.Target{}); return err }, []string{"rpm-ostree finalize-deployment cc"}},
+		"drop what is pending":                {pending, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree cleanup --pending"}},
+		"drop a rollback that was queued":     {queued, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree rollback"}},
+		"go back":                             {plain, queued, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree rollback"}},
+		"go back over what is pending":        {pending, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
+		"going back is queued: not once more": {queued, queued, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, nil},
+		"let go what is locked": {pending, pending, func(t *testing.T, d *RPMOstreeDriver) error {
+			_, err := d.Activate(t.Context(), osdriver.Target{})
+			return err
+		}, []string{"rpm-ostree finalize-deployment cc"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"rpm-ostree status --json": {Out: c.doc}, "rpm-ostree": {}}}
@@ -125,7 +128,7 @@ func TestVerbs(t *testing.T) {
 					s.Answers["rpm-ostree status --json"] = hosttest.Answer{Out: c.then}
 				}
 			}
-			if err := c.do(t, New(s.Host(t, nil))); err != nil {
+			if err := c.do(t, NewRPMOstree(s.Host(t, nil))); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(c.want, s.Changes()); d != "" {

@@ -8,16 +8,16 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
-// Document is the answer of `rpm-ostree status --json`. Only what is read is here.
-type Document struct {
+// rpmDocument is the answer of `rpm-ostree status --json`. Only what is read is here.
+type rpmDocument struct {
 	// Deployments in the order in which they boot: the first one is next.
-	Deployments []Deployment `json:"deployments"`
+	Deployments []rpmDeployment `json:"deployments"`
 	// Transaction is what the daemon is doing, null if nothing.
 	Transaction []string `json:"transaction"`
 }
 
-// Deployment is one of them. Keys that are not there are empty.
-type Deployment struct {
+// rpmDeployment is one of them. Keys that are not there are empty.
+type rpmDeployment struct {
 	ID       string `json:"id"`
 	OSName   string `json:"osname"`
 	Serial   int    `json:"serial"`
@@ -40,9 +40,9 @@ type Deployment struct {
 	RegenerateInitramfs            bool              `json:"regenerate-initramfs"`
 }
 
-// Parse reads a status document.
-func Parse(b []byte) (*Document, error) {
-	d := &Document{}
+// parseRPMOstree reads a status document.
+func parseRPMOstree(b []byte) (*rpmDocument, error) {
+	d := &rpmDocument{}
 	if err := json.Unmarshal(b, d); err != nil {
 		return nil, fmt.Errorf("answer of rpm-ostree status: %w", err)
 	}
@@ -50,7 +50,7 @@ func Parse(b []byte) (*Document, error) {
 }
 
 // layered says what was changed on the node, empty if nothing.
-func (d *Deployment) layered() string {
+func (d *rpmDeployment) layered() string {
 	var out []string
 	for what, n := range map[string]int{"packages added": len(d.RequestedPackages) + len(d.RequestedLocalPackages),
 		"packages removed": len(d.RequestedBaseRemovals), "packages replaced": len(d.RequestedBaseLocalReplacements)} {
@@ -64,8 +64,8 @@ func (d *Deployment) layered() string {
 	return strings.Join(sorted(out), ", ")
 }
 
-// plain is a reference without the words for how it is verified and where it is.
-func plain(ref string) string {
+// withoutNumber is a reference without the words for how it is verified and where it is.
+func withoutNumber(ref string) string {
 	for _, scheme := range []string{"ostree-unverified-registry:", "ostree-unverified-image:", "ostree-image-signed:"} {
 		ref = strings.TrimPrefix(ref, scheme)
 	}
@@ -79,11 +79,11 @@ func plain(ref string) string {
 }
 
 // status is the document in our words.
-func (d *Document) status() osdriver.Status {
+func (d *rpmDocument) status() osdriver.Status {
 	s := osdriver.Status{Driver: osdriver.RPMOSTree, Busy: strings.Join(d.Transaction, " ")}
 	for i := range d.Deployments {
 		one := &d.Deployments[i]
-		out := &osdriver.Deployment{ID: fmt.Sprintf("%s.%d", one.Checksum, one.Serial), Image: plain(one.Image), Digest: one.ImageDigest, Version: one.Version,
+		out := &osdriver.Deployment{ID: fmt.Sprintf("%s.%d", one.Checksum, one.Serial), Image: withoutNumber(one.Image), Digest: one.ImageDigest, Version: one.Version,
 			Pinned: one.Pinned, Locked: one.FinalizationLocked, Incompatible: one.layered() != ""}
 		switch {
 		case one.Booted:
@@ -102,7 +102,7 @@ func (d *Document) status() osdriver.Status {
 	return s
 }
 
-func (d *Deployment) drift() []osdriver.Drift {
+func (d *rpmDeployment) drift() []osdriver.Drift {
 	var out []osdriver.Drift
 	if !d.Booted && !d.Staged {
 		return nil

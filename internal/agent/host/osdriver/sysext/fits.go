@@ -8,7 +8,7 @@ import (
 
 // fits compares what an extension is for with what this host is, as systemd does when
 // it merges: there a mismatch is passed over in silence.
-func (d *Driver) fits(release string) error {
+func (d *SysextDriver) fits(release string) error {
 	b, err := os.ReadFile(release)
 	if err != nil {
 		return err

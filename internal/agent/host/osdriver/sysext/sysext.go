@@ -40,22 +40,22 @@ const (
 	previous, next = "previous", "next"
 )
 
-// Open reads an image as the tree of its files, as a tar.
-type Open func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error)
+// OpenExtension reads an image as the tree of its files, as a tar.
+type OpenExtension func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error)
 
-// Driver is a host with systemd-sysext.
-type Driver struct {
+// SysextDriver is a host with systemd-sysext.
+type SysextDriver struct {
 	host osdriver.Host
-	open Open
+	open OpenExtension
 }
 
-// New makes the driver.
-func New(h osdriver.Host, open Open) *Driver { return &Driver{h, open} }
+// NewSysext makes the driver.
+func NewSysext(h osdriver.Host, open OpenExtension) *SysextDriver { return &SysextDriver{h, open} }
 
 // Name is sysext.
-func (d *Driver) Name() string { return osdriver.Sysext }
+func (d *SysextDriver) Name() string { return osdriver.Sysext }
 
-func (d *Driver) path(parts ...string) string {
+func (d *SysextDriver) path(parts ...string) string {
 	return filepath.Join(append([]string{d.host.Root, "/"}, parts...)...)
 }
 
@@ -66,8 +66,8 @@ type hierarchy struct {
 	Extensions json.RawMessage `json:"extensions"`
 }
 
-// Merged are the extensions that lie over /usr, as systemd says it.
-func Merged(b []byte) ([]string, error) {
+// MergedExtensions are the extensions that lie over /usr, as systemd says it.
+func MergedExtensions(b []byte) ([]string, error) {
 	var all []hierarchy
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("answer of systemd-sysext status: %w", err)
@@ -89,13 +89,13 @@ func Merged(b []byte) ([]string, error) {
 }
 
 // Status reads the host: what is merged now is what is booted.
-func (d *Driver) Status(ctx context.Context) (osdriver.Status, error) {
+func (d *SysextDriver) Status(ctx context.Context) (osdriver.Status, error) {
 	s := osdriver.Status{Driver: osdriver.Sysext, Booted: &osdriver.Deployment{ID: "none"}}
 	out, err := d.host.Runner.Run(ctx, nil, "systemd-sysext", "status", "--json=short")
 	if err != nil {
 		return s, err
 	}
-	merged, err := Merged(out)
+	merged, err := MergedExtensions(out)
 	if err != nil {
 		return s, err
 	}
@@ -131,7 +131,7 @@ func version(digest string) *osdriver.Deployment {
 const none = "none"
 
 // named reads which version is the next or the previous one, nil if there is none.
-func (d *Driver) named(what string) (*osdriver.Deployment, error) {
+func (d *SysextDriver) named(what string) (*osdriver.Deployment, error) {
 	b, err := os.ReadFile(d.path(Store, what))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -146,7 +146,7 @@ func (d *Driver) named(what string) (*osdriver.Deployment, error) {
 	return version(digest), nil
 }
 
-func (d *Driver) setNamed(what, digest string) error {
+func (d *SysextDriver) setNamed(what, digest string) error {
 	if err := os.MkdirAll(d.path(Store), 0o755); err != nil {
 		return fmt.Errorf("extension images: %w", err)
 	}
@@ -156,12 +156,12 @@ func (d *Driver) setNamed(what, digest string) error {
 	return fsutil.WriteFile(d.path(Store, what), []byte(digest+"\n"), 0o644)
 }
 
-func (d *Driver) tree(digest string) string {
+func (d *SysextDriver) tree(digest string) string {
 	return d.path(Store, strings.TrimPrefix(digest, "sha256:"))
 }
 
 // Stage unpacks the image beside the others. Nothing that runs sees it.
-func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *SysextDriver) Stage(ctx context.Context, t osdriver.Target) error {
 	if len(t.Kargs) > 0 {
 		return fmt.Errorf("%w: kernel arguments are wanted, and an image that is laid over /usr has none", osdriver.ErrUnsupported)
 	}
@@ -177,7 +177,7 @@ func (d *Driver) Stage(ctx context.Context, t osdriver.Target) error {
 }
 
 // unpack writes the tree into a folder that gets its name when it is whole.
-func (d *Driver) unpack(ctx context.Context, t osdriver.Target) error {
+func (d *SysextDriver) unpack(ctx context.Context, t osdriver.Target) error {
 	part := d.tree(t.Digest) + ".part"
 	if err := os.RemoveAll(part); err != nil {
 		return fmt.Errorf("extension images: %w", err)
@@ -223,9 +223,9 @@ func nameOf(tree string) (string, error) {
 }
 
 // Discard forgets what was staged.
-func (d *Driver) Discard(context.Context) error { return d.forget(next) }
+func (d *SysextDriver) Discard(context.Context) error { return d.forget(next) }
 
-func (d *Driver) forget(what string) error {
+func (d *SysextDriver) forget(what string) error {
 	if err := os.Remove(d.path(Store, what)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("extension images: %w", err)
 	}
@@ -233,7 +233,7 @@ func (d *Driver) forget(what string) error {
 }
 
 // Rollback stages the version that was merged before.
-func (d *Driver) Rollback(context.Context) error {
+func (d *SysextDriver) Rollback(context.Context) error {
 	p, err := d.named(previous)
 	switch {
 	case err != nil:
@@ -245,7 +245,7 @@ func (d *Driver) Rollback(context.Context) error {
 }
 
 // Activate lays the staged version over /usr.
-func (d *Driver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Activation, error) {
+func (d *SysextDriver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Activation, error) {
 	s, err := d.Status(ctx)
 	if err != nil || s.Staged == nil {
 		return osdriver.Live, err
@@ -275,7 +275,7 @@ func (d *Driver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Acti
 }
 
 // link makes a version the one that systemd finds, and no other of ours.
-func (d *Driver) link(digest string) error {
+func (d *SysextDriver) link(digest string) error {
 	if err := os.MkdirAll(d.path(links), 0o755); err != nil {
 		return fmt.Errorf("extensions: %w", err)
 	}
@@ -301,7 +301,7 @@ func (d *Driver) link(digest string) error {
 }
 
 // unlinkOthers takes away links of ours to other extensions; what is not ours stays.
-func (d *Driver) unlinkOthers(keep string) error {
+func (d *SysextDriver) unlinkOthers(keep string) error {
 	all, err := os.ReadDir(d.path(links))
 	if err != nil {
 		return fmt.Errorf("extensions: %w", err)
@@ -319,4 +319,4 @@ func (d *Driver) unlinkOthers(keep string) error {
 }
 
 // Failure is empty: nothing happens at shutdown.
-func (d *Driver) Failure(context.Context) string { return "" }
+func (d *SysextDriver) Failure(context.Context) string { return "" }

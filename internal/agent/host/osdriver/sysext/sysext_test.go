@@ -15,7 +15,7 @@ import (
 )
 
 // open gives a tree as an image would.
-func open(headers ...tar.Header) Open {
+func open(headers ...tar.Header) OpenExtension {
 	return func(context.Context, osdriver.Source) (io.ReadCloser, error) {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
@@ -51,7 +51,7 @@ func target() osdriver.Target {
 // staged (2.15).
 func TestNothingMerged(t *testing.T) {
 	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"systemd-sysext status": {Out: `[{"hierarchy":"/usr","extensions":"none"}]`}, "systemd-sysext refresh": {}, "systemctl": {}}}
-	d := New(s.Host(t, map[string]string{"usr/lib/os-release": "ID=x\n"}), open(anyOS))
+	d := NewSysext(s.Host(t, map[string]string{"usr/lib/os-release": "ID=x\n"}), open(anyOS))
 	if err := d.Stage(t.Context(), target()); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestFits(t *testing.T) {
 		"a level that the host does not have": {"ID=debian\nSYSEXT_LEVEL=2", "ID=debian\nVERSION_ID=12", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := New((&hosttest.Script{}).Host(t, map[string]string{"usr/lib/os-release": c.is}), open(file("usr/lib/extension-release.d/extension-release.tool", c.of)))
+			d := NewSysext((&hosttest.Script{}).Host(t, map[string]string{"usr/lib/os-release": c.is}), open(file("usr/lib/extension-release.d/extension-release.tool", c.of)))
 			if err := d.Stage(t.Context(), target()); (err == nil) != c.fits {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := (&hosttest.Script{}).Host(t, map[string]string{"usr/lib/os-release": "ID=x"})
-			d := New(h, open(headers...))
+			d := NewSysext(h, open(headers...))
 			if err := d.Stage(t.Context(), target()); err == nil {
 				t.Fatal("it is taken")
 			}
@@ -113,7 +113,7 @@ func TestRefused(t *testing.T) {
 func TestNoArguments(t *testing.T) {
 	target := target()
 	target.Kargs = []string{"a"}
-	if err := New((&hosttest.Script{}).Host(t, nil), open(anyOS)).Stage(t.Context(), target); err == nil {
+	if err := NewSysext((&hosttest.Script{}).Host(t, nil), open(anyOS)).Stage(t.Context(), target); err == nil {
 		t.Fatal("they are taken")
 	}
 }
