@@ -18,7 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/detect"
+
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
@@ -133,7 +133,7 @@ func (h hostOf) Reboot(ctx context.Context, _ bool) error {
 }
 
 func (h hostOf) Driver(ctx context.Context) (osdriver.Driver, error) {
-	return detect.Detect(ctx, h.Host.Host(), detect.Openers{Whole: h.open})
+	return osdriver.Detect(ctx, h.Host.Host(), osdriver.Openers{Whole: h.open})
 }
 
 func (h hostOf) Image(_ context.Context, image string) (osdriver.Source, []string, error) {

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/detect"
+
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/sysext"
+
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
@@ -102,7 +102,7 @@ func (s *space) host() osdriver.Host {
 // driver finds the driver as an agent does.
 func (s *space) driver() osdriver.Driver {
 	s.t.Helper()
-	d, err := detect.Detect(s.t.Context(), s.host(), detect.Openers{Extension: s.open})
+	d, err := osdriver.Detect(s.t.Context(), s.host(), osdriver.Openers{Extension: s.open})
 	if err != nil || d.Name() != osdriver.Sysext {
 		s.t.Fatal(d, err)
 	}
@@ -252,13 +252,13 @@ func TestMerged(t *testing.T) {
 		`[{"hierarchy":"/opt","extensions":["a"],"since":1},{"hierarchy":"/usr","extensions":"none","since":null}]`:     "",
 		`[]`: "",
 	} {
-		got, err := sysext.MergedExtensions([]byte(text))
+		got, err := osdriver.MergedExtensions([]byte(text))
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: %v %v", text, got, err)
 		}
 	}
 	for _, bad := range []string{`{}`, `[{"hierarchy":"/usr","extensions":5}]`, `[{"hierarchy":"/usr","extensions":"some"}]`} {
-		if _, err := sysext.MergedExtensions([]byte(bad)); err == nil {
+		if _, err := osdriver.MergedExtensions([]byte(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/kubeapi"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/copies"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/detect"
+
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
@@ -47,14 +46,14 @@ type osHost struct {
 	// dir is where images lie while they are staged.
 	dir string
 	// copies of what bundles brought, for a runtime that gives no image back.
-	copies copies.BlobDir
+	copies flatten.BlobDir
 	// registries guards the connections to registries: names come from objects.
 	registries *outbound.Guard
 }
 
 // Driver finds out how this node's OS is moved.
 func (h osHost) Driver(ctx context.Context) (osdriver.Driver, error) {
-	return detect.Detect(ctx, osdriver.Host{Runner: osdriver.Command{}}, detect.Openers{
+	return osdriver.Detect(ctx, osdriver.Host{Runner: osdriver.Command{}}, osdriver.Openers{
 		Whole: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
 			return h.tree(ctx, s, flatten.Whole)
 		},

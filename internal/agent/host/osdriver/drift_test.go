@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/hosttest"
 )
 
 // What hides the image is found, what is every machine's own is not (R2.137, R2.184).
@@ -28,7 +27,7 @@ func TestEtcDrift(t *testing.T) {
 		"a timer that was masked": {map[string]string{"usr/lib/systemd/system/timers.target.wants/rpm-ostreed-automatic.timer": "-> ../x", "etc/systemd/system/rpm-ostreed-automatic.timer": "-> /dev/null"}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"ostree admin config-diff": {Out: c.diff}}}
+			s := &osdriver.Script{Answers: map[string]osdriver.Answer{"ostree admin config-diff": {Out: c.diff}}}
 			if d := cmp.Diff(c.want, s.Host(t, c.files).EtcDrift(t.Context())); d != "" {
 				t.Fatal(d)
 			}
@@ -38,7 +37,7 @@ func TestEtcDrift(t *testing.T) {
 
 // A host with a hundred changed files does not fill a status.
 func TestEtcDriftEnds(t *testing.T) {
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"ostree admin config-diff": {Out: strings.Repeat("M    x\n", 100)}}}
+	s := &osdriver.Script{Answers: map[string]osdriver.Answer{"ostree admin config-diff": {Out: strings.Repeat("M    x\n", 100)}}}
 	got := s.Host(t, nil).EtcDrift(t.Context())
 	if len(got) != 17 || got[16].Detail != "and 84 more" {
 		t.Fatal(len(got), got[len(got)-1])
@@ -46,11 +45,11 @@ func TestEtcDriftEnds(t *testing.T) {
 }
 
 func TestFinaliseFailure(t *testing.T) {
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"journalctl --boot=-1 --unit=ostree-finalize-staged.service": {Out: "error: No space left\n\n"}}}
+	s := &osdriver.Script{Answers: map[string]osdriver.Answer{"journalctl --boot=-1 --unit=ostree-finalize-staged.service": {Out: "error: No space left\n\n"}}}
 	if got := s.Host(t, nil).FinaliseFailure(t.Context()); got != "error: No space left" {
 		t.Fatal(got)
 	}
-	if got := (&hosttest.Script{}).Host(t, nil).FinaliseFailure(t.Context()); got != "" {
+	if got := (&osdriver.Script{}).Host(t, nil).FinaliseFailure(t.Context()); got != "" {
 		t.Fatal(got)
 	}
 }

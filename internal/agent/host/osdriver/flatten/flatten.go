@@ -1,12 +1,15 @@
 // Package flatten turns a container image into the tree that libostree deploys: the
-// layers laid over each other, /etc as the default in /usr/etc, nothing below the
-// folders that belong to the machine.
+// layers applied in order, /etc as the default in /usr/etc, nothing below the
+// directories that belong to the machine. BlobDir finds OS images among the blobs of
+// bundles, for hosts whose container runtime cannot export an image (CRI-O).
 //
-// Promise: every blob is compared with its digest while it is read. Files come out
-// lower layers first, so that a hard link follows what it links to; nothing is kept
-// but names. An image without exactly one kernel is refused: no node could boot it.
+// Promise: every blob is compared with its digest while it is read. Files are written
+// lower layers first, so that a hard link follows its target; only names stay in memory.
+// An image without exactly one kernel is refused: no node could boot it. A missing or
+// incomplete image in a BlobDir is fs.ErrNotExist.
 //
-// Input: oci.Root. Output: a tar. Callers: the drivers ostree and sysext.
+// Inputs: oci.Root, or a directory of complete blobs named by their digests. Output: a
+// tar. Callers: the osdriver's ostree and sysext drivers, internal/agent/service.
 package flatten
 
 import (

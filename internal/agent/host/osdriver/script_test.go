@@ -1,8 +1,4 @@
-// Package hosttest plays the programs of a host from a script, for tests of drivers.
-//
-// Inputs: answers by command line. Outputs: an osdriver.Host, and what was run.
-// Callers: the tests of the drivers.
-package hosttest
+package osdriver
 
 import (
 	"context"
@@ -13,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
 // Answer is what a program says and ends with.
@@ -54,7 +48,7 @@ func (s *Script) Run(ctx context.Context, _ io.Reader, argv ...string) ([]byte, 
 	case !known:
 		return nil, fmt.Errorf("%s: %w", argv[0], exec.ErrNotFound)
 	case a.Code != 0:
-		return []byte(a.Out), &osdriver.ToolError{Argv: argv, Code: a.Code, Said: a.Out}
+		return []byte(a.Out), &ToolError{Argv: argv, Code: a.Code, Said: a.Out}
 	}
 	return []byte(a.Out), nil
 }
@@ -75,7 +69,7 @@ func (s *Script) Changes() []string {
 }
 
 // Host is a host with these files; /proc/cmdline is among them.
-func (s *Script) Host(t testing.TB, files map[string]string) osdriver.Host {
+func (s *Script) Host(t testing.TB, files map[string]string) Host {
 	t.Helper()
 	root := t.TempDir()
 	if _, ok := files["proc/cmdline"]; !ok {
@@ -96,7 +90,7 @@ func (s *Script) Host(t testing.TB, files map[string]string) osdriver.Host {
 			t.Fatal(err)
 		}
 	}
-	return osdriver.Host{Runner: s, Root: root}
+	return Host{Runner: s, Root: root}
 }
 
 func with(files map[string]string, path, text string) map[string]string {

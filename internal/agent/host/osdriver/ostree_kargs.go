@@ -1,4 +1,4 @@
-package ostree
+package osdriver
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
 // kargs makes the arguments for a commit from those that the machine boots with
@@ -22,21 +20,21 @@ func (d *OstreeDriver) kargs(ctx context.Context, have []string, rev string) ([]
 	if err := d.copyKargs(ctx, rev, dir); err != nil {
 		return nil, err
 	}
-	return osdriver.FollowImage(have, filepath.Join(d.host.Root, "/"), dir)
+	return FollowImage(have, filepath.Join(d.host.Root, "/"), dir)
 }
 
 // copyKargs writes a commit's kargs.d below dir; nothing if it has none.
 func (d *OstreeDriver) copyKargs(ctx context.Context, rev, dir string) error {
-	out, err := d.run(ctx, "ls", "--repo="+ostreeRepo, rev, "/"+osdriver.KargsDir)
+	out, err := d.run(ctx, "ls", "--repo="+ostreeRepo, rev, "/"+KargsDir)
 	if err != nil {
 		return nil //nolint:nilerr // it has no such folder
 	}
-	to := filepath.Join(dir, osdriver.KargsDir)
+	to := filepath.Join(dir, KargsDir)
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return fmt.Errorf("kernel arguments of the image: %w", err)
 	}
 	for _, l := range strings.Split(out, "\n") {
-		i := strings.Index(l, "/"+osdriver.KargsDir+"/")
+		i := strings.Index(l, "/"+KargsDir+"/")
 		if i < 0 || !strings.HasPrefix(l, "-") {
 			continue
 		}

@@ -1,4 +1,4 @@
-package bootc
+package osdriver
 
 import (
 	"errors"
@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/hosttest"
 )
 
 // bootcEntryOf makes one deployment after the schema of org.containers.bootc/v1.
@@ -30,47 +27,47 @@ func bootcDoc(staged, booted, rollback, more string) string {
 
 var (
 	imgA, imgB = img("quay.example/os@sha256:a", "sha256:a"), img("quay.example/os@sha256:b", "sha256:b")
-	bootcA     = &osdriver.Deployment{ID: "aa.0", Image: "quay.example/os@sha256:a", Digest: "sha256:a", Version: "42.1"}
-	bootcB     = &osdriver.Deployment{ID: "bb.0", Image: "quay.example/os@sha256:b", Digest: "sha256:b", Version: "42.1"}
+	bootcA     = &Deployment{ID: "aa.0", Image: "quay.example/os@sha256:a", Digest: "sha256:a", Version: "42.1"}
+	bootcB     = &Deployment{ID: "bb.0", Image: "quay.example/os@sha256:b", Digest: "sha256:b", Version: "42.1"}
 )
 
 func TestBootcStatus(t *testing.T) {
 	for name, c := range map[string]struct {
 		doc  string
-		want osdriver.Status
+		want Status
 	}{
 		"booted only": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", `,"rollbackQueued":false`),
-			osdriver.Status{Booted: bootcA, Next: bootcA}},
+			Status{Booted: bootcA, Next: bootcA}},
 		"what is staged is next": {bootcDoc(bootcEntryOf("bb", imgB, ""), bootcEntryOf("aa", imgA, ""), "null", ""),
-			osdriver.Status{Booted: bootcA, Staged: bootcB, Next: bootcB}},
+			Status{Booted: bootcA, Staged: bootcB, Next: bootcB}},
 		"a queued rollback is next (R2 T1)": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), `,"rollbackQueued":true`),
-			osdriver.Status{Booted: bootcA, Rollback: bootcB, Next: bootcB, RollbackQueued: true}},
+			Status{Booted: bootcA, Rollback: bootcB, Next: bootcB, RollbackQueued: true}},
 		"a rollback that is not queued is not next": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), ""),
-			osdriver.Status{Booted: bootcA, Rollback: bootcB, Next: bootcA}},
+			Status{Booted: bootcA, Rollback: bootcB, Next: bootcA}},
 		"a local image without version and time": {bootcDoc("null", bootcEntryOf("aa", `{"image":{"image":"/var/lib/x","transport":"oci","signature":null},"version":null,"timestamp":null,"imageDigest":"sha256:a"}`, ""), "null", ""),
-			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.0", Image: "/var/lib/x", Digest: "sha256:a"}, Next: &osdriver.Deployment{ID: "aa.0", Image: "/var/lib/x", Digest: "sha256:a"}}},
+			Status{Booted: &Deployment{ID: "aa.0", Image: "/var/lib/x", Digest: "sha256:a"}, Next: &Deployment{ID: "aa.0", Image: "/var/lib/x", Digest: "sha256:a"}}},
 		"only downloaded, pinned, soft reboot": {bootcDoc(`{"image":`+imgB+`,"incompatible":false,"pinned":true,"softRebootCapable":true,"downloadOnly":true,"store":null,"ostree":{"checksum":"bb","deploySerial":3},"newer":{"x":1}}`, bootcEntryOf("aa", imgA, ""), "null", ""),
-			osdriver.Status{Booted: bootcA, Staged: &osdriver.Deployment{ID: "bb.3", Image: bootcB.Image, Digest: bootcB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true},
-				Next: &osdriver.Deployment{ID: "bb.3", Image: bootcB.Image, Digest: bootcB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true}}},
+			Status{Booted: bootcA, Staged: &Deployment{ID: "bb.3", Image: bootcB.Image, Digest: bootcB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true},
+				Next: &Deployment{ID: "bb.3", Image: bootcB.Image, Digest: bootcB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true}}},
 		"deployed by composefs": {bootcDoc("null", `{"image":`+imgA+`,"cachedUpdate":null,"incompatible":false,"pinned":false,"store":null,"ostree":null,"composefs":{"verity":"v1","bootType":"Bls"}}`, "null", ""),
-			osdriver.Status{Booted: &osdriver.Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}, Next: &osdriver.Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}}},
+			Status{Booted: &Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}, Next: &Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}}},
 		"packages were layered (R2.113)": {bootcDoc("null", `{"image":null,"cachedUpdate":null,"incompatible":true,"pinned":false,"ostree":{"checksum":"aa","deploySerial":0}}`, "null", ""),
-			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.0", Incompatible: true}, Next: &osdriver.Deployment{ID: "aa.0", Incompatible: true},
+			Status{Booted: &Deployment{ID: "aa.0", Incompatible: true}, Next: &Deployment{ID: "aa.0", Incompatible: true},
 				Unsupported: "packages were layered on the image on this node, which bootc does not carry over; `rpm-ostree reset` on the node takes them away",
-				Drift:       []osdriver.Drift{{Kind: osdriver.DriftPackages, Detail: "the booted deployment was changed on the node with rpm-ostree"}}}},
+				Drift:       []Drift{{Kind: DriftPackages, Detail: "the booted deployment was changed on the node with rpm-ostree"}}}},
 		"an overlay over /usr (R2.184)": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", `,"usrOverlay":{"accessMode":"readWrite","persistence":"transient"}`),
-			osdriver.Status{Booted: bootcA, Next: bootcA, Drift: []osdriver.Drift{{Kind: osdriver.DriftOverlay, Detail: "an overlay lies over /usr (readWrite, transient)"}}}},
+			Status{Booted: bootcA, Next: bootcA, Drift: []Drift{{Kind: DriftOverlay, Detail: "an overlay lies over /usr (readWrite, transient)"}}}},
 		"somebody staged what is no image": {bootcDoc(`{"image":null,"incompatible":false,"pinned":false,"ostree":{"checksum":"cc","deploySerial":0}}`, bootcEntryOf("aa", imgA, ""), "null", ""),
-			osdriver.Status{Booted: bootcA, Staged: &osdriver.Deployment{ID: "cc.0"}, Next: &osdriver.Deployment{ID: "cc.0"},
-				Drift: []osdriver.Drift{{Kind: osdriver.DriftForeign, Detail: "the staged deployment is not from a container image"}}}},
+			Status{Booted: bootcA, Staged: &Deployment{ID: "cc.0"}, Next: &Deployment{ID: "cc.0"},
+				Drift: []Drift{{Kind: DriftForeign, Detail: "the staged deployment is not from a container image"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: c.doc}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
+			s := &Script{Answers: map[string]Answer{"bootc status": {Out: c.doc}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
 			got, err := NewBootc(s.Host(t, nil)).Status(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.want.Driver, c.want.Running, c.want.Capabilities = osdriver.Bootc, []string{"root=/dev/x"}, []string{osdriver.CanKargsImage}
+			c.want.Driver, c.want.Running, c.want.Capabilities = Bootc, []string{"root=/dev/x"}, []string{CanKargsImage}
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Fatal(d)
 			}
@@ -101,7 +98,7 @@ func TestBootcParse(t *testing.T) {
 
 // All null is "unknown", never "not bootc" (R2.110).
 func TestUnknownIsNoAnswer(t *testing.T) {
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: bootcDoc("null", "null", "null", "")}}}
+	s := &Script{Answers: map[string]Answer{"bootc status": {Out: bootcDoc("null", "null", "null", "")}}}
 	if _, err := NewBootc(s.Host(t, nil)).Status(t.Context()); err == nil {
 		t.Fatal("a host that says nothing is taken for one")
 	}
@@ -109,7 +106,7 @@ func TestUnknownIsNoAnswer(t *testing.T) {
 
 // An older bootc knows other flags, and says so with exit status 2.
 func TestOldFlags(t *testing.T) {
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status --format": {Code: 2}, "bootc status --json": {Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")}}}
+	s := &Script{Answers: map[string]Answer{"bootc status --format": {Code: 2}, "bootc status --json": {Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")}}}
 	h, err := NewBootc(s.Host(t, nil)).Read(t.Context())
 	if err != nil || !h.Manages() {
 		t.Fatal(h, err)
@@ -117,22 +114,22 @@ func TestOldFlags(t *testing.T) {
 }
 
 func TestBootcStage(t *testing.T) {
-	target := osdriver.Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: osdriver.Source{Transport: "oci", Location: "/var/lib/b"}, Kargs: []string{"quiet"}, SoftReboot: true}
+	target := Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: Source{Transport: "oci", Location: "/var/lib/b"}, Kargs: []string{"quiet"}, SoftReboot: true}
 	booted := bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")
 	for name, c := range map[string]struct {
-		answers map[string]hosttest.Answer
+		answers map[string]Answer
 		want    []string
 	}{
-		"an old one": {map[string]hosttest.Answer{}, []string{"bootc switch --quiet --transport oci /var/lib/b"}},
-		"one that can download only, and restart softly: nothing is prepared for that yet": {map[string]hosttest.Answer{"bootc switch --help": {Out: "--download-only --soft-reboot"}},
+		"an old one": {map[string]Answer{}, []string{"bootc switch --quiet --transport oci /var/lib/b"}},
+		"one that can download only, and restart softly: nothing is prepared for that yet": {map[string]Answer{"bootc switch --help": {Out: "--download-only --soft-reboot"}},
 			[]string{"bootc switch --quiet --transport oci --download-only /var/lib/b"}},
-		"one that can restart softly alone": {map[string]hosttest.Answer{"bootc switch --help": {Out: "--soft-reboot"}},
+		"one that can restart softly alone": {map[string]Answer{"bootc switch --help": {Out: "--soft-reboot"}},
 			[]string{"bootc switch --quiet --transport oci --soft-reboot=auto /var/lib/b"}},
-		"one that keeps arguments by their owner (R2.150)": {map[string]hosttest.Answer{"bootc loader-entries": {Out: "set-options-for-source"}},
+		"one that keeps arguments by their owner (R2.150)": {map[string]Answer{"bootc loader-entries": {Out: "set-options-for-source"}},
 			[]string{"bootc switch --quiet --transport oci /var/lib/b", "bootc loader-entries set-options-for-source --source refit --options quiet"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: booted}, "bootc switch": {}, "bootc switch --help": {}, "ostree": {Code: 1}, "bootc loader-entries": {Code: 2}}}
+			s := &Script{Answers: map[string]Answer{"bootc status": {Out: booted}, "bootc switch": {}, "bootc switch --help": {}, "ostree": {Code: 1}, "bootc loader-entries": {Code: 2}}}
 			for k, v := range c.answers {
 				s.Answers[k] = v
 			}
@@ -154,34 +151,34 @@ func TestActivate(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		permitted, can, knows, locked bool
-		how                           osdriver.Activation
+		how                           Activation
 		ran                           []string
 	}{
-		"permitted, and it can be":                  {true, true, true, true, osdriver.BySoftReboot, []string{"bootc upgrade --from-downloaded --soft-reboot=auto"}},
-		"not permitted":                             {false, true, true, true, osdriver.ByReboot, []string{"bootc upgrade --from-downloaded"}},
-		"another kernel: it cannot be":              {true, false, true, true, osdriver.ByReboot, []string{"bootc upgrade --from-downloaded"}},
-		"a bootc that knows nothing of it":          {true, true, false, true, osdriver.ByReboot, []string{"bootc upgrade --from-downloaded"}},
-		"it was not locked: prepared when switched": {true, true, true, false, osdriver.BySoftReboot, nil},
+		"permitted, and it can be":                  {true, true, true, true, BySoftReboot, []string{"bootc upgrade --from-downloaded --soft-reboot=auto"}},
+		"not permitted":                             {false, true, true, true, ByReboot, []string{"bootc upgrade --from-downloaded"}},
+		"another kernel: it cannot be":              {true, false, true, true, ByReboot, []string{"bootc upgrade --from-downloaded"}},
+		"a bootc that knows nothing of it":          {true, true, false, true, ByReboot, []string{"bootc upgrade --from-downloaded"}},
+		"it was not locked: prepared when switched": {true, true, true, false, BySoftReboot, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			help := "--download-only"
 			if c.knows {
 				help += " --soft-reboot"
 			}
-			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: staged(c.can, c.locked)}, "bootc upgrade": {}, "bootc switch --help": {Out: help}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
-			s.Do = func(line string, s *hosttest.Script) {
+			s := &Script{Answers: map[string]Answer{"bootc status": {Out: staged(c.can, c.locked)}, "bootc upgrade": {}, "bootc switch --help": {Out: help}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
+			s.Do = func(line string, s *Script) {
 				if strings.HasPrefix(line, "bootc upgrade") {
-					s.Answers["bootc status"] = hosttest.Answer{Out: staged(c.can, false)}
+					s.Answers["bootc status"] = Answer{Out: staged(c.can, false)}
 				}
 			}
-			how, err := NewBootc(s.Host(t, nil)).Activate(t.Context(), osdriver.Target{SoftReboot: c.permitted})
+			how, err := NewBootc(s.Host(t, nil)).Activate(t.Context(), Target{SoftReboot: c.permitted})
 			if d := cmp.Diff(c.ran, s.Changes()); d != "" || err != nil || how != c.how {
 				t.Fatal(how, err, d)
 			}
 		})
 	}
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: staged(false, true)}, "bootc upgrade": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
-	if _, err := NewBootc(s.Host(t, nil)).Activate(t.Context(), osdriver.Target{}); err == nil {
+	s := &Script{Answers: map[string]Answer{"bootc status": {Out: staged(false, true)}, "bootc upgrade": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}, "ostree": {Code: 1}}}
+	if _, err := NewBootc(s.Host(t, nil)).Activate(t.Context(), Target{}); err == nil {
 		t.Fatal("what is locked still is called let go")
 	}
 }
@@ -190,8 +187,8 @@ func TestActivate(t *testing.T) {
 func TestDiscardWithoutOSTree(t *testing.T) {
 	staged, queued, plain := bootcDoc(bootcEntryOf("bb", imgB, ""), bootcEntryOf("aa", imgA, ""), bootcEntryOf("cc", imgB, ""), ""),
 		bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("cc", imgB, ""), `,"rollbackQueued":true`), bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("cc", imgB, ""), "")
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: staged}, "bootc rollback": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}}}
-	s.Do = func(line string, s *hosttest.Script) {
+	s := &Script{Answers: map[string]Answer{"bootc status": {Out: staged}, "bootc rollback": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}}}
+	s.Do = func(line string, s *Script) {
 		if line != "bootc rollback" {
 			return
 		}
@@ -199,7 +196,7 @@ func TestDiscardWithoutOSTree(t *testing.T) {
 		if s.Answers["bootc status"].Out == queued {
 			now = plain
 		}
-		s.Answers["bootc status"] = hosttest.Answer{Out: now}
+		s.Answers["bootc status"] = Answer{Out: now}
 	}
 	if err := NewBootc(s.Host(t, nil)).Discard(t.Context()); err != nil {
 		t.Fatal(err)
@@ -211,11 +208,11 @@ func TestDiscardWithoutOSTree(t *testing.T) {
 
 func TestRollback(t *testing.T) {
 	none := bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: none}, "bootc rollback": {}, "bootc switch --help": {}, "ostree": {Code: 1}, "bootc loader-entries": {Code: 2}}}
-	if err := NewBootc(s.Host(t, nil)).Rollback(t.Context()); !errors.Is(err, osdriver.ErrNoRollback) {
+	s := &Script{Answers: map[string]Answer{"bootc status": {Out: none}, "bootc rollback": {}, "bootc switch --help": {}, "ostree": {Code: 1}, "bootc loader-entries": {Code: 2}}}
+	if err := NewBootc(s.Host(t, nil)).Rollback(t.Context()); !errors.Is(err, ErrNoRollback) {
 		t.Fatal(err)
 	}
-	s.Answers["bootc status"] = hosttest.Answer{Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), "")} // whatever is done, nothing is queued
+	s.Answers["bootc status"] = Answer{Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), "")} // whatever is done, nothing is queued
 	if err := NewBootc(s.Host(t, nil)).Rollback(t.Context()); err == nil {
 		t.Fatal("a rollback that is not queued is called done")
 	}
@@ -229,7 +226,7 @@ func TestNewer(t *testing.T) {
 		"another digest is behind": {imgB, "sha256:b"},
 	} {
 		text := strings.Replace(bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", ""), `"cachedUpdate":null`, `"cachedUpdate":`+c.cached, 1)
-		s := &hosttest.Script{Answers: map[string]hosttest.Answer{"bootc status": {Out: text}, "bootc upgrade --check": {Out: "whatever"}}}
+		s := &Script{Answers: map[string]Answer{"bootc status": {Out: text}, "bootc upgrade --check": {Out: "whatever"}}}
 		if got, err := NewBootc(s.Host(t, nil)).Newer(t.Context()); err != nil || got != c.want {
 			t.Errorf("%s: %q %v", name, got, err)
 		}

@@ -1,13 +1,4 @@
-// Package copies finds OS images among the blobs that bundles brought, where the agent
-// keeps them: for hosts whose container runtime gives no image back (CRI-O).
-//
-// Promise: nothing is read as an image but what the name says; that a blob has its
-// digest is compared by who copies it (flatten.Save). What is not there, or not wholly,
-// is fs.ErrNotExist.
-//
-// Inputs: the folder of complete blobs, named by their digests. Output: an oci.Root.
-// Caller: internal/agent/service.
-package copies
+package flatten
 
 import (
 	"context"

@@ -1,12 +1,4 @@
-// Package rpmostree drives hosts whose OS is moved by rpm-ostree.
-//
-// Promise: as package osimage says. The image is rebased to first and the kernel's
-// arguments are set on top of what is pending: both in the other order would lose
-// the arguments. rpm-ostree does not read what an image brings in kargs.d, so it is
-// done here.
-//
-// Inputs: osdriver.Host. Outputs: osdriver.Status. Callers: package detect.
-package rpmostree
+package osdriver
 
 import (
 	"context"
@@ -16,18 +8,17 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
 // RPMOstreeDriver is a host with rpm-ostree.
-type RPMOstreeDriver struct{ host osdriver.Host }
+type RPMOstreeDriver struct{ host Host }
 
 // NewRPMOstree makes the driver.
-func NewRPMOstree(h osdriver.Host) *RPMOstreeDriver { return &RPMOstreeDriver{h} }
+func NewRPMOstree(h Host) *RPMOstreeDriver { return &RPMOstreeDriver{h} }
 
 // Name is rpm-ostree.
-func (d *RPMOstreeDriver) Name() string { return osdriver.RPMOSTree }
+func (d *RPMOstreeDriver) Name() string { return RPMOSTree }
 
 func sorted(s []string) []string {
 	sort.Strings(s)
@@ -39,26 +30,26 @@ func (d *RPMOstreeDriver) run(ctx context.Context, argv ...string) error {
 	return err
 }
 
-func (d *RPMOstreeDriver) read(ctx context.Context) (*rpmDocument, osdriver.Status, error) {
+func (d *RPMOstreeDriver) read(ctx context.Context) (*rpmDocument, Status, error) {
 	out, err := d.host.Runner.Run(ctx, nil, "rpm-ostree", "status", "--json")
 	if err != nil {
-		return nil, osdriver.Status{}, err
+		return nil, Status{}, err
 	}
 	doc, err := parseRPMOstree(out)
 	if err != nil {
-		return nil, osdriver.Status{}, err
+		return nil, Status{}, err
 	}
 	s := doc.status()
 	if s.Booted == nil {
-		return nil, osdriver.Status{}, errors.New("rpm-ostree does not say which deployment is booted")
+		return nil, Status{}, errors.New("rpm-ostree does not say which deployment is booted")
 	}
-	s.Capabilities = []string{osdriver.CanKargsVerb, osdriver.CanKargsImage}
+	s.Capabilities = []string{CanKargsVerb, CanKargsImage}
 	s.Running, err = d.host.Running()
 	return doc, s, err
 }
 
 // Status reads the host.
-func (d *RPMOstreeDriver) Status(ctx context.Context) (osdriver.Status, error) {
+func (d *RPMOstreeDriver) Status(ctx context.Context) (Status, error) {
 	_, s, err := d.read(ctx)
 	if err != nil {
 		return s, err
@@ -69,11 +60,11 @@ func (d *RPMOstreeDriver) Status(ctx context.Context) (osdriver.Status, error) {
 
 // reference is what rebase takes. The policy of the host still decides what may be
 // pulled; the digest says what it is.
-func reference(s osdriver.Source) (string, error) {
+func reference(s Source) (string, error) {
 	switch s.Transport {
-	case osdriver.Registry:
+	case Registry:
 		return "ostree-unverified-registry:" + s.Location, nil
-	case osdriver.Layout, osdriver.ContainersStorage:
+	case Layout, ContainersStorage:
 		return "ostree-unverified-image:" + s.Transport + ":" + s.Location, nil
 	}
 	return "", fmt.Errorf("rpm-ostree reads no image by %q", s.Transport)
@@ -81,7 +72,7 @@ func reference(s osdriver.Source) (string, error) {
 
 // Stage rebases to the image, and gives what is pending its arguments. Rebasing to
 // what is booted is an error for some versions: then only the arguments are set.
-func (d *RPMOstreeDriver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *RPMOstreeDriver) Stage(ctx context.Context, t Target) error {
 	_, s, err := d.read(ctx)
 	switch {
 	case err != nil:
@@ -112,14 +103,14 @@ func (d *RPMOstreeDriver) Stage(ctx context.Context, t osdriver.Target) error {
 }
 
 // kargs changes the arguments of what boots next.
-func (d *RPMOstreeDriver) kargs(ctx context.Context, doc *rpmDocument, running []string, t osdriver.Target) error {
+func (d *RPMOstreeDriver) kargs(ctx context.Context, doc *rpmDocument, running []string, t Target) error {
 	next := doc.Deployments[0]
 	root := filepath.Join(d.host.Root, "/ostree/deploy", next.OSName, "deploy", fmt.Sprintf("%s.%d", next.Checksum, next.Serial))
-	args, err := osdriver.FollowImage(running, filepath.Join(d.host.Root, "/"), root)
+	args, err := FollowImage(running, filepath.Join(d.host.Root, "/"), root)
 	if err != nil {
 		return err
 	}
-	args = osdriver.Change(args, t.Drop, t.Kargs)
+	args = Change(args, t.Drop, t.Kargs)
 	argv := []string{"kargs"}
 	for _, a := range running {
 		if !slices.Contains(args, a) {
@@ -162,7 +153,7 @@ func (d *RPMOstreeDriver) Rollback(ctx context.Context) error {
 	case err != nil:
 		return err
 	case s.Rollback == nil:
-		return osdriver.ErrNoRollback
+		return ErrNoRollback
 	case s.RollbackQueued:
 		return nil
 	case s.Staged != nil:
@@ -174,15 +165,15 @@ func (d *RPMOstreeDriver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go a deployment whose finalisation is locked.
-func (d *RPMOstreeDriver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Activation, error) {
+func (d *RPMOstreeDriver) Activate(ctx context.Context, _ Target) (Activation, error) {
 	doc, s, err := d.read(ctx)
 	if err != nil {
 		return "", err
 	}
 	if s.Staged != nil && s.Staged.Locked && s.Next == s.Staged {
-		return osdriver.ByReboot, d.run(ctx, "finalize-deployment", doc.Deployments[0].Checksum)
+		return ByReboot, d.run(ctx, "finalize-deployment", doc.Deployments[0].Checksum)
 	}
-	return osdriver.ByReboot, nil
+	return ByReboot, nil
 }
 
 // Failure says why the last shutdown did not finish what was staged.

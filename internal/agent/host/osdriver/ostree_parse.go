@@ -1,4 +1,4 @@
-package ostree
+package osdriver
 
 import (
 	"fmt"
@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
 // ostreeEntry is one deployment as `ostree admin status` prints it.
@@ -16,7 +14,7 @@ type ostreeEntry struct {
 	booted, staged           bool
 	pinned                   bool
 	unlocked                 string
-	d                        *osdriver.Deployment
+	d                        *Deployment
 }
 
 func (e *ostreeEntry) id() string { return e.checksum + "." + e.serial }
@@ -64,9 +62,9 @@ func bootOptions(root string) (map[string][]string, error) {
 		}
 		for _, l := range strings.Split(string(b), "\n") {
 			if options, ok := strings.CutPrefix(l, "options "); ok {
-				args := osdriver.SplitKargs(options)
+				args := SplitKargs(options)
 				if id := deploymentOf(root, args); id != "" {
-					out[id] = osdriver.Machine(args)
+					out[id] = Machine(args)
 				}
 			}
 		}
@@ -89,7 +87,7 @@ func deploymentOf(root string, args []string) string {
 
 // place puts a deployment where Status has it: libostree lists them in the order in
 // which they boot, and the first older one after the booted is what a rollback is to.
-func place(s *osdriver.Status, e *ostreeEntry) {
+func place(s *Status, e *ostreeEntry) {
 	switch {
 	case e.booted:
 		s.Booted = e.d
@@ -100,14 +98,14 @@ func place(s *osdriver.Status, e *ostreeEntry) {
 	}
 }
 
-func drift(list []ostreeEntry) []osdriver.Drift {
-	var out []osdriver.Drift
+func drift(list []ostreeEntry) []Drift {
+	var out []Drift
 	for _, e := range list {
 		if e.booted && e.unlocked != "" && e.unlocked != "none" {
-			out = append(out, osdriver.Drift{Kind: osdriver.DriftOverlay, Detail: "/usr was unlocked on the node (" + e.unlocked + ")"})
+			out = append(out, Drift{Kind: DriftOverlay, Detail: "/usr was unlocked on the node (" + e.unlocked + ")"})
 		}
 		if e.staged && e.d.Digest == "" {
-			out = append(out, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the staged deployment is not from a container image"})
+			out = append(out, Drift{Kind: DriftForeign, Detail: "the staged deployment is not from a container image"})
 		}
 	}
 	return out

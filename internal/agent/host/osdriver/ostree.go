@@ -1,13 +1,4 @@
-// Package ostree drives hosts that have libostree and no tool that knows container
-// images: the image is flattened into a commit, the commit is staged as a
-// deployment, and libostree finishes it at shutdown, merging /etc then.
-//
-// Promise: as package osimage says. The commit carries the image's digest, so that a
-// deployment says itself what it is, also after it was rolled back to. An image that
-// the host has is not imported again.
-//
-// Inputs: osdriver.Host, Open. Outputs: osdriver.Status. Callers: package detect.
-package ostree
+package osdriver
 
 import (
 	"context"
@@ -21,24 +12,23 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
 // OpenTree reads an image as the tree of its files, as a tar.
-type OpenTree func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error)
+type OpenTree func(ctx context.Context, s Source) (io.ReadCloser, error)
 
 // OstreeDriver is a host with libostree alone.
 type OstreeDriver struct {
-	host osdriver.Host
+	host Host
 	open OpenTree
 }
 
 // NewOstree makes the driver.
-func NewOstree(h osdriver.Host, open OpenTree) *OstreeDriver { return &OstreeDriver{h, open} }
+func NewOstree(h Host, open OpenTree) *OstreeDriver { return &OstreeDriver{h, open} }
 
 // Name is ostree.
-func (d *OstreeDriver) Name() string { return osdriver.OSTree }
+func (d *OstreeDriver) Name() string { return OSTree }
 
 func (d *OstreeDriver) run(ctx context.Context, argv ...string) (string, error) {
 	out, err := d.host.Runner.Run(ctx, nil, append([]string{"ostree"}, argv...)...)
@@ -46,7 +36,7 @@ func (d *OstreeDriver) run(ctx context.Context, argv ...string) (string, error) 
 }
 
 // Status reads the host.
-func (d *OstreeDriver) Status(ctx context.Context) (osdriver.Status, error) {
+func (d *OstreeDriver) Status(ctx context.Context) (Status, error) {
 	s, _, err := d.read(ctx)
 	if err != nil {
 		return s, err
@@ -56,28 +46,28 @@ func (d *OstreeDriver) Status(ctx context.Context) (osdriver.Status, error) {
 }
 
 // read is Status, with libostree's own list in the order in which it boots.
-func (d *OstreeDriver) read(ctx context.Context) (osdriver.Status, []ostreeEntry, error) {
+func (d *OstreeDriver) read(ctx context.Context) (Status, []ostreeEntry, error) {
 	out, err := d.run(ctx, "admin", "status")
 	if err != nil {
-		return osdriver.Status{}, nil, err
+		return Status{}, nil, err
 	}
 	list := parse(out)
 	options, err := bootOptions(d.host.Root)
 	if err != nil {
-		return osdriver.Status{}, nil, err
+		return Status{}, nil, err
 	}
-	s := osdriver.Status{Driver: osdriver.OSTree, Capabilities: []string{osdriver.CanDownloadOnly, osdriver.CanKargsVerb, osdriver.CanKargsImage}}
+	s := Status{Driver: OSTree, Capabilities: []string{CanDownloadOnly, CanKargsVerb, CanKargsImage}}
 	for i := range list {
 		e := &list[i]
-		e.d = &osdriver.Deployment{ID: e.id(), Pinned: e.pinned, Kargs: options[e.id()]}
+		e.d = &Deployment{ID: e.id(), Pinned: e.pinned, Kargs: options[e.id()]}
 		if err := d.describe(ctx, e.d, e.checksum); err != nil {
-			return osdriver.Status{}, nil, err
+			return Status{}, nil, err
 		}
 		e.d.Locked = e.staged && d.locked()
 		place(&s, e)
 	}
 	if s.Booted == nil {
-		return osdriver.Status{}, nil, errors.New("libostree does not say which deployment is booted; `ostree admin status` on the node shows what it sees")
+		return Status{}, nil, errors.New("libostree does not say which deployment is booted; `ostree admin status` on the node shows what it sees")
 	}
 	s.Next = list[0].d
 	s.RollbackQueued = !s.Stays() && !list[0].staged
@@ -92,7 +82,7 @@ var digestKeys = []string{"refit.digest", "ostree.manifest-digest"}
 const imageKey = "refit.image"
 
 // describe says which image a deployment is from, if the commit says it.
-func (d *OstreeDriver) describe(ctx context.Context, out *osdriver.Deployment, commit string) error {
+func (d *OstreeDriver) describe(ctx context.Context, out *Deployment, commit string) error {
 	for _, key := range digestKeys {
 		v, err := d.metadata(ctx, commit, key)
 		if err != nil {
@@ -110,7 +100,7 @@ func (d *OstreeDriver) describe(ctx context.Context, out *osdriver.Deployment, c
 // metadata is one text of a commit, "" if it has none of that name.
 func (d *OstreeDriver) metadata(ctx context.Context, commit, key string) (string, error) {
 	out, err := d.run(ctx, "show", "--repo="+ostreeRepo, "--print-metadata-key="+key, commit)
-	var tool *osdriver.ToolError
+	var tool *ToolError
 	if errors.As(err, &tool) && strings.Contains(tool.Said, "No such metadata key") {
 		return "", nil
 	}
@@ -126,7 +116,7 @@ func refOf(digest string) string { return "refit/" + strings.TrimPrefix(digest, 
 // Stage imports the image, if the host does not have it, and stages a deployment of
 // it with the arguments that it is to have: both in one go, because what a first
 // staging was given is lost by a second one.
-func (d *OstreeDriver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *OstreeDriver) Stage(ctx context.Context, t Target) error {
 	s, list, err := d.read(ctx)
 	if err != nil {
 		return err
@@ -145,7 +135,7 @@ func (d *OstreeDriver) Stage(ctx context.Context, t osdriver.Target) error {
 		}
 	}
 	failpoint.Here(failpoint.OSDiscarded)
-	if err := d.deploy(ctx, booted(list).osname, refOf(t.Digest), osdriver.Change(args, t.Drop, t.Kargs)); err != nil {
+	if err := d.deploy(ctx, booted(list).osname, refOf(t.Digest), Change(args, t.Drop, t.Kargs)); err != nil {
 		return err
 	}
 	if err := os.WriteFile(d.lock(), nil, 0o600); err != nil {
@@ -180,7 +170,7 @@ func (d *OstreeDriver) deploy(ctx context.Context, osname, rev string, kargs []s
 }
 
 // importImage makes a commit of an image. A commit is there wholly or not at all.
-func (d *OstreeDriver) importImage(ctx context.Context, t osdriver.Target) error {
+func (d *OstreeDriver) importImage(ctx context.Context, t Target) error {
 	if _, err := d.run(ctx, "rev-parse", "--repo="+ostreeRepo, refOf(t.Digest)); err == nil {
 		return nil
 	}
@@ -244,7 +234,7 @@ func (d *OstreeDriver) Rollback(ctx context.Context) error {
 	case err != nil:
 		return err
 	case s.Rollback == nil:
-		return osdriver.ErrNoRollback
+		return ErrNoRollback
 	}
 	i := slices.IndexFunc(list, func(e ostreeEntry) bool { return e.d == s.Rollback })
 	help, err := d.run(ctx, "admin", "--help")
@@ -259,11 +249,11 @@ func (d *OstreeDriver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go what is staged: libostree finishes it at shutdown.
-func (d *OstreeDriver) Activate(context.Context, osdriver.Target) (osdriver.Activation, error) {
+func (d *OstreeDriver) Activate(context.Context, Target) (Activation, error) {
 	if err := os.Remove(d.lock()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("what is staged could not be let go: %w", err)
 	}
-	return osdriver.ByReboot, nil
+	return ByReboot, nil
 }
 
 // Failure says why the last shutdown did not finish what was staged.

@@ -1,4 +1,4 @@
-package bootc
+package osdriver
 
 import (
 	"encoding/json"

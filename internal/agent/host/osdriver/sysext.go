@@ -1,13 +1,4 @@
-// Package sysext drives hosts whose OS is made of packages, and on which an image is
-// laid over /usr and /opt by systemd-sysext.
-//
-// Promise: as package osimage says. systemd-sysext ends with 0 also when it ignored
-// every extension, or could not mount: what counts is its status, and the stamp with
-// the image's digest that is read through /usr itself. Versions lie side by side in
-// the agent's folder; the switch is one link that is replaced in one go.
-//
-// Inputs: osdriver.Host, Open. Outputs: osdriver.Status. Callers: package detect.
-package sysext
+package osdriver
 
 import (
 	"context"
@@ -20,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
 )
@@ -41,19 +31,19 @@ const (
 )
 
 // OpenExtension reads an image as the tree of its files, as a tar.
-type OpenExtension func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error)
+type OpenExtension func(ctx context.Context, s Source) (io.ReadCloser, error)
 
 // SysextDriver is a host with systemd-sysext.
 type SysextDriver struct {
-	host osdriver.Host
+	host Host
 	open OpenExtension
 }
 
 // NewSysext makes the driver.
-func NewSysext(h osdriver.Host, open OpenExtension) *SysextDriver { return &SysextDriver{h, open} }
+func NewSysext(h Host, open OpenExtension) *SysextDriver { return &SysextDriver{h, open} }
 
 // Name is sysext.
-func (d *SysextDriver) Name() string { return osdriver.Sysext }
+func (d *SysextDriver) Name() string { return Sysext }
 
 func (d *SysextDriver) path(parts ...string) string {
 	return filepath.Join(append([]string{d.host.Root, "/"}, parts...)...)
@@ -89,8 +79,8 @@ func MergedExtensions(b []byte) ([]string, error) {
 }
 
 // Status reads the host: what is merged now is what is booted.
-func (d *SysextDriver) Status(ctx context.Context) (osdriver.Status, error) {
-	s := osdriver.Status{Driver: osdriver.Sysext, Booted: &osdriver.Deployment{ID: "none"}}
+func (d *SysextDriver) Status(ctx context.Context) (Status, error) {
+	s := Status{Driver: Sysext, Booted: &Deployment{ID: "none"}}
 	out, err := d.host.Runner.Run(ctx, nil, "systemd-sysext", "status", "--json=short")
 	if err != nil {
 		return s, err
@@ -102,7 +92,7 @@ func (d *SysextDriver) Status(ctx context.Context) (osdriver.Status, error) {
 	for _, name := range merged {
 		b, err := os.ReadFile(d.path(stamps, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			s.Drift = append(s.Drift, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the extension " + name + " is merged, and is not from an image that refit put there"})
+			s.Drift = append(s.Drift, Drift{Kind: DriftForeign, Detail: "the extension " + name + " is merged, and is not from an image that refit put there"})
 			continue
 		}
 		if err != nil {
@@ -123,15 +113,15 @@ func (d *SysextDriver) Status(ctx context.Context) (osdriver.Status, error) {
 	return s, err
 }
 
-func version(digest string) *osdriver.Deployment {
-	return &osdriver.Deployment{ID: digest, Digest: digest}
+func version(digest string) *Deployment {
+	return &Deployment{ID: digest, Digest: digest}
 }
 
 // none is what the previous version is called when there was none.
 const none = "none"
 
 // named reads which version is the next or the previous one, nil if there is none.
-func (d *SysextDriver) named(what string) (*osdriver.Deployment, error) {
+func (d *SysextDriver) named(what string) (*Deployment, error) {
 	b, err := os.ReadFile(d.path(Store, what))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -141,7 +131,7 @@ func (d *SysextDriver) named(what string) (*osdriver.Deployment, error) {
 	}
 	digest := strings.TrimSpace(string(b))
 	if digest == none {
-		return &osdriver.Deployment{ID: none}, nil
+		return &Deployment{ID: none}, nil
 	}
 	return version(digest), nil
 }
@@ -161,9 +151,9 @@ func (d *SysextDriver) tree(digest string) string {
 }
 
 // Stage unpacks the image beside the others. Nothing that runs sees it.
-func (d *SysextDriver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *SysextDriver) Stage(ctx context.Context, t Target) error {
 	if len(t.Kargs) > 0 {
-		return fmt.Errorf("%w: kernel arguments are wanted, and an image that is laid over /usr has none", osdriver.ErrUnsupported)
+		return fmt.Errorf("%w: kernel arguments are wanted, and an image that is laid over /usr has none", ErrUnsupported)
 	}
 	if _, err := os.Stat(d.tree(t.Digest)); errors.Is(err, fs.ErrNotExist) {
 		if err := d.unpack(ctx, t); err != nil {
@@ -177,7 +167,7 @@ func (d *SysextDriver) Stage(ctx context.Context, t osdriver.Target) error {
 }
 
 // unpack writes the tree into a folder that gets its name when it is whole.
-func (d *SysextDriver) unpack(ctx context.Context, t osdriver.Target) error {
+func (d *SysextDriver) unpack(ctx context.Context, t Target) error {
 	part := d.tree(t.Digest) + ".part"
 	if err := os.RemoveAll(part); err != nil {
 		return fmt.Errorf("extension images: %w", err)
@@ -195,7 +185,7 @@ func (d *SysextDriver) unpack(ctx context.Context, t osdriver.Target) error {
 		err = d.fits(filepath.Join(part, releases+name))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: extension image %s: %w", osdriver.ErrUnsupported, t.Image, err)
+		return fmt.Errorf("%w: extension image %s: %w", ErrUnsupported, t.Image, err)
 	}
 	if err := os.MkdirAll(filepath.Join(part, stamps), 0o755); err != nil {
 		return fmt.Errorf("extension image %s: %w", t.Image, err)
@@ -239,16 +229,16 @@ func (d *SysextDriver) Rollback(context.Context) error {
 	case err != nil:
 		return err
 	case p == nil:
-		return osdriver.ErrNoRollback
+		return ErrNoRollback
 	}
 	return d.setNamed(next, p.Digest)
 }
 
 // Activate lays the staged version over /usr.
-func (d *SysextDriver) Activate(ctx context.Context, _ osdriver.Target) (osdriver.Activation, error) {
+func (d *SysextDriver) Activate(ctx context.Context, _ Target) (Activation, error) {
 	s, err := d.Status(ctx)
 	if err != nil || s.Staged == nil {
-		return osdriver.Live, err
+		return Live, err
 	}
 	if s.Booted.ID != s.Staged.ID {
 		if err := d.setNamed(previous, s.Booted.Digest); err != nil {
@@ -271,7 +261,7 @@ func (d *SysextDriver) Activate(ctx context.Context, _ osdriver.Target) (osdrive
 	if s.Booted.ID != want {
 		return "", fmt.Errorf("systemd-sysext ended with 0 and did not merge %s; `SYSTEMD_LOG_LEVEL=debug systemd-sysext refresh` says why", want)
 	}
-	return osdriver.Live, d.forget(next)
+	return Live, d.forget(next)
 }
 
 // link makes a version the one that systemd finds, and no other of ours.

@@ -1,4 +1,4 @@
-package sysext
+package osdriver
 
 import (
 	"archive/tar"
@@ -9,14 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/hosttest"
 )
 
 // open gives a tree as an image would.
 func open(headers ...tar.Header) OpenExtension {
-	return func(context.Context, osdriver.Source) (io.ReadCloser, error) {
+	return func(context.Context, Source) (io.ReadCloser, error) {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		for _, h := range headers {
@@ -43,19 +40,19 @@ func file(name, text string) tar.Header {
 
 var anyOS = file("usr/lib/extension-release.d/extension-release.tool", "ID=_any\n")
 
-func target() osdriver.Target {
-	return osdriver.Target{Image: "q/tool@sha256:x", Digest: "sha256:x"}
+func target() Target {
+	return Target{Image: "q/tool@sha256:x", Digest: "sha256:x"}
 }
 
 // It ends with 0 and merged nothing: that is not called done, and what is staged stays
 // staged (2.15).
 func TestNothingMerged(t *testing.T) {
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"systemd-sysext status": {Out: `[{"hierarchy":"/usr","extensions":"none"}]`}, "systemd-sysext refresh": {}, "systemctl": {}}}
+	s := &Script{Answers: map[string]Answer{"systemd-sysext status": {Out: `[{"hierarchy":"/usr","extensions":"none"}]`}, "systemd-sysext refresh": {}, "systemctl": {}}}
 	d := NewSysext(s.Host(t, map[string]string{"usr/lib/os-release": "ID=x\n"}), open(anyOS))
 	if err := d.Stage(t.Context(), target()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Activate(t.Context(), osdriver.Target{}); err == nil || !strings.Contains(err.Error(), "did not merge") {
+	if _, err := d.Activate(t.Context(), Target{}); err == nil || !strings.Contains(err.Error(), "did not merge") {
 		t.Fatal(err)
 	}
 	st, err := d.Status(t.Context())
@@ -77,7 +74,7 @@ func TestFits(t *testing.T) {
 		"a level that the host does not have": {"ID=debian\nSYSEXT_LEVEL=2", "ID=debian\nVERSION_ID=12", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := NewSysext((&hosttest.Script{}).Host(t, map[string]string{"usr/lib/os-release": c.is}), open(file("usr/lib/extension-release.d/extension-release.tool", c.of)))
+			d := NewSysext((&Script{}).Host(t, map[string]string{"usr/lib/os-release": c.is}), open(file("usr/lib/extension-release.d/extension-release.tool", c.of)))
 			if err := d.Stage(t.Context(), target()); (err == nil) != c.fits {
 				t.Fatal(err)
 			}
@@ -94,7 +91,7 @@ func TestRefused(t *testing.T) {
 		"behind a link":     {anyOS, {Typeflag: tar.TypeSymlink, Name: "usr/out", Linkname: "/tmp"}, file("usr/out/outside", "x")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := (&hosttest.Script{}).Host(t, map[string]string{"usr/lib/os-release": "ID=x"})
+			h := (&Script{}).Host(t, map[string]string{"usr/lib/os-release": "ID=x"})
 			d := NewSysext(h, open(headers...))
 			if err := d.Stage(t.Context(), target()); err == nil {
 				t.Fatal("it is taken")
@@ -113,7 +110,7 @@ func TestRefused(t *testing.T) {
 func TestNoArguments(t *testing.T) {
 	target := target()
 	target.Kargs = []string{"a"}
-	if err := NewSysext((&hosttest.Script{}).Host(t, nil), open(anyOS)).Stage(t.Context(), target); err == nil {
+	if err := NewSysext((&Script{}).Host(t, nil), open(anyOS)).Stage(t.Context(), target); err == nil {
 		t.Fatal("they are taken")
 	}
 }

@@ -1,4 +1,4 @@
-package sysext
+package osdriver
 
 import (
 	"fmt"

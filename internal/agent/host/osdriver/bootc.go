@@ -1,11 +1,4 @@
-// Package bootc drives hosts whose OS is moved by bootc.
-//
-// Promise: as package osimage says. What bootc prints and its exit status are never
-// taken for a result: `switch` to what is staged already, or while a rollback is
-// queued, says "unchanged" and ends with 0.
-//
-// Inputs: osdriver.Host. Outputs: osdriver.Status. Callers: package detect.
-package bootc
+package osdriver
 
 import (
 	"bytes"
@@ -13,23 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
 // BootcDriver is a host with bootc.
-type BootcDriver struct{ host osdriver.Host }
+type BootcDriver struct{ host Host }
 
 // NewBootc makes the driver; nothing is run yet.
-func NewBootc(h osdriver.Host) *BootcDriver { return &BootcDriver{h} }
+func NewBootc(h Host) *BootcDriver { return &BootcDriver{h} }
 
 // Name is bootc.
-func (d *BootcDriver) Name() string { return osdriver.Bootc }
+func (d *BootcDriver) Name() string { return Bootc }
 
 // Read asks bootc; the words of an older one are tried when it does not know ours.
 func (d *BootcDriver) Read(ctx context.Context) (*bootcHost, error) {
 	out, err := d.host.Runner.Run(ctx, nil, "bootc", "status", "--format=json", "--format-version=1")
-	var tool *osdriver.ToolError
+	var tool *ToolError
 	if errors.As(err, &tool) && tool.Code == 2 {
 		out, err = d.host.Runner.Run(ctx, nil, "bootc", "status", "--json")
 	}
@@ -40,26 +31,26 @@ func (d *BootcDriver) Read(ctx context.Context) (*bootcHost, error) {
 }
 
 // Status reads the host.
-func (d *BootcDriver) Status(ctx context.Context) (osdriver.Status, error) {
+func (d *BootcDriver) Status(ctx context.Context) (Status, error) {
 	h, err := d.Read(ctx)
 	if err != nil {
-		return osdriver.Status{}, err
+		return Status{}, err
 	}
 	if !h.Known() {
-		return osdriver.Status{}, errors.New("bootc does not say what is booted: whether this host can be moved is not known")
+		return Status{}, errors.New("bootc does not say what is booted: whether this host can be moved is not known")
 	}
 	s := h.status()
 	s.Capabilities = d.capabilities(ctx, h)
 	if s.Running, err = d.host.Running(); err != nil {
-		return osdriver.Status{}, err
+		return Status{}, err
 	}
 	s.Drift = append(s.Drift, d.host.EtcDrift(ctx)...)
 	return s, nil
 }
 
 // status is the document in our words.
-func (h *bootcHost) status() osdriver.Status {
-	s := osdriver.Status{Driver: osdriver.Bootc, RollbackQueued: h.Status.RollbackQueued,
+func (h *bootcHost) status() Status {
+	s := Status{Driver: Bootc, RollbackQueued: h.Status.RollbackQueued,
 		Booted: deployment(h.Status.Booted), Staged: deployment(h.Status.Staged), Rollback: deployment(h.Status.Rollback)}
 	switch {
 	case s.RollbackQueued && s.Rollback != nil:
@@ -79,10 +70,10 @@ func (h *bootcHost) status() osdriver.Status {
 	return s
 }
 
-func (h *bootcHost) drift() []osdriver.Drift {
-	var out []osdriver.Drift
+func (h *bootcHost) drift() []Drift {
+	var out []Drift
 	if o := h.Status.UsrOverlay; o != nil {
-		out = append(out, osdriver.Drift{Kind: osdriver.DriftOverlay, Detail: "an overlay lies over /usr (" + o.AccessMode + ", " + o.Persistence + ")"})
+		out = append(out, Drift{Kind: DriftOverlay, Detail: "an overlay lies over /usr (" + o.AccessMode + ", " + o.Persistence + ")"})
 	}
 	all := []struct {
 		what string
@@ -92,19 +83,19 @@ func (h *bootcHost) drift() []osdriver.Drift {
 		switch {
 		case one.e == nil:
 		case one.e.Incompatible:
-			out = append(out, osdriver.Drift{Kind: osdriver.DriftPackages, Detail: "the " + one.what + " deployment was changed on the node with rpm-ostree"})
+			out = append(out, Drift{Kind: DriftPackages, Detail: "the " + one.what + " deployment was changed on the node with rpm-ostree"})
 		case one.e.Image == nil:
-			out = append(out, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the " + one.what + " deployment is not from a container image"})
+			out = append(out, Drift{Kind: DriftForeign, Detail: "the " + one.what + " deployment is not from a container image"})
 		}
 	}
 	return out
 }
 
-func deployment(e *bootcEntry) *osdriver.Deployment {
+func deployment(e *bootcEntry) *Deployment {
 	if e == nil {
 		return nil
 	}
-	d := &osdriver.Deployment{Pinned: e.Pinned, Incompatible: e.Incompatible, Locked: e.DownloadOnly, SoftReboot: e.SoftRebootCapable}
+	d := &Deployment{Pinned: e.Pinned, Incompatible: e.Incompatible, Locked: e.DownloadOnly, SoftReboot: e.SoftRebootCapable}
 	if e.OSTree != nil {
 		d.ID = fmt.Sprintf("%s.%d", e.OSTree.Checksum, e.OSTree.DeploySerial)
 	} else if e.Composefs != nil {
@@ -122,16 +113,16 @@ func deployment(e *bootcEntry) *osdriver.Deployment {
 // capabilities are read from the help texts: versions say nothing about what a
 // distribution took over.
 func (d *BootcDriver) capabilities(ctx context.Context, h *bootcHost) []string {
-	out := []string{osdriver.CanKargsImage}
+	out := []string{CanKargsImage}
 	help, _ := d.host.Runner.Run(ctx, nil, "bootc", "switch", "--help") // without it there is less to use
 	if bytes.Contains(help, []byte("--download-only")) {
-		out = append(out, osdriver.CanDownloadOnly)
+		out = append(out, CanDownloadOnly)
 	}
 	if bytes.Contains(help, []byte("--soft-reboot")) && (h.Status.Staged == nil || h.Status.Staged.SoftRebootCapable) {
-		out = append(out, osdriver.CanSoftReboot)
+		out = append(out, CanSoftReboot)
 	}
 	if help, err := d.host.Runner.Run(ctx, nil, "bootc", "loader-entries", "--help"); err == nil && bytes.Contains(help, []byte("set-options-for-source")) {
-		out = append(out, osdriver.CanKargsVerb)
+		out = append(out, CanKargsVerb)
 	}
 	return out
 }
@@ -141,13 +132,13 @@ const kargsOwner = "refit"
 
 // Stage switches to the image by digest. What is staged or queued is dropped first:
 // bootc compares with the staged reference and answers "unchanged".
-func (d *BootcDriver) Stage(ctx context.Context, t osdriver.Target) error {
+func (d *BootcDriver) Stage(ctx context.Context, t Target) error {
 	s, err := d.Status(ctx)
 	switch {
 	case err != nil:
 		return err
 	case s.Unsupported != "":
-		return fmt.Errorf("%w: %s", osdriver.ErrUnsupported, s.Unsupported)
+		return fmt.Errorf("%w: %s", ErrUnsupported, s.Unsupported)
 	case !s.Stays():
 		if err := d.Discard(ctx); err != nil {
 			return err
@@ -155,17 +146,17 @@ func (d *BootcDriver) Stage(ctx context.Context, t osdriver.Target) error {
 	}
 	argv := []string{"bootc", "switch", "--quiet", "--transport", t.Source.Transport}
 	switch {
-	case s.Can(osdriver.CanDownloadOnly):
+	case s.Can(CanDownloadOnly):
 		// Not yet for a restart of user space: what is prepared for one is entered by any
 		// `systemctl reboot`, locked or not.
 		argv = append(argv, "--download-only")
-	case t.SoftReboot && s.Can(osdriver.CanSoftReboot):
+	case t.SoftReboot && s.Can(CanSoftReboot):
 		argv = append(argv, "--soft-reboot=auto")
 	}
 	if _, err := d.host.Runner.Run(ctx, nil, append(argv, t.Source.Location)...); err != nil {
 		return err
 	}
-	if len(t.Kargs)+len(t.Drop) == 0 || !s.Can(osdriver.CanKargsVerb) {
+	if len(t.Kargs)+len(t.Drop) == 0 || !s.Can(CanKargsVerb) {
 		return nil // kargs.d of the image has them, and the running kernel tells
 	}
 	_, err = d.host.Runner.Run(ctx, nil, "bootc", "loader-entries", "set-options-for-source", "--source", kargsOwner, "--options", strings.Join(t.Kargs, " "))
@@ -202,7 +193,7 @@ func (d *BootcDriver) Rollback(ctx context.Context) error {
 		case err != nil:
 			return err
 		case s.Rollback == nil:
-			return osdriver.ErrNoRollback
+			return ErrNoRollback
 		case s.RollbackQueued:
 			return nil
 		}
@@ -218,14 +209,14 @@ func (d *BootcDriver) Rollback(ctx context.Context) error {
 }
 
 // Activate lets go what was only downloaded.
-func (d *BootcDriver) Activate(ctx context.Context, t osdriver.Target) (osdriver.Activation, error) {
+func (d *BootcDriver) Activate(ctx context.Context, t Target) (Activation, error) {
 	s, err := d.Status(ctx)
 	if err != nil || s.Staged == nil || s.RollbackQueued {
-		return osdriver.ByReboot, err
+		return ByReboot, err
 	}
-	how, argv := osdriver.ByReboot, []string{"bootc", "upgrade", "--from-downloaded"}
+	how, argv := ByReboot, []string{"bootc", "upgrade", "--from-downloaded"}
 	if softly(t, s) {
-		how, argv = osdriver.BySoftReboot, append(argv, "--soft-reboot=auto")
+		how, argv = BySoftReboot, append(argv, "--soft-reboot=auto")
 	}
 	if !s.Staged.Locked {
 		return how, nil
@@ -260,6 +251,6 @@ func (d *BootcDriver) Newer(ctx context.Context) (digest string, err error) {
 }
 
 // softly reports whether what is staged may and can be entered without the firmware.
-func softly(t osdriver.Target, s osdriver.Status) bool {
-	return t.SoftReboot && s.Can(osdriver.CanSoftReboot) && s.Staged.SoftReboot
+func softly(t Target, s Status) bool {
+	return t.SoftReboot && s.Can(CanSoftReboot) && s.Staged.SoftReboot
 }

@@ -1,11 +1,9 @@
-package rpmostree
+package osdriver
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
 // rpmDocument is the answer of `rpm-ostree status --json`. Only what is read is here.
@@ -79,11 +77,11 @@ func withoutNumber(ref string) string {
 }
 
 // status is the document in our words.
-func (d *rpmDocument) status() osdriver.Status {
-	s := osdriver.Status{Driver: osdriver.RPMOSTree, Busy: strings.Join(d.Transaction, " ")}
+func (d *rpmDocument) status() Status {
+	s := Status{Driver: RPMOSTree, Busy: strings.Join(d.Transaction, " ")}
 	for i := range d.Deployments {
 		one := &d.Deployments[i]
-		out := &osdriver.Deployment{ID: fmt.Sprintf("%s.%d", one.Checksum, one.Serial), Image: withoutNumber(one.Image), Digest: one.ImageDigest, Version: one.Version,
+		out := &Deployment{ID: fmt.Sprintf("%s.%d", one.Checksum, one.Serial), Image: withoutNumber(one.Image), Digest: one.ImageDigest, Version: one.Version,
 			Pinned: one.Pinned, Locked: one.FinalizationLocked, Incompatible: one.layered() != ""}
 		switch {
 		case one.Booted:
@@ -102,8 +100,8 @@ func (d *rpmDocument) status() osdriver.Status {
 	return s
 }
 
-func (d *rpmDeployment) drift() []osdriver.Drift {
-	var out []osdriver.Drift
+func (d *rpmDeployment) drift() []Drift {
+	var out []Drift
 	if !d.Booted && !d.Staged {
 		return nil
 	}
@@ -112,16 +110,16 @@ func (d *rpmDeployment) drift() []osdriver.Drift {
 		which = "staged"
 	}
 	if d.Unlocked != "" && d.Unlocked != "none" {
-		out = append(out, osdriver.Drift{Kind: osdriver.DriftOverlay, Detail: "/usr of the " + which + " deployment was unlocked on the node (" + d.Unlocked + ")"})
+		out = append(out, Drift{Kind: DriftOverlay, Detail: "/usr of the " + which + " deployment was unlocked on the node (" + d.Unlocked + ")"})
 	}
 	if d.LiveReplaced != "" {
-		out = append(out, osdriver.Drift{Kind: osdriver.DriftOverlay, Detail: "packages were applied live over the " + which + " deployment"})
+		out = append(out, Drift{Kind: DriftOverlay, Detail: "packages were applied live over the " + which + " deployment"})
 	}
 	if l := d.layered(); l != "" {
-		out = append(out, osdriver.Drift{Kind: osdriver.DriftPackages, Detail: "the " + which + " deployment was changed on the node: " + l})
+		out = append(out, Drift{Kind: DriftPackages, Detail: "the " + which + " deployment was changed on the node: " + l})
 	}
 	if d.ImageDigest == "" {
-		out = append(out, osdriver.Drift{Kind: osdriver.DriftForeign, Detail: "the " + which + " deployment is not from a container image"})
+		out = append(out, Drift{Kind: DriftForeign, Detail: "the " + which + " deployment is not from a container image"})
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package copies
+package flatten
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/oci"
 )
 
@@ -44,7 +43,7 @@ func TestAnImageOfTheAgentsCopy(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		to := filepath.Join(t.TempDir(), "layout")
-		got, err := flatten.Save(t.Context(), root, "linux/amd64", to)
+		got, err := Save(t.Context(), root, "linux/amd64", to)
 		if err != nil || got != manifest.Digest.String() {
 			t.Fatal(name, got, err)
 		}
@@ -75,7 +74,7 @@ func TestAnImageOfTheAgentsCopy(t *testing.T) {
 		if err := c.spoil(filepath.Join(string(dir), layer.Digest.Encoded())); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := flatten.Save(t.Context(), root, "linux/amd64", filepath.Join(t.TempDir(), "l")); err == nil || errors.Is(err, fs.ErrNotExist) != c.gone {
+		if _, err := Save(t.Context(), root, "linux/amd64", filepath.Join(t.TempDir(), "l")); err == nil || errors.Is(err, fs.ErrNotExist) != c.gone {
 			t.Errorf("%s: %v", name, err)
 		}
 		put(t, dir, "layer")

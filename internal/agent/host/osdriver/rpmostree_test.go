@@ -1,12 +1,9 @@
-package rpmostree
+package osdriver
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/agent/host/osdriver/hosttest"
 )
 
 // dep makes one deployment after the keys that rpm-ostree writes.
@@ -32,35 +29,35 @@ const (
 	rpmBooted, staged = `,"booted":true`, `,"staged":true`
 )
 
-var rpmA, rpmB = &osdriver.Deployment{ID: "aa.0", Image: "q/os@sha256:a", Digest: "sha256:a", Version: "42"}, &osdriver.Deployment{ID: "bb.0", Image: "q/os@sha256:b", Digest: "sha256:b", Version: "42"}
+var rpmA, rpmB = &Deployment{ID: "aa.0", Image: "q/os@sha256:a", Digest: "sha256:a", Version: "42"}, &Deployment{ID: "bb.0", Image: "q/os@sha256:b", Digest: "sha256:b", Version: "42"}
 
 func TestRPMOstreeStatus(t *testing.T) {
 	for name, c := range map[string]struct {
 		doc  string
-		want osdriver.Status
+		want Status
 	}{
-		"booted and an older one":          {list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted), rpmEntry("bb", refB, "sha256:b", "")), osdriver.Status{Booted: rpmA, Rollback: rpmB, Next: rpmA}},
-		"what is staged is next":           {list("null", rpmEntry("bb", refB, "sha256:b", staged), rpmEntry("aa", refA, "sha256:a", rpmBooted)), osdriver.Status{Booted: rpmA, Staged: rpmB, Next: rpmB}},
-		"a rollback, or a pick, is queued": {list("null", rpmEntry("bb", refB, "sha256:b", ""), rpmEntry("aa", refA, "sha256:a", rpmBooted)), osdriver.Status{Booted: rpmA, Rollback: rpmB, Next: rpmB, RollbackQueued: true}},
-		"the daemon is at work: wait":      {list(`["rebase","--x"]`, rpmEntry("aa", refA, "sha256:a", rpmBooted)), osdriver.Status{Booted: rpmA, Next: rpmA, Busy: "rebase --x"}},
+		"booted and an older one":          {list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted), rpmEntry("bb", refB, "sha256:b", "")), Status{Booted: rpmA, Rollback: rpmB, Next: rpmA}},
+		"what is staged is next":           {list("null", rpmEntry("bb", refB, "sha256:b", staged), rpmEntry("aa", refA, "sha256:a", rpmBooted)), Status{Booted: rpmA, Staged: rpmB, Next: rpmB}},
+		"a rollback, or a pick, is queued": {list("null", rpmEntry("bb", refB, "sha256:b", ""), rpmEntry("aa", refA, "sha256:a", rpmBooted)), Status{Booted: rpmA, Rollback: rpmB, Next: rpmB, RollbackQueued: true}},
+		"the daemon is at work: wait":      {list(`["rebase","--x"]`, rpmEntry("aa", refA, "sha256:a", rpmBooted)), Status{Booted: rpmA, Next: rpmA, Busy: "rebase --x"}},
 		"finalisation is locked, and it is pinned": {list("null", rpmEntry("bb", refB, "sha256:b", `,"staged":true,"pinned":true,"finalization-locked":true`), rpmEntry("aa", refA, "sha256:a", rpmBooted)),
-			osdriver.Status{Booted: rpmA, Staged: &osdriver.Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true},
-				Next: &osdriver.Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true}}},
+			Status{Booted: rpmA, Staged: &Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true},
+				Next: &Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true}}},
 		"everything that drifts (R2.184)": {list("null", rpmEntry("aa", refA, "sha256:a", `,"booted":true,"unlocked":"development","live-replaced":"cc","requested-packages":["htop","vim"],"requested-local-packages":["x"],"requested-base-removals":["y"],"requested-base-local-replacements":[["z"]],"regenerate-initramfs":true`)),
-			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true}, Next: &osdriver.Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true},
-				Drift: []osdriver.Drift{{Kind: osdriver.DriftOverlay, Detail: "/usr of the booted deployment was unlocked on the node (development)"},
-					{Kind: osdriver.DriftOverlay, Detail: "packages were applied live over the booted deployment"},
-					{Kind: osdriver.DriftPackages, Detail: "the booted deployment was changed on the node: an initramfs of its own, packages added: 3, packages removed: 1, packages replaced: 1"}}}},
+			Status{Booted: &Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true}, Next: &Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true},
+				Drift: []Drift{{Kind: DriftOverlay, Detail: "/usr of the booted deployment was unlocked on the node (development)"},
+					{Kind: DriftOverlay, Detail: "packages were applied live over the booted deployment"},
+					{Kind: DriftPackages, Detail: "the booted deployment was changed on the node: an initramfs of its own, packages added: 3, packages removed: 1, packages replaced: 1"}}}},
 		"not from an image yet": {list("null", `{"id":"x","osname":"os","serial":2,"checksum":"aa","booted":true,"staged":false,"origin":"fedora:x"}`),
-			osdriver.Status{Booted: &osdriver.Deployment{ID: "aa.2"}, Next: &osdriver.Deployment{ID: "aa.2"}, Drift: []osdriver.Drift{{Kind: osdriver.DriftForeign, Detail: "the booted deployment is not from a container image"}}}},
+			Status{Booted: &Deployment{ID: "aa.2"}, Next: &Deployment{ID: "aa.2"}, Drift: []Drift{{Kind: DriftForeign, Detail: "the booted deployment is not from a container image"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"rpm-ostree status --json": {Out: c.doc}, "ostree": {Code: 1}}}
+			s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: c.doc}, "ostree": {Code: 1}}}
 			got, err := NewRPMOstree(s.Host(t, nil)).Status(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.want.Driver, c.want.Running, c.want.Capabilities = osdriver.RPMOSTree, []string{"root=/dev/x"}, []string{osdriver.CanKargsVerb, osdriver.CanKargsImage}
+			c.want.Driver, c.want.Running, c.want.Capabilities = RPMOSTree, []string{"root=/dev/x"}, []string{CanKargsVerb, CanKargsImage}
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Fatal(d)
 			}
@@ -82,15 +79,15 @@ func TestPlain(t *testing.T) {
 // image brings, those of the target, less those that the old image brought (R2.151).
 func TestRPMOstreeStage(t *testing.T) {
 	before, after := list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted)), list("null", rpmEntry("bb", refB, "sha256:b", staged), rpmEntry("aa", refA, "sha256:a", rpmBooted))
-	s := &hosttest.Script{Answers: map[string]hosttest.Answer{"rpm-ostree status --json": {Out: before}, "rpm-ostree": {}}}
-	s.Do = func(line string, s *hosttest.Script) {
+	s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: before}, "rpm-ostree": {}}}
+	s.Do = func(line string, s *Script) {
 		if line == "rpm-ostree rebase --experimental ostree-unverified-image:oci:/var/lib/b" {
-			s.Answers["rpm-ostree status --json"] = hosttest.Answer{Out: after}
+			s.Answers["rpm-ostree status --json"] = Answer{Out: after}
 		}
 	}
 	h := s.Host(t, map[string]string{"proc/cmdline": "root=/dev/x old-image=1 given=1 local ostree=/x", "usr/lib/bootc/kargs.d/10.toml": `kargs = ["old-image=1"]`,
 		"ostree/deploy/os/deploy/bb.0/usr/lib/bootc/kargs.d/10.toml": `kargs = ["new-image=1"]`})
-	err := NewRPMOstree(h).Stage(t.Context(), osdriver.Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: osdriver.Source{Transport: osdriver.Layout, Location: "/var/lib/b"}, Kargs: []string{"wanted"}, Drop: []string{"given=1"}})
+	err := NewRPMOstree(h).Stage(t.Context(), Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: Source{Transport: Layout, Location: "/var/lib/b"}, Kargs: []string{"wanted"}, Drop: []string{"given=1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,15 +114,15 @@ func TestVerbs(t *testing.T) {
 		"go back over what is pending":        {pending, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
 		"going back is queued: not once more": {queued, queued, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, nil},
 		"let go what is locked": {pending, pending, func(t *testing.T, d *RPMOstreeDriver) error {
-			_, err := d.Activate(t.Context(), osdriver.Target{})
+			_, err := d.Activate(t.Context(), Target{})
 			return err
 		}, []string{"rpm-ostree finalize-deployment cc"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &hosttest.Script{Answers: map[string]hosttest.Answer{"rpm-ostree status --json": {Out: c.doc}, "rpm-ostree": {}}}
-			s.Do = func(line string, s *hosttest.Script) {
+			s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: c.doc}, "rpm-ostree": {}}}
+			s.Do = func(line string, s *Script) {
 				if line != "rpm-ostree status --json" {
-					s.Answers["rpm-ostree status --json"] = hosttest.Answer{Out: c.then}
+					s.Answers["rpm-ostree status --json"] = Answer{Out: c.then}
 				}
 			}
 			if err := c.do(t, NewRPMOstree(s.Host(t, nil))); err != nil {
