@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/agent/host/blobstore"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -40,7 +40,7 @@ type loadRole struct {
 
 // shelves are the set's images as package pin wants them, from the agent's own store.
 type shelves struct {
-	*blobstore.BlobStore
+	*bundlestore.BlobStore
 	images map[string]containerd.Image
 }
 
@@ -62,7 +62,7 @@ func beAgent(text string) error {
 		return err
 	}
 	defer c.Close()
-	st := blobstore.BlobsAt(filepath.Join(role.Dir, "blobs", "sha256"))
+	st := bundlestore.BlobsAt(filepath.Join(role.Dir, "blobs", "sha256"))
 	k := imagekeeper.NewKeeper(imagekeeper.Containerd{Client: c}, role.State, statefile.Ignore)
 	src := shelves{st, map[string]containerd.Image{}}
 	var want []model.HeldImage

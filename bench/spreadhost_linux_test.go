@@ -18,8 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/fetcher"
-	"github.com/refit-dev/refit/internal/agent/peerserver"
+	"github.com/refit-dev/refit/internal/agent/peertransfer"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/model"
@@ -83,7 +82,7 @@ func hostAddress(k int) string {
 }
 
 // liar is a library that sends every chunk with a wrong byte.
-type liar struct{ peerserver.Shelves }
+type liar struct{ peertransfer.Shelves }
 
 func (l liar) Chunk(digest string, n int) ([]byte, error) {
 	b, err := l.Shelves.Chunk(digest, n)
@@ -121,9 +120,9 @@ func beHost(text string) error {
 	if err != nil {
 		return err
 	}
-	serve := peerapi.Library(peerserver.Shelves{Library: lib})
+	serve := peerapi.Library(peertransfer.Shelves{Library: lib})
 	if role.Lies {
-		serve = liar{peerserver.Shelves{Library: lib}}
+		serve = liar{peertransfer.Shelves{Library: lib}}
 	}
 	limit := &peerapi.Limit{}
 	limit.Set(role.Bandwidth)
@@ -131,7 +130,7 @@ func beHost(text string) error {
 		return slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.PublicKey == key })
 	}
 	go func() {
-		_ = peerserver.Serve(context.Background(), l, serve, peerapi.Alive{Node: hostName(role.Number)}, id, known, limit)
+		_ = peertransfer.Serve(context.Background(), l, serve, peerapi.Alive{Node: hostName(role.Number)}, id, known, limit)
 	}()
 	_ = say.Encode(hostSays{Listens: true})
 	hear.Scan()
@@ -179,17 +178,17 @@ func all(h *bundle.Header) (out []int) {
 }
 
 func take(role hostRole, shelf *bundlestore.Shelf, id *peerapi.Identity, peers []v1alpha1.Peer, limit *peerapi.Limit) (*took, error) {
-	clients := fetcher.Peers{Limit: limit}
-	var from []fetcher.Peer
+	clients := peertransfer.Peers{Limit: limit}
+	var from []peertransfer.Peer
 	for _, c := range clients.Clients(id, peers, hostName(role.Number)) {
 		from = append(from, c)
 	}
 	var mu sync.Mutex
 	out := &took{}
 	began := time.Now()
-	err := fetcher.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, fetcher.Settings{
+	err := peertransfer.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, peertransfer.Settings{
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		ChunkTime: peerserver.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
+		ChunkTime: peertransfer.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
 		Got: func(n int64) {
 			mu.Lock()
 			defer mu.Unlock()

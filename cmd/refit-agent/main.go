@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
-	"github.com/refit-dev/refit/internal/agent/host/transientunit"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/hostinstall"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
@@ -234,7 +234,7 @@ func keepCommand() *cobra.Command {
 		Use: "keep --log FILE --result FILE -- COMMAND...", Short: "Run a command, and save its output and its exit status", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			// A signal to this process must not end the command.
-			return transientunit.RecordCommand(cmd.Context(), log, result, argv)
+			return systemd.RecordCommand(cmd.Context(), log, result, argv)
 		},
 	}
 	c.Flags().StringVar(&log, "log", "", "file for the output")

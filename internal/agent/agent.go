@@ -17,11 +17,11 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/desired"
-	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/localstats"
+	"github.com/refit-dev/refit/internal/agent/peertransfer"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -178,7 +178,7 @@ type Agent struct {
 	address string
 	library *bundlestore.Library
 	keeper  *imagekeeper.Keeper
-	peers   fetcher.Peers
+	peers   peertransfer.Peers
 	limit   peerapi.Limit // of what goes to and comes from peers
 	media   bundlestore.MediaSet
 

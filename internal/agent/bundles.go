@@ -12,9 +12,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
-	"github.com/refit-dev/refit/internal/agent/fetcher"
 	"github.com/refit-dev/refit/internal/agent/localstats"
-	"github.com/refit-dev/refit/internal/agent/peerserver"
+	"github.com/refit-dev/refit/internal/agent/peertransfer"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -160,11 +159,11 @@ func (a *Agent) findHeader(ctx context.Context, digest string, peers []*peerapi.
 	if m := a.media.With(digest); m != nil {
 		return a.headerOn(m, check)
 	}
-	ps := make([]fetcher.HeaderPeer, 0, len(peers))
+	ps := make([]peertransfer.HeaderPeer, 0, len(peers))
 	for _, p := range peers {
 		ps = append(ps, p)
 	}
-	_, err := fetcher.FetchHeader(ctx, digest, ps, func(raw []byte) error {
+	_, err := peertransfer.FetchHeader(ctx, digest, ps, func(raw []byte) error {
 		h, err := bundle.ParseHeaderOf(digest, raw)
 		if err != nil {
 			return err
@@ -291,7 +290,7 @@ func (a *Agent) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 	if len(peers) == 0 {
 		return noSource
 	}
-	ps := make([]fetcher.Peer, 0, len(peers))
+	ps := make([]peertransfer.Peer, 0, len(peers))
 	for _, p := range peers {
 		ps = append(ps, p)
 	}
@@ -302,7 +301,7 @@ func (a *Agent) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := fetcher.Fetch(ctx, a.arriving(s, func(n int64) localstats.Bytes { return localstats.Bytes{Peers: n} }), chunks, ps, fetcher.Settings{Log: a.log, First: a.first(s), ChunkTime: peerserver.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
+	err := peertransfer.Fetch(ctx, a.arriving(s, func(n int64) localstats.Bytes { return localstats.Bytes{Peers: n} }), chunks, ps, peertransfer.Settings{Log: a.log, First: a.first(s), ChunkTime: peertransfer.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)

@@ -15,8 +15,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/desired"
-	"github.com/refit-dev/refit/internal/agent/host/blobstore"
-	"github.com/refit-dev/refit/internal/agent/host/layers"
 	"github.com/refit-dev/refit/internal/agent/localstats"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -36,12 +34,12 @@ func writers(t *testing.T, dir string) map[string]writer {
 	t.Helper()
 	conf := agentconfig.Config{StateDir: dir, RunDir: t.TempDir()}
 	refuse := func(p statefile.Problem) { t.Errorf("a damaged file was left: %+v", p) }
-	blob := func(version int) (blobstore.Blob, []byte) {
+	blob := func(version int) (bundlestore.Blob, []byte) {
 		data := bytes.Repeat([]byte{byte(version)}, 64<<10)
 		sum := sha256.Sum256(data)
-		return blobstore.Blob{Digest: fmt.Sprintf("sha256:%x", sum), Size: int64(len(data)), ChunkSize: int64(len(data)), Sums: [][32]byte{sum}}, data
+		return bundlestore.Blob{Digest: fmt.Sprintf("sha256:%x", sum), Size: int64(len(data)), ChunkSize: int64(len(data)), Sums: [][32]byte{sum}}, data
 	}
-	store := blobstore.BlobsAt(conf.Path("blobs", "sha256"))
+	store := bundlestore.BlobsAt(conf.Path("blobs", "sha256"))
 	header := func(version int) *bundle.Header {
 		spec := bundletest.Tiny()
 		spec.Version = fmt.Sprintf("1.0.%d", version)
@@ -108,9 +106,9 @@ func writers(t *testing.T, dir string) map[string]writer {
 			})
 		}},
 		"indexes of layers": {func(v int) error {
-			return layers.LayerIndexDir(conf.Path("layers")).Save("sha256:x", layers.LayerIndex{{Path: id(v)}})
+			return coldstart.LayerIndexDir(conf.Path("layers")).Save("sha256:x", coldstart.LayerIndex{{Path: id(v)}})
 		}, func() int {
-			x, err := layers.LayerIndexDir(conf.Path("layers")).Load("sha256:x")
+			x, err := coldstart.LayerIndexDir(conf.Path("layers")).Load("sha256:x")
 			return newest(func(v int) bool { return err == nil && x[0].Path == id(v) })
 		}},
 	}

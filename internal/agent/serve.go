@@ -7,15 +7,15 @@ import (
 	"net"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/agent/peerserver"
+	"github.com/refit-dev/refit/internal/agent/peertransfer"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 // door is where peers find this node: at its own address, on the port that the
 // configuration file names, the node's UpdatePool, or none of them.
-func (a *Agent) door() *peerserver.Door {
-	return &peerserver.Door{Where: a.listenAddress, Serve: a.serve, Changed: a.kickDoor, Tell: func(_ string, err error) {
+func (a *Agent) door() *peertransfer.Door {
+	return &peertransfer.Door{Where: a.listenAddress, Serve: a.serve, Changed: a.kickDoor, Tell: func(_ string, err error) {
 		if err != nil {
 			a.log.Warn("the chunk server is not open", "error", err)
 		}
@@ -46,7 +46,7 @@ func doorVerdict(node string, err error) *model.Verdict {
 		return nil
 	}
 	v := &model.Verdict{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Node/" + node, Message: err.Error()}
-	if busy := (*peerserver.BusyError)(nil); errors.As(err, &busy) {
+	if busy := (*peertransfer.BusyError)(nil); errors.As(err, &busy) {
 		v.Reason, v.Waiting = v1alpha1.ReasonPortInUse, false
 	}
 	return v
@@ -55,7 +55,7 @@ func doorVerdict(node string, err error) *model.Verdict {
 // serve answers peers; whoever is not in spec.peers is refused.
 func (a *Agent) serve(ctx context.Context, l net.Listener) {
 	who := peerapi.Alive{Node: a.conf.Node, Version: agentVersion()}
-	if err := peerserver.Serve(ctx, l, peerserver.Shelves{Library: a.library, Medium: a.media.Reader, Found: a.foundHeader}, who, a.id, a.isPeer, &a.limit); err != nil {
+	if err := peertransfer.Serve(ctx, l, peertransfer.Shelves{Library: a.library, Medium: a.media.Reader, Found: a.foundHeader}, who, a.id, a.isPeer, &a.limit); err != nil {
 		a.log.Error("the chunk server ended", "because", err)
 	}
 }

@@ -35,7 +35,7 @@ type listener struct {
 }
 
 var listeners = []listener{
-	{"agent: chunks", model.PortPeers, "the node's address", "HTTPS, TLS 1.3", "keys of spec.peers", "internal/agent/peerserver/serve.go", "id.Listen("},
+	{"agent: chunks", model.PortPeers, "the node's address", "HTTPS, TLS 1.3", "keys of spec.peers", "internal/agent/peertransfer/serve.go", "id.Listen("},
 	{"agent: mirror for CRI-O, while images are loaded", 0, "127.0.0.1, 512 to 1023", "HTTP", "clients with the secret path", "internal/agent/host/crio/mirror.go", "listenMirror()"},
 	{"controller: health", model.PortHealth, "127.0.0.1", "HTTP", "all processes of the node", "cmd/refit-controller/main.go", "model.PortHealth"},
 	{"controller: metrics", model.PortMetrics, "127.0.0.1", "HTTP", "all processes of the node", "cmd/refit-controller/main.go", "model.PortMetrics"},

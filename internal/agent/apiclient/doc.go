@@ -1,9 +1,14 @@
-// Package apiclient is the agent's narrow view of the API server: one NodeUpdate
-// is watched, Contents are read by name, one status is written. It speaks with
-// the node's own identity and rereads the kubelet's kubeconfig whenever it
-// changes, so renewed certificates and moved endpoints are followed.
+// Package apiclient is the agent's access to the API server: it watches one NodeUpdate,
+// reads Contents by name and writes one status. It uses the node's own identity and
+// rereads the kubelet's kubeconfig whenever it changes, so it follows renewed
+// certificates and moved endpoints. Get asks a single path, also of the API server on
+// this node.
 //
-// Promise: an API server that is away, slow or throttling costs nothing but
-// time; every call ends. Inputs: a kubeconfig path, the node's name. Outputs:
-// API objects. Caller: the agent's wiring (through its interface API).
+// Promise: every call ends; an unavailable, slow or throttling API server costs only
+// time. "No such object" differs from "no answer", which is the same text whatever the
+// cause; the cause is wrapped.
+//
+// Inputs: a kubeconfig path, the node's name, the node's static pods. Outputs: API
+// objects, bodies of answers. Callers: the agent's wiring (through its interface API),
+// internal/agent/service.
 package apiclient

@@ -1,16 +1,19 @@
-// Package bootimagecheck is what a machine asks itself at its first boot, before it
-// joins: is the image that I was started from new enough?
+// Package bootimagecheck decides at a machine's first boot, before it joins, whether its
+// boot image is new enough. It also reads what identifies the machine: the installed
+// image, the boot loader and the CPU level.
 //
-// Promise: before it has decided nothing of the machine is changed. If the limits
-// hold they are taken away and the machine joins; without limits it joins. If they
-// do not hold, or cannot be read, the check ends with an error, so that what joins
-// does not start, and the console says why: image, what is wanted, the cure. The
-// check can be cut off anywhere: the next boot begins it anew. Nobody's answer is
-// needed: where a refusal is told is asked afterwards, and silence changes nothing.
+// Promise: nothing of the machine changes before the decision. If the limits hold they
+// are removed and the machine joins; without limits it joins. If they do not hold, or
+// cannot be read, the check fails, so that the machine does not join, and the console
+// shows image, limits and fix. An interrupted check starts again at the next boot. No
+// remote answer is needed: a refusal is reported afterwards, and silence changes nothing.
+// The readers mount nothing and run no program; an unknown value is empty, never a
+// guess. The installed image is the one recorded when the disk was written, which a live
+// update does not change.
 //
-// Inputs: /etc/refit/first-boot.json, what the machine says of itself (aleph,
-// os-release, processor, boot loader). Outputs: /run/issue.d, the report, an error.
-// Caller: refit-agent first-boot, run by refit-first-boot.service.
+// Inputs: /etc/refit/first-boot.json, a root directory (aleph files, os-release, bootupd
+// state, SBAT of shim and GRUB, cpuinfo). Outputs: /run/issue.d, the report, an error.
+// Callers: refit-agent first-boot, run by refit-first-boot.service; the agent's facts.
 package bootimagecheck
 
 import (
@@ -30,9 +33,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/agent/host/bootloader"
-	"github.com/refit-dev/refit/internal/agent/host/cpulevel"
-	"github.com/refit-dev/refit/internal/agent/host/installedimage"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/convert"
 )
@@ -101,8 +101,8 @@ func Facts(root, arch string) map[string]string {
 	if arch == "" {
 		arch = runtime.GOARCH
 	}
-	l := bootloader.ReadBootloader(root)
-	all := map[string]string{skew.FactCPU: cpulevel.CPULevel(root, arch), skew.FactShim: l.Shim, skew.FactGrub: l.Grub}
+	l := ReadBootloader(root)
+	all := map[string]string{skew.FactCPU: CPULevel(root, arch), skew.FactShim: l.Shim, skew.FactGrub: l.Grub}
 	if !l.Built.IsZero() {
 		all[skew.FactLoader] = l.Built.Format(time.DateOnly)
 	}
@@ -115,7 +115,7 @@ func Facts(root, arch string) map[string]string {
 }
 
 func measure(root, arch string) convert.BootedMachine {
-	return convert.BootedMachine{OS: installedimage.BootedVersion(root), Facts: Facts(root, arch)}
+	return convert.BootedMachine{OS: BootedVersion(root), Facts: Facts(root, arch)}
 }
 
 // refuse says it on the console first, then to the cluster.

@@ -12,8 +12,7 @@ import (
 	"unicode"
 
 	"github.com/refit-dev/refit/internal/text"
-
-	"github.com/refit-dev/refit/internal/agent/host/unprivileged"
+	"github.com/refit-dev/refit/internal/agent/host/confined"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
@@ -63,7 +62,7 @@ func LocalLabel(_ context.Context, from Handle) (bundle.Label, error) {
 // ReadLabel is the unprivileged reader: it gives up what rights and memory it has, reads
 // its input and writes the answer.
 func ReadLabel(ctx context.Context, w io.Writer) error {
-	in, err := unprivileged.EnterUnprivileged()
+	in, err := confined.EnterUnprivileged()
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func UnprivilegedLabel(ctx context.Context, from Handle) (bundle.Label, error) {
 	if !ok {
 		return bundle.Label{}, fmt.Errorf("%w: it is in no file", errLabel)
 	}
-	b, err := unprivileged.RunUnprivileged(ctx, f, maxAnswer, LabelCommand)
+	b, err := confined.RunUnprivileged(ctx, f, maxAnswer, LabelCommand)
 	if err != nil {
 		return bundle.Label{}, fmt.Errorf("%w: %w", errLabel, err)
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/refit-dev/refit/internal/agent/host/blobstore"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -24,7 +23,7 @@ import (
 // Safe for concurrent use.
 type Library struct {
 	dir   string
-	store *blobstore.BlobStore
+	store *BlobStore
 	log   *slog.Logger
 
 	mu      sync.Mutex
@@ -38,7 +37,7 @@ type Library struct {
 // listed is set aside: all of it is fetched again.
 func OpenLibrary(dir string, log *slog.Logger, note statefile.Note) *Library {
 	const instead = "what was in it is fetched again from peers or a medium"
-	st := blobstore.BlobsAt(filepath.Join(dir, "blobs", "sha256"))
+	st := BlobsAt(filepath.Join(dir, "blobs", "sha256"))
 	l := &Library{dir: filepath.Join(dir, "bundles"), store: st, log: log, shelves: map[string]*Shelf{}, served: map[string]bool{}}
 	for _, d := range []string{filepath.Join(dir, "blobs"), st.Dir(), l.dir} {
 		statefile.Dir(d, instead, note)
@@ -128,7 +127,7 @@ func (l *Library) Served(digest string) *Shelf {
 }
 
 // Blobs is the store below.
-func (l *Library) Blobs() *blobstore.BlobStore { return l.store }
+func (l *Library) Blobs() *BlobStore { return l.store }
 
 // Open opens a complete blob.
 func (l *Library) Open(digest string) (io.ReadCloser, error) { return l.store.Open(digest) }
@@ -136,7 +135,7 @@ func (l *Library) Open(digest string) (io.ReadCloser, error) { return l.store.Op
 // Shelve keeps a small blob that no bundle brings. What is here is compared with its
 // digest, and open is asked only if it is not here, or has rotted.
 func (l *Library) Shelve(digest string, size int64, open func() ([]byte, error)) error {
-	b := blobstore.Blob{Digest: digest, Size: size, ChunkSize: size, Sums: make([][32]byte, 1)}
+	b := Blob{Digest: digest, Size: size, ChunkSize: size, Sums: make([][32]byte, 1)}
 	sum, err := hex.DecodeString(strings.TrimPrefix(digest, "sha256:"))
 	if err != nil || copy(b.Sums[0][:], sum) != len(b.Sums[0]) || size <= 0 {
 		return fmt.Errorf("blob %q of %d bytes: it has no bytes, or that is no digest", digest, size)

@@ -8,7 +8,6 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/refit-dev/refit/internal/agent/host/blobstore"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -18,14 +17,14 @@ import (
 // Shelf is one bundle on this node: its header, and the chunks that are here.
 type Shelf struct {
 	header *bundle.Header
-	store  *blobstore.BlobStore
-	blobs  []blobstore.Blob
+	store  *BlobStore
+	blobs  []Blob
 
 	mu      sync.Mutex
 	changed chan struct{}
 }
 
-func newShelf(h *bundle.Header, st *blobstore.BlobStore) *Shelf {
+func newShelf(h *bundle.Header, st *BlobStore) *Shelf {
 	s := &Shelf{header: h, store: st, changed: make(chan struct{})}
 	for i, b := range h.Metadata.Blobs {
 		first, n := h.Chunks.OfBlob(i)
@@ -33,7 +32,7 @@ func newShelf(h *bundle.Header, st *blobstore.BlobStore) *Shelf {
 		for k := range n {
 			sums[k] = h.Chunks.Chunk(first + k).Digest
 		}
-		s.blobs = append(s.blobs, blobstore.Blob{Digest: b.Digest, Size: b.Size, ChunkSize: h.Metadata.ChunkSize, Sums: sums})
+		s.blobs = append(s.blobs, Blob{Digest: b.Digest, Size: b.Size, ChunkSize: h.Metadata.ChunkSize, Sums: sums})
 	}
 	return s
 }
@@ -51,9 +50,9 @@ func (s *Shelf) Chunks() int { return s.header.Chunks.Len() }
 func (s *Shelf) ChunkSize(n int) int64 { return s.header.Chunks.Chunk(n).Size }
 
 // local finds a chunk in its blob.
-func (s *Shelf) local(n int) (blobstore.Blob, int, error) {
+func (s *Shelf) local(n int) (Blob, int, error) {
 	if n < 0 || n >= s.Chunks() {
-		return blobstore.Blob{}, 0, fmt.Errorf("bundle %s has no chunk %d: %w", s.Digest(), n, blobstore.ErrAbsent)
+		return Blob{}, 0, fmt.Errorf("bundle %s has no chunk %d: %w", s.Digest(), n, ErrAbsent)
 	}
 	blob := s.header.Chunks.Chunk(n).Blob
 	first, _ := s.header.Chunks.OfBlob(blob)

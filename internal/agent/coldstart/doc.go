@@ -21,6 +21,13 @@
 // That lets the kubelet's own unit ask (ExecStartPre) every time: if the unit that
 // does it first was killed, the kubelet's restarts are the retry.
 //
+// A LayerIndex lists a layer's archive: every file with its size and SHA-256, links with
+// their targets, directories. Files, owners and times that the archive does not list are
+// not compared, so that an intact layer is never reported as damaged. RestoreLayer
+// compares the whole blob with its digest before it writes the first file, and no path
+// of an archive leads out of the layer's directory. The index costs one unpacking, so it
+// is cached on disk; a corrupt cache entry is an error, never a shorter index.
+//
 // Inputs: the desired state that the node got last, its library, the runtime.
 // Outputs: the runtime's store, a Report below /run and on disk, problems for the
 // node's status. Callers: refit-agent preflight; the agent (Indexer, ReadReport).

@@ -15,7 +15,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/agent/host/layers"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -188,7 +187,7 @@ func (c *check) layer(ctx context.Context, p cri.Part, parts []cri.Part) (what s
 }
 
 // indexOf is what a layer must consist of; nil if nobody here knows.
-func (c *check) indexOf(ctx context.Context, digest string, parts []cri.Part) (layers.LayerIndex, error) {
+func (c *check) indexOf(ctx context.Context, digest string, parts []cri.Part) (LayerIndex, error) {
 	if x, err := c.index.Load(digest); err == nil {
 		return x, nil
 	}
@@ -202,11 +201,11 @@ func (c *check) indexOf(ctx context.Context, digest string, parts []cri.Part) (l
 
 // makeIndex reads a blob into an index and keeps that; nil if the blob is not what
 // its digest says. An index that cannot be kept comes with the error.
-func makeIndex(ctx context.Context, shelf layers.LayerIndexDir, digest string, f *os.File) (layers.LayerIndex, error) {
+func makeIndex(ctx context.Context, shelf LayerIndexDir, digest string, f *os.File) (LayerIndex, error) {
 	if !holds(f, digest) {
 		return nil, nil
 	}
-	x, err := layers.IndexLayer(ctx, f)
+	x, err := IndexLayer(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("blob %s: %w", digest, err)
 	}
@@ -292,7 +291,7 @@ func (c *check) mend(ctx context.Context, img model.HeldImage, p torn, parts []c
 		}
 		return "", fsutil.Replace(p.File, f, p.Digest, mode)
 	}
-	if err := layers.RestoreLayer(ctx, p.Dir, f, p.Digest, p.Base); err != nil {
+	if err := RestoreLayer(ctx, p.Dir, f, p.Digest, p.Base); err != nil {
 		return "", err
 	}
 	return "", fsutil.SyncFS(p.Dir)

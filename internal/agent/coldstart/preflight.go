@@ -19,7 +19,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/agent/host/layers"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -198,7 +197,7 @@ type check struct {
 	reloaded map[string]bool
 	lib      *bundlestore.Library
 	src      source
-	index    layers.LayerIndexDir
+	index    LayerIndexDir
 	// report of this try; what was done in earlier ones is carried over.
 	report Report
 }
@@ -228,7 +227,7 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 	for name, err := range w.Shelve(c.lib) {
 		c.Log.Error("image that was made on the site cannot be assembled", "image", name, "error", err)
 	}
-	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust, c.note)}, layers.LayerIndexDir(c.Config.Path(indexDir))
+	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust, c.note)}, LayerIndexDir(c.Config.Path(indexDir))
 	err = c.look(ctx, w.Hold.Images, last)
 	return c.report, err
 }

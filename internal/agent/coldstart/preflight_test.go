@@ -21,7 +21,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/agent/host/layers"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -127,7 +126,7 @@ func (n *node) whole(t *testing.T) {
 			}
 			f, err := n.runtime.blobs.Open(p.Digest)
 			must(t, err)
-			x, err := layers.IndexLayer(t.Context(), f)
+			x, err := IndexLayer(t.Context(), f)
 			must(t, err)
 			f.Close()
 			if d, err := x.Check(t.Context(), p.Dir, true); err != nil || d.Any() {
@@ -248,7 +247,7 @@ func (s *store) Load(ctx context.Context, img cri.Target, blobs cri.Blobs) ([]st
 		if err != nil {
 			return nil, err
 		}
-		if err := layers.RestoreLayer(ctx, s.fs(d), bytes.NewReader(b), d, i == 0); err != nil {
+		if err := RestoreLayer(ctx, s.fs(d), bytes.NewReader(b), d, i == 0); err != nil {
 			return nil, err
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/agent/host/layers"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
@@ -169,7 +168,7 @@ func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *bund
 	if maps.Equal(all, x.images) {
 		return
 	}
-	shelf := layers.LayerIndexDir(x.Config.Path(indexDir))
+	shelf := LayerIndexDir(x.Config.Path(indexDir))
 	wanted := map[string]bool{}
 	c := &check{Options: Options{Config: x.Config, Log: x.Log}, lib: lib, index: shelf}
 	for _, img := range images {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent"
-	"github.com/refit-dev/refit/internal/agent/host/installedimage"
+	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/model"
@@ -58,7 +58,7 @@ const mostFields = 512
 
 // Observe says what it could learn; what it could not is empty.
 func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Observed {
-	o := v1alpha1.Observed{Architecture: runtime.GOARCH, InstalledImage: installedimage.InstalledVersion("/"), Machine: f.machine()}
+	o := v1alpha1.Observed{Architecture: runtime.GOARCH, InstalledImage: bootimagecheck.InstalledVersion("/"), Machine: f.machine()}
 	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		o.BootID = strings.TrimSpace(string(b))
 	}

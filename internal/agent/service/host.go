@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/apiclient"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
-	"github.com/refit-dev/refit/internal/agent/host/kubeapi"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
@@ -28,7 +28,7 @@ import (
 const kubeletUnit = "kubelet.service"
 
 // apiTime bounds a question to the kubelet or the container runtime.
-const apiTime = kubeapi.AskTime
+const apiTime = apiclient.AskTime
 
 // nodeHost is the node as the updaters see it.
 type nodeHost struct {
@@ -75,14 +75,14 @@ func (h *nodeHost) KubeletHealthy(ctx context.Context) error { return kube.Kubel
 // get asks an API server with the node's identity. own asks the one on this
 // node, if there is one.
 func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, error) {
-	return kubeapi.Get(ctx, h.kubeconfig, h.paths, own, path)
+	return apiclient.Get(ctx, h.kubeconfig, h.paths, own, path)
 }
 
 // clusterConfiguration is kubeadm's, as the API server has it; "" if the cluster
 // was not made by kubeadm. Nodes may read it: joining needs it.
 func (h *nodeHost) clusterConfiguration(ctx context.Context) (string, error) {
 	b, err := h.get(ctx, false, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config")
-	if errors.Is(err, kubeapi.ErrNotFound) {
+	if errors.Is(err, apiclient.ErrNotFound) {
 		return "", nil
 	}
 	if err != nil {

@@ -14,10 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/apiclient"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
-	"github.com/refit-dev/refit/internal/agent/host/kubeapi"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
@@ -212,12 +211,12 @@ func (h osHost) Boot() (string, error) {
 // API server of its own that does not answer, is its own fault.
 func (h osHost) Ready(ctx context.Context) (says string, away bool) {
 	n, err := h.nodeSays(ctx)
-	var no kubeapi.AwayError
+	var no apiclient.AwayError
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
 		return "this node has no way to the API server: " + unix.ENETUNREACH.Error(), false
 	case err != nil:
-		own, unknown := kubeapi.Local(h.paths)
+		own, unknown := apiclient.Local(h.paths)
 		return err.Error(), errors.As(err, &no) && (own == "" || unknown != nil)
 	}
 	boot, err := h.BootID()

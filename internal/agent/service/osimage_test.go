@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/agent/apiclient"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
-	"github.com/refit-dev/refit/internal/agent/host/kubeapi"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
@@ -173,7 +173,7 @@ func TestReady(t *testing.T) {
 	if says, away := h.Ready(t.Context()); says == "" || away {
 		t.Fatalf("without a kubeconfig: %q, away %v", says, away)
 	}
-	if err := error(kubeapi.AwayError{Says: "x", Why: fmt.Errorf("dial: %w", unix.ENETUNREACH)}); !errors.Is(err, unix.ENETUNREACH) {
+	if err := error(apiclient.AwayError{Says: "x", Why: fmt.Errorf("dial: %w", unix.ENETUNREACH)}); !errors.Is(err, unix.ENETUNREACH) {
 		t.Fatal("why an API server does not answer is lost")
 	}
 }

@@ -25,8 +25,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/agent/host/kubecert"
-	"github.com/refit-dev/refit/internal/agent/host/transientunit"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/model"
@@ -36,7 +36,7 @@ import (
 type Host interface {
 	updaters.Configs
 	// CertificateFiles looks at one; Files are where it is.
-	Certificate(name string) (c kubecert.CertificateFiles, found bool, err error)
+	Certificate(name string) (c kube.CertificateFiles, found bool, err error)
 	CertificateFiles(name string) []string
 	// Kubeadm is where the program is.
 	Kubeadm(ctx context.Context) (string, error)
@@ -80,13 +80,13 @@ func (u *Updater) Name() string { return "certificates" }
 // expand makes single names of "all".
 func expand(name string) []string {
 	if name == "all" {
-		return kubecert.CertificateNames()
+		return kube.CertificateNames()
 	}
 	return []string{name}
 }
 
 // fits reports whether a certificate is as young as is wanted.
-func fits(w model.ConfigCertificate, c kubecert.CertificateFiles, now time.Time) bool {
+func fits(w model.ConfigCertificate, c kube.CertificateFiles, now time.Time) bool {
 	young := w.NotBefore == "" || c.Made.UTC().Format(time.DateOnly) >= w.NotBefore
 	return young && (w.DaysLeft == 0 || c.NotAfter.Sub(now) >= time.Duration(w.DaysLeft)*day)
 }
@@ -111,7 +111,7 @@ func (u *Updater) old(t updaters.Task, c *model.NodeConfig) ([]string, error) {
 	var out []string
 	for name, ws := range wanted(t, c) {
 		have, found, err := u.host.Certificate(name)
-		broken := errors.Is(err, kubecert.ErrBrokenCertificate)
+		broken := errors.Is(err, kube.ErrBrokenCertificate)
 		if err != nil && !broken {
 			return nil, err
 		}
@@ -155,7 +155,7 @@ func (u *Updater) written(t updaters.Task, c *model.NodeConfig) (map[string]time
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range kubecert.CertificateUsers(name) {
+		for _, p := range kube.CertificateUsers(name) {
 			if found && have.Written.After(since[p]) {
 				since[p] = have.Written
 			}
@@ -250,15 +250,15 @@ func (u *Updater) next(ctx context.Context, t updaters.Task, c *model.NodeConfig
 // writes key and certificate one after the other.
 func (u *Updater) renew(ctx context.Context, t updaters.Task, name string) (updaters.Result, error) {
 	f := filesOf(t, name)
-	result, err := transientunit.ReadCommandResult(f.result)
+	result, err := systemd.ReadCommandResult(f.result)
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	n := tried(f.count)
 	if result != nil && n >= tries {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm certs renew %s ended with status %d and the certificate is not as young as is wanted (its output is in %s):\n%s", name, result.Exit, f.log, transientunit.TailLog(f.log, lines)), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm certs renew %s ended with status %d and the certificate is not as young as is wanted (its output is in %s):\n%s", name, result.Exit, f.log, systemd.TailLog(f.log, lines)), nil
 	}
-	if name == kubecert.KubeletClient {
+	if name == kube.KubeletClient {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet renews its own certificate; it has not done so yet"), nil
 	}
 	problems, err := u.host.Unsettled(ctx)

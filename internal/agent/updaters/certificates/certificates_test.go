@@ -15,7 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/agent/host/kubecert"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -54,20 +54,20 @@ func (n *simNode) CertificateFiles(name string) []string {
 }
 
 // CertificateFiles: a certificate belongs to its key if both were made at once.
-func (n *simNode) Certificate(name string) (kubecert.CertificateFiles, bool, error) {
-	if n.worker && name != kubecert.KubeletClient {
-		return kubecert.CertificateFiles{}, false, nil
+func (n *simNode) Certificate(name string) (kube.CertificateFiles, bool, error) {
+	if n.worker && name != kube.KubeletClient {
+		return kube.CertificateFiles{}, false, nil
 	}
 	crt, err := os.ReadFile(n.CertificateFiles(name)[0])
 	if errors.Is(err, os.ErrNotExist) {
-		return kubecert.CertificateFiles{}, false, nil
+		return kube.CertificateFiles{}, false, nil
 	}
 	key, _ := os.ReadFile(n.CertificateFiles(name)[1])
 	if string(key) != secret+string(crt) {
-		return kubecert.CertificateFiles{}, true, fmt.Errorf("certificate %s: %w", name, kubecert.ErrBrokenCertificate)
+		return kube.CertificateFiles{}, true, fmt.Errorf("certificate %s: %w", name, kube.ErrBrokenCertificate)
 	}
 	made, err := time.Parse(time.RFC3339, string(crt))
-	return kubecert.CertificateFiles{Made: made, NotAfter: made.AddDate(1, 0, 0), Written: made}, true, err
+	return kube.CertificateFiles{Made: made, NotAfter: made.AddDate(1, 0, 0), Written: made}, true, err
 }
 
 func (n *simNode) write(name string, made time.Time) {
@@ -159,7 +159,7 @@ func (n *simNode) tick() {
 
 func (n *simNode) state() string {
 	var out []string
-	for _, name := range append(kubecert.CertificateNames(), kubecert.KubeletClient) {
+	for _, name := range append(kube.CertificateNames(), kube.KubeletClient) {
 		if c, found, err := n.Certificate(name); err != nil {
 			out = append(out, name+" broken")
 		} else if found && c.Made.Before(t0) {
@@ -185,7 +185,7 @@ func config(certs ...model.ConfigCertificate) model.NodeConfig {
 func newNode(t *testing.T, c model.NodeConfig, names string) (*simNode, updaters.Task) {
 	n := &simNode{dir: filepath.Join(t.TempDir(), "pki"), config: string(c.JSON()), now: t0, back: map[string]int{}, created: map[string]time.Time{}}
 	old := t0.AddDate(0, -11, 0)
-	for _, name := range append(kubecert.CertificateNames(), kubecert.KubeletClient) {
+	for _, name := range append(kube.CertificateNames(), kube.KubeletClient) {
 		n.write(name, old)
 	}
 	for _, p := range order {
@@ -249,7 +249,7 @@ func TestRenewals(t *testing.T) {
 		if r := drive(t, n, tk); !r.Done {
 			t.Fatal(r)
 		}
-		if fmt.Sprint(n.stopped) != fmt.Sprint(order) || n.renewals != len(kubecert.CertificateNames()) {
+		if fmt.Sprint(n.stopped) != fmt.Sprint(order) || n.renewals != len(kube.CertificateNames()) {
 			t.Fatal(n.stopped, n.renewals)
 		}
 		if left, _ := filepath.Glob(filepath.Join(tk.Rollback, "*", "*")); len(left) > 0 {
@@ -292,7 +292,7 @@ func TestRenewals(t *testing.T) {
 		}
 	})
 	t.Run("the kubelet's own is only looked at", func(t *testing.T) {
-		n, tk := newNode(t, config(model.ConfigCertificate{Name: kubecert.KubeletClient, DaysLeft: 90}), kubecert.KubeletClient)
+		n, tk := newNode(t, config(model.ConfigCertificate{Name: kube.KubeletClient, DaysLeft: 90}), kube.KubeletClient)
 		if r := drive(t, n, tk); !r.Failed || n.renewals != 0 || !strings.Contains(r.Message, "kubelet renews its own") {
 			t.Fatal(r)
 		}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/refit-dev/refit/internal/agent/host/kubecert"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
@@ -33,7 +33,7 @@ func copyName(t updaters.Task, name string, i int) string {
 // where it cannot.
 func (u *Updater) save(t updaters.Task, name string) error {
 	_, _, err := u.host.Certificate(name)
-	broken := errors.Is(err, kubecert.ErrBrokenCertificate)
+	broken := errors.Is(err, kube.ErrBrokenCertificate)
 	if err != nil && !broken {
 		return err
 	}
@@ -73,7 +73,7 @@ func (u *Updater) Fields(_ context.Context, c *model.NodeConfig) map[string]stri
 		for _, name := range expand(w.Name) {
 			have, found, err := u.host.Certificate(name)
 			switch {
-			case errors.Is(err, kubecert.ErrBrokenCertificate):
+			case errors.Is(err, kube.ErrBrokenCertificate):
 				v = "0 broken: " + name // a digit: it comes before the words of any demand
 			case err != nil:
 				return out

@@ -14,7 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
-	"github.com/refit-dev/refit/internal/agent/host/transientunit"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
 	"github.com/refit-dev/refit/internal/failpoint"
@@ -137,7 +137,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 		return updaters.Going(v1alpha1.ReasonUpdating, "kubeadm runs: %s", lastWords(f.log)), nil
 	}
 	// The result is read after the unit was seen to have ended.
-	result, err := transientunit.ReadCommandResult(f.result)
+	result, err := systemd.ReadCommandResult(f.result)
 	if err != nil {
 		return updaters.Result{}, err
 	}
@@ -149,7 +149,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 
 // lastWords is the last line of kubeadm's output, without its prefix.
 func lastWords(log string) string {
-	line := transientunit.TailLog(log, 1)
+	line := systemd.TailLog(log, 1)
 	if i := strings.Index(line, "] "); i >= 0 && strings.HasPrefix(line, "[") {
 		line = line[i+2:]
 	}
@@ -159,7 +159,7 @@ func lastWords(log string) string {
 	return line
 }
 
-func (u *Updater) ended(ctx context.Context, t updaters.Task, r *transientunit.CommandResult) (updaters.Result, error) {
+func (u *Updater) ended(ctx context.Context, t updaters.Task, r *systemd.CommandResult) (updaters.Result, error) {
 	f := filesOf(t)
 	if r.Exit != 0 {
 		why := complaint(f.log)
@@ -208,20 +208,20 @@ const looked = 200
 // complaint is what kubeadm says is wrong, or the end of its output.
 func complaint(log string) string {
 	var errs []string
-	for l := range strings.SplitSeq(transientunit.TailLog(log, looked), "\n") {
+	for l := range strings.SplitSeq(systemd.TailLog(log, looked), "\n") {
 		if strings.Contains(l, "[ERROR") || strings.HasPrefix(l, "error") {
 			errs = append(errs, l)
 		}
 	}
 	if len(errs) == 0 {
-		return transientunit.TailLog(log, lines)
+		return systemd.TailLog(log, lines)
 	}
 	return strings.Join(errs[:min(lines, len(errs))], "\n")
 }
 
 // refusedByPreflight reports whether kubeadm ended before it changed anything.
 func refusedByPreflight(log string) bool {
-	return strings.Contains(transientunit.TailLog(log, looked), "[preflight] Some fatal errors occurred")
+	return strings.Contains(systemd.TailLog(log, looked), "[preflight] Some fatal errors occurred")
 }
 
 // lostAPIServer reports whether kubeadm ended because nobody answered it. It can
@@ -246,7 +246,7 @@ func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, 
 	}
 	n := count(f.count) + 1
 	if n > starts {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm was cut off %d times without an end; its output is in %s:\n%s", starts, f.log, transientunit.TailLog(f.log, lines)), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm was cut off %d times without an end; its output is in %s:\n%s", starts, f.log, systemd.TailLog(f.log, lines)), nil
 	}
 	if r, ok, err := u.ready(ctx, t); !ok || err != nil {
 		return r, err

@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
-	"github.com/refit-dev/refit/internal/agent/host/transientunit"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
 	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
@@ -378,26 +378,26 @@ func TestKubeadm(t *testing.T) {
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	log, result := filepath.Join(dir, "sub", "log"), filepath.Join(dir, "sub", "result")
-	if r, err := transientunit.ReadCommandResult(result); r != nil || err != nil {
+	if r, err := systemd.ReadCommandResult(result); r != nil || err != nil {
 		t.Fatalf("before the end: %v %v", r, err)
 	}
-	if err := transientunit.RecordCommand(t.Context(), log, result, []string{"/bin/sh", "-c", "echo one; echo two >&2; exit 3"}); err != nil {
+	if err := systemd.RecordCommand(t.Context(), log, result, []string{"/bin/sh", "-c", "echo one; echo two >&2; exit 3"}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := transientunit.ReadCommandResult(result)
-	if err != nil || r.Exit != 3 || transientunit.TailLog(log, 2) != "one\ntwo" {
-		t.Fatalf("%+v %v, log %q", r, err, transientunit.TailLog(log, 9))
+	r, err := systemd.ReadCommandResult(result)
+	if err != nil || r.Exit != 3 || systemd.TailLog(log, 2) != "one\ntwo" {
+		t.Fatalf("%+v %v, log %q", r, err, systemd.TailLog(log, 9))
 	}
-	if err := transientunit.RecordCommand(t.Context(), log, result, []string{"/bin/sh", "-c", "kill -9 $$"}); err != nil {
+	if err := systemd.RecordCommand(t.Context(), log, result, []string{"/bin/sh", "-c", "kill -9 $$"}); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := transientunit.ReadCommandResult(result); r.Exit != 137 {
+	if r, _ := systemd.ReadCommandResult(result); r.Exit != 137 {
 		t.Fatalf("killed: %+v", r)
 	}
-	if err := transientunit.RecordCommand(t.Context(), log, result, []string{filepath.Join(dir, "absent")}); err != nil {
+	if err := systemd.RecordCommand(t.Context(), log, result, []string{filepath.Join(dir, "absent")}); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := transientunit.ReadCommandResult(result); r.Exit != 127 || r.Error == "" {
+	if r, _ := systemd.ReadCommandResult(result); r.Exit != 127 || r.Error == "" {
 		t.Fatalf("not there: %+v", r)
 	}
 }

@@ -1,13 +1,14 @@
 // Package servicerestart restarts a node's container runtime or kubelet for an updater
-// and sees that it is back, with the containers that ran.
+// and checks that it is back, with the containers that ran.
 //
-// Promise: that a restart is needed is on disk before anything is changed, with
-// the process that ran and the containers, so that a kill forgets none; it is over
-// when another process answers. Containers run through such a restart; those that
-// do not are named.
+// Promise: the need for a restart is on disk before anything changes, with the process
+// that ran and its containers, so that a kill forgets none. The restart is over when
+// another process answers. Containers run through such a restart; those that do not are
+// named. Deadlines are BootStamps (boot and CLOCK_BOOTTIME), which no change of the wall
+// clock moves.
 //
-// Inputs: Host, the step's task. Outputs: State. Callers: the updaters programs,
-// sandbox and kubeadm.
+// Inputs: Host, the step's task. Outputs: State. Callers: the updaters programs, kubelet
+// and kubeadm.
 package servicerestart
 
 import (
@@ -22,7 +23,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/agent/host/bootclock"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
@@ -59,8 +59,8 @@ type pending struct {
 	Before     string   `json:"before"`
 	Containers []string `json:"containers"`
 	// ReadyAt and AskedAt are of no clock that can be set; of another boot they count as none.
-	ReadyAt bootclock.BootStamp `json:"readyAt,omitzero"`
-	AskedAt bootclock.BootStamp `json:"askedAt,omitzero"`
+	ReadyAt BootStamp `json:"readyAt,omitzero"`
+	AskedAt BootStamp `json:"askedAt,omitzero"`
 	// Over: it was done; Note says what was lost.
 	Over bool   `json:"over,omitempty"`
 	Note string `json:"note,omitempty"`
@@ -151,7 +151,7 @@ func AdvanceRestart(ctx context.Context, h Host, t updaters.Task, now time.Time)
 	if err != nil {
 		return State{}, err
 	}
-	at, err := bootclock.StampAt(now)
+	at, err := StampAt(now)
 	if err != nil {
 		return State{}, err
 	}
@@ -166,7 +166,7 @@ func AdvanceRestart(ctx context.Context, h Host, t updaters.Task, now time.Time)
 
 // count sees that the containers are back, and ends the wait for those that are
 // not.
-func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now bootclock.BootStamp) (State, error) {
+func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now BootStamp) (State, error) {
 	waited, ok := now.Since(p.ReadyAt)
 	if !ok {
 		p.ReadyAt = now
@@ -191,7 +191,7 @@ func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now bootcl
 
 // restart tells the runtime to restart; one that does not run is started, again
 // and again but not at every look.
-func (p *pending) restart(ctx context.Context, h Host, t updaters.Task, process string, now bootclock.BootStamp) (State, error) {
+func (p *pending) restart(ctx context.Context, h Host, t updaters.Task, process string, now BootStamp) (State, error) {
 	s := State{Says: h.What() + " is restarting"}
 	if waited, ok := now.Since(p.AskedAt); process == "" && ok && waited < again {
 		return State{Says: h.What() + " does not run: " + h.Log(ctx)}, nil

@@ -1,0 +1,5 @@
+//go:build race
+
+package confined
+
+func init() { raceDetector = true }

@@ -1,5 +1,0 @@
-//go:build race
-
-package unprivileged
-
-func init() { raceDetector = true }
