@@ -20,7 +20,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
-	"github.com/refit-dev/refit/internal/agent/hostinstall"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/convert"
@@ -159,7 +158,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 
 // installOntoHost is the command of the DaemonSet.
 func installOntoHost(cmd *cobra.Command, stay bool) error {
-	if err := hostinstall.InstallOnHost(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+	if err := install.InstallOnHost(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	if stay {

@@ -20,7 +20,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
-	"github.com/refit-dev/refit/internal/agent/localstats"
 	"github.com/refit-dev/refit/internal/agent/peertransfer"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -200,9 +199,9 @@ type Agent struct {
 	release   release         // hold loop only
 	mended    time.Time       // hold loop only: when the kubelet's records were mended last
 	firstHold chan struct{}
-	unwanted  localstats.Unwanted
-	sources   *localstats.Sources
-	arrivals  localstats.Arrivals
+	unwanted  graceTimer
+	sources   *transferStats
+	arrivals  arrivalStats
 	unlock    func()
 
 	// A kick wakes a loop; one that is not awaited yet is not doubled.
@@ -213,7 +212,7 @@ type Agent struct {
 
 // New opens the agent's state. Run does the work.
 func New(conf agentconfig.Config, p Parts) (*Agent, error) {
-	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, running: p.Running, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, configChecks: map[string]configCheck{}, unwanted: localstats.Unwanted{Grace: localstats.Grace}}
+	a := &Agent{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, facts: p.Facts, stager: p.Stager, repair: p.Mend, place: p.Place, eviction: kubeletEviction, health: p.Health, running: p.Running, mend: p.MendPulls, settled: p.Settled, drill: p.Drill, firstHold: make(chan struct{}), rechecked: map[string]bool{}, compared: map[string]bool{}, configChecks: map[string]configCheck{}, unwanted: graceTimer{Grace: unwantedGrace}}
 	a.peers.Limit = &a.limit
 	a.media.Label = p.Label
 	a.drills = make(chan string, 1)
@@ -237,7 +236,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 	if a.want = desired.Read(conf.Path("want.json"), a.note); a.want != nil {
 		a.limit.Set(a.want.Spec.Bandwidth)
 	}
-	a.sources = localstats.OpenSources(conf.Path("sources.json"), a.note)
+	a.sources = openTransferStats(conf.Path("sources.json"), a.note)
 	a.authority = authority.Open(conf.Path(authority.File), p.API, p.Log, a.note, a.authorityChanged)
 	a.runner = p.Runner(Store{Payload: a.payload, Config: a.config, Held: a.held, Note: a.note})
 	return a, nil

@@ -12,7 +12,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
-	"github.com/refit-dev/refit/internal/agent/localstats"
 	"github.com/refit-dev/refit/internal/agent/peertransfer"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
@@ -234,7 +233,7 @@ func (a *Agent) round(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 	if m := a.media.With(s.Digest()); m != nil {
 		f, err := m.Reader()
 		if err == nil {
-			err = bundlestore.Copy(ctx, f, a.arriving(s, func(n int64) localstats.Bytes { return localstats.Bytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
+			err = bundlestore.Copy(ctx, f, a.arriving(s, func(n int64) sourceBytes { return sourceBytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
 		}
 		if errors.Is(err, bundlestore.ErrStore) {
 			return a.waits(err)
@@ -268,7 +267,7 @@ func (s arriving) Put(n int, data []byte) (bool, error) {
 	return kept, err
 }
 
-func (a *Agent) arriving(s *bundlestore.Shelf, from func(bytes int64) localstats.Bytes) arriving {
+func (a *Agent) arriving(s *bundlestore.Shelf, from func(bytes int64) sourceBytes) arriving {
 	return arriving{s, func(n int) {
 		c := s.Bundle().Chunks.Chunk(n)
 		a.arrivals.Add(s.Bundle().Metadata.Blobs[c.Blob].Digest, from(c.Size))
@@ -301,7 +300,7 @@ func (a *Agent) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := peertransfer.Fetch(ctx, a.arriving(s, func(n int64) localstats.Bytes { return localstats.Bytes{Peers: n} }), chunks, ps, peertransfer.Settings{Log: a.log, First: a.first(s), ChunkTime: peertransfer.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
+	err := peertransfer.Fetch(ctx, a.arriving(s, func(n int64) sourceBytes { return sourceBytes{Peers: n} }), chunks, ps, peertransfer.Settings{Log: a.log, First: a.first(s), ChunkTime: peertransfer.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)
@@ -335,7 +334,7 @@ func (a *Agent) missingChunks(s *bundlestore.Shelf, x pin.Want) []int {
 func (a *Agent) progress() func(digest string, media, peers int64) {
 	var looked time.Time
 	return func(digest string, media, peers int64) {
-		a.sources.Add(digest, localstats.Bytes{Media: media, Peers: peers})
+		a.sources.Add(digest, sourceBytes{Media: media, Peers: peers})
 		a.mu.Lock()
 		a.state.holding.BytesDone += media + peers
 		if !model.Blocked(a.state.bundleVerdicts) {

@@ -15,7 +15,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/desired"
-	"github.com/refit-dev/refit/internal/agent/localstats"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -75,16 +74,16 @@ func writers(t *testing.T, dir string) map[string]writer {
 		"drill.json": {func(v int) error { _, err := coldstart.Arm(conf, id(v), "b"); return err }, text("drill.json", id)},
 		"clean-end":  {func(v int) error { return coldstart.NoteEnd(conf, id(v)) }, text("clean-end", id)},
 		"sources.json": {func(v int) error {
-			s := localstats.OpenSources(conf.Path("sources.json"), statefile.Ignore)
-			s.Add(id(v), localstats.Bytes{Media: int64(v)})
+			s := openTransferStats(conf.Path("sources.json"), statefile.Ignore)
+			s.Add(id(v), sourceBytes{Media: int64(v)})
 			s.Save()
-			if localstats.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media == 0 {
+			if openTransferStats(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media == 0 {
 				return os.ErrInvalid // a statistic: it says nothing itself
 			}
 			return nil
 		}, func() int {
 			return newest(func(v int) bool {
-				return localstats.OpenSources(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media > 0
+				return openTransferStats(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media > 0
 			})
 		}},
 		"bundle headers": {func(v int) error {

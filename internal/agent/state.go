@@ -4,12 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/refit-dev/refit/internal/text"
-
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // state is what the loops know; guarded by Agent.mu. The status is made of it.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 
 	"github.com/refit-dev/refit/internal/oci"

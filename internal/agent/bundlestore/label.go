@@ -11,10 +11,10 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/refit-dev/refit/internal/text"
 	"github.com/refit-dev/refit/internal/agent/host/confined"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // Handle is an open medium.

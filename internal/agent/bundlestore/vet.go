@@ -8,13 +8,12 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/refit-dev/refit/internal/text"
-
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/media"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // Opened is a medium with a bundle on it, open for reading. Of its header only the

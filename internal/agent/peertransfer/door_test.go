@@ -88,7 +88,7 @@ func TestABusyPortNamesItsHolder(t *testing.T) {
 	address := net.JoinHostPort("127.0.0.1", port)
 	w := openDoor(t, address)
 	busy := (*BusyError)(nil)
-	if err := w.says(t); !errors.As(err, &busy) || !strings.Contains(err.Error(), "peerserver.test (process ") || !strings.Contains(err.Error(), address) {
+	if err := w.says(t); !errors.As(err, &busy) || !strings.Contains(err.Error(), "peertransfer.te (process ") || !strings.Contains(err.Error(), address) {
 		t.Fatalf("got %v", err)
 	}
 	at := free(t, "127.0.0.1")

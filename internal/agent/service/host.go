@@ -19,8 +19,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
-	"github.com/refit-dev/refit/internal/agent/updaters/settle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -179,7 +179,7 @@ func (h *nodeHost) Unsettled(ctx context.Context) ([]string, error) {
 	if _, err := h.Containers(ctx); err != nil {
 		return []string{"the container runtime does not answer: " + err.Error()}, nil //nolint:nilerr // the error is the answer
 	}
-	problems, _, err := settle.StaticPods(ctx, h)
+	problems, _, err := kubeadm.StaticPods(ctx, h)
 	if away := h.APIReady(ctx); away != nil {
 		problems = append(problems, away.Error())
 	}

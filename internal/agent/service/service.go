@@ -24,12 +24,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters/files"
 	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/agent/updaters/kubelet"
-	"github.com/refit-dev/refit/internal/agent/updaters/kubeletconfig"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/agent/updaters/programs"
-	"github.com/refit-dev/refit/internal/agent/updaters/reboot"
-	"github.com/refit-dev/refit/internal/agent/updaters/sandbox"
-	"github.com/refit-dev/refit/internal/agent/updaters/settle"
 	"github.com/refit-dev/refit/internal/agent/updaters/staticpod"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/outbound"
@@ -105,8 +101,8 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	runtime := runtimePart(h)
 	f := files.New(h, "", own("files.json"))
 	p := programs.New(runtime)
-	s := sandbox.NewSandbox(runtime, "")
-	k := kubeletconfig.NewConfig(kubeletPart(h), "")
+	s := programs.NewSandbox(runtime, "")
+	k := kubelet.NewConfig(kubeletPart(h), "")
 	c := certificates.New(h)
 	o := osdeploy.New(oh, own("os.json"))
 	list = []updaters.Updater{
@@ -118,8 +114,8 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 		f,
 		c,
 		o,
-		reboot.NewReboot(h),
-		settle.NewSettle(h),
+		files.NewReboot(h),
+		kubeadm.NewSettle(h),
 		staticpod.New(h, ""),
 	}
 	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),

@@ -9,6 +9,11 @@
 // changed, so that a kill in between forgets none. A unit is done when systemd
 // says that it is in its state.
 //
+// RebootUpdater restarts the machine once, after files that are read at boot changed.
+// The boot that must end is on disk before the restart; done means that another boot
+// was observed. Undo has nothing to restore: restored files are read at the next boot.
+//
 // Inputs: Host, the step's configuration. Outputs: files and units of the node.
-// Callers: run; the agent's view of its node (Fields).
+// Callers: the engine, the
+// agent's node facts (Fields).
 package files

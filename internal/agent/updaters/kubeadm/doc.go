@@ -18,6 +18,12 @@
 // /etc/kubernetes/tmp is removed when it has succeeded, only what this run made.
 // A control plane does not go back to an earlier minor version.
 //
-// Inputs: Host, payload kubeadm. Outputs: the node's static pods and the
-// kubelet's configuration. Caller: run.
+// SettleUpdater waits until the node is settled: the API server answers, every static
+// pod runs what its manifest requires, the kubelet is healthy, and the API server
+// reports the node Ready at the wanted version, all for some seconds without a break.
+// The break matters: shortly after a kubelet swap on a control plane the kubelet
+// restarts all static pods, when the node was already Ready.
+//
+// Inputs: Host, payload kubeadm. Outputs: the node's static pods and the kubelet's
+// configuration; what is not settled, in words. Caller: the engine.
 package kubeadm

@@ -7,6 +7,14 @@
 // Pods go on while the kubelet is away. A file that cannot be replaced leaves the
 // old kubelet running.
 //
-// Inputs: Host, payloads kubelet and kubectl. Outputs: the node's kubelet.
-// Caller: run.
+// ConfigUpdater sets fields of the KubeletConfiguration in a drop-in of refit's. It does
+// not touch kubeadm's file, so that kubeadm may write it again. The drop-in is in the
+// kubelet's --config-dir; a kubelet without one gets a drop-in of its unit that adds it,
+// derived from the command that systemd reports. Done means: the kubelet started after
+// the files were written, is healthy, and reports the values itself where it answers
+// /configz.
+//
+// Inputs: Host, payloads kubelet and kubectl, the step's configuration. Outputs: the
+// node's kubelet, 90-refit.conf in the kubelet's configuration directory, a drop-in of
+// kubelet.service. Callers: the engine, the agent's node facts (Fields).
 package kubelet

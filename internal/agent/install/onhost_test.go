@@ -1,4 +1,4 @@
-package hostinstall
+package install
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package localstats
+package agent
 
 import (
 	"path/filepath"
@@ -10,22 +10,22 @@ import (
 
 func TestSourcesOutliveARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sources.json")
-	s := OpenSources(path, statefile.Ignore)
-	s.Add("a", Bytes{Media: 1, Peers: 2})
-	s.Add("b", Bytes{Peers: 10})
-	s.Add("other", Bytes{Peers: 100})
+	s := openTransferStats(path, statefile.Ignore)
+	s.Add("a", sourceBytes{Media: 1, Peers: 2})
+	s.Add("b", sourceBytes{Peers: 10})
+	s.Add("other", sourceBytes{Peers: 100})
 	s.Save()
-	if got := OpenSources(path, statefile.Ignore).Of([]string{"a", "b", "none"}); got != (Bytes{Media: 1, Peers: 12}) {
+	if got := openTransferStats(path, statefile.Ignore).Of([]string{"a", "b", "none"}); got != (sourceBytes{Media: 1, Peers: 12}) {
 		t.Fatalf("%+v", got)
 	}
 }
 
 func TestUnwanted(t *testing.T) {
-	now := Unwanted{}
+	now := graceTimer{}
 	if !now.Over("x", false) {
 		t.Error("without a grace time it is let go at once")
 	}
-	u := Unwanted{Grace: time.Hour}
+	u := graceTimer{Grace: time.Hour}
 	for range 2 {
 		if u.Over("x", false) {
 			t.Error("let go within the grace time")

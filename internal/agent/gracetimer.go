@@ -1,17 +1,17 @@
-package localstats
+package agent
 
 import (
 	"sync"
 	"time"
 )
 
-// Grace is how long something must be unwanted before it is let go. A
+// unwantedGrace is how long something must be unwanted before it is let go. A
 // NodeUpdate that is made anew has an empty spec for a moment, and what is on a
 // site without its stick cannot be fetched again.
-const Grace = 10 * time.Minute
+const unwantedGrace = 10 * time.Minute
 
-// Unwanted remembers since when things are not wanted. Safe for concurrent use.
-type Unwanted struct {
+// graceTimer remembers since when things are not wanted. Safe for concurrent use.
+type graceTimer struct {
 	// Grace is how long something must be unwanted.
 	Grace time.Duration
 
@@ -20,7 +20,7 @@ type Unwanted struct {
 }
 
 // Over reports whether a thing has been unwanted for the grace time.
-func (u *Unwanted) Over(what string, wanted bool) bool {
+func (u *graceTimer) Over(what string, wanted bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if wanted {

@@ -1,13 +1,4 @@
-// Package reboot restarts the machine once, after files that are read at boot were
-// changed.
-//
-// Promise: the boot that is to end is on disk before the machine is told; done
-// means that another boot is seen. A run that is cut off by its own reboot goes on
-// from its journal. There is nothing to take back: what an undo restores is read at
-// the next boot.
-//
-// Input: Host. Output: a new boot. Caller: run.
-package reboot
+package files
 
 import (
 	"context"

@@ -1,11 +1,4 @@
-// Package hostinstall installs the agent from a privileged pod onto the node the pod
-// runs on: the way in where images can be pulled.
-//
-// Promise: the pod only installs and updates the host service; nothing that the
-// node needs runs in it. Inputs: the node's pid 1 (the pod needs hostPID), this
-// program. Output: what the installer on the host said. Caller:
-// cmd/refit-agent.
-package hostinstall
+package install
 
 import (
 	"context"

@@ -1,16 +1,4 @@
-// Package kubeletconfig lays fields of a KubeletConfiguration over the node's own,
-// as a drop-in of refit's.
-//
-// Promise: kubeadm's file is not touched, so that kubeadm may write it anew. The
-// drop-in is in the kubelet's --config-dir; a kubelet without one gets a drop-in
-// of its unit that adds it, made of the command that systemd knows. Done is seen:
-// the kubelet was started after the files, is healthy, and says the values itself
-// where it may be asked (/configz).
-//
-// Inputs: Host, the step's configuration. Outputs: 90-refit.conf in the kubelet's
-// configuration directory, a drop-in of kubelet.service. Callers: run; the agent's
-// view of its node (Fields).
-package kubeletconfig
+package kubelet
 
 import (
 	"context"

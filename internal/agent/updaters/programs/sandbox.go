@@ -1,13 +1,4 @@
-// Package sandbox tells the container runtime which sandbox image to use.
-//
-// Promise: the image is on the node first; refit writes one drop-in of its own
-// and asks the runtime what its configuration comes to before it restarts it: a
-// runtime that does not read the drop-in keeps its old configuration and says so.
-// Pods that run keep their sandbox; new ones get the new image.
-//
-// Inputs: Host, the step's configuration. Outputs: the drop-in. Callers: run; the
-// agent's view of its node (Fields).
-package sandbox
+package programs
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package reboot
+package files
 
 import (
 	"context"

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/fsutil/statefile"
+)
+
+// sourceBytes says where the bytes of a bundle came from.
+type sourceBytes struct {
+	Media int64 `json:"media"`
+	Peers int64 `json:"peers"`
+}
+
+// transferStats counts bytes by bundle. Safe for concurrent use.
+type transferStats struct {
+	path string
+
+	mu    sync.Mutex
+	all   map[string]sourceBytes
+	saved time.Time
+}
+
+// saveEvery is how often the file is written while bytes come in.
+const saveEvery = time.Second
+
+// openTransferStats reads the file; a damaged one is noted, and means counted from zero.
+func openTransferStats(path string, note statefile.Note) *transferStats {
+	s := &transferStats{path: path, all: map[string]sourceBytes{}}
+	var all map[string]sourceBytes
+	if statefile.Read(path, "bytes are counted from zero", func(b []byte) error { return json.Unmarshal(b, &all) }, note) && all != nil {
+		s.all = all
+	}
+	return s
+}
+
+// Add counts bytes, and writes the file now and then.
+func (s *transferStats) Add(bundle string, b sourceBytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.all[bundle]
+	s.all[bundle] = sourceBytes{Media: have.Media + b.Media, Peers: have.Peers + b.Peers}
+	if time.Since(s.saved) > saveEvery {
+		s.save()
+	}
+}
+
+// Save writes the file now.
+func (s *transferStats) Save() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.save()
+}
+
+func (s *transferStats) save() {
+	s.saved = time.Now()
+	if b, err := json.Marshal(s.all); err == nil {
+		_ = fsutil.WriteFile(s.path, b, 0o600) // only a statistic
+	}
+}
+
+// Of sums up bundles.
+func (s *transferStats) Of(bundles []string) (sum sourceBytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range bundles {
+		sum.Media += s.all[d].Media
+		sum.Peers += s.all[d].Peers
+	}
+	return sum
+}
+
+// arrivalStats counts by blob how many bytes came from where, until it is forgotten.
+// Safe for concurrent use; the zero value is empty.
+type arrivalStats struct {
+	mu  sync.Mutex
+	all map[string]sourceBytes
+}
+
+// Add counts bytes of a blob.
+func (a *arrivalStats) Add(blob string, b sourceBytes) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil {
+		a.all = map[string]sourceBytes{}
+	}
+	have := a.all[blob]
+	a.all[blob] = sourceBytes{Media: have.Media + b.Media, Peers: have.Peers + b.Peers}
+}
+
+// Of sums up blobs.
+func (a *arrivalStats) Of(blobs []string) (sum sourceBytes) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range blobs {
+		sum.Media += a.all[d].Media
+		sum.Peers += a.all[d].Peers
+	}
+	return sum
+}
+
+// Forget begins anew.
+func (a *arrivalStats) Forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = nil
+}
