@@ -35,7 +35,7 @@ func layer(path string) int {
 	case under(p, "internal/agent/host"), under(p, "internal/fsutil"), under(p, "internal/oci"), under(p, "internal/registry"), p == "internal/outbound", p == "internal/peerapi":
 		return 3
 	case under(p, "internal/pipeline"), slices.Contains(makers, p), under(p, "internal/convert"), p == "internal/clusterfacts",
-		under(p, "internal/agent/updaters"), p == "internal/agent/bundlestore", p == "internal/agent/imagekeeper", p == "internal/agent/peertransfer":
+		under(p, "internal/agent/updaters"), p == "internal/agent/bundlestore", p == "internal/agent/imagekeeper":
 		return 4
 	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
 		under(p, "internal/cli"), under(p, "internal/lab"), p == "config":
