@@ -55,7 +55,7 @@ func TestStoreSurvivesAnyCrash(t *testing.T) {
 		defer os.RemoveAll(dir)
 		data := rapid.SliceOfN(rapid.Byte(), 1, 6*chunk).Draw(t, "data")
 		b := blobOf(data)
-		s := At(dir)
+		s := BlobsAt(dir)
 		type crash struct{}
 		armed := ""
 		restore := failpoint.OnHit(func(n string) {
@@ -70,7 +70,7 @@ func TestStoreSurvivesAnyCrash(t *testing.T) {
 					if _, ok := r.(crash); !ok {
 						panic(r)
 					}
-					s = At(dir) // a new process
+					s = BlobsAt(dir) // a new process
 				}
 			}()
 			_, err = s.Put(b, n, d)
@@ -98,10 +98,10 @@ func TestStoreSurvivesAnyCrash(t *testing.T) {
 					off, size := b.span(n)
 					_, _ = f.WriteAt(make([]byte, size), off)
 					_ = f.Close()
-					s = At(dir)
+					s = BlobsAt(dir)
 				}
 			case "restart":
-				s = At(dir)
+				s = BlobsAt(dir)
 			}
 			if s.Has(b.Digest) && !bytes.Equal(readAll(t, s, b.Digest), data) {
 				t.Fatal("a blob under its final name is not what it must be")
@@ -219,7 +219,7 @@ func TestStore(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, At(filepath.Join(t.TempDir(), "blobs")), blobOf(data))
+			run(t, BlobsAt(filepath.Join(t.TempDir(), "blobs")), blobOf(data))
 		})
 	}
 }
@@ -229,7 +229,7 @@ func TestStore(t *testing.T) {
 func TestABlobThatCouldNotBeFinishedIsFinishedLater(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), 300)
 	b := blobOf(data)
-	s := At(t.TempDir())
+	s := BlobsAt(t.TempDir())
 	last := b.Chunks() - 1
 	for n := range last {
 		if _, err := s.Put(b, n, piece(data, n)); err != nil {
@@ -271,7 +271,7 @@ func TestTwoBundlesCutABlobDifferently(t *testing.T) {
 	}
 	for name, half := range map[string]bool{"the first has brought all of it": false, "the first has brought half of it": true} {
 		t.Run(name, func(t *testing.T) {
-			s := At(t.TempDir())
+			s := BlobsAt(t.TempDir())
 			for n := range a.Chunks() {
 				if half && n > a.Chunks()/2 {
 					break
@@ -313,7 +313,7 @@ func TestACompleteBlobThatGoesIsWantedAgain(t *testing.T) {
 		"cut short, as by a loss": func(path string) error { return os.Truncate(path, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := At(t.TempDir())
+			s := BlobsAt(t.TempDir())
 			fill := func() {
 				t.Helper()
 				for n := range b.Chunks() {
