@@ -148,7 +148,7 @@ func describeLimits(s apiextensionsv1.JSONSchemaProps) string {
 			add("%s", rule.Message)
 		}
 	}
-	return cell(strings.Join(out, "; "))
+	return cell(strings.Join(out, ". "))
 }
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
