@@ -15,8 +15,8 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/osimage/placement"
 )
 
 // baseBytes is the size of the base, in bytes.
@@ -85,7 +85,7 @@ func BenchmarkAppendTo500MB(b *testing.B) {
 	out := b.TempDir()
 	b.Run("append", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			placed, vs := placement.Place(model.NodeConfig{OS: &model.ConfigOS{KernelArguments: []string{"quiet", fmt.Sprint("n=", i)}}})
+			placed, vs := osimage.PlaceConfig(model.NodeConfig{OS: &model.ConfigOS{KernelArguments: []string{"quiet", fmt.Sprint("n=", i)}}})
 			if len(vs) > 0 {
 				b.Fatal(vs)
 			}

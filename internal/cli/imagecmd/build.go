@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/osimage/placement"
+
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/render"
@@ -50,7 +50,7 @@ type Built struct {
 	Added   int64   `json:"added"`
 	Seconds float64 `json:"seconds"`
 	// Placed has the place of every file.
-	Placed []placement.Item `json:"placed"`
+	Placed []osimage.PlacedItem `json:"placed"`
 }
 
 type buildOptions struct {
@@ -193,33 +193,33 @@ func writeImage(ctx context.Context, img *appendlayer.Image, to string) (int64, 
 }
 
 // placeConfigs merges and places the content of the files.
-func placeConfigs(ctx context.Context, files []string) (placement.Placed, error) {
+func placeConfigs(ctx context.Context, files []string) (osimage.Placement, error) {
 	var configs []*v1alpha1.NodeConfig
 	maps := map[string]*corev1.ConfigMap{}
 	for _, f := range files {
 		if err := readConfigs(f, &configs, maps); err != nil {
-			return placement.Placed{}, err
+			return osimage.Placement{}, err
 		}
 	}
 	var sources []nodeconfig.Source
 	for _, c := range configs {
 		s, err := convert.NodeConfigSource(ctx, func(_ context.Context, name string) (*corev1.ConfigMap, error) { return maps[name], nil }, c)
 		if err != nil {
-			return placement.Placed{}, err
+			return osimage.Placement{}, err
 		}
 		sources = append(sources, s)
 	}
 	merged, vs := nodeconfig.Merge(sources)
-	placed, more := placement.Place(merged)
+	placed, more := osimage.PlaceConfig(merged)
 	if vs = append(vs, more...); len(vs) > 0 {
 		var says []string
 		for _, v := range vs {
 			says = append(says, v.Message+"; "+v.Fix)
 		}
-		return placement.Placed{}, cmdutil.WithExit(cmdutil.ExitBlocked, errors.New(strings.Join(says, "\n")))
+		return osimage.Placement{}, cmdutil.WithExit(cmdutil.ExitBlocked, errors.New(strings.Join(says, "\n")))
 	}
 	if len(placed.Packages) > 0 {
-		return placement.Placed{}, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("packages (%s) need a build that runs commands: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
+		return osimage.Placement{}, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("packages (%s) need a build that runs commands: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
 	}
 	return placed, nil
 }

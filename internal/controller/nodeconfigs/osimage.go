@@ -11,9 +11,9 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/contents"
-	"github.com/refit-dev/refit/internal/osimage/disruption"
-	"github.com/refit-dev/refit/internal/osimage/placement"
+
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
@@ -77,7 +77,7 @@ func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content)
 		if c == nil {
 			continue
 		}
-		config, err := placement.Open([]byte(c.Data))
+		config, err := osimage.OpenConfig([]byte(c.Data))
 		if err != nil {
 			return fmt.Errorf("content %s: %w", c.Name, err)
 		}
@@ -113,15 +113,15 @@ func (w *world) pool(name string) *v1alpha1.UpdatePool {
 }
 
 // Rules of a pool; nil has none.
-func Rules(p *v1alpha1.UpdatePool) []disruption.Rule {
+func Rules(p *v1alpha1.UpdatePool) []osimage.Rule {
 	if p == nil {
 		return nil
 	}
-	var out []disruption.Rule
+	var out []osimage.Rule
 	for _, r := range p.Spec.Disruption {
-		rule := disruption.Rule{Files: r.Files, Units: r.Units, SSHKeys: r.SSHKeys}
+		rule := osimage.Rule{Files: r.Files, Units: r.Units, SSHKeys: r.SSHKeys}
 		for _, a := range r.Actions {
-			rule.Actions = append(rule.Actions, disruption.Action{Type: disruption.Type(a.Type), Unit: a.Unit})
+			rule.Actions = append(rule.Actions, osimage.Action{Type: osimage.ActionType(a.Type), Unit: a.Unit})
 		}
 		out = append(out, rule)
 	}
@@ -139,10 +139,10 @@ func Assign(p *v1alpha1.UpdatePool, sources []nodeconfig.Source) []nodeconfig.So
 	for i := range out {
 		files, units := slices.Clone(out[i].Files), slices.Clone(out[i].Units)
 		for j := range files {
-			files[j] = disruption.AssignFile(rules, files[j])
+			files[j] = osimage.AssignFile(rules, files[j])
 		}
 		for j := range units {
-			units[j].Disruption = disruption.AssignUnit(rules, units[j].Name, units[j].Disruption)
+			units[j].Disruption = osimage.AssignUnit(rules, units[j].Name, units[j].Disruption)
 		}
 		out[i].Files, out[i].Units = files, units
 	}
@@ -175,7 +175,7 @@ func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeCo
 		c = image.made
 	}
 	wanted := c.OS
-	c, vs := placement.OnNode(c, image.made)
+	c, vs := osimage.OnNode(c, image.made)
 	if len(vs) > 0 {
 		return model.NodeConfig{}, vs
 	}
@@ -242,7 +242,7 @@ func (w *world) refuses(p *v1alpha1.UpdatePool, names []string) []model.Verdict 
 	if vs := w.onlyOfPool(p, names); len(vs) > 0 {
 		return vs
 	}
-	if vs := disruption.Check("UpdatePool/"+p.Name, Rules(p)); len(vs) > 0 {
+	if vs := osimage.CheckRules("UpdatePool/"+p.Name, Rules(p)); len(vs) > 0 {
 		return vs
 	}
 	if image := w.images[p.Name]; image != nil && image.held {

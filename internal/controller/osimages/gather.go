@@ -19,8 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
-	"github.com/refit-dev/refit/internal/osimage/disruption"
-	"github.com/refit-dev/refit/internal/osimage/placement"
+
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -87,7 +86,7 @@ type wish struct {
 	pool   *v1alpha1.UpdatePool
 	before v1alpha1.OSImagePool
 	config model.NodeConfig
-	placed placement.Placed
+	placed osimage.Placement
 	inputs osimage.Inputs
 	// data of the Content with the configuration.
 	data string
@@ -131,12 +130,12 @@ func (w *world) fill(x *wish, about base, text osbuild.Texts) {
 			sources = append(sources, w.sources[c.Name])
 		}
 	}
-	vs := disruption.Check("UpdatePool/"+x.pool.Name, nodeconfigs.Rules(x.pool))
+	vs := osimage.CheckRules("UpdatePool/"+x.pool.Name, nodeconfigs.Rules(x.pool))
 	if len(vs) == 0 {
 		x.config, vs = nodeconfig.Merge(nodeconfigs.Assign(x.pool, sources))
 	}
 	if len(vs) == 0 {
-		x.placed, vs = placement.Place(x.config)
+		x.placed, vs = osimage.PlaceConfig(x.config)
 	}
 	var problems []string
 	for _, v := range vs {
@@ -147,7 +146,7 @@ func (w *world) fill(x *wish, about base, text osbuild.Texts) {
 	if x.refused != "" {
 		return
 	}
-	x.data = string(placement.Seal(x.config))
+	x.data = string(osimage.SealConfig(x.config))
 	x.inputs = osimage.Inputs{OSImage: x.image.Name, Base: about.ref, Config: osimage.Hash(entriesText(x.placed.Entries)), Containerfile: text.Text, PerArchitecture: text.Per,
 		Packages: x.placed.Packages, Repository: x.image.Spec.Repository, Platforms: x.image.Spec.Platforms}
 	if x.image.Spec.Output == v1alpha1.OutputNodes {
@@ -179,7 +178,7 @@ func onNodes(name string) string {
 	return model.NoRegistry + "/os/" + strings.TrimRight(name[:min(len(name), most)], ".-")
 }
 
-func entriesText(entries []placement.Entry) string {
+func entriesText(entries []osimage.LayerEntry) string {
 	b, err := json.Marshal(entries)
 	if err != nil {
 		panic(err) // strings, numbers and bytes
@@ -231,7 +230,7 @@ func (w *world) live(x *wish, builds []osimage.Build) (is bool, why string) {
 			return false, ""
 		}
 	}
-	old, err := placement.Open([]byte(content.Data))
+	old, err := osimage.OpenConfig([]byte(content.Data))
 	if err != nil {
 		return false, ""
 	}
@@ -251,8 +250,8 @@ func (w *world) live(x *wish, builds []osimage.Build) (is bool, why string) {
 }
 
 // changes of the configuration since an image was made with an older one.
-func changes(x *wish, old model.NodeConfig) disruption.Answer {
-	return disruption.Decide(nodeconfigs.Rules(x.pool), disruption.Changes(old, x.config))
+func changes(x *wish, old model.NodeConfig) osimage.Disruption {
+	return osimage.DecideDisruption(nodeconfigs.Rules(x.pool), osimage.Changes(old, x.config))
 }
 
 // base of an OSImage as it is now.

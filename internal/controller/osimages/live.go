@@ -18,7 +18,6 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/contents"
-	"github.com/refit-dev/refit/internal/osimage/placement"
 )
 
 // mostWritten paths of a pool are written over those of an image at the same time.
@@ -226,11 +225,11 @@ func (w *world) brought(x *wish) (known map[string]bool, boots bool) {
 	if c == nil {
 		return known, true
 	}
-	old, err := placement.Open([]byte(c.Data))
+	old, err := osimage.OpenConfig([]byte(c.Data))
 	if err != nil {
 		return known, true
 	}
-	was, vs := placement.Place(old)
+	was, vs := osimage.PlaceConfig(old)
 	if len(vs) > 0 {
 		return known, true
 	}

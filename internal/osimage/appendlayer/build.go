@@ -12,7 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/osimage/placement"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry"
 )
 
@@ -28,7 +28,7 @@ type Request struct {
 	// Base as it was resolved: its descriptor has a digest.
 	Base oci.Root
 	// Entries of the layer.
-	Entries []placement.Entry
+	Entries []osimage.LayerEntry
 	// Labels of the image, beside those of the base.
 	Labels map[string]string
 	// Platforms that are taken of an index, for example linux/amd64; empty is all.

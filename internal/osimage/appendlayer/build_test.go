@@ -24,15 +24,15 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/osimage/placement"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
 // entries of a small configuration.
-func entries(t testing.TB) []placement.Entry {
+func entries(t testing.TB) []osimage.LayerEntry {
 	t.Helper()
-	p, vs := placement.Place(model.NodeConfig{
+	p, vs := osimage.PlaceConfig(model.NodeConfig{
 		Files: []model.ConfigFile{{Path: "/etc/motd", Mode: 0o644, Owner: "root", Group: "12", Data: []byte("hello\n")}, {Path: "/etc/old", Absent: true}},
 		Units: []model.ConfigUnit{{Name: "bad.service", State: "masked"}}, OS: &model.ConfigOS{KernelArguments: []string{"quiet"}}})
 	if len(vs) > 0 {
@@ -290,7 +290,7 @@ func TestLayout(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	_, root := layout(t, []byte("base layer"), 0)
-	one := func(path string) []placement.Entry { return []placement.Entry{{Path: path, Mode: 0o644}} }
+	one := func(path string) []osimage.LayerEntry { return []osimage.LayerEntry{{Path: path, Mode: 0o644}} }
 	for name, c := range map[string]struct {
 		q    Request
 		says string

@@ -14,13 +14,13 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/refit-dev/refit/internal/osimage/placement"
+	"github.com/refit-dev/refit/internal/osimage"
 )
 
 // layerOf is the tar of entries, and the same as gzip.
-func layerOf(entries []placement.Entry) (plain, zipped []byte, err error) {
+func layerOf(entries []osimage.LayerEntry) (plain, zipped []byte, err error) {
 	entries = slices.Clone(entries)
-	slices.SortFunc(entries, func(a, b placement.Entry) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(entries, func(a, b osimage.LayerEntry) int { return strings.Compare(a.Path, b.Path) })
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for i, e := range entries {
@@ -52,7 +52,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-func header(e placement.Entry) *tar.Header {
+func header(e osimage.LayerEntry) *tar.Header {
 	h := &tar.Header{Name: e.Path, ModTime: time.Unix(0, 0), Uid: e.UID, Gid: e.GID}
 	switch {
 	case e.Removed:

@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/osimage/disruption"
+	"github.com/refit-dev/refit/internal/osimage"
 )
 
 // entry of a layer in words: "etc/", "etc/a=text", "etc/l->target", "etc/h=>etc/a",
@@ -91,8 +91,8 @@ func image(layers ...Layer) Image { return Image{Platform: "linux/amd64", Layers
 
 func mode(m int64) func(*tar.Header) { return func(h *tar.Header) { h.Mode = m } }
 
-var chrony = []disruption.Rule{{Files: []string{"/etc/chrony.conf", "/etc/app.d"}, Actions: []disruption.Action{{Type: disruption.Reload, Unit: "chronyd.service"}}},
-	{Units: []string{"own.service"}, Actions: []disruption.Action{{Type: disruption.Restart, Unit: "own.service"}}}}
+var chrony = []osimage.Rule{{Files: []string{"/etc/chrony.conf", "/etc/app.d"}, Actions: []osimage.Action{{Type: osimage.ActionReload, Unit: "chronyd.service"}}},
+	{Units: []string{"own.service"}, Actions: []osimage.Action{{Type: osimage.ActionRestart, Unit: "own.service"}}}}
 
 // What differs between two images, and what of it reaches a node without a boot (opening
 // 8 of the specification, R2.164, R2.167).

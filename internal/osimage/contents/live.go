@@ -7,14 +7,13 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/osimage/disruption"
-	"github.com/refit-dev/refit/internal/osimage/placement"
+	"github.com/refit-dev/refit/internal/osimage"
 )
 
 // Rules say which differences reach a node without a boot.
 type Rules struct {
 	// Pool has its own rules; refit's come after them.
-	Pool []disruption.Rule
+	Pool []osimage.Rule
 	// Known are paths, with the leading slash, that the pool's configuration brings:
 	// it says itself what a change of them costs.
 	Known map[string]bool
@@ -92,10 +91,10 @@ func say(says []string) string {
 }
 
 // decide by the rules; a unit's file may be covered by a rule for the unit.
-func (r Rules) decide(path string) disruption.Answer {
-	a := disruption.Decide(r.Pool, []disruption.Change{{Kind: disruption.File, Name: path}})
+func (r Rules) decide(path string) osimage.Disruption {
+	a := osimage.DecideDisruption(r.Pool, []osimage.Change{{Kind: osimage.ChangeFile, Name: path}})
 	if unit := model.UnitOf(path); unit != "" && a.Reboots() {
-		return disruption.Decide(r.Pool, []disruption.Change{{Kind: disruption.Unit, Name: unit}})
+		return osimage.DecideDisruption(r.Pool, []osimage.Change{{Kind: osimage.ChangeUnit, Name: unit}})
 	}
 	return a
 }
@@ -107,7 +106,7 @@ func (r Rules) says(path string) string {
 		do = append(do, x.String())
 	}
 	if len(do) == 0 {
-		do = []string{string(disruption.None)}
+		do = []string{string(osimage.ActionNone)}
 	}
 	return strings.Join(do, ", ") + " by " + a.Because[0].Rule
 }
@@ -150,7 +149,7 @@ func place(c Change) string {
 	switch {
 	case !strings.HasPrefix(c.Path, "/etc/"):
 		return "only an image that is booted brings what lies outside of /etc"
-	case placement.PerMachine(c.Path):
+	case osimage.IsPerMachine(c.Path):
 		return "it is the node's own"
 	}
 	return model.KeptPath(c.Path)

@@ -13,14 +13,14 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/registry"
 )
 
 // materials of a build.
 type materials struct {
-	placed     placement.Placed
+	placed     osimage.Placement
 	pull, push *registry.Keys
 	given      Given
 	// over is how registries are reached.
@@ -38,11 +38,11 @@ func (r *Builds) materials(ctx context.Context, b *v1alpha1.OSBuild, o *v1alpha1
 	if err != nil {
 		return m, result{}, err
 	}
-	config, err := placement.Open([]byte(c.Data))
+	config, err := osimage.OpenConfig([]byte(c.Data))
 	if err != nil {
 		return m, result{user: err.Error()}, nil //nolint:nilerr // it is the build's result
 	}
-	placed, vs := placement.Place(config)
+	placed, vs := osimage.PlaceConfig(config)
 	if len(vs) > 0 {
 		return m, result{user: vs[0].Message}, nil
 	}

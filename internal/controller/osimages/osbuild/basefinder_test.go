@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/appendlayer"
-	"github.com/refit-dev/refit/internal/osimage/placement"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -116,7 +116,7 @@ func TestAnIndexOfWhichABundleHasAPart(t *testing.T) {
 	if diff := cmp.Diff([]string{"linux/amd64"}, platforms); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
-	img, err := appendlayer.Build(t.Context(), appendlayer.Request{Base: base.Root, Platforms: platforms, Entries: []placement.Entry{{Path: "etc/motd", Mode: 0o644}}})
+	img, err := appendlayer.Build(t.Context(), appendlayer.Request{Base: base.Root, Platforms: platforms, Entries: []osimage.LayerEntry{{Path: "etc/motd", Mode: 0o644}}})
 	if err != nil || len(img.Kept) != 1 || !base.Has(img.Kept[0]) || len(img.Manifests) != 2 {
 		t.Fatalf("%v %+v", err, img)
 	}

@@ -1,4 +1,4 @@
-package placement
+package osimage
 
 import (
 	"fmt"
@@ -11,32 +11,32 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Where something goes.
-type Where string
+// Location something goes.
+type Location string
 
 // Places.
 const (
-	InUsr     Where = "image /usr"
-	InEtc     Where = "image /etc"
-	ByAgent   Where = "agent"
-	KargsD    Where = "image kargs.d"
-	ByBuilder Where = "builder" // packages: a Containerfile build installs them
+	InUsr     Location = "image /usr"
+	InEtc     Location = "image /etc"
+	ByAgent   Location = "agent"
+	KargsD    Location = "image kargs.d"
+	ByBuilder Location = "builder" // packages: a Containerfile build installs them
 )
 
-// Item is one thing of a configuration and where it went.
-type Item struct {
+// PlacedItem is one thing of a configuration and where it went.
+type PlacedItem struct {
 	// What: a path, unit NAME, kernel arguments, package NAME.
-	What  string `json:"what"`
-	Where Where  `json:"where"`
+	What  string   `json:"what"`
+	Where Location `json:"where"`
 	// At is its path in the image, empty if it is not there.
 	At string `json:"at,omitempty"`
 	// Rule says why, in words.
 	Rule string `json:"rule"`
 }
 
-// Entry is one entry of a layer; there are none for directories, since they would
+// LayerEntry is one entry of a layer; there are none for directories, since they would
 // change what the base says of them.
-type Entry struct {
+type LayerEntry struct {
 	// Path without the leading slash.
 	Path string
 	Data []byte
@@ -49,11 +49,11 @@ type Entry struct {
 	Removed bool
 }
 
-// Placed is where everything went.
-type Placed struct {
-	Items []Item
+// Placement is where everything went.
+type Placement struct {
+	Items []PlacedItem
 	// Entries by path, each once.
-	Entries []Entry
+	Entries []LayerEntry
 	// Agent is what a node is told that has booted the image: what the image holds
 	// too is verified there, stale copies are removed.
 	Agent model.NodeConfig
@@ -75,12 +75,12 @@ const (
 const reasonInvalid = "ConfigInvalid"
 
 type placer struct {
-	out      Placed
+	out      Placement
 	verdicts []model.Verdict
 }
 
-// Place places a configuration.
-func Place(c model.NodeConfig) (Placed, []model.Verdict) {
+// PlaceConfig places a configuration.
+func PlaceConfig(c model.NodeConfig) (Placement, []model.Verdict) {
 	p := &placer{}
 	agent := c
 	agent.Files = nil
@@ -92,12 +92,12 @@ func Place(c model.NodeConfig) (Placed, []model.Verdict) {
 		p.unit(u, c.Files)
 	}
 	for _, name := range c.Packages {
-		p.out.Items = append(p.out.Items, Item{What: "package " + name, Where: ByBuilder, Rule: "packages are installed when the image is built, never on a node"})
+		p.out.Items = append(p.out.Items, PlacedItem{What: "package " + name, Where: ByBuilder, Rule: "packages are installed when the image is built, never on a node"})
 	}
 	p.out.Packages = slices.Clone(c.Packages)
 	p.arguments(c.OS)
 	if len(p.verdicts) > 0 {
-		return Placed{}, p.verdicts
+		return Placement{}, p.verdicts
 	}
 	sort.Slice(p.out.Entries, func(i, j int) bool { return p.out.Entries[i].Path < p.out.Entries[j].Path })
 	sort.Slice(p.out.Agent.Files, func(i, j int) bool { return p.out.Agent.Files[i].Path < p.out.Agent.Files[j].Path })
@@ -109,8 +109,8 @@ func (p *placer) refuse(format string, args ...any) {
 	p.verdicts = append(p.verdicts, model.Verdict{Reason: reasonInvalid, Message: fmt.Sprintf(format, args...), Fix: "change the NodeConfig that names it"})
 }
 
-func (p *placer) item(what string, where Where, at, rule string) {
-	p.out.Items = append(p.out.Items, Item{What: what, Where: where, At: at, Rule: rule})
+func (p *placer) item(what string, where Location, at, rule string) {
+	p.out.Items = append(p.out.Items, PlacedItem{What: what, Where: where, At: at, Rule: rule})
 }
 
 // byAgent leaves a file to the agent.
@@ -166,7 +166,7 @@ func (p *placer) twin(f model.ConfigFile, at string) {
 }
 
 func (p *placer) entry(f model.ConfigFile, at string) {
-	e := Entry{Path: strings.TrimPrefix(at, "/"), Removed: f.Absent}
+	e := LayerEntry{Path: strings.TrimPrefix(at, "/"), Removed: f.Absent}
 	if !f.Absent {
 		e.Data, e.Mode = f.Data, f.Mode
 		e.UID, _ = number(f.Owner)
@@ -180,7 +180,7 @@ func (p *placer) unit(u model.ConfigUnit, files []model.ConfigFile) {
 	what := "unit " + u.Name
 	switch u.State {
 	case model.UnitMasked:
-		p.out.Entries = append(p.out.Entries, Entry{Path: strings.TrimPrefix(etcUnits, "/") + u.Name, Link: "/dev/null"})
+		p.out.Entries = append(p.out.Entries, LayerEntry{Path: strings.TrimPrefix(etcUnits, "/") + u.Name, Link: "/dev/null"})
 		p.item(what, InEtc, etcUnits+u.Name, "masked where systemctl masks")
 	case model.UnitEnabled:
 		var text []byte
@@ -191,7 +191,7 @@ func (p *placer) unit(u model.ConfigUnit, files []model.ConfigFile) {
 		}
 		links := wantedBy(text)
 		for _, l := range links {
-			p.out.Entries = append(p.out.Entries, Entry{Path: strings.TrimPrefix(etcUnits, "/") + l + "/" + u.Name, Link: usrUnits + u.Name})
+			p.out.Entries = append(p.out.Entries, LayerEntry{Path: strings.TrimPrefix(etcUnits, "/") + l + "/" + u.Name, Link: usrUnits + u.Name})
 		}
 		if len(links) == 0 {
 			p.item(what, ByAgent, "", "its [Install] section is the base's, which is not read")
@@ -237,7 +237,7 @@ func (p *placer) arguments(os *model.ConfigOS) {
 		quoted[i] = strconv.Quote(a) // no control characters or quotes are in them, so TOML and Go agree
 	}
 	text := "# Written by refit. The file is there without arguments too: a directory that goes away removes none.\nkargs = [" + strings.Join(quoted, ", ") + "]\n"
-	p.out.Entries = append(p.out.Entries, Entry{Path: kargsFile, Data: []byte(text), Mode: 0o644})
+	p.out.Entries = append(p.out.Entries, LayerEntry{Path: kargsFile, Data: []byte(text), Mode: 0o644})
 	if len(args) > 0 {
 		p.item("kernel arguments", KargsD, "/"+kargsFile, "bootc has no other way; hosts that do not read it are given them by their driver")
 	}
@@ -258,9 +258,9 @@ func number(owner string) (int, bool) {
 // changes by itself.
 var perMachine = []string{"/etc/hostname", "/etc/hosts", "/etc/machine-id", "/etc/resolv.conf", "/etc/adjtime", "/etc/fstab", "/etc/crypttab", "/etc/passwd", "/etc/group", "/etc/subuid", "/etc/subgid"}
 
-// PerMachine reports whether a path of /etc differs from node to node, or is changed by
+// IsPerMachine reports whether a path of /etc differs from node to node, or is changed by
 // the node itself: no image and nobody who speaks for a pool writes it.
-func PerMachine(path string) bool { return slices.Contains(perMachine, path) }
+func IsPerMachine(path string) bool { return slices.Contains(perMachine, path) }
 
 // notApplied is the directory of a path that an image's content is not applied to,
 // "" if it is.
@@ -283,7 +283,7 @@ func agentOnly(f model.ConfigFile) string {
 	if top := notApplied(f.Path); top != "" {
 		return "what an image has in /" + top + " is not applied on an update, or is hidden by the node's own"
 	}
-	if PerMachine(f.Path) {
+	if IsPerMachine(f.Path) {
 		return "it is the node's own: pools share an image"
 	}
 	if f.Absent {

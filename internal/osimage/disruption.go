@@ -1,4 +1,4 @@
-package disruption
+package osimage
 
 import (
 	"path"
@@ -9,22 +9,22 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Kind of a thing that changed.
-type Kind string
+// ChangeKind of a thing that changed.
+type ChangeKind string
 
 // Kinds.
 const (
-	File      Kind = "file"
-	Unit      Kind = "unit"
-	SSHKey    Kind = "ssh key"
-	Arguments Kind = "kernel arguments"
-	Packages  Kind = "packages"
-	Image     Kind = "image" // the base, or anything that only an image brings
+	ChangeFile      ChangeKind = "file"
+	ChangeUnit      ChangeKind = "unit"
+	ChangeSSHKey    ChangeKind = "ssh key"
+	ChangeArguments ChangeKind = "kernel arguments"
+	ChangePackages  ChangeKind = "packages"
+	ChangeImage     ChangeKind = "image" // the base, or anything that only an image brings
 )
 
 // Change is one thing that is added, changed or gone; all three count the same.
 type Change struct {
-	Kind Kind
+	Kind ChangeKind
 	// Name is the path or the unit; empty for what there is one of.
 	Name string
 	// Says: the configuration itself says what it costs (disruption and units of a
@@ -34,48 +34,48 @@ type Change struct {
 
 func (c Change) String() string { return strings.TrimSpace(string(c.Kind) + " " + c.Name) }
 
-// Because says which rule a change fell under.
-type Because struct {
+// RuleMatch says which rule a change fell under.
+type RuleMatch struct {
 	Change  Change
 	Rule    string
 	Actions []Action
 }
 
-// Answer is what is done about some changes.
-type Answer struct {
+// Disruption is what is done about some changes.
+type Disruption struct {
 	// Actions in the order in which they are done: Drain before anything is
 	// written, then DaemonReload, reloads and restarts. Empty for nothing.
 	Actions []Action
-	Because []Because
+	Because []RuleMatch
 }
 
 // Reboots reports whether the node is booted anew.
-func (a Answer) Reboots() bool { return slices.Contains(a.Actions, Action{Reboot, ""}) }
+func (a Disruption) Reboots() bool { return slices.Contains(a.Actions, Action{ActionReboot, ""}) }
 
 // Drains reports whether pods are evicted.
-func (a Answer) Drains() bool {
-	return a.Reboots() || slices.Contains(a.Actions, Action{Drain, ""})
+func (a Disruption) Drains() bool {
+	return a.Reboots() || slices.Contains(a.Actions, Action{ActionDrain, ""})
 }
 
-// Decide says what a pool's rules and the defaults come to.
-func Decide(pool []Rule, changes []Change) Answer {
-	var out Answer
+// DecideDisruption says what a pool's rules and the defaults come to.
+func DecideDisruption(pool []Rule, changes []Change) Disruption {
+	var out Disruption
 	for _, c := range changes {
-		b := Because{Change: c}
-		b.Actions, b.Rule = one(pool, c)
+		b := RuleMatch{Change: c}
+		b.Actions, b.Rule = actionsFor(pool, c)
 		out.Because = append(out.Because, b)
 		out.Actions = append(out.Actions, b.Actions...)
 	}
-	out.Actions = order(out.Actions)
+	out.Actions = orderActions(out.Actions)
 	return out
 }
 
-func one(pool []Rule, c Change) ([]Action, string) {
-	reboot := []Action{{Reboot, ""}}
+func actionsFor(pool []Rule, c Change) ([]Action, string) {
+	reboot := []Action{{ActionReboot, ""}}
 	switch c.Kind {
-	case Arguments, Packages, Image:
+	case ChangeArguments, ChangePackages, ChangeImage:
 		return reboot, "only an image that is booted brings " + string(c.Kind)
-	case SSHKey, File, Unit:
+	case ChangeSSHKey, ChangeFile, ChangeUnit:
 	}
 	if len(c.Says) > 0 {
 		return c.Says, "the NodeConfig says so"
@@ -83,7 +83,7 @@ func one(pool []Rule, c Change) ([]Action, string) {
 	if r := closest(pool, c); r != nil {
 		return r.Actions, "a rule of the pool"
 	}
-	if r := closest(Defaults(), c); r != nil {
+	if r := closest(DefaultRules(), c); r != nil {
 		return r.Actions, "a rule of refit's"
 	}
 	return reboot, "no rule speaks of it"
@@ -110,15 +110,15 @@ const exact = 1 << 20
 func nearness(r Rule, c Change) int {
 	best := -1
 	switch c.Kind {
-	case SSHKey:
+	case ChangeSSHKey:
 		if r.SSHKeys {
 			return exact
 		}
-	case File:
+	case ChangeFile:
 		for _, pattern := range r.Files {
 			best = max(best, fileNearness(pattern, c.Name))
 		}
-	case Unit:
+	case ChangeUnit:
 		for _, pattern := range r.Units {
 			if pattern == c.Name {
 				best = exact
@@ -126,7 +126,7 @@ func nearness(r Rule, c Change) int {
 				best = max(best, literal(pattern))
 			}
 		}
-	case Arguments, Packages, Image:
+	case ChangeArguments, ChangePackages, ChangeImage:
 	}
 	return best
 }
@@ -167,18 +167,18 @@ func matches(pattern, file []string) bool {
 }
 
 // rank is when an action is done.
-var rank = map[Type]int{Drain: 0, DaemonReload: 1, Reload: 2, Restart: 3}
+var rank = map[ActionType]int{ActionDrain: 0, ActionDaemonReload: 1, ActionReload: 2, ActionRestart: 3}
 
-// order puts actions in the order in which they are done, each once. A reboot is
+// orderActions puts actions in the order in which they are done, each once. A reboot is
 // all there is; None is nothing. What restarts need not reload.
-func order(actions []Action) []Action {
+func orderActions(actions []Action) []Action {
 	var out []Action
 	for _, a := range actions {
 		switch {
-		case a.Type == Reboot:
+		case a.Type == ActionReboot:
 			return []Action{a}
-		case a.Type == None, slices.Contains(out, a):
-		case a.Type == Reload && slices.Contains(actions, Action{Restart, a.Unit}):
+		case a.Type == ActionNone, slices.Contains(out, a):
+		case a.Type == ActionReload && slices.Contains(actions, Action{ActionRestart, a.Unit}):
 		default:
 			out = append(out, a)
 		}
@@ -193,11 +193,11 @@ func order(actions []Action) []Action {
 	return out
 }
 
-// Of says what a disruption of the configuration's own words means.
-func Of(d model.Disruption, units []string) []Action {
-	each := func(t Type) []Action {
+// ActionsOf says what a disruption of the configuration's own words means.
+func ActionsOf(d model.Disruption, units []string) []Action {
+	each := func(t ActionType) []Action {
 		if len(units) == 0 {
-			return []Action{{None, ""}}
+			return []Action{{ActionNone, ""}}
 		}
 		var out []Action
 		for _, u := range units {
@@ -207,42 +207,42 @@ func Of(d model.Disruption, units []string) []Action {
 	}
 	switch d {
 	case model.DisruptionReload:
-		return each(Reload)
+		return each(ActionReload)
 	case model.DisruptionRestart:
-		return each(Restart)
+		return each(ActionRestart)
 	case model.DisruptionDrain:
-		out := []Action{{Drain, ""}}
+		out := []Action{{ActionDrain, ""}}
 		for _, u := range units {
-			out = append(out, Action{Restart, u})
+			out = append(out, Action{ActionRestart, u})
 		}
 		return out
 	case model.DisruptionReboot:
-		return []Action{{Reboot, ""}}
+		return []Action{{ActionReboot, ""}}
 	case model.DisruptionNone:
-		return []Action{{None, ""}}
+		return []Action{{ActionNone, ""}}
 	}
 	return nil
 }
 
 // As is the other way round: what of an answer goes into a configuration's file.
-func (a Answer) As() (model.Disruption, []string) {
+func (a Disruption) As() (model.Disruption, []string) {
 	worst := model.DisruptionNone
 	var units []string
 	for _, x := range a.Actions {
 		switch x.Type {
-		case Reboot:
+		case ActionReboot:
 			return model.DisruptionReboot, nil
-		case Drain:
+		case ActionDrain:
 			worst = model.DisruptionDrain
-		case Restart, DaemonReload:
+		case ActionRestart, ActionDaemonReload:
 			if worst != model.DisruptionDrain {
 				worst = model.DisruptionRestart
 			}
-		case Reload:
+		case ActionReload:
 			if worst == model.DisruptionNone {
 				worst = model.DisruptionReload
 			}
-		case None:
+		case ActionNone:
 		}
 		if x.Unit != "" && !slices.Contains(units, x.Unit) {
 			units = append(units, x.Unit)

@@ -1,4 +1,4 @@
-package placement
+package osimage
 
 import (
 	"fmt"
@@ -51,7 +51,7 @@ func TestFiles(t *testing.T) {
 		"a file of /usr that is to be gone":     {model.ConfigFile{Path: "/usr/lib/x", Absent: true}, "image /usr /usr/lib/x: ", []string{"-usr/lib/x"}, []string{"-=/usr/lib/x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, vs := Place(model.NodeConfig{Files: []model.ConfigFile{c.file}})
+			p, vs := PlaceConfig(model.NodeConfig{Files: []model.ConfigFile{c.file}})
 			if len(vs) > 0 || len(p.Items) != 1 {
 				t.Fatalf("%+v %+v", p.Items, vs)
 			}
@@ -83,14 +83,14 @@ func TestRefused(t *testing.T) {
 		"R2.135: libostree's /usr/etc": {"/usr/etc/motd", "x", "/usr/etc is libostree's own"},
 		"R2.200: a secret below /usr":  {"/usr/lib/x.pem", "-----BEGIN PRIVATE KEY-----", "it holds a private key"},
 	} {
-		p, vs := Place(model.NodeConfig{Files: []model.ConfigFile{file("/etc/motd"), file(c.path, func(f *model.ConfigFile) { f.Data = []byte(c.data) })}})
+		p, vs := PlaceConfig(model.NodeConfig{Files: []model.ConfigFile{file("/etc/motd"), file(c.path, func(f *model.ConfigFile) { f.Data = []byte(c.data) })}})
 		if len(vs) != 1 || !strings.Contains(vs[0].Message, c.says) || vs[0].Fix == "" || len(p.Entries) != 0 {
 			t.Errorf("%s: %+v %d entries", name, vs, len(p.Entries))
 		}
 	}
 }
 
-func entry(p Placed, path string) *Entry {
+func entry(p Placement, path string) *LayerEntry {
 	for i := range p.Entries {
 		if p.Entries[i].Path == path {
 			return &p.Entries[i]
@@ -106,7 +106,7 @@ func TestUnits(t *testing.T) {
 		Files: []model.ConfigFile{file("/etc/systemd/system/p.service", func(f *model.ConfigFile) { f.Own, f.Data = true, []byte(text) })},
 		Units: []model.ConfigUnit{{Name: "p.service", State: "enabled"}, {Name: "base.service", State: "enabled"}, {Name: "bad.service", State: "masked"}, {Name: "off.service", State: "disabled"}},
 	}
-	p, vs := Place(c)
+	p, vs := PlaceConfig(c)
 	if len(vs) > 0 {
 		t.Fatal(vs)
 	}
@@ -134,7 +134,7 @@ func TestArguments(t *testing.T) {
 		"kargs = []\n":                           {},
 		"kargs = [\"quiet\", \"console=t,1\"]\n": {OS: &model.ConfigOS{KernelArguments: []string{"quiet", "console=t,1"}}},
 	} {
-		p, vs := Place(c)
+		p, vs := PlaceConfig(c)
 		e := entry(p, kargsFile)
 		if len(vs) > 0 || e == nil || !strings.HasSuffix(string(e.Data), "\n"+want) || e.Mode != 0o644 {
 			t.Errorf("%q: %+v", want, e)
@@ -160,7 +160,7 @@ func TestEverythingIsPlacedOnce(t *testing.T) {
 			}
 			c.Files = append(c.Files, f)
 		}
-		p, vs := Place(c)
+		p, vs := PlaceConfig(c)
 		if len(vs) > 0 {
 			t.Fatal(vs)
 		}
@@ -191,7 +191,7 @@ func TestEverythingIsPlacedOnce(t *testing.T) {
 			}
 		}
 		rand.Shuffle(len(c.Files), func(i, j int) { c.Files[i], c.Files[j] = c.Files[j], c.Files[i] })
-		again, _ := Place(c)
+		again, _ := PlaceConfig(c)
 		if diff := cmp.Diff(p.Entries, again.Entries); diff != "" {
 			t.Fatal(diff)
 		}
@@ -204,17 +204,17 @@ func TestEverythingIsPlacedOnce(t *testing.T) {
 // What was written down makes the same image.
 func TestSeal(t *testing.T) {
 	c := model.NodeConfig{Files: []model.ConfigFile{file("/etc/motd"), file("/etc/systemd/system/p.service", func(f *model.ConfigFile) { f.Own = true })}, OS: &model.ConfigOS{KernelArguments: []string{"quiet"}}}
-	back, err := Open(Seal(c))
+	back, err := OpenConfig(SealConfig(c))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := Place(c)
-	b, _ := Place(back)
+	a, _ := PlaceConfig(c)
+	b, _ := PlaceConfig(back)
 	if diff := cmp.Diff(a.Entries, b.Entries); diff != "" {
 		t.Error(diff)
 	}
 	for _, bad := range []string{"x", `{"version":"v9"}`} {
-		if _, err := Open([]byte(bad)); err == nil {
+		if _, err := OpenConfig([]byte(bad)); err == nil {
 			t.Errorf("%s is read", bad)
 		}
 	}

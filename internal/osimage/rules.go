@@ -1,4 +1,4 @@
-package disruption
+package osimage
 
 import (
 	"fmt"
@@ -9,22 +9,22 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Type of an action.
-type Type string
+// ActionType of an action.
+type ActionType string
 
 // Types of actions.
 const (
-	None         Type = "None"
-	Drain        Type = "Drain"
-	DaemonReload Type = "DaemonReload"
-	Reload       Type = "Reload"
-	Restart      Type = "Restart"
-	Reboot       Type = "Reboot"
+	ActionNone         ActionType = "None"
+	ActionDrain        ActionType = "Drain"
+	ActionDaemonReload ActionType = "DaemonReload"
+	ActionReload       ActionType = "Reload"
+	ActionRestart      ActionType = "Restart"
+	ActionReboot       ActionType = "Reboot"
 )
 
 // Action is one thing that is done after a change; Unit is for Reload and Restart.
 type Action struct {
-	Type Type
+	Type ActionType
 	Unit string
 }
 
@@ -56,10 +56,8 @@ const (
 
 var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.@\\-]+\.(service|socket|device|mount|automount|swap|target|path|timer|slice|scope)$`)
 
-const reasonInvalid = "ConfigInvalid"
-
-// Check says what is wrong with the rules of object, for example UpdatePool/edge.
-func Check(object string, rules []Rule) []model.Verdict {
+// CheckRules says what is wrong with the rules of object, for example UpdatePool/edge.
+func CheckRules(object string, rules []Rule) []model.Verdict {
 	var out []model.Verdict
 	refuse := func(format string, args ...any) {
 		out = append(out, model.Verdict{Reason: reasonInvalid, Object: object, Message: fmt.Sprintf(format, args...), Fix: "change spec.disruption of " + object})
@@ -104,15 +102,15 @@ func checkActions(actions []Action) []string {
 	}
 	for _, a := range actions {
 		switch a.Type {
-		case None, Reboot:
+		case ActionNone, ActionReboot:
 			if len(actions) > 1 {
 				out = append(out, fmt.Sprintf("%s stands alone, there are %d actions", a.Type, len(actions)))
 			}
-		case Reload, Restart:
+		case ActionReload, ActionRestart:
 			if !unitName.MatchString(a.Unit) {
 				out = append(out, fmt.Sprintf("%s needs the name of a unit with its type, not %q", a.Type, a.Unit))
 			}
-		case Drain, DaemonReload:
+		case ActionDrain, ActionDaemonReload:
 		default:
 			out = append(out, fmt.Sprintf("there is no action %q", a.Type))
 		}
@@ -123,20 +121,22 @@ func checkActions(actions []Action) []string {
 
 // needless is a unit where none belongs.
 func needless(a Action) []string {
-	if a.Unit == "" || a.Type == Reload || a.Type == Restart {
+	if a.Unit == "" || a.Type == ActionReload || a.Type == ActionRestart {
 		return nil
 	}
 	return []string{string(a.Type) + " has no unit"}
 }
 
-// Defaults are what is known of files that services read, of units and of keys.
-func Defaults() []Rule {
-	reload := func(dir, unit string) Rule { return Rule{Files: []string{dir}, Actions: []Action{{Reload, unit}}} }
+// DefaultRules are what is known of files that services read, of units and of keys.
+func DefaultRules() []Rule {
+	reload := func(dir, unit string) Rule {
+		return Rule{Files: []string{dir}, Actions: []Action{{ActionReload, unit}}}
+	}
 	return []Rule{
 		reload("/etc/sysctl.d", "systemd-sysctl.service"),
 		reload("/etc/modules-load.d", "systemd-modules-load.service"),
 		reload("/etc/tmpfiles.d", "systemd-tmpfiles-setup.service"),
 		reload("/etc/sysusers.d", "systemd-sysusers.service"),
-		{Files: []string{"/etc/motd", "/etc/motd.d", "/etc/issue", "/etc/issue.d"}, SSHKeys: true, Actions: []Action{{None, ""}}},
+		{Files: []string{"/etc/motd", "/etc/motd.d", "/etc/issue", "/etc/issue.d"}, SSHKeys: true, Actions: []Action{{ActionNone, ""}}},
 	}
 }

@@ -1,4 +1,4 @@
-package disruption
+package osimage
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ func acts(s string) []Action {
 	var out []Action
 	for _, w := range strings.Split(s, ", ") {
 		t, u, _ := strings.Cut(w, " ")
-		out = append(out, Action{Type(t), u})
+		out = append(out, Action{ActionType(t), u})
 	}
 	return out
 }
@@ -36,13 +36,13 @@ func says(actions []Action) string {
 func changed(files ...string) []Change {
 	var out []Change
 	for _, f := range files {
-		out = append(out, Change{Kind: File, Name: f})
+		out = append(out, Change{Kind: ChangeFile, Name: f})
 	}
 	return out
 }
 
 // R2.160 to R2.174.
-func TestDecide(t *testing.T) {
+func TestDecideDisruption(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules   []Rule
 		changes []Change
@@ -65,20 +65,20 @@ func TestDecide(t *testing.T) {
 		"R2.164: the same action once":                   {[]Rule{rule("Restart x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
 		"what restarts need not reload":                  {[]Rule{rule("Reload x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
 		"R2.165: the drain comes first":                  {[]Rule{rule("Restart x.service, DaemonReload, Drain", "/etc/a")}, changed("/etc/a"), "Drain, DaemonReload, Restart x.service"},
-		"R2.169: kernel arguments":                       {[]Rule{rule("None", "/**")}, []Change{{Kind: Arguments}}, "Reboot"},
-		"R2.169: packages":                               {nil, []Change{{Kind: Packages}}, "Reboot"},
-		"a file that only an image brings":               {[]Rule{rule("None", "/usr")}, []Change{{Kind: Image, Name: "/usr/lib/x"}}, "Reboot"},
-		"a unit by name":                                 {[]Rule{{Units: []string{"x.service"}, Actions: acts("Drain")}}, []Change{{Kind: Unit, Name: "x.service"}}, "Drain"},
-		"a unit by pattern":                              {[]Rule{{Units: []string{"edge-*.service"}, Actions: acts("None")}}, []Change{{Kind: Unit, Name: "edge-1.service"}}, ""},
-		"the unit's own name before a pattern":           {[]Rule{{Units: []string{"edge-*"}, Actions: acts("None")}, {Units: []string{"edge-1.service"}, Actions: acts("Drain")}}, []Change{{Kind: Unit, Name: "edge-1.service"}}, "Drain"},
-		"a unit that nobody speaks of":                   {nil, []Change{{Kind: Unit, Name: "x.service"}}, "Reboot"},
-		"ssh keys cost nothing":                          {nil, []Change{{Kind: SSHKey}}, ""},
-		"ssh keys, if a pool says otherwise":             {[]Rule{{SSHKeys: true, Actions: acts("Restart sshd.service")}}, []Change{{Kind: SSHKey}}, "Restart sshd.service"},
-		"what the NodeConfig says of its own file":       {[]Rule{rule("Reboot", "/etc")}, []Change{{Kind: File, Name: "/etc/a", Says: acts("Restart a.service")}}, "Restart a.service"},
+		"R2.169: kernel arguments":                       {[]Rule{rule("None", "/**")}, []Change{{Kind: ChangeArguments}}, "Reboot"},
+		"R2.169: packages":                               {nil, []Change{{Kind: ChangePackages}}, "Reboot"},
+		"a file that only an image brings":               {[]Rule{rule("None", "/usr")}, []Change{{Kind: ChangeImage, Name: "/usr/lib/x"}}, "Reboot"},
+		"a unit by name":                                 {[]Rule{{Units: []string{"x.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Drain"},
+		"a unit by pattern":                              {[]Rule{{Units: []string{"edge-*.service"}, Actions: acts("None")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, ""},
+		"the unit's own name before a pattern":           {[]Rule{{Units: []string{"edge-*"}, Actions: acts("None")}, {Units: []string{"edge-1.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, "Drain"},
+		"a unit that nobody speaks of":                   {nil, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Reboot"},
+		"ssh keys cost nothing":                          {nil, []Change{{Kind: ChangeSSHKey}}, ""},
+		"ssh keys, if a pool says otherwise":             {[]Rule{{SSHKeys: true, Actions: acts("Restart sshd.service")}}, []Change{{Kind: ChangeSSHKey}}, "Restart sshd.service"},
+		"what the NodeConfig says of its own file":       {[]Rule{rule("Reboot", "/etc")}, []Change{{Kind: ChangeFile, Name: "/etc/a", Says: acts("Restart a.service")}}, "Restart a.service"},
 		"R2.167: what is gone, and has no rule, reboots": {nil, Changes(model.NodeConfig{Files: []model.ConfigFile{{Path: "/etc/a", Disruption: model.DisruptionNone}}}, model.NodeConfig{}), "Reboot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := Decide(c.rules, c.changes)
+			a := DecideDisruption(c.rules, c.changes)
 			if got := says(a.Actions); got != c.want {
 				t.Errorf("%q, want %q: %+v", got, c.want, a.Because)
 			}
@@ -122,15 +122,15 @@ func TestCheck(t *testing.T) {
 		"a unit's name that is a path":     {Rule{Units: []string{"a/b"}, Actions: acts("None")}, "no name of a unit"},
 		"a command in the place of a unit": {rule("Restart x.service;reboot", "/etc/x"), "needs the name of a unit"},
 	} {
-		vs := Check("UpdatePool/edge", []Rule{c.rule})
+		vs := CheckRules("UpdatePool/edge", []Rule{c.rule})
 		if (len(vs) == 0) != (c.says == "") || len(vs) > 0 && (!strings.Contains(vs[0].Message, c.says) || vs[0].Fix == "" || vs[0].Object != "UpdatePool/edge") {
 			t.Errorf("%s: %+v, want %q", name, vs, c.says)
 		}
 	}
-	if len(Check("x", Defaults())) > 0 {
+	if len(CheckRules("x", DefaultRules())) > 0 {
 		t.Error("refit's own rules break the rules")
 	}
-	if vs := Check("x", slices.Repeat([]Rule{rule("None", "/etc/x")}, 51)); len(vs) != 1 {
+	if vs := CheckRules("x", slices.Repeat([]Rule{rule("None", "/etc/x")}, 51)); len(vs) != 1 {
 		t.Error("51 rules", vs)
 	}
 }
@@ -163,8 +163,8 @@ func TestChanges(t *testing.T) {
 // makes it no milder; and an answer survives the way into a configuration's words.
 func TestOrderIsNothing(t *testing.T) {
 	names := []string{"/etc/a", "/etc/b/c", "/etc/b/d.conf", "/etc/sysctl.d/x", "/opt/e"}
-	cost := map[Type]int{None: 0, DaemonReload: 1, Reload: 1, Restart: 2, Drain: 3, Reboot: 4}
-	worst := func(a Answer) int {
+	cost := map[ActionType]int{ActionNone: 0, ActionDaemonReload: 1, ActionReload: 1, ActionRestart: 2, ActionDrain: 3, ActionReboot: 4}
+	worst := func(a Disruption) int {
 		n := 0
 		for _, x := range a.Actions {
 			n = max(n, cost[x.Type])
@@ -178,26 +178,26 @@ func TestOrderIsNothing(t *testing.T) {
 				rapid.SampledFrom([]string{"/etc", "/etc/a", "/etc/b", "/etc/*/c", "/**/*.conf", "/opt"}).Draw(t, "files")))
 		}
 		list := changed(rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID).Draw(t, "changed")...)
-		all := Decide(rules, list)
+		all := DecideDisruption(rules, list)
 		shuffled := slices.Clone(list)
 		rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if diff := cmp.Diff(all.Actions, Decide(rules, shuffled).Actions); diff != "" {
+		if diff := cmp.Diff(all.Actions, DecideDisruption(rules, shuffled).Actions); diff != "" {
 			t.Fatal(diff)
 		}
 		seen := map[string]bool{}
 		for _, a := range all.Actions {
-			if seen[a.String()] || a.Type == None || a.Type == Reboot && len(all.Actions) > 1 {
+			if seen[a.String()] || a.Type == ActionNone || a.Type == ActionReboot && len(all.Actions) > 1 {
 				t.Fatal(fmt.Sprint(all.Actions))
 			}
 			seen[a.String()] = true
 		}
 		for i := range list {
-			if worst(Decide(rules, list[i:i+1])) > worst(all) {
+			if worst(DecideDisruption(rules, list[i:i+1])) > worst(all) {
 				t.Fatal("together it is milder than alone")
 			}
 		}
 		d, units := all.As()
-		back := Answer{Actions: order(Of(d, units))}
+		back := Disruption{Actions: orderActions(ActionsOf(d, units))}
 		if back.Reboots() != all.Reboots() || back.Drains() != all.Drains() {
 			t.Fatal(d, units, all.Actions)
 		}

@@ -1,4 +1,4 @@
-package placement
+package osimage
 
 import "github.com/refit-dev/refit/internal/model"
 
@@ -9,7 +9,7 @@ import "github.com/refit-dev/refit/internal/model"
 // possible: a unit goes to /etc then and hides the image's until the next image; what
 // only an image brings waits for it. Verdicts as of Place.
 func OnNode(wanted, held model.NodeConfig) (model.NodeConfig, []model.Verdict) {
-	to, verdicts := Place(wanted)
+	to, verdicts := PlaceConfig(wanted)
 	if len(verdicts) > 0 {
 		return model.NodeConfig{}, verdicts
 	}
@@ -36,7 +36,7 @@ func OnNode(wanted, held model.NodeConfig) (model.NodeConfig, []model.Verdict) {
 // brought are the values of what an image that was made of a configuration has below
 // /usr, by path.
 func brought(held model.NodeConfig) map[string]string {
-	in, _ := Place(held) // an image was made of it: it can be placed
+	in, _ := PlaceConfig(held) // an image was made of it: it can be placed
 	out := map[string]string{}
 	for _, f := range in.Agent.Files {
 		if f.InImage {

@@ -1,4 +1,4 @@
-package placement
+package osimage
 
 import (
 	"encoding/json"
@@ -18,8 +18,8 @@ type sealed struct {
 
 const sealVersion = "refit.dev/os-config/v1"
 
-// Seal writes a configuration down, so that the same image can be made of it later.
-func Seal(c model.NodeConfig) []byte {
+// SealConfig writes a configuration down, so that the same image can be made of it later.
+func SealConfig(c model.NodeConfig) []byte {
 	s := sealed{Version: sealVersion, Config: c}
 	for _, f := range c.Files {
 		if f.Own {
@@ -34,8 +34,8 @@ func Seal(c model.NodeConfig) []byte {
 	return b
 }
 
-// Open reads what Seal wrote.
-func Open(data []byte) (model.NodeConfig, error) {
+// OpenConfig reads what Seal wrote.
+func OpenConfig(data []byte) (model.NodeConfig, error) {
 	var s sealed
 	if err := json.Unmarshal(data, &s); err != nil {
 		return model.NodeConfig{}, fmt.Errorf("configuration of an OS image: %w", err)

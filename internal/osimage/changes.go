@@ -1,4 +1,4 @@
-package disruption
+package osimage
 
 import (
 	"slices"
@@ -15,10 +15,10 @@ func Changes(old, wanted model.NodeConfig) []Change {
 	out = append(out, files(old, wanted)...)
 	out = append(out, units(old, wanted)...)
 	if old.OS.ArgumentsValue() != wanted.OS.ArgumentsValue() {
-		out = append(out, Change{Kind: Arguments})
+		out = append(out, Change{Kind: ChangeArguments})
 	}
 	if !slices.Equal(old.Packages, wanted.Packages) {
-		out = append(out, Change{Kind: Packages})
+		out = append(out, Change{Kind: ChangePackages})
 	}
 	return out
 }
@@ -30,12 +30,12 @@ func isKeys(f model.ConfigFile) bool {
 
 func change(f model.ConfigFile, says []Action) Change {
 	if isKeys(f) {
-		return Change{Kind: SSHKey, Name: f.Path}
+		return Change{Kind: ChangeSSHKey, Name: f.Path}
 	}
 	if f.InImage || strings.HasPrefix(f.Path, "/usr/") && !strings.HasPrefix(f.Path, "/usr/local/") {
-		return Change{Kind: Image, Name: f.Path}
+		return Change{Kind: ChangeImage, Name: f.Path}
 	}
-	return Change{Kind: File, Name: f.Path, Says: says}
+	return Change{Kind: ChangeFile, Name: f.Path, Says: says}
 }
 
 func files(old, wanted model.NodeConfig) []Change {
@@ -48,7 +48,7 @@ func files(old, wanted model.NodeConfig) []Change {
 		before, ok := had[f.Path]
 		delete(had, f.Path)
 		if !ok || before.Value() != f.Value() {
-			out = append(out, change(f, Of(f.Disruption, f.Units)))
+			out = append(out, change(f, ActionsOf(f.Disruption, f.Units)))
 		}
 	}
 	for _, f := range old.Files {
@@ -69,12 +69,12 @@ func units(old, wanted model.NodeConfig) []Change {
 		state := had[u.Name]
 		delete(had, u.Name)
 		if state != u.State {
-			out = append(out, Change{Kind: Unit, Name: u.Name, Says: Of(u.Disruption, []string{u.Name})})
+			out = append(out, Change{Kind: ChangeUnit, Name: u.Name, Says: ActionsOf(u.Disruption, []string{u.Name})})
 		}
 	}
 	for _, u := range old.Units {
 		if _, gone := had[u.Name]; gone {
-			out = append(out, Change{Kind: Unit, Name: u.Name})
+			out = append(out, Change{Kind: ChangeUnit, Name: u.Name})
 		}
 	}
 	return out
