@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
-	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 )
 
 // baseBytes is the size of the base, in bytes.
@@ -89,7 +89,7 @@ func BenchmarkAppendTo500MB(b *testing.B) {
 			if len(vs) > 0 {
 				b.Fatal(vs)
 			}
-			img, err := appendlayer.Build(b.Context(), appendlayer.Request{Base: root, Entries: placed.Entries})
+			img, err := imagebuild.Append(b.Context(), imagebuild.AppendRequest{Base: root, Entries: placed.Entries})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func BenchmarkAppendTo500MB(b *testing.B) {
 		}
 	})
 	b.Run("read", func(b *testing.B) {
-		img, err := appendlayer.Build(b.Context(), appendlayer.Request{Base: root})
+		img, err := imagebuild.Append(b.Context(), imagebuild.AppendRequest{Base: root})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/controller/noderights"
-	"github.com/refit-dev/refit/internal/osimage/buildjob"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 )
 
 var update = flag.Bool("update", false, "write docs/reference/identities.md")
@@ -80,9 +80,9 @@ func (s *site) run(change func(*v1alpha1.NodeRun)) error {
 	return s.patch(nu, v1alpha1.NodesNamespace, "n1", func() { nu.Spec.Run = r })
 }
 
-// job is what buildjob makes, and a change to it.
-func (s *site) job(namespace string, v buildjob.Variant, change func(*corev1.PodSpec)) error {
-	j := buildjob.Make(v, buildjob.Build{Name: "edge", Namespace: namespace, Image: "r.example/buildah@" + digestA, Containerfile: "FROM x\n", Target: "r.example/os:edge",
+// job is what imagebuild makes, and a change to it.
+func (s *site) job(namespace string, v imagebuild.Variant, change func(*corev1.PodSpec)) error {
+	j := imagebuild.MakeJob(v, imagebuild.JobBuild{Name: "edge", Namespace: namespace, Image: "r.example/buildah@" + digestA, Containerfile: "FROM x\n", Target: "r.example/os:edge",
 		PullSecret: "registry", PushSecret: "registry", Secrets: []string{"entitlement"}, Context: map[string][]byte{"a": nil}}).Job
 	if change != nil {
 		change(&j.Spec.Template.Spec)
@@ -114,31 +114,31 @@ func controllerAttempts() []attempt {
 		p.Volumes = append(p.Volumes, corev1.Volume{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 	}
 	return append([]attempt{
-		{"make a privileged Job in refit-system with the host's file system", byRBAC, func(s *site) error { return s.job(v1alpha1.SystemNamespace, buildjob.Root, privileged) }},
-		{"make a privileged Job in refit-builds with the host's file system", "refit-controller-jobs", func(s *site) error { return s.job(builds, buildjob.Root, privileged) }},
+		{"make a privileged Job in refit-system with the host's file system", byRBAC, func(s *site) error { return s.job(v1alpha1.SystemNamespace, imagebuild.Root, privileged) }},
+		{"make a privileged Job in refit-builds with the host's file system", "refit-controller-jobs", func(s *site) error { return s.job(builds, imagebuild.Root, privileged) }},
 		{"make a Job in refit-builds on the host's network", "refit-controller-jobs", func(s *site) error {
-			return s.job(builds, buildjob.Root, func(p *corev1.PodSpec) { p.HostNetwork = true })
+			return s.job(builds, imagebuild.Root, func(p *corev1.PodSpec) { p.HostNetwork = true })
 		}},
 		{"make a Job in refit-builds that mounts a host path", "refit-controller-jobs", func(s *site) error {
-			return s.job(builds, buildjob.Root, func(p *corev1.PodSpec) {
+			return s.job(builds, imagebuild.Root, func(p *corev1.PodSpec) {
 				p.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
 			})
 		}},
 		{"make a Job in refit-builds with a service account", "refit-controller-jobs", func(s *site) error {
-			return s.job(builds, buildjob.Root, func(p *corev1.PodSpec) { p.ServiceAccountName = "builder" })
+			return s.job(builds, imagebuild.Root, func(p *corev1.PodSpec) { p.ServiceAccountName = "builder" })
 		}},
 		{"make a Job in refit-builds that tolerates every taint", "refit-controller-jobs", func(s *site) error {
-			return s.job(builds, buildjob.Root, func(p *corev1.PodSpec) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} })
+			return s.job(builds, imagebuild.Root, func(p *corev1.PodSpec) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} })
 		}},
 		{"make a Job in refit-builds on a node of its choice", "refit-controller-jobs", func(s *site) error {
-			return s.job(builds, buildjob.Root, func(p *corev1.PodSpec) { p.NodeName = "n1" })
+			return s.job(builds, imagebuild.Root, func(p *corev1.PodSpec) { p.NodeName = "n1" })
 		}},
 		{"make a Job in refit-builds with another program", "refit-controller-jobs", func(s *site) error {
-			return s.job(builds, buildjob.Root, func(p *corev1.PodSpec) { p.Containers[0].Command = []string{"/bin/sh", "-c", "evil"} })
+			return s.job(builds, imagebuild.Root, func(p *corev1.PodSpec) { p.Containers[0].Command = []string{"/bin/sh", "-c", "evil"} })
 		}},
-		{"build with CAP_SYS_ADMIN in refit-builds as it is installed", "refit-controller-jobs", func(s *site) error { return s.job(builds, buildjob.RootAdmin, nil) }},
-		{"build in refit-builds as buildjob does", "", func(s *site) error { return s.job(builds, buildjob.FileCapabilities, nil) }},
-		{"build in refit-builds in a user namespace", "", func(s *site) error { return s.job(builds, buildjob.UserNamespaceUnconfined, nil) }},
+		{"build with CAP_SYS_ADMIN in refit-builds as it is installed", "refit-controller-jobs", func(s *site) error { return s.job(builds, imagebuild.RootAdmin, nil) }},
+		{"build in refit-builds as imagebuild does", "", func(s *site) error { return s.job(builds, imagebuild.FileCapabilities, nil) }},
+		{"build in refit-builds in a user namespace", "", func(s *site) error { return s.job(builds, imagebuild.UserNamespaceUnconfined, nil) }},
 		{"make a pod", byRBAC, func(s *site) error {
 			return s.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: builds, Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
 		}},
@@ -361,7 +361,7 @@ func tenantAttempts() []attempt {
 		{"read the desired state of nodes", byRBAC, func(s *site) error {
 			return s.me.List(context.Background(), &v1alpha1.NodeUpdateList{}, client.InNamespace(v1alpha1.NodesNamespace))
 		}},
-		{"make a Job in refit-builds", byRBAC, func(s *site) error { return s.job(builds, buildjob.Root, nil) }},
+		{"make a Job in refit-builds", byRBAC, func(s *site) error { return s.job(builds, imagebuild.Root, nil) }},
 		{"make a Job of its own in its namespace", "", func(s *site) error {
 			return s.create(&batchv1.Job{ObjectMeta: at, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}})
 		}},

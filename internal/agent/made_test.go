@@ -22,7 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
-	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -44,7 +44,7 @@ func (m memory) Open(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, er
 // added makes an image of a base as the controller does.
 func added(t *testing.T, base oci.Root) model.MadeImage {
 	t.Helper()
-	img, err := appendlayer.Build(t.Context(), appendlayer.Request{Base: base, Entries: []osimage.LayerEntry{{Path: "etc/motd", Mode: 0o644, Data: []byte("hello\n")}}})
+	img, err := imagebuild.Append(t.Context(), imagebuild.AppendRequest{Base: base, Entries: []osimage.LayerEntry{{Path: "etc/motd", Mode: 0o644, Data: []byte("hello\n")}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ package controller
 //
 // OS images: what people want, the builds of it, and the Jobs that build
 // Containerfiles, which are in a namespace of their own with the secrets they push
-// with. An admission policy limits the Jobs to what buildjob and fetching make.
+// with. An admission policy limits the Jobs to what imagebuild and fetching make.
 // +kubebuilder:rbac:groups=refit.dev,resources=osimages;osbuilds,verbs=get;list;watch
 // +kubebuilder:rbac:groups=refit.dev,resources=osimages/status;osbuilds/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=refit.dev,resources=osbuilds,verbs=create;delete

@@ -52,7 +52,7 @@ func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/"
 var pureTrees = []string{"pipeline", "imagetag", "bootimage", "osimage"}
 
 // makers write what the pure part of their tree decided.
-var makers = []string{"internal/osimage/appendlayer", "internal/osimage/buildjob", "internal/osimage/contents"}
+var makers = []string{"internal/osimage/contents", "internal/osimage/imagebuild"}
 
 func isStage(p string) bool {
 	if slices.Contains(makers, p) {

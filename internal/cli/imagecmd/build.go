@@ -22,7 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
-	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 	"github.com/refit-dev/refit/internal/registry"
@@ -113,7 +113,7 @@ func buildImage(ctx context.Context, o *buildOptions) (*Built, error) {
 	}
 	defer done()
 	hash := osimage.Hash(string(mustJSON(placed.Entries)))
-	img, err := appendlayer.Build(ctx, appendlayer.Request{Base: root, Entries: placed.Entries, Platforms: o.platforms, Labels: map[string]string{"dev.refit.config": hash}})
+	img, err := imagebuild.Append(ctx, imagebuild.AppendRequest{Base: root, Entries: placed.Entries, Platforms: o.platforms, Labels: map[string]string{"dev.refit.config": hash}})
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func splitLayout(s string) (dir, tag string) {
 	return dir, tag
 }
 
-func writeImage(ctx context.Context, img *appendlayer.Image, to string) (int64, error) {
+func writeImage(ctx context.Context, img *imagebuild.AppendedImage, to string) (int64, error) {
 	kind, rest, _ := strings.Cut(to, ":")
 	switch kind {
 	case "oci":

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/osimage/buildjob"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
@@ -106,7 +106,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	for arch, j := range map[string]*batchv1.Job{"amd64": amd, "arm64": arm} {
 		var cm, beside corev1.ConfigMap
 		w.must(w.admin.Get(context.Background(), client.ObjectKeyFromObject(j), &cm))
-		w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + buildjob.ContextSuffix}, &beside))
+		w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + imagebuild.ContextSuffix}, &beside))
 		if got := strings.Contains(cm.Data["Containerfile"], "RUN arm\n"); got != (arch == "arm64") || cm.Data["registries.conf"] != "[[registry]]\nlocation = \"r.example\"\n" || string(beside.BinaryData["file-000"]) != "hello again" {
 			t.Errorf("%s: %v %v", arch, cm.Data, beside.BinaryData)
 		}
@@ -153,7 +153,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	// R2.47: a fault of one is the build's, and says whose it is.
 	w.change(func(s *v1alpha1.OSImageSpec) { s.Containerfile.Inline += "RUN false\n" })
 	b = w.build(w.pool(w.work()).Wanted)
-	w.ends(w.job(b.Name+"-amd64"), buildjob.ExitUser, "RUN false failed")
+	w.ends(w.job(b.Name+"-amd64"), imagebuild.ExitUser, "RUN false failed")
 	w.make()
 	if st := w.build(b.Name).Status; st.Phase != v1alpha1.BuildFailed || st.Log != "linux/amd64: RUN false failed" {
 		t.Errorf("%+v", st)

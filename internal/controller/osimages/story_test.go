@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/internal/osimage/buildjob"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 )
 
 // A pool's configuration becomes an image; what needs no reboot does not; going
@@ -260,7 +260,7 @@ func TestContainerfile(t *testing.T) {
 	var files corev1.ConfigMap
 	w.must(w.admin.Get(context.Background(), key, &job))
 	w.must(w.admin.Get(context.Background(), key, &files))
-	if b.Status.Phase != v1alpha1.BuildBuilding || b.Status.Job != job.Name || b.Status.Variant != string(buildjob.FileCapabilities) || !strings.Contains(b.Status.VariantWhy, "no user namespaces") {
+	if b.Status.Phase != v1alpha1.BuildBuilding || b.Status.Job != job.Name || b.Status.Variant != string(imagebuild.FileCapabilities) || !strings.Contains(b.Status.VariantWhy, "no user namespaces") {
 		t.Errorf("%+v", b.Status)
 	}
 	text := files.Data["Containerfile"]
@@ -268,16 +268,16 @@ func TestContainerfile(t *testing.T) {
 		t.Error(text)
 	}
 	// Its pod may not make namespaces: another variant.
-	w.ends(&job, buildjob.ExitNamespaces, "unshare: Operation not permitted")
+	w.ends(&job, imagebuild.ExitNamespaces, "unshare: Operation not permitted")
 	for range 4 {
 		w.make()
 	}
 	b = w.build(b.Name)
 	w.must(w.admin.Get(context.Background(), key, &job))
-	if b.Status.Variant != string(buildjob.Root) || fmt.Sprint(b.Status.Tried) != "["+string(buildjob.FileCapabilities)+"]" || job.Spec.Template.Spec.SecurityContext.FSGroup != nil {
+	if b.Status.Variant != string(imagebuild.Root) || fmt.Sprint(b.Status.Tried) != "["+string(imagebuild.FileCapabilities)+"]" || job.Spec.Template.Spec.SecurityContext.FSGroup != nil {
 		t.Errorf("%+v", b.Status)
 	}
-	w.ends(&job, buildjob.ExitUser, "STEP 2/2: RUN false\nerror: exit status 1")
+	w.ends(&job, imagebuild.ExitUser, "STEP 2/2: RUN false\nerror: exit status 1")
 	w.make()
 	if b = w.build(b.Name); b.Status.Phase != v1alpha1.BuildFailed || !strings.Contains(b.Status.Log, "RUN false") {
 		t.Errorf("%+v", b.Status)

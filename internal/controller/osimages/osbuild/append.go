@@ -14,7 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
-	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 	"github.com/refit-dev/refit/internal/registry"
 )
 
@@ -116,7 +116,7 @@ func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, r
 	if err != nil {
 		return fault("base", err), ctx.Err()
 	}
-	img, err := appendlayer.Build(ctx, appendlayer.Request{Base: root, Entries: m.placed.Entries, Labels: labelsOf(b), Platforms: b.Spec.Platforms})
+	img, err := imagebuild.Append(ctx, imagebuild.AppendRequest{Base: root, Entries: m.placed.Entries, Labels: labelsOf(b), Platforms: b.Spec.Platforms})
 	if err != nil {
 		return fault("append build", err), ctx.Err()
 	}
@@ -133,7 +133,7 @@ func labelsOf(b *v1alpha1.OSBuild) map[string]string {
 	return map[string]string{"dev.refit.os-image": b.Spec.OSImage, "dev.refit.os-build": b.Name, "dev.refit.config": b.Spec.Config}
 }
 
-func resultOf(img *appendlayer.Image) result {
+func resultOf(img *imagebuild.AppendedImage) result {
 	got := result{digest: img.Digest(), platforms: slices.Clone(img.Platforms)}
 	slices.Sort(got.platforms)
 	for _, m := range img.Manifests[:len(img.Manifests)-1] { // the top is the last

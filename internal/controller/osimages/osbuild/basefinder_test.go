@@ -15,7 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/osimage"
-	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -116,7 +116,7 @@ func TestAnIndexOfWhichABundleHasAPart(t *testing.T) {
 	if diff := cmp.Diff([]string{"linux/amd64"}, platforms); diff != "" || err != nil {
 		t.Fatal(diff, err)
 	}
-	img, err := appendlayer.Build(t.Context(), appendlayer.Request{Base: base.Root, Platforms: platforms, Entries: []osimage.LayerEntry{{Path: "etc/motd", Mode: 0o644}}})
+	img, err := imagebuild.Append(t.Context(), imagebuild.AppendRequest{Base: base.Root, Platforms: platforms, Entries: []osimage.LayerEntry{{Path: "etc/motd", Mode: 0o644}}})
 	if err != nil || len(img.Kept) != 1 || !base.Has(img.Kept[0]) || len(img.Manifests) != 2 {
 		t.Fatalf("%v %+v", err, img)
 	}
@@ -124,7 +124,7 @@ func TestAnIndexOfWhichABundleHasAPart(t *testing.T) {
 		t.Error("it is said to have what it has not")
 	}
 	// What it has not cannot be built, and what a node did not send is waited for.
-	if _, err := appendlayer.Build(t.Context(), appendlayer.Request{Base: base.Root, Platforms: []string{"linux/arm64"}}); err == nil || Passes(err) || !strings.Contains(err.Error(), "no small blob") {
+	if _, err := imagebuild.Append(t.Context(), imagebuild.AppendRequest{Base: base.Root, Platforms: []string{"linux/arm64"}}); err == nil || Passes(err) || !strings.Contains(err.Error(), "no small blob") {
 		t.Error(err)
 	}
 	s.broken = errors.New("connection refused")

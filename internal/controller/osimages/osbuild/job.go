@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 
 	"github.com/refit-dev/refit/internal/osimage"
-	"github.com/refit-dev/refit/internal/osimage/buildjob"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 )
 
 // containerfile makes the Jobs of a build, one for every platform, or looks how far
@@ -32,7 +32,7 @@ func (r *Builds) containerfile(ctx context.Context, b *v1alpha1.OSBuild, st *v1a
 	if len(st.Platforms) == 0 {
 		return r.start(ctx, b, st, o, m)
 	}
-	var outs []buildjob.Outcome
+	var outs []imagebuild.Outcome
 	st.Attempts, st.Log = 0, ""
 	for _, platform := range st.Platforms {
 		var job batchv1.Job
@@ -63,7 +63,7 @@ func jobName(b *v1alpha1.OSBuild, platforms []string, platform string) string {
 	if len(platforms) == 1 {
 		return b.Name
 	}
-	name, suffix := b.Name, "-"+strings.TrimPrefix(buildjob.Dashed(platform), "linux-")
+	name, suffix := b.Name, "-"+strings.TrimPrefix(imagebuild.Dashed(platform), "linux-")
 	if over := len(name) + len(suffix) - maxJobName; over > 0 { // the hash is at its end
 		name = strings.TrimLeft(name[over:], ".-")
 	}
@@ -74,18 +74,18 @@ func jobName(b *v1alpha1.OSBuild, platforms []string, platform string) string {
 const maxJobName = 63
 
 // outcome of one Job; again says that it was replaced, or is to be.
-func (r *Builds) outcome(ctx context.Context, job *batchv1.Job, st *v1alpha1.OSBuildStatus) (out buildjob.Outcome, again bool, err error) {
+func (r *Builds) outcome(ctx context.Context, job *batchv1.Job, st *v1alpha1.OSBuildStatus) (out imagebuild.Outcome, again bool, err error) {
 	var pods corev1.PodList
 	err = r.Live.List(ctx, &pods, client.InNamespace(v1alpha1.BuildsNamespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})
 	if err != nil {
 		return out, false, err
 	}
-	out = buildjob.Look(job, slices.Clone(pods.Items))
+	out = imagebuild.InspectJob(job, slices.Clone(pods.Items))
 	st.Attempts += out.Tries
 	if st.Log == "" {
 		st.Log = out.Log
 	}
-	if !out.Over || out.Fault != buildjob.Namespaces || len(st.Tried) >= len(buildjob.Variants) {
+	if !out.Over || out.Fault != imagebuild.Namespaces || len(st.Tried) >= len(imagebuild.Variants) {
 		return out, false, nil
 	}
 	// Another kind of pod may build. What was tried is written down before the Job
@@ -99,19 +99,19 @@ func (r *Builds) outcome(ctx context.Context, job *batchv1.Job, st *v1alpha1.OSB
 
 // together is what all Jobs came to: the first fault counts, and else the image of the
 // one, or an index of them all.
-func (r *Builds) together(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus, m materials, outs []buildjob.Outcome) (result, error) {
-	for _, fault := range []buildjob.Fault{buildjob.User, buildjob.Namespaces, buildjob.Surroundings} {
-		i := slices.IndexFunc(outs, func(o buildjob.Outcome) bool { return o.Over && o.Fault == fault })
+func (r *Builds) together(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus, m materials, outs []imagebuild.Outcome) (result, error) {
+	for _, fault := range []imagebuild.Fault{imagebuild.User, imagebuild.Namespaces, imagebuild.Surroundings} {
+		i := slices.IndexFunc(outs, func(o imagebuild.Outcome) bool { return o.Over && o.Fault == fault })
 		switch {
 		case i < 0:
-		case fault == buildjob.User:
+		case fault == imagebuild.User:
 			return result{user: outs[i].Log}, nil
 		default:
 			st.Attempts = Tries // the Job has made its tries
 			return result{surroundings: outs[i].Log}, nil
 		}
 	}
-	if slices.ContainsFunc(outs, func(o buildjob.Outcome) bool { return !o.Over }) {
+	if slices.ContainsFunc(outs, func(o imagebuild.Outcome) bool { return !o.Over }) {
 		return result{waits: jobEvery}, nil
 	}
 	got := result{digest: outs[0].Digest, packages: outs[0].Packages, platforms: slices.Clone(st.Platforms)}
@@ -163,16 +163,16 @@ func (r *Builds) start(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OS
 }
 
 // choose the pod that builds; archs are those of the nodes that may.
-func (r *Builds) choose(ctx context.Context, st *v1alpha1.OSBuildStatus, o *v1alpha1.OSImage) (choice buildjob.Choice, archs map[string]bool, got result, err error) {
+func (r *Builds) choose(ctx context.Context, st *v1alpha1.OSBuildStatus, o *v1alpha1.OSImage) (choice imagebuild.Choice, archs map[string]bool, got result, err error) {
 	facts, archs, err := r.facts(ctx, o.Spec.Build.NodeSelector)
 	if err != nil {
 		return choice, nil, got, err
 	}
-	var tried []buildjob.Variant
+	var tried []imagebuild.Variant
 	for _, v := range st.Tried {
-		tried = append(tried, buildjob.Variant(v))
+		tried = append(tried, imagebuild.Variant(v))
 	}
-	choice, err = buildjob.Pick(facts, tried)
+	choice, err = imagebuild.PickVariant(facts, tried)
 	if err != nil {
 		got.user = err.Error()
 	}
@@ -207,9 +207,9 @@ func (r *Builds) jobs(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 	for _, platform := range st.Platforms {
 		name, target := jobName(b, st.Platforms, platform), b.Spec.Repository+":"+b.Name
 		if len(st.Platforms) > 1 {
-			target += "-" + buildjob.Dashed(platform)
+			target += "-" + imagebuild.Dashed(platform)
 		}
-		made := buildjob.Make(buildjob.Variant(st.Variant), buildjob.Build{
+		made := imagebuild.MakeJob(imagebuild.Variant(st.Variant), imagebuild.JobBuild{
 			Name: name, Namespace: v1alpha1.BuildsNamespace, Image: o.Spec.Build.Image, NodeSelector: o.Spec.Build.NodeSelector, Platform: platform,
 			Labels:        map[string]string{v1alpha1.LabelOSImage: Label(o.Name), v1alpha1.LabelOSBuild: Label(b.Name), v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController},
 			Owner:         &metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSBuild", Name: b.Name, UID: b.UID, Controller: &yes},
@@ -240,7 +240,7 @@ func nameOf(s *v1alpha1.PullSecret) string {
 
 // facts of the nodes that may build, and of the namespace; archs are the architectures
 // of those nodes.
-func (r *Builds) facts(ctx context.Context, selector map[string]string) (f buildjob.Facts, archs map[string]bool, err error) {
+func (r *Builds) facts(ctx context.Context, selector map[string]string) (f imagebuild.Facts, archs map[string]bool, err error) {
 	var ns corev1.Namespace
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: v1alpha1.BuildsNamespace}, &ns); err != nil {
 		return f, nil, err
@@ -279,7 +279,7 @@ func (r *Builds) tidy(ctx context.Context, b *v1alpha1.OSBuild) error {
 		}
 		errs = append(errs, client.IgnoreNotFound(err))
 		if !failed {
-			errs = append(errs, r.deleteFiles(ctx, b, name), r.deleteFiles(ctx, b, name+buildjob.ContextSuffix))
+			errs = append(errs, r.deleteFiles(ctx, b, name), r.deleteFiles(ctx, b, name+imagebuild.ContextSuffix))
 		}
 	}
 	return errors.Join(errs...)

@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/ssa"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 )
 
 const (
@@ -62,7 +62,7 @@ func (r *Builds) forNodes(ctx context.Context, b *v1alpha1.OSBuild, m materials)
 }
 
 // appended is the image for those platforms that the bundle has of the base.
-func appended(ctx context.Context, base *Base, b *v1alpha1.OSBuild, m materials) (*appendlayer.Image, error) {
+func appended(ctx context.Context, base *Base, b *v1alpha1.OSBuild, m materials) (*imagebuild.AppendedImage, error) {
 	platforms := b.Spec.Platforms
 	if len(platforms) == 0 {
 		var err error
@@ -70,11 +70,11 @@ func appended(ctx context.Context, base *Base, b *v1alpha1.OSBuild, m materials)
 			return nil, err
 		}
 	}
-	return appendlayer.Build(ctx, appendlayer.Request{Base: base.Root, Entries: m.placed.Entries, Labels: labelsOf(b), Platforms: platforms})
+	return imagebuild.Append(ctx, imagebuild.AppendRequest{Base: base.Root, Entries: m.placed.Entries, Labels: labelsOf(b), Platforms: platforms})
 }
 
 // partsOf an image as the data of a Content.
-func partsOf(img *appendlayer.Image, b *v1alpha1.OSBuild) (string, error) {
+func partsOf(img *imagebuild.AppendedImage, b *v1alpha1.OSBuild) (string, error) {
 	out := model.MadeImage{Digest: img.Digest(), MediaType: img.Desc.MediaType, Base: baseDigest(b)}
 	total := 0
 	for _, x := range slices.Concat(img.Blobs, img.Manifests) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/osimage/appendlayer"
+	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 	"github.com/refit-dev/refit/internal/registry"
 )
 
@@ -27,7 +27,7 @@ func TestPartsThatAreTooLarge(t *testing.T) {
 		"one that cannot":                {random, false},
 		"text of hex":                    {[]byte(hex.EncodeToString(random[:500<<10])), true},
 	} {
-		img := &appendlayer.Image{Blobs: []registry.Blob{{Digest: model.DigestOf(c.layer), Data: c.layer}}}
+		img := &imagebuild.AppendedImage{Blobs: []registry.Blob{{Digest: model.DigestOf(c.layer), Data: c.layer}}}
 		data, err := partsOf(img, b)
 		if (err == nil) != c.fits || err == nil && len(data) > mostParts || err != nil && !strings.Contains(err.Error(), "bring large files as payloads of a bundle") {
 			t.Errorf("%s: %d bytes, %v", name, len(data), err)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package appendlayer
+package imagebuild
 
 import (
 	"archive/tar"
@@ -80,9 +80,9 @@ func layout(t testing.TB, layer []byte, size int64) (dir string, root oci.Root) 
 	return dir, roots[0]
 }
 
-func build(t testing.TB, q Request) *Image {
+func appendBuild(t testing.TB, q AppendRequest) *AppendedImage {
 	t.Helper()
-	img, err := Build(t.Context(), q)
+	img, err := Append(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func build(t testing.TB, q Request) *Image {
 // compiler, library or day must give it too.
 func TestSameInputsSameDigest(t *testing.T) {
 	_, root := layout(t, []byte("base layer"), 0)
-	q := Request{Base: root, Entries: entries(t), Labels: map[string]string{"dev.refit.os-image": "edge"}}
-	a, b := build(t, q), build(t, q)
+	q := AppendRequest{Base: root, Entries: entries(t), Labels: map[string]string{"dev.refit.os-image": "edge"}}
+	a, b := appendBuild(t, q), appendBuild(t, q)
 	if a.Digest() != b.Digest() {
 		t.Error("two builds differ")
 	}
@@ -103,7 +103,7 @@ func TestSameInputsSameDigest(t *testing.T) {
 		t.Errorf("%s, once it was %s: images of existing configurations would change", a.Digest(), want)
 	}
 	q.Labels = map[string]string{"dev.refit.os-image": "core"}
-	if build(t, q).Digest() == a.Digest() {
+	if appendBuild(t, q).Digest() == a.Digest() {
 		t.Error("another label, the same digest")
 	}
 }
@@ -112,7 +112,7 @@ func TestSameInputsSameDigest(t *testing.T) {
 // the configuration says.
 func TestWhatIsEdited(t *testing.T) {
 	_, root := layout(t, []byte("base layer"), 0)
-	img := build(t, Request{Base: root, Entries: entries(t), Labels: map[string]string{"a": "b"}})
+	img := appendBuild(t, AppendRequest{Base: root, Entries: entries(t), Labels: map[string]string{"a": "b"}})
 	var m struct {
 		Own         int
 		Layers      []ocispec.Descriptor
@@ -191,7 +191,7 @@ func TestPushReadsNoLayerOfTheBase(t *testing.T) {
 	w := registry.NewWriter(nil, nil)
 	var digests []string
 	for range 2 {
-		img := build(t, Request{Base: root, Entries: entries(t)})
+		img := appendBuild(t, AppendRequest{Base: root, Entries: entries(t)})
 		copied, err := img.Push(t.Context(), w, reg.Ref("os/edge"), "latest")
 		if err != nil || copied != 0 {
 			t.Fatal(copied, err)
@@ -261,7 +261,7 @@ func skopeo(t *testing.T, option, image, base string) {
 // are not touched; the image is replaced, others stay.
 func TestLayout(t *testing.T) {
 	dir, root := layout(t, []byte("base layer"), 0)
-	img := build(t, Request{Base: root, Entries: entries(t)})
+	img := appendBuild(t, AppendRequest{Base: root, Entries: entries(t)})
 	out := filepath.Join(filepath.Dir(dir), filepath.Base(dir)+"-out")
 	t.Cleanup(func() { _ = os.RemoveAll(out) })
 	for _, to := range []string{out, dir} {
@@ -292,23 +292,23 @@ func TestRefuses(t *testing.T) {
 	_, root := layout(t, []byte("base layer"), 0)
 	one := func(path string) []osimage.LayerEntry { return []osimage.LayerEntry{{Path: path, Mode: 0o644}} }
 	for name, c := range map[string]struct {
-		q    Request
+		q    AppendRequest
 		says string
 	}{
-		"a path that climbs":           {Request{Base: root, Entries: one("../x")}, "no clean path"},
-		"a path that is a whiteout":    {Request{Base: root, Entries: one("etc/.wh.x")}, "no clean path"},
-		"the same path twice":          {Request{Base: root, Entries: append(one("etc/x"), one("etc/x")...)}, "twice"},
-		"a platform that is not there": {Request{Base: root, Platforms: []string{"linux/s390x"}}, "has no platform linux/s390x"},
-		"a base that is no image":      {Request{Base: oci.Root{Desc: ocispec.Descriptor{MediaType: "x"}, Store: root.Store}}, "no image"},
+		"a path that climbs":           {AppendRequest{Base: root, Entries: one("../x")}, "no clean path"},
+		"a path that is a whiteout":    {AppendRequest{Base: root, Entries: one("etc/.wh.x")}, "no clean path"},
+		"the same path twice":          {AppendRequest{Base: root, Entries: append(one("etc/x"), one("etc/x")...)}, "twice"},
+		"a platform that is not there": {AppendRequest{Base: root, Platforms: []string{"linux/s390x"}}, "has no platform linux/s390x"},
+		"a base that is no image":      {AppendRequest{Base: oci.Root{Desc: ocispec.Descriptor{MediaType: "x"}, Store: root.Store}}, "no image"},
 	} {
-		if _, err := Build(t.Context(), c.q); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := Append(t.Context(), c.q); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	dir, lying := layout(t, []byte("cut off"), 100)
 	_ = dir
 	lying.Store = elsewhere{lying.Store}
-	img := build(t, Request{Base: lying})
+	img := appendBuild(t, AppendRequest{Base: lying})
 	if _, err := img.WriteLayout(t.Context(), t.TempDir(), "x"); err == nil || !strings.Contains(err.Error(), "other bytes") {
 		t.Error("a layer that is copied is compared:", err)
 	}

@@ -1,4 +1,4 @@
-package buildjob
+package imagebuild
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 )
 
 // R2.48: the tightest pod that builds, as the variants were seen on real nodes.
-func TestPick(t *testing.T) {
+func TestPickVariant(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
 		tried []Variant
@@ -37,7 +37,7 @@ func TestPick(t *testing.T) {
 		"kubelets force a profile under baseline":       {Facts{SeccompDefault: true, Level: LevelBaseline}, nil, "", "runc 1.2"},
 		"CRI-O, and file capabilities did not do":       {Facts{Level: LevelBaseline, CRIO: true}, []Variant{FileCapabilities}, "", "SETFCAP"},
 	} {
-		got, err := Pick(c.facts, c.tried)
+		got, err := PickVariant(c.facts, c.tried)
 		says := got.Why
 		if err != nil {
 			says = err.Error()
@@ -48,8 +48,8 @@ func TestPick(t *testing.T) {
 	}
 }
 
-func build() Build {
-	return Build{Name: "edge-1", Namespace: "refit-builds", Image: "r/buildah@sha256:aa", Containerfile: "FROM x\n", Target: "r/os/edge:edge-1", PullSecret: "pull", PushSecret: "push",
+func build() JobBuild {
+	return JobBuild{Name: "edge-1", Namespace: "refit-builds", Image: "r/buildah@sha256:aa", Containerfile: "FROM x\n", Target: "r/os/edge:edge-1", PullSecret: "pull", PushSecret: "push",
 		Labels: map[string]string{"a": "b"}, Secrets: []string{"entitlement"}, Context: map[string][]byte{"motd": []byte("hello\n"), "etc/app.conf": {0xff}}, CABundle: "PEM\n", Mirrors: "[[registry]]\n", Platform: "linux/arm64", Proxy: map[string]string{"HTTPS_PROXY": "http://p"},
 		NodeSelector: map[string]string{"builds": "yes"}}
 }
@@ -57,7 +57,7 @@ func build() Build {
 // Whatever the variant: nothing of the node, no token of the API, no privilege.
 func TestNoPodIsPrivileged(t *testing.T) {
 	for _, v := range Variants {
-		made := Make(v, build())
+		made := MakeJob(v, build())
 		job, files := made.Job, made.Files
 		p := job.Spec.Template.Spec
 		c := p.Containers[0]
@@ -90,7 +90,7 @@ func TestNoPodIsPrivileged(t *testing.T) {
 			t.Errorf("%s: %+v", v, job.Spec)
 		}
 		a, _ := json.Marshal(made)
-		b, _ := json.Marshal(Make(v, build()))
+		b, _ := json.Marshal(MakeJob(v, build()))
 		if diff := cmp.Diff(string(a), string(b)); diff != "" {
 			t.Error(v, diff)
 		}
@@ -99,7 +99,7 @@ func TestNoPodIsPrivileged(t *testing.T) {
 
 // R2.33, R2.200: what is secret is mounted, and is not in what is written down.
 func TestSecretsAreMountedOnly(t *testing.T) {
-	made := Make(UserNamespace, build())
+	made := MakeJob(UserNamespace, build())
 	job, files := made.Job, made.Files
 	mounts := map[string]string{}
 	for _, m := range job.Spec.Template.Spec.Containers[0].VolumeMounts {
@@ -129,7 +129,7 @@ func ended(minute int, code int32, message string) corev1.Pod {
 }
 
 // R2.47, R2.73: who is at fault, and the end of the log.
-func TestLook(t *testing.T) {
+func TestInspectJob(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("a", 64)
 	for name, c := range map[string]struct {
 		job  *batchv1.Job
@@ -149,7 +149,7 @@ func TestLook(t *testing.T) {
 		"it went well, with a list of packages":  {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\n")}, Outcome{Tries: 1, Over: true, Digest: digest, Packages: digest}},
 		"a digest with something in front is no": {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "x "+digest)}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "x " + digest}},
 	} {
-		if diff := cmp.Diff(c.want, Look(c.job, c.pods)); diff != "" {
+		if diff := cmp.Diff(c.want, InspectJob(c.job, c.pods)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -162,7 +162,7 @@ var update = flag.Bool("update", false, "write the golden Jobs anew")
 func TestGoldenJobs(t *testing.T) {
 	image := build()
 	image.Context, image.ContextImage, image.Secrets, image.CABundle, image.Mirrors, image.Proxy, image.Platform = nil, "r/context@sha256:bb", nil, "", "", nil, ""
-	cases := map[string]Build{"context-image": image}
+	cases := map[string]JobBuild{"context-image": image}
 	for _, v := range Variants {
 		cases[string(v)] = build()
 	}
@@ -171,7 +171,7 @@ func TestGoldenJobs(t *testing.T) {
 		if name == "context-image" {
 			v = UserNamespace
 		}
-		made := Make(v, b)
+		made := MakeJob(v, b)
 		made.Files.Data["build.sh"] = "(build.sh)"
 		got, err := yaml.Marshal(made)
 		if err != nil {

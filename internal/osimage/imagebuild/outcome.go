@@ -1,4 +1,4 @@
-package buildjob
+package imagebuild
 
 import (
 	"regexp"
@@ -47,8 +47,8 @@ const maxLog = 4096
 // said is the last message of a build that went well.
 var said = regexp.MustCompile(`^(sha256:[0-9a-f]{64})(?:\n+packages (sha256:[0-9a-f]{64}))?$`)
 
-// Look reads what became of a Job from it and its pods.
-func Look(job *batchv1.Job, pods []corev1.Pod) Outcome {
+// InspectJob reads what became of a Job from it and its pods.
+func InspectJob(job *batchv1.Job, pods []corev1.Pod) Outcome {
 	out := Outcome{Tries: job.Status.Failed + job.Status.Succeeded + job.Status.Active}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	last := lastEnd(pods)

@@ -1,4 +1,4 @@
-package appendlayer
+package imagebuild
 
 import (
 	"context"
@@ -23,8 +23,8 @@ const (
 	dockerLayer    = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 )
 
-// Request is what an image is made of.
-type Request struct {
+// AppendRequest is what an image is made of.
+type AppendRequest struct {
 	// Base as it was resolved: its descriptor has a digest.
 	Base oci.Root
 	// Entries of the layer.
@@ -35,8 +35,8 @@ type Request struct {
 	Platforms []string
 }
 
-// Image is what came out.
-type Image struct {
+// AppendedImage is what came out.
+type AppendedImage struct {
 	// Desc is the top: an index if the base was one, else a manifest.
 	Desc ocispec.Descriptor
 	// Blobs that are new: layer, configurations.
@@ -54,15 +54,15 @@ type Image struct {
 }
 
 // Digest of the image.
-func (i *Image) Digest() string { return i.Desc.Digest.String() }
+func (i *AppendedImage) Digest() string { return i.Desc.Digest.String() }
 
-// Build makes the image. Nothing is written anywhere.
-func Build(ctx context.Context, q Request) (*Image, error) {
+// Append makes the image. Nothing is written anywhere.
+func Append(ctx context.Context, q AppendRequest) (*AppendedImage, error) {
 	plain, zipped, err := layerOf(q.Entries)
 	if err != nil {
 		return nil, err
 	}
-	img := &Image{base: q.Base.Store}
+	img := &AppendedImage{base: q.Base.Store}
 	if oci.IsRemote(q.Base.Store) {
 		img.from = q.Base.Store.String()
 	}
@@ -81,8 +81,8 @@ func Build(ctx context.Context, q Request) (*Image, error) {
 
 type builder struct {
 	ctx    context.Context
-	q      Request
-	img    *Image
+	q      AppendRequest
+	img    *AppendedImage
 	diffID string
 	layer  []byte
 }

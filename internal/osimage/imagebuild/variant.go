@@ -1,4 +1,4 @@
-package buildjob
+package imagebuild
 
 import (
 	"fmt"
@@ -56,9 +56,9 @@ type Choice struct {
 	Why     string
 }
 
-// Pick takes the tightest variant that the cluster lets build and that was not
+// PickVariant takes the tightest variant that the cluster lets build and that was not
 // tried in vain. An error says why there is none, and what to do.
-func Pick(f Facts, tried []Variant) (Choice, error) {
+func PickVariant(f Facts, tried []Variant) (Choice, error) {
 	var not []string
 	for _, v := range Variants {
 		why := f.refuses(v)

@@ -1,4 +1,4 @@
-package buildjob
+package imagebuild
 
 import (
 	"archive/tar"

@@ -1,4 +1,4 @@
-package appendlayer
+package imagebuild
 
 import (
 	"archive/tar"

@@ -1,4 +1,4 @@
-package appendlayer
+package imagebuild
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 // Push uploads the image to a repository, with a tag if there is one, and says
 // how many bytes of the base had to be copied: none within one registry.
-func (i *Image) Push(ctx context.Context, w *registry.Writer, repository, tag string) (copied int64, err error) {
+func (i *AppendedImage) Push(ctx context.Context, w *registry.Writer, repository, tag string) (copied int64, err error) {
 	u := registry.Upload{Repository: repository, Blobs: i.Blobs, Manifests: i.Manifests, Tag: tag}
 	for _, d := range i.Kept {
 		u.Mounts = append(u.Mounts, registry.Mount{MediaType: d.MediaType, Digest: d.Digest.String(), Size: d.Size, From: i.from,
@@ -31,7 +31,7 @@ func (i *Image) Push(ctx context.Context, w *registry.Writer, repository, tag st
 // WriteLayout writes the image into an OCI layout, which may be the base's own,
 // under a name; an image of that name is replaced. It says how many bytes of the
 // base had to be copied: none if its layout is on the same file system.
-func (i *Image) WriteLayout(ctx context.Context, dir, name string) (copied int64, err error) {
+func (i *AppendedImage) WriteLayout(ctx context.Context, dir, name string) (copied int64, err error) {
 	blobs := filepath.Join(dir, "blobs", "sha256")
 	if err := os.MkdirAll(blobs, 0o755); err != nil {
 		return 0, err
@@ -56,7 +56,7 @@ func (i *Image) WriteLayout(ctx context.Context, dir, name string) (copied int64
 
 // keep brings a layer of the base into the layout: it is there, or it is linked,
 // or it is copied and compared.
-func (i *Image) keep(ctx context.Context, d ocispec.Descriptor, to string) (copied int64, err error) {
+func (i *AppendedImage) keep(ctx context.Context, d ocispec.Descriptor, to string) (copied int64, err error) {
 	if st, err := os.Stat(to); err == nil && st.Size() == d.Size {
 		return 0, nil
 	}
@@ -88,7 +88,7 @@ func (i *Image) keep(ctx context.Context, d ocispec.Descriptor, to string) (copi
 }
 
 // enter names the image in the layout's index.
-func (i *Image) enter(file, name string) error {
+func (i *AppendedImage) enter(file, name string) error {
 	idx := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex}
 	idx.SchemaVersion = 2
 	b, err := os.ReadFile(file)

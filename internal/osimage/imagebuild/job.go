@@ -1,4 +1,4 @@
-package buildjob
+package imagebuild
 
 import (
 	_ "embed"
@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Build is one build of a Containerfile.
-type Build struct {
+// JobBuild is one build of a Containerfile.
+type JobBuild struct {
 	// Name of the OSBuild; Job and ConfigMap have it too. Namespace they are in.
 	Name, Namespace string
 	Labels          map[string]string
@@ -73,8 +73,8 @@ const deadline = 3600
 // driver (vfs, the only one that needs no rights) copies every layer.
 const maxMemory, maxDisk = "4Gi", "100Gi"
 
-// Make makes the Job and the ConfigMaps that it reads. Same inputs, same objects.
-func Make(v Variant, b Build) Objects {
+// MakeJob makes the Job and the ConfigMaps that it reads. Same inputs, same objects.
+func MakeJob(v Variant, b JobBuild) Objects {
 	meta := metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace, Labels: b.labels()}
 	if b.Owner != nil {
 		meta.OwnerReferences = []metav1.OwnerReference{*b.Owner}
@@ -111,7 +111,7 @@ const ContextSuffix = "-context"
 // contextKey of a file: its path may have characters that a key has not.
 func contextKey(i int) string { return fmt.Sprintf("file-%03d", i) }
 
-func (b Build) labels() map[string]string {
+func (b JobBuild) labels() map[string]string {
 	out := maps.Clone(b.Labels)
 	if b.Platform != "" {
 		out[LabelPlatform] = Dashed(b.Platform)
@@ -126,7 +126,7 @@ const LabelPlatform = "refit.dev/platform"
 func Dashed(platform string) string { return strings.ReplaceAll(platform, "/", "-") }
 
 // selector of the nodes that a platform is built on.
-func (b Build) selector() map[string]string {
+func (b JobBuild) selector() map[string]string {
 	parts := strings.Split(b.Platform, "/")
 	if len(parts) < 2 {
 		return b.NodeSelector
@@ -147,7 +147,7 @@ func policy() *batchv1.PodFailurePolicy {
 	}}
 }
 
-func pod(v Variant, b Build) corev1.PodSpec {
+func pod(v Variant, b JobBuild) corev1.PodSpec {
 	p := corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr(false), EnableServiceLinks: ptr(false), NodeSelector: b.selector(),
 		SecurityContext: &corev1.PodSecurityContext{},
@@ -199,7 +199,7 @@ func configMap(name string) corev1.VolumeSource {
 }
 
 // resources of the container. A request is never above its limit.
-func resources(b Build) corev1.ResourceRequirements {
+func resources(b JobBuild) corev1.ResourceRequirements {
 	most := corev1.ResourceList{corev1.ResourceMemory: or(b.MaxMemory, maxMemory), corev1.ResourceEphemeralStorage: or(b.MaxDisk, maxDisk)}
 	little := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("512Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("2Gi")}
 	for name, limit := range most {
@@ -218,7 +218,7 @@ func or(q *resource.Quantity, usual string) resource.Quantity {
 }
 
 // env tells the script everything that is not a file.
-func env(b Build) []corev1.EnvVar {
+func env(b JobBuild) []corev1.EnvVar {
 	out := []corev1.EnvVar{{Name: "TARGET", Value: b.Target}, {Name: "SECRETS", Value: strings.Join(b.Secrets, " ")}}
 	if b.ContextImage != "" {
 		out = append(out, corev1.EnvVar{Name: "CONTEXT_IMAGE", Value: b.ContextImage})
