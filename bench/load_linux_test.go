@@ -108,7 +108,7 @@ const (
 )
 
 // Thirty images, 2.1 GiB, into a real containerd: the agent against `ctr image
-// import`, in one run. Issue 7, spec R0.100 to R0.103.
+// import`, in one run.
 func TestLoad(t *testing.T) {
 	resultsDir(t)
 	bin := containerdBin(t)

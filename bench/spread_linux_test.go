@@ -85,7 +85,7 @@ type spreadResult struct {
 
 // One stick in one of eight hosts at 200 Mbit/s: how long until all have all, against
 // the time that one copy needs over one wire; with a slow host; with two that die
-// and one that lies. Issue 7, spec R0.70 to R0.76.
+// and one that lies.
 func TestSpread(t *testing.T) {
 	resultsDir(t)
 	// Eight hosts share one disk here, which nodes do not: in memory, then.

@@ -86,7 +86,7 @@ type cappedResult struct {
 
 // What nodes may use of their networks is what they use: eight hosts whose wires could
 // do more keep to what the controller was told, each by itself and all together, and
-// also if it is told while they copy. R0.73, R0.76.
+// also if it is told while they copy.
 func TestSpreadCapped(t *testing.T) {
 	resultsDir(t)
 	work, err := os.MkdirTemp("/dev/shm", "refit-capped-")

@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
-// R0.133: the API server itself refuses to let a node move before the gate was
+// The API server itself refuses to let a node move before the gate was
 // open, and to approve another plan than the one that is there.
 func testGateBeforeRun(t *testing.T, cfg *rest.Config, admin client.Client) {
 	ctx := context.Background()

@@ -25,7 +25,7 @@ func TestIfNotPresentOnAnOlderServer(t *testing.T) {
 	testIfNotPresent(t, admin)
 }
 
-// R0.163, trap 24: where the setting is on, a new pod that names a digest with Always
+// Where the setting is on, a new pod that names a digest with Always
 // starts from the image that is there; nothing else is written; with the setting gone
 // nothing is.
 func testIfNotPresent(t *testing.T, admin client.Client) {

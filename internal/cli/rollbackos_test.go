@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
-// Which build a pool goes back to (R2.120).
+// Which build a pool goes back to.
 func TestTheBuildToGoBackTo(t *testing.T) {
 	t.Parallel()
 	build := func(name, phase, digest string, minute int64) v1alpha1.OSBuild {

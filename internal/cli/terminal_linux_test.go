@@ -248,7 +248,7 @@ func testApplyAsks(t *testing.T, p *person) {
 }
 
 // The question of refit drill: a yes restarts the node, and the proof is what the node
-// says afterwards; everything else leaves the node alone. R1.12.
+// says afterwards; everything else leaves the node alone.
 func testDrillAsks(t *testing.T, p *person) {
 	ctx := context.Background()
 	list, err := json.Marshal(model.HoldList{Images: []model.HeldImage{{Name: "r.example/a:1", Digest: "sha256:" + strings.Repeat("a", 64), Bundle: "sha256:" + strings.Repeat("b", 64)}}})

@@ -35,7 +35,7 @@ prefix = "bad.example"
 blocked = true
 `
 
-// Where an image may be read, in the order in which it is tried (R2.32, R2.197).
+// Where an image may be read, in the order in which it is tried.
 func TestMirrorPlaces(t *testing.T) {
 	t.Parallel()
 	c, err := ParseMirrors(mirrorConf)

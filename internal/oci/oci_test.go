@@ -99,7 +99,7 @@ func TestWalkTakesWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// R0.34 and hostile sources: what cannot be loaded is refused with the reason.
+// Sources that cannot be loaded, also hostile ones, are refused with the reason.
 func TestWalkRefuses(t *testing.T) {
 	m := memory{}
 	config := m.put(ocispec.MediaTypeImageConfig, ocispec.Image{Platform: amd64})
@@ -211,7 +211,7 @@ func file(name, content string) tar.Header {
 	return tar.Header{Name: name, Mode: 0o600, PAXRecords: map[string]string{"content": content}}
 }
 
-// R0.59: an archive is read in place; links, devices and odd paths in it lead
+// An archive is read in place; links, devices and odd paths in it lead
 // nowhere, and nothing is written.
 func TestHostileArchives(t *testing.T) {
 	m := memory{}

@@ -10,7 +10,7 @@ import (
 )
 
 // A node's share of the network: however many connections, what is sent together
-// stays below it, and what is taken too. R0.73.
+// stays below it, and what is taken too.
 func TestLimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate        int64

@@ -17,7 +17,7 @@ func (s shelf) Has(_ string, n int) bool       { return s.have.Has(n) }
 func (s shelf) Changed(string) <-chan struct{} { return nil }
 
 // While there is a chunk that nobody got, nobody is offered one that another got.
-// R0.73: the node with the stick is not the bottleneck.
+// The node with the stick is not the bottleneck.
 func TestEachChunkIsOfferedOnce(t *testing.T) {
 	s := shelf{transfer.NewBitmap(64), 64}
 	for n := range 60 { // four are not here

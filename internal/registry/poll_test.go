@@ -199,7 +199,7 @@ func TestPollListing(t *testing.T) {
 	}
 }
 
-// R3.69: a registry that is away, one that limits, one that denies and a tag
+// A registry that is away, one that limits, one that denies and a tag
 // that is gone are told apart, and the first two are left alone for a while.
 func TestPollFailures(t *testing.T) {
 	t.Parallel()
@@ -317,7 +317,7 @@ func TestPollOverAnOutage(t *testing.T) {
 	}
 }
 
-// R3.14, R3.74, R3.21: what an image says of itself, and all the digests it goes
+// What an image says of itself, and all the digests it goes
 // by.
 func TestDescribe(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 // image of a real release is on every node, pinned per CRI, under its original
 // digest; starts pods however they say its name; comes back when it is deleted by
 // hand; stays when the disk is full and all that is neither pinned nor used goes.
-// Nothing that is like a registry is left (R0.1, R0.100 to R0.117, R0.172).
+// Nothing that is like a registry is left.
 func TestTwoRuntimes(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a whole update of a cluster with two container runtimes takes long: make e2e")

@@ -33,7 +33,7 @@ type coldStarts struct {
 	Steps []outcome        `json:"steps"`
 }
 
-// TestDrill kills a whole cluster of two runtimes (R0.150, RFE-4482): the store of
+// TestDrill kills a whole cluster of two runtimes: the store of
 // one node's containerd is wiped and it has no network, images of the control plane
 // are torn on disk, and `crio wipe` runs on the third after the unclean end. The
 // cluster comes back by itself. Before, `refit drill` foretells it, and without the

@@ -26,7 +26,7 @@ const (
 	edgeFile = "/etc/kubernetes/manifests/edge.yaml"
 )
 
-// edge is a static pod on both workers that a track follows (R3.46, R3.50 to R3.53).
+// edge is a static pod on both workers that a track follows.
 type edge struct {
 	*tracked
 	first, second, broken string // digests

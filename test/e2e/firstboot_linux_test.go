@@ -12,7 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/convert"
 )
 
-// TestFirstBoot: R1.83 under a real systemd, with a real kubelet. The unit that a
+// TestFirstBoot runs under a real systemd, with a real kubelet. The unit that a
 // machine is given keeps the kubelet from starting while the limits do not hold, the
 // console says why, and it starts when they do; afterwards nobody asks again. The
 // machine was not booted from another image: that its own is too old is a limit

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-// TestNodesThatComeLater: R0.154, R0.153 on real nodes. One joins with the taint from
+// TestNodesThatComeLater runs on real nodes. One joins with the taint from
 // its kubelet's registration, one in a pool that asks for it; one loses its disk. Each
 // gets everything from its neighbours, with no stick and no registry, and no pod is
 // bound to it before every image of the bundle is pinned there.

@@ -66,7 +66,7 @@ type noRegSite struct {
 // TestOSImageWithoutRegistry: a pool's configuration becomes an image on a site that has
 // no registry at all, of a base that came on a stick; the nodes put it together, with
 // containerd and with CRI-O, boot it through libostree, and are known by its digest. The
-// way back needs no build and no stick (R2.47, R2.90, R2.97, R2.120, R2.197).
+// way back needs no build and no stick.
 func TestOSImageWithoutRegistry(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")

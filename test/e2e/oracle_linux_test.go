@@ -39,7 +39,7 @@ type situation struct {
 	after string
 }
 
-// Twelve situations and some, R3.39 to R3.46, R3.69, R3.72. The first three are
+// More than twelve situations. The first three are
 // part of the story of `make test`.
 func situations() []situation {
 	const always, ifNotPresent, never = corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever
@@ -86,7 +86,7 @@ func situations() []situation {
 }
 
 // joining is the situation of a node that was not there before: a machine joins
-// the cluster, and the next replica lands there (R3.72).
+// the cluster, and the next replica lands there.
 func joining() situation {
 	return situation{name: "a node that joins runs the moved tag", app: "joined", event: restartforecast.NewNode, registry: restartforecast.Up, policy: corev1.PullIfNotPresent, anywhere: true,
 		change: (*foreseen).move, bring: (*foreseen).join, want: model.OutcomeChanges, after: "b"}

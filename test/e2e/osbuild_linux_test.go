@@ -55,9 +55,9 @@ const (
 	badContainerfile  = "FROM configs AS final\nRUN echo this is about to fail && exit 3\n"
 )
 
-// TestOSContainerfile: buildah builds a Containerfile in a pod without privileges
-// (R2.48); the same inputs are the same OSBuild (R2.42, R2.43); of a build that fails
-// the end of its log is where people look (R2.73).
+// TestOSContainerfile: buildah builds a Containerfile in a pod without privileges;
+// the same inputs are the same OSBuild; of a build that fails
+// the end of its log is where people look.
 func TestOSContainerfile(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("builds in real pods take a lab of their own: make e2e")

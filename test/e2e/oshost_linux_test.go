@@ -58,11 +58,11 @@ type osStaged struct {
 type osDrift struct{ Policy, Node, What, Says, Gate, Then string }
 
 // TestOSImageStagedAndDrift: what the workers boot lies ready on them, one after the
-// other, before anybody is cordoned, and then no registry is needed (R2.91, R2.107); what
+// other, before anybody is cordoned, and then no registry is needed; what
 // somebody changes on a node closes the gate, is accepted by a person, put back at once,
-// or written over, as the pool says (R2.182, R2.183), and a node that was taken back by
-// hand is left so (R2.123); a restart of user space alone is asked for where bootc can
-// (R2.161), and is a whole one where systemd cannot.
+// or written over, as the pool says, and a node that was taken back by
+// hand is left so; a restart of user space alone is asked for where bootc can,
+// and is a whole one where systemd cannot.
 func TestOSImageStagedAndDrift(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")

@@ -99,10 +99,10 @@ type osSite struct {
 }
 
 // TestOSImage: a pool's configuration as an image, on nodes that libostree boots. What
-// needs only a reload moves nobody (R2.46, R2.140); a kernel argument is built in, by
+// needs only a reload moves nobody; a kernel argument is built in, by
 // a layer on a base of which nothing is read, and booted, node by node, and known by
-// its digest (R2.81, R2.87, R2.97); going back builds nothing (R2.43, R2.120); a canary
-// that fails goes back by itself (R2.122).
+// its digest; going back builds nothing; a canary
+// that fails goes back by itself.
 func TestOSImage(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")

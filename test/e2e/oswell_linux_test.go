@@ -63,7 +63,7 @@ type osWellFailed struct {
 // TestOSImageKubeletDead: an image with which the kubelet does not start. The node
 // that booted it goes back by itself, also while no API server answers, says why in the
 // kubelet's own words, and halts the pool; the image is not tried there again before a
-// person asks for it (R2.97, R2.126, T12).
+// person asks for it.
 func TestOSImageKubeletDead(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")

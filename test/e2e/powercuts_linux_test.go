@@ -58,7 +58,7 @@ type cutPoint struct {
 // is: what was not written is lost. After each restart the node converges, and no
 // image is called present that is not whole. That is judged by GNU tar, which
 // compares the unpacked layers with those of the bundle's file, and by SHA-256 of
-// the runtime's own blobs (R0.150, traps 2 and 3).
+// the runtime's own blobs.
 func TestPowerCuts(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("fifty kills take long: make e2e")

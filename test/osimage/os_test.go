@@ -19,8 +19,7 @@ import (
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
-// There, by digest and arguments, and back, without the image being fetched again
-// (R2.90, R2.97, R2.98, R2.120, R2.151).
+// There, by digest and arguments, and back, without the image being fetched again.
 func TestThereAndBack(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		n.isOn("1", "first=1")
@@ -61,7 +60,7 @@ func TestVersionsInARow(t *testing.T) {
 }
 
 // What is staged and not finished is lost with the power: the node is on the old
-// image, says so, and can go on (R2.97).
+// image, says so, and can go on.
 func TestPowerCutBeforeShutdown(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
@@ -92,7 +91,7 @@ func TestFinaliseFails(t *testing.T) {
 	})
 }
 
-// Somebody takes the old entry at the boot menu: seen, said, and left (R2.123).
+// Somebody takes the old entry at the boot menu: seen, said, and left.
 func TestPickedAtTheBootMenu(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
@@ -275,8 +274,8 @@ func TestImageIsGone(t *testing.T) {
 	})
 }
 
-// What somebody else staged is dropped before (R2.101), and packages that were layered
-// keep bootc from moving the host (R2.113).
+// What somebody else staged is dropped before, and packages that were layered
+// keep bootc from moving the host.
 func TestForeign(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		n.Must("ostree", "admin", "deploy", "--stage", "--os="+simhost.OSName, "stock")

@@ -25,7 +25,7 @@ func (n *node) prepare(task updaters.Task) {
 
 // On real deployments: what is staged before the node is taken survives no restart
 // that nobody planned, is used by the run although its image is gone by then, and is
-// dropped when another supersedes it (R2.91, R2.101, T2).
+// dropped when another supersedes it.
 func TestStagedBefore(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		second := n.step(n.put(version(t, "2", nil, "v=2")), "v=2")

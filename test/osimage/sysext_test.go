@@ -156,7 +156,7 @@ func (s *space) status() osdriver.Status {
 
 const anyOS = "ID=_any\n"
 
-// Merge, refresh to another version, and back, twice, down to nothing (R2.157).
+// Merge, refresh to another version, and back, twice, down to nothing.
 func TestSysext(t *testing.T) {
 	s := newSpace(t)
 	one, two := s.target("tool", "one", anyOS), s.target("tool", "two", anyOS)

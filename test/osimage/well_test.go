@@ -13,7 +13,7 @@ import (
 
 // On real deployments: the kubelet of an image does not answer. The node goes back to
 // the deployment before by itself, with its arguments, although the image is gone from
-// everywhere by then; it says why, and stays (R2.97, R2.126).
+// everywhere by then; it says why, and stays.
 func TestTheKubeletIsDead(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		n.sick, n.ready = map[string]bool{"2": true}, 60

@@ -41,7 +41,7 @@ func run(t *testing.T, args ...string) (string, int) {
 
 const dump = "testdata/dump.yaml"
 
-// R1.72, R1.75: the target decides, not what runs; every no has its cure.
+// The target decides, not what runs; every no has its cure.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "check", "--target", "1.37.0", "--from", dump, "-o", "json")
@@ -261,7 +261,7 @@ func TestUploaded(t *testing.T) {
 	}
 }
 
-// R1.8: the same data from the cluster, a file and a bundle.
+// The same data from the cluster, a file and a bundle.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	const data = `{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3","images":[{"architecture":"amd64","platform":"metal","variant":"iso","version":"9.6.1","attributes":{"location":"https://example.test/live.iso","sha256":"aa"}}]}`

@@ -118,7 +118,7 @@ func TestMakeLookCheckSign(t *testing.T) {
 	}
 }
 
-// R0.54: exit 6 and a sentence that names what was found and expected, or what
+// Exit 6 and a sentence that names what was found and expected, or what
 // is damaged and where.
 func TestVerifyFailsWithSix(t *testing.T) {
 	dir := site(t)

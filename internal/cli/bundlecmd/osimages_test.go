@@ -11,7 +11,7 @@ import (
 )
 
 // What an OSImage or an OSBuild brings into a bundle: images by digest, under the names
-// that nodes fetch them by (R2.197).
+// that nodes fetch them by.
 func TestOSImageSources(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("a", 64)
 	build := func(name, phase string) v1alpha1.OSBuild {

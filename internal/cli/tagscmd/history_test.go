@@ -164,7 +164,7 @@ func (p *publisher) want(long, letters string) []string {
 }
 
 // Against a real registry: the planner is right about each of sixty images, and
-// refuses every bad move in between (R3.17 to R3.22, R3.26 to R3.28).
+// refuses every bad move in between.
 func TestHistoryOfSixtyImages(t *testing.T) {
 	t.Parallel()
 	p := &publisher{T: t, reg: registrytest.Start(t), releases: map[string]int{}, digests: map[string]string{}}

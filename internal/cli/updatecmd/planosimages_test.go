@@ -13,7 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// R2.82: a plan that boots another image says what changed in it.
+// A plan that boots another image says what changed in it.
 func TestPlanSaysWhatIsInTheImage(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
