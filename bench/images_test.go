@@ -98,7 +98,7 @@ func benchPod(i int) *corev1.Pod {
 	return p
 }
 
-// cpu reports the processor time of each round beside the time on the wall, which
+// cpu reports the processor time of each round next to the time on the wall, which
 // on a busy machine is that of others too.
 func cpu(b *testing.B) func() {
 	used := func() time.Duration {

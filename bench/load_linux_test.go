@@ -144,7 +144,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// bestOf is the best of every column: others are at work beside, and not always in
+// bestOf is the best of every column: others are at work too, and not always in
 // the same run.
 func bestOf(runs []loadRun) loadRun {
 	b := runs[0]

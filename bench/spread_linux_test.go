@@ -294,7 +294,7 @@ func startHost(t *testing.T, n *kernel.Network, dir, bundle string, k int, c spr
 	return h
 }
 
-// introduce tells every host of its neighbours, as the controller does.
+// introduce tells every host of its peers, as the controller does.
 func introduce(t *testing.T, all map[int]*host) {
 	t.Helper()
 	var names []string

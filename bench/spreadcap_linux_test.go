@@ -21,7 +21,7 @@ const (
 	// saved up, and the headers of packets.
 	capPromise = 1.1
 	// capKernel is what may have come to a host beyond its limit, at any time: what its
-	// neighbours sent waits in its kernel until the agent takes it.
+	// peers sent waits in its kernel until the agent takes it.
 	capKernel = 4 << 20
 	// capLowered is what may go beyond a limit that was lowered, each way: what was
 	// written at the higher one waits in kernels. No promise, but with it is seen that
@@ -50,7 +50,7 @@ var cappedCases = []cappedCase{
 // the interfaces, against it.
 type cappedRun struct {
 	LoadBefore string `json:"loadBefore"`
-	// Share is what each host was told, in bytes a second; Windows how many were judged.
+	// Share is what each host was told, in bytes a second; Windows how many were evaluated.
 	Share   int64   `json:"shareOfANode"`
 	Windows int     `json:"windows"`
 	Seconds float64 `json:"seconds"`
@@ -167,7 +167,7 @@ func capped(t *testing.T, dir, bundle string, size int64, c cappedCase) cappedRu
 	defer end()
 	run := cappedRun{LoadBefore: load(), Share: share, Sent: map[string]uint64{}}
 	looks := []wires{readWires(t, n)}
-	from := looks[0].at // what is judged begins here
+	from := looks[0].at // what is evaluated begins here
 	for k := 2; k <= spreadHosts; k++ {
 		all[k].tell("go")
 	}
@@ -208,7 +208,7 @@ func (h *host) tells(bytesPerSecond int64) {
 	_, _ = h.in.Write([]byte(strconv.FormatInt(bytesPerSecond, 10) + "\n")) // one that was killed hears nothing
 }
 
-// judge finds the busiest window.
+// evaluate finds the busiest window.
 func (r *cappedRun) judge(looks []wires, from time.Time) {
 	share := float64(r.Share)
 	last := looks[len(looks)-1]
@@ -230,7 +230,7 @@ func (r *cappedRun) judge(looks []wires, from time.Time) {
 	r.OriginMean = float64(last.sent[1]-origin.sent[1]) / last.at.Sub(origin.at).Seconds() / share
 }
 
-// window judges the one that begins with a look, and gives what the busiest host sent in
+// window evaluates the one that begins with a look, and gives what the busiest host sent in
 // it of its share.
 func (r *cappedRun) window(a wires, looks []wires) (busiest float64) {
 	share := float64(r.Share)

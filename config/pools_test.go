@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// What a pool may say of its pace; a refusal says the cure.
+// What a pool may say of its pace; a refusal says the fix.
 func testPools(t *testing.T, c client.Client) {
 	window := func(start string, minutes int32, zone string, days ...v1alpha1.Weekday) v1alpha1.UpdatePoolSpec {
 		return v1alpha1.UpdatePoolSpec{Windows: []v1alpha1.Window{{Start: start, DurationMinutes: minutes, TimeZone: zone, Days: days}}}

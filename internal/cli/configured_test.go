@@ -12,7 +12,7 @@ import (
 )
 
 // Without a bundle, plan and apply make an update for what the NodeConfigs want: one
-// for the same edits, none where all is as wanted, and never beside one that is under
+// for the same edits, none where all is as wanted, and never next to one that is under
 // way.
 func TestWhatTheNodeConfigsWant(t *testing.T) {
 	p := newPerson(t)

@@ -80,7 +80,7 @@ func kubeconfigOf(cfg *rest.Config) clientcmdapi.Config {
 		Contexts:  map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}}}
 }
 
-// types runs a command and checks its exit code; it gives what was said.
+// types runs a command and checks its exit code; it gives what was reported.
 func (p *person) types(code int, args ...string) string {
 	p.t.Helper()
 	var out bytes.Buffer
@@ -120,7 +120,7 @@ func (p *person) update(name, digit, phase string, started, finished time.Durati
 	}
 }
 
-// What a person decides arrives in the API as it was said, and what cannot be is
+// What a person decides arrives in the API as it was reported, and what cannot be is
 // refused with the way out.
 func TestAPersonsVerbs(t *testing.T) {
 	p := newPerson(t)
@@ -166,7 +166,7 @@ func TestAPersonsVerbs(t *testing.T) {
 	p.types(cmdutil.ExitOK, "resume")
 	p.types(cmdutil.ExitUsage, "retry", "a")
 
-	// The way back: what still moves nodes must end first, and only when it is said.
+	// The way back: what still moves nodes must end first, and only when it is reported.
 	if said := p.types(cmdutil.ExitBlocked, "rollback"); !strings.Contains(said, "--end-current") {
 		t.Errorf("%q", said)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 )
 
-// Which build a pool goes back to.
+// The build that a pool rolls back to.
 func TestTheBuildToGoBackTo(t *testing.T) {
 	t.Parallel()
 	build := func(name, phase, digest string, minute int64) v1alpha1.OSBuild {

@@ -58,7 +58,7 @@ func (s shell) must(code int, words []string, args ...string) string {
 }
 
 // What a person does with a track, and how what it approved becomes a bundle that
-// lacks nothing, whose difference is said in one sentence.
+// is complete, whose difference is reported in one sentence.
 func TestTracksForPeople(t *testing.T) {
 	cfg := apitest.Start(t)
 	reg := registrytest.Start(t)

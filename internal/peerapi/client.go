@@ -25,7 +25,7 @@ type Peer struct {
 	Name string
 	// Address is host:port.
 	Address string
-	// PublicKey is base64 of PKIX DER; nobody else is talked to.
+	// PublicKey is base64 of PKIX DER; the client accepts no other server.
 	PublicKey string
 }
 
@@ -91,8 +91,8 @@ func (c *Client) Chunk(ctx context.Context, digest string, n int, size int64) ([
 	return data, err
 }
 
-// Take is Chunk for who wants many: next is a chunk that the peer has offered to
-// nobody else, -1 if it offers none.
+// Take is Chunk for clients of many chunks: next is a chunk that the peer has offered
+// to no other node, -1 if it offers none.
 func (c *Client) Take(ctx context.Context, digest string, n int, size int64) (data []byte, next int, err error) {
 	resp, err := c.ask(ctx, "/v1/bundles/"+strings.TrimPrefix(digest, "sha256:")+"/chunks/"+strconv.Itoa(n))
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package peerapi is the wire between nodes: who may speak (a key of one's
-// own, TLS 1.3, both sides checked), what is asked (header, bitmap, chunk), and
-// what is never served (anything that is not approved).
+// Package peerapi is the protocol between nodes. Both sides authenticate with a key of
+// their own over TLS 1.3. Requests are for a header, a bitmap or a chunk; unapproved
+// bundles are never served.
 //
-// Promise: a peer is accepted by its public key alone, not by a name, an
-// address or a date (a node's clock may be wrong). What arrives is not
-// verified here; whoever asked compares it with the bundle's digest or chunk
-// table before it is used.
+// Promise: a peer is accepted by its public key alone, not by a name, an address or a
+// date (a node's clock may be wrong). The package does not verify content; the caller
+// compares it with the bundle's digest or chunk table before use.
 //
 // One peer cannot starve the others: slots, talks and connections are counted by key,
 // connections by address before the key is known, and a peer that does not read loses

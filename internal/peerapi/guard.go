@@ -111,7 +111,7 @@ func (g *guard) accepted(c *guarded) {
 	out := tooMany(g.pending, handshakesPerAddress, handshakesInAll, c.address, func(c *guarded) string { return c.address })
 	g.mu.Unlock()
 	if out != nil {
-		_ = out.Close() // whoever is on the other side sees it
+		_ = out.Close() // the other side sees it
 	}
 }
 
@@ -129,7 +129,7 @@ func (g *guard) known(c *guarded, key string) {
 	out := tooMany(g.open, connsPerKey, connsInAll, key, func(c *guarded) string { return c.key })
 	g.mu.Unlock()
 	if out != nil {
-		_ = out.Close() // whoever is on the other side sees it
+		_ = out.Close() // the other side sees it
 	}
 }
 
@@ -143,8 +143,8 @@ func (g *guard) forget(c *guarded) {
 	}
 }
 
-// tooMany is the connection that must go: the oldest of the owner that has just got
-// one more than it may, or of the owner that has most; nil if there is room.
+// tooMany returns the connection to close, nil if there is room. It is the oldest of the
+// owner that exceeds its limit, or of the owner with the most connections.
 func tooMany(all []*guarded, most, inAll int, owner string, of func(*guarded) string) *guarded {
 	count := map[string]int{}
 	for _, c := range all {
@@ -196,7 +196,7 @@ func (c *paced) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// SetWriteDeadline holds besides the slack.
+// SetWriteDeadline applies in addition to the slack.
 func (c *paced) SetWriteDeadline(t time.Time) error {
 	c.remember(t)
 	return c.Conn.SetWriteDeadline(t)

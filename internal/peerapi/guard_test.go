@@ -55,7 +55,7 @@ func TestAPeerMustRead(t *testing.T) {
 	}
 }
 
-// A deadline of the server's holds besides.
+// A deadline of the server's holds too.
 func TestTheServersDeadlineHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()

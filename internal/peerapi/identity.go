@@ -34,7 +34,7 @@ func NewIdentity(key ed25519.PrivateKey) (*Identity, error) {
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "refit"},
-		// Dates are not checked by anybody; a node without a clock must work.
+		// No side checks dates; a node without a clock must work.
 		NotBefore:   time.Unix(0, 0),
 		NotAfter:    time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -59,9 +59,9 @@ func EncodePublicKey(pub crypto.PublicKey) (string, error) {
 	return base64.StdEncoding.EncodeToString(der), nil
 }
 
-// LoadIdentity reads the key at path and makes one if there is none, or if it is damaged:
-// the API server is told the public key, and nothing else depends on it. The file is PEM
-// (PKCS #8), readable by root only.
+// LoadIdentity reads the key at path, and creates one if it is missing or damaged. The
+// agent publishes the public key in the API, and nothing else depends on it. The file is
+// PEM (PKCS #8), readable by root only.
 func LoadIdentity(path string, note statefile.Note) (*Identity, error) {
 	var key ed25519.PrivateKey
 	if !statefile.Read(path, "a new key was made, and its public half is in the node's status", func(text []byte) (err error) {
@@ -115,7 +115,7 @@ func createIdentity(path string, note statefile.Note) (*Identity, error) {
 	return NewIdentity(key)
 }
 
-// tlsConfig accepts whoever shows a key that accepts says yes to.
+// tlsConfig returns a configuration that accepts the keys for which accepts is true.
 func (id *Identity) tlsConfig(accepts func(publicKey string) bool) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,

@@ -28,11 +28,11 @@ const (
 	// gather is how long news is gathered before it is sent: one message for the
 	// chunks of some milliseconds, and still long before one of them is sent.
 	gather = 10 * time.Millisecond
-	// pulse is how often a neighbour without news says that it lives; deaf is how
-	// long nothing may come.
-	pulse = 10 * time.Second
-	deaf  = 3 * pulse
-	// nothingNew is said as a pulse; no chunk has this number.
+	// heartbeat is how often a peer without news sends a heartbeat; deaf is the longest
+	// silence.
+	heartbeat = 10 * time.Second
+	deaf      = 3 * heartbeat
+	// nothingNew is the heartbeat; no chunk has this number.
 	nothingNew = 1<<32 - 1
 )
 
@@ -61,7 +61,7 @@ func tellNews(lib Library, w http.ResponseWriter, r *http.Request) {
 	for n.wait(r.Context(), changed) {
 		changed = tell.Changed(digest)
 		if have, err = lib.Have(digest); err != nil || !n.send(n.fresh(have)) {
-			return // it is not served any more, or nobody listens
+			return // it is not served any more, or the peer has gone
 		}
 	}
 }
@@ -73,9 +73,9 @@ type teller struct {
 	told   transfer.Bitmap
 }
 
-// wait is over when there is news, or when it is time for a pulse.
+// wait returns when there is news, or when a heartbeat is due.
 func (n *teller) wait(ctx context.Context, changed <-chan struct{}) bool {
-	t := time.NewTimer(pulse)
+	t := time.NewTimer(heartbeat)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -93,7 +93,7 @@ func (n *teller) wait(ctx context.Context, changed <-chan struct{}) bool {
 	}
 }
 
-// fresh is the message about what was not told yet.
+// fresh returns the message about chunks that were not sent yet.
 func (n *teller) fresh(have transfer.Bitmap) []byte {
 	var out []byte
 	for c := range n.chunks {

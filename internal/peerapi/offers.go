@@ -6,18 +6,16 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
-// offers are what a node lets each of its neighbours ask for next. A node that
-// alone has many chunks, the one with the stick, so gives each of them to one
-// neighbour only while there is another that nobody got yet: the neighbours pass
-// them on among themselves, and its own wire is no bottleneck. It is a
-// recommendation: whatever is asked for is sent. Nothing of it outlives the
-// process or has to.
+// offers recommends the next chunk to each peer. The node with the stick has many chunks
+// alone. It sends each of them to one peer only while others were never sent: the peers
+// exchange them, and its own link is no bottleneck. An offer is a recommendation: the
+// node sends every chunk that a peer requests. Offers live in memory only.
 type offers struct {
 	mu sync.Mutex
 	of map[string]*round
 }
 
-// round is one bundle: what was sent or offered to anybody, and where to look on.
+// round is one bundle: the chunks that were sent or offered, and the next to offer.
 type round struct {
 	given transfer.Bitmap
 	next  int

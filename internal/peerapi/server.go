@@ -49,8 +49,8 @@ const nextHeader = "Refit-Next"
 //	GET /v1/bundles/{hex}/news
 //	GET /v1/bundles/{hex}/chunks/{n}
 //
-// A chunk comes with the header Refit-Next if the library is a Teller and there is
-// a chunk that nobody was sent yet: the number of one to ask for next.
+// A chunk has the header Refit-Next if the library is a Teller and a chunk was never
+// sent: its number.
 func Handler(lib Library, who Alive) http.Handler {
 	slots, talks := newShares(slotsPerKey, maxAtOnce), newShares(talksPerKey, connsInAll)
 	offered := &offers{}
@@ -76,7 +76,7 @@ func Handler(lib Library, who Alive) http.Handler {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTime))
 			w.Header().Set("Content-Type", "application/octet-stream")
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-			_, _ = w.Write(body) // a peer that went away is its own affair
+			_, _ = w.Write(body) // the peer handles its own disconnect
 		}
 	}
 	mux := http.NewServeMux()

@@ -1,13 +1,12 @@
 // Package registry asks image registries what is behind a tag.
 //
-// Promise: polite and honest. A Poller asks with HEAD and the last ETag, reads a
-// manifest only of an image that was not known, lists a repository once for all
-// who follow it, and leaves a registry alone that is away or has said to wait.
-// That it is away, limits, denies, or has no such tag or repository are told
-// apart (Failure.Kind). What is read by a digest is compared with it. The whole
-// list of manifest types is accepted, so that an index is never taken for one of
-// its platforms. Credentials are those of a pull secret, are sent to the registry
-// they are for, and appear in no error.
+// Promise: a Poller uses HEAD and the last ETag, reads a manifest only of an unknown
+// image, and lists a repository once for all tracks. It does not call a registry that is
+// unreachable or has asked to wait. Failure.Kind is unreachable, rate limited,
+// unauthorized, or a missing tag or repository. Content read by a digest is verified. The
+// whole list of manifest types is accepted, so that an index is never mistaken for one of
+// its platforms. Credentials come from a pull secret, go only to their registry, and
+// appear in no error.
 //
 // A listing has a total. Where registries come from objects, pass a transport of
 // internal/outbound.

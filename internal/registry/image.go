@@ -32,7 +32,7 @@ type Image struct {
 	Platforms []string
 	// Children are the manifests of an index.
 	Children []string
-	// Created as its configuration says; builds that are reproducible lie here.
+	// Created is the date of its configuration; reproducible builds have a constant.
 	Created time.Time
 }
 

@@ -36,7 +36,7 @@ func (k *Keys) of(repository string) authn.Authenticator {
 	return authn.FromConfig(c)
 }
 
-// String keeps credentials out of whatever prints.
+// String keeps credentials out of logs and errors.
 func (k *Keys) String() string { return "credentials" }
 
 // GoString too.

@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// Kind of a failed question, so that they are told apart.
+// Kind of a failed request.
 type Kind string
 
 // Kinds.
@@ -56,8 +56,8 @@ func (at Place) failure(k Kind, err error) *Failure {
 	return &Failure{Kind: k, Where: at.Repository, Err: err}
 }
 
-// failed sorts an error of the transport. What the library says may hold the
-// address with a query: only its status is told.
+// failed classifies an error of the transport. The library's message may have the
+// address with a query, so only its status is reported.
 func (at Place) failed(err error) *Failure {
 	var said *transport.Error
 	if errors.As(err, &said) {
@@ -83,8 +83,8 @@ func plain(err error) error {
 	}
 }
 
-// judge says what is wrong with an answer, nil if nothing.
-func (at Place) judge(a *answer, path string) error {
+// check returns the error of a response, nil if there is none.
+func (at Place) check(a *answer, path string) error {
 	if a.status == http.StatusOK || a.status == http.StatusNotModified {
 		return nil
 	}

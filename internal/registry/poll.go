@@ -67,7 +67,7 @@ func NewPoller(over http.RoundTripper, now func() time.Time) *Poller {
 type Place struct {
 	// Repository with its registry, normalised, without tag.
 	Repository string
-	// Keys to registries; nil asks as nobody. They are never told in an error.
+	// Keys to registries; nil is anonymous. They never appear in an error.
 	Keys *Keys
 	// Insecure: plain HTTP will do.
 	Insecure bool
@@ -247,7 +247,7 @@ func (m *manifest) size() (n int64) {
 	return n
 }
 
-// maxPlatforms of an image that are looked at.
+// maxPlatforms of an image that are inspected.
 const maxPlatforms = 8
 
 // Describe reads the manifests and the configurations under a digest. It is for
@@ -369,7 +369,7 @@ func (p *Poller) ask(ctx context.Context, at Place, method, path string, header 
 	defer cancel()
 	a, err := p.once(ctx, at, method, path, header)
 	if err == nil {
-		err = at.judge(a, path)
+		err = at.check(a, path)
 	}
 	p.note(host, a, err)
 	if err != nil {

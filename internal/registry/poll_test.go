@@ -199,7 +199,7 @@ func TestPollListing(t *testing.T) {
 	}
 }
 
-// A registry that is away, one that limits, one that denies and a tag
+// A registry that is unavailable, one that limits, one that denies and a tag
 // that is gone are told apart, and the first two are left alone for a while.
 func TestPollFailures(t *testing.T) {
 	t.Parallel()

@@ -19,14 +19,14 @@ import (
 	"github.com/refit-dev/refit/internal/oci"
 )
 
-// Writer puts images into registries, asks whether they are there, and takes them
-// away. What fails is a Failure: absent, denied and away are told apart.
+// Writer pushes images to registries, checks that they exist, and deletes them. Its
+// errors are Failures: absent, unauthorized, unreachable.
 type Writer struct {
 	options []remote.Option
 }
 
-// NewWriter prepares access as somebody (nil: with the credentials of the usual
-// files), over a transport (nil: the usual one); nothing is connected yet.
+// NewWriter prepares access with credentials (nil: those of the usual files), over a
+// transport (nil: the usual one); it does not connect yet.
 func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
 	chain := oci.DefaultKeychain
 	if keys != nil {
@@ -138,8 +138,8 @@ func (w *Writer) mount(ctx context.Context, p *remote.Pusher, repo name.Reposito
 	return p.Upload(ctx, repo, &remote.MountableLayer{Layer: l, Reference: from.Digest(m.Digest)})
 }
 
-// Has reports whether a repository has a manifest. An error means that it is not
-// known: it may not be looked at, or the registry is away.
+// Has reports whether a repository has a manifest. An error means unknown: the access is
+// forbidden, or the registry is unreachable.
 func (w *Writer) Has(ctx context.Context, repository, digest string) (bool, error) {
 	ref, err := name.NewDigest(repository + "@" + digest)
 	if err != nil {

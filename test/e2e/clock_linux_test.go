@@ -23,7 +23,7 @@ import (
 // A dead clock starts decades back.
 var clockJumps = []time.Duration{6 * time.Hour, -6 * time.Hour, -20 * 365 * 24 * time.Hour, 0}
 
-// jumpTime is how long a clock stays wrong: the agent looks at a step every second or
+// jumpTime is how long a clock stays wrong: the agent checks a step every second or
 // sooner. Longer than some seconds in the past no new connection to the API server of this
 // lab can be made, whose certificates are minutes old.
 const jumpTime = 1500 * time.Millisecond
@@ -110,7 +110,7 @@ func (c *clocks) check(t *testing.T) {
 }
 
 // followAgent sets the clock of a node's agent during each step that its local status
-// says; the API server may be away.
+// says; the API server may be unavailable.
 func (c *clocks) followAgent(ctx context.Context, node string) {
 	for ctx.Err() == nil {
 		step := c.localStep(node)
@@ -206,7 +206,7 @@ func (c *clocks) agentPID(node string) (int, error) {
 	return process("refit-agent", space)
 }
 
-// process is the one of a program, in a PID namespace if that is said, whose first argument
+// process is the one of a program, in a PID namespace if that is reported, whose first argument
 // is run if the program is the agent.
 func process(program, space string) (int, error) {
 	all, err := filepath.Glob("/proc/[0-9]*")

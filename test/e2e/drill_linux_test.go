@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// coldStarts is what results/drill.json keeps beside the steps.
+// coldStarts is what results/drill.json keeps next to the steps.
 type coldStarts struct {
 	// Before is what the drill said beforehand, with and without the local copy.
 	Before map[string]render.DrillView `json:"beforehand"`
@@ -36,8 +36,8 @@ type coldStarts struct {
 // TestDrill kills a whole cluster of two runtimes: the store of
 // one node's containerd is wiped and it has no network, images of the control plane
 // are torn on disk, and `crio wipe` runs on the third after the unclean end. The
-// cluster comes back by itself. Before, `refit drill` foretells it, and without the
-// local copy foretells that it would not.
+// cluster comes back by itself. Before, `refit drill` predicts it, and without the
+// local copy predicts that it would not.
 func TestDrill(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("three nodes are killed and come back: make e2e")
@@ -180,7 +180,7 @@ func withoutCopy(t *testing.T, s *scenario.Scenario, node string, f func()) {
 	})
 	f()
 	must(t, s.Client.Delete(ctx, lean))
-	// Told anew: what it lost comes from its neighbours.
+	// Told anew: what it lost comes from its peers.
 	eventually(t, time.Minute, node+" is told to keep", func() (bool, string) {
 		nu, err := nodeUpdate(t, s, node)
 		return err == nil && nu.Spec.Pins == old.Spec.Pins, ""

@@ -32,7 +32,7 @@ type edge struct {
 	first, second, broken string // digests
 }
 
-// manifest as somebody has written it by hand, with an image.
+// manifest as a user has written it by hand, with an image.
 func (e *edge) manifest(image string) string {
 	return `# the site's own proxy; do not reformat
 apiVersion: v1

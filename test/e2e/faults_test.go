@@ -16,7 +16,7 @@ import (
 
 // TestFaults is one update of three nodes on which everything goes wrong that a
 // site has, one after the other: an image that nobody brings, a kubelet that
-// does not come up, an API server that is away for two minutes, a step that
+// does not come up, an API server that is unavailable for two minutes, a step that
 // hangs, a node that comes back on the old version.
 func TestFaults(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
@@ -59,7 +59,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// pool of all nodes: a failed node is put back, a step has five minutes.
+// pool of all nodes: a failed node is restored, a step has five minutes.
 func pool() *v1alpha1.UpdatePool {
 	one := intstr.FromInt(1)
 	return &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.UpdatePoolSpec{
@@ -156,7 +156,7 @@ func await(t *testing.T, s *scenario.Scenario, limit time.Duration, node string,
 	}
 }
 
-// backOnOld: somebody, or an A/B slot, brings n2's old kubelet back while the
+// backOnOld: a user, or an A/B slot, brings n2's old kubelet back while the
 // update is halted.
 func backOnOld(t *testing.T, s *scenario.Scenario) {
 	ctx := t.Context()

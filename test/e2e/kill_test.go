@@ -15,7 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-// moment looks at a node and says whether the row's time has come.
+// moment checks a node and says whether the row's time has come.
 type moment func(ctx context.Context, s *scenario.Scenario, node string) bool
 
 // killPoint is one row of the table: who is killed, and when.
@@ -26,7 +26,7 @@ type killPoint struct {
 	// the whole node.
 	victim string
 	when   moment
-	// watch is the node that is looked at; default node.
+	// watch is the node that is checked; default node.
 	watch string
 }
 
@@ -62,7 +62,7 @@ func draining(ctx context.Context, s *scenario.Scenario, node string) bool {
 }
 
 // kubeadm runs in the node, in its own unit. It is looked for in the node's files: on
-// a control plane the API server is away for most of that time, and a program
+// a control plane the API server is unavailable for most of that time, and a program
 // that asks systemd takes longer than a moment on a busy machine.
 func kubeadm(_ context.Context, s *scenario.Scenario, node string) bool {
 	units, err := s.Lab.Path(node, "/run/systemd/transient")

@@ -20,7 +20,7 @@ import (
 
 // TestNodesThatComeLater runs on real nodes. One joins with the taint from
 // its kubelet's registration, one in a pool that asks for it; one loses its disk. Each
-// gets everything from its neighbours, with no stick and no registry, and no pod is
+// gets everything from its peers, with no stick and no registry, and no pod is
 // bound to it before every image of the bundle is pinned there.
 func TestNodesThatComeLater(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {

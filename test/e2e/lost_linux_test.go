@@ -108,9 +108,9 @@ func withoutBlobs(t *testing.T, s *scenario.Scenario, node string, b scenario.Bu
 }
 
 // cutOffPull makes a kubelet believe what it believes when it was ended in the
-// middle of a pull of an image that was brought in meanwhile: that somebody's
+// middle of a pull of an image that was brought in meanwhile: that a user's
 // secret was needed. Then a pod of IfNotPresent does not start offline, with the
-// image in plain sight, until refit's agent looks at the kubelet's records.
+// image in plain sight, until refit's agent checks the kubelet's records.
 func cutOffPull(t *testing.T, s *scenario.Scenario, node, image string) {
 	t.Helper()
 	ctx := t.Context()

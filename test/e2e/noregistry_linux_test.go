@@ -134,7 +134,7 @@ func (w *noRegSite) osBundle(t *testing.T) scenario.Bundle {
 	return b
 }
 
-// waits: everything is said, and the base is nowhere.
+// waits: everything is reported, and the base is nowhere.
 func (w *noRegSite) waits(t *testing.T) {
 	ctx := t.Context()
 	plane := metav1.LabelSelectorRequirement{Key: "node-role.kubernetes.io/control-plane", Operator: metav1.LabelSelectorOpExists}
@@ -181,7 +181,7 @@ func (w *noRegSite) comes(t *testing.T) {
 }
 
 // made waits until the pool has another image than before and both workers hold it, and
-// looks at what it consists of.
+// checks what it consists of.
 func (w *noRegSite) made(t *testing.T, what string, begin time.Time, before string) v1alpha1.OSImagePool {
 	t.Helper()
 	ctx := t.Context()

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// situation is one thing that happens to a container. What refit foretells is
+// situation is one thing that happens to a container. What refit predicts is
 // asked before it is brought about, and compared with what the kubelet then does.
 type situation struct {
 	name string
@@ -107,7 +107,7 @@ func (f *foreseen) join(t *testing.T) {
 // inStory is how many of the situations `make test` brings about.
 const inStory = 3
 
-// foretold plays the situations of the story in its lab.
+// predicted plays the situations of the story in its lab.
 func foretold(t *testing.T, s *scenario.Scenario) {
 	w := newSite(t, s)
 	for _, c := range situations()[:inStory] {
@@ -115,7 +115,7 @@ func foretold(t *testing.T, s *scenario.Scenario) {
 	}
 }
 
-// TestOracle brings about every situation, and keeps what was foretold and what
+// TestOracle brings about every situation, and keeps what was predicted and what
 // came in results/oracle.json.
 func TestOracle(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
@@ -176,7 +176,7 @@ func (w *registrySite) play(t *testing.T, c situation) {
 	}
 }
 
-// foreseen is a situation while it is played.
+// predicted is a situation while it is played.
 type foreseen struct {
 	*registrySite
 	c       situation
@@ -198,7 +198,7 @@ func (f *foreseen) image() string {
 // prepare has the container run image a on n2.
 func (f *foreseen) prepare(t *testing.T) {
 	t.Helper()
-	if f.c.policy == corev1.PullNever { // somebody else brought it to the node
+	if f.c.policy == corev1.PullNever { // another user brought it to the node
 		f.deploy(t, f.c.app+"-first", f.image(), corev1.PullIfNotPresent, false)
 	}
 	if f.c.anywhere {
@@ -296,7 +296,7 @@ func (f *foreseen) clean(t *testing.T) {
 	}
 }
 
-// ask is what refit foretells, by its command line.
+// ask is what refit predicts, by its command line.
 func (f *foreseen) ask(t *testing.T) render.ForecastRow {
 	t.Helper()
 	row, err := f.forecast(t)

@@ -27,7 +27,7 @@ const (
 	osTold = "/var/lib/bootc-was-told"
 )
 
-// osHosts is a lab whose workers' OS images are prepared, drift, and are put back.
+// osHosts is a lab whose workers' OS images are prepared, drift, and are restored.
 type osHosts struct {
 	*osSite
 	image v1alpha1.OSImagePool // what the pool has now
@@ -41,7 +41,7 @@ type osHostsSeen struct {
 	Staged map[string]osStaged
 	// MostAtIt is how many workers made theirs ready at once; the pool permits one.
 	MostAtIt int
-	// Drift is what was said and done about what somebody changed.
+	// Drift is what was reported and done about what a user changed.
 	Drift []osDrift
 	// Soft is what bootc was told on the workers for a restart of user space.
 	Soft  map[string][]string
@@ -59,8 +59,8 @@ type osDrift struct{ Policy, Node, What, Says, Gate, Then string }
 
 // TestOSImageStagedAndDrift: what the workers boot lies ready on them, one after the
 // other, before anybody is cordoned, and then no registry is needed; what
-// somebody changes on a node closes the gate, is accepted by a person, put back at once,
-// or written over, as the pool says, and a node that was taken back by
+// a user changes on a node closes the gate, is accepted by a person, restored at once,
+// or written over, as the pool says, and a node that was rolled back by
 // hand is left so; a restart of user space alone is asked for where bootc can,
 // and is a whole one where systemd cannot.
 func TestOSImageStagedAndDrift(t *testing.T) {

@@ -102,7 +102,7 @@ type osSite struct {
 // needs only a reload moves nobody; a kernel argument is built in, by
 // a layer on a base of which nothing is read, and booted, node by node, and known by
 // its digest; going back builds nothing; a canary
-// that fails goes back by itself.
+// that fails rolls back by itself.
 func TestOSImage(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
@@ -320,7 +320,7 @@ func (w *osSite) adopted(t *testing.T) {
 	w.seen.Driver = nu.Status.Observed.Fields["os/driver"]
 }
 
-// built waits for the pool's image to be another than before, and looks at what the
+// built waits for the pool's image to be another than before, and checks what the
 // build cost: of the base only the manifest and the configuration.
 func (w *osSite) built(t *testing.T, what string, begin time.Time, before string) v1alpha1.OSImagePool {
 	t.Helper()
@@ -644,8 +644,8 @@ func (w *osSite) reverted(t *testing.T) {
 	}, time.Since(begin), len(w.builds(t))-builds)
 }
 
-// canary: an image that somebody else made brings other kernel arguments than the pool
-// wants, and so takes away those. The first worker boots it, sees that, and goes back.
+// canary: an image that another user made brings other kernel arguments than the pool
+// wants, and so takes away those. The first worker boots it, sees that, and rolls back.
 func (w *osSite) canary(t *testing.T) {
 	bad := w.push(t, "os/bad", osImage(t, simhost.Node(t, "3", w.bootc).With(simhost.Files{"usr/lib/bootc/kargs.d/10-other.toml": "kargs = [\"edge.other=3\"]\n"})))
 	var o v1alpha1.OSImage

@@ -61,7 +61,7 @@ type osWellFailed struct {
 }
 
 // TestOSImageKubeletDead: an image with which the kubelet does not start. The node
-// that booted it goes back by itself, also while no API server answers, says why in the
+// that booted it rolls back by itself, also while no API server answers, says why in the
 // kubelet's own words, and halts the pool; the image is not tried there again before a
 // person asks for it.
 func TestOSImageKubeletDead(t *testing.T) {

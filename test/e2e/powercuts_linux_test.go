@@ -45,10 +45,10 @@ type cutPoint struct {
 	// What was killed, and when.
 	Point string `json:"point"`
 	// Called are the images that the runtime called present afterwards and that were
-	// not judged before in this load; all of them were whole.
+	// not evaluated before in this load; all of them were whole.
 	Called int `json:"judged"`
 	// Waited is how long it took after that until everything was held and pinned, for
-	// the last of a load; what was brought meanwhile (while it was judged, or while a
+	// the last of a load; what was brought meanwhile (while it was evaluated, or while a
 	// line was waited for that did not come) is not in it.
 	Waited float64 `json:"waitedSeconds,omitempty"`
 }
@@ -56,7 +56,7 @@ type cutPoint struct {
 // TestPowerCuts kills agent, container runtime and kubelet of a node while it
 // fetches, loads and pins, at seeded points, and cuts its power with the disk as it
 // is: what was not written is lost. After each restart the node converges, and no
-// image is called present that is not whole. That is judged by GNU tar, which
+// image is called present that is not whole. That is evaluated by GNU tar, which
 // compares the unpacked layers with those of the bundle's file, and by SHA-256 of
 // the runtime's own blobs.
 func TestPowerCuts(t *testing.T) {
@@ -264,7 +264,7 @@ func (p *powerCuts) cutPower(node string) {
 	p.converge(node)
 }
 
-// converge waits until everything is held and pinned, and judges all of it anew.
+// converge waits until everything is held and pinned, and evaluates all of it anew.
 func (p *powerCuts) converge(node string) {
 	p.t.Helper()
 	began := time.Now()
@@ -300,7 +300,7 @@ func (p *powerCuts) held(node string) (n int, err error) {
 	return n, err
 }
 
-// judge compares what a runtime calls present with the bundle's own file, by
+// evaluate compares what a runtime calls present with the bundle's own file, by
 // programs that are not refit's.
 type judge struct {
 	t            *testing.T
@@ -328,7 +328,7 @@ func (j *judge) blob(digest string) string {
 	return filepath.Join(j.layout, "blobs/sha256", strings.TrimPrefix(digest, "sha256:"))
 }
 
-// node judges what was not judged before, and says how much.
+// node evaluates what was not evaluated before, and says how much.
 func (j *judge) node(have []cri.Image, node string) (called int) {
 	j.t.Helper()
 	for name, digest := range j.b.Images {
@@ -478,7 +478,7 @@ func (j *judge) crioDirs(node string, layers []string) (dirs []string) {
 }
 
 // compare has GNU tar compare a layer of the bundle with a directory. Owners and
-// times are not judged, nor what the layer removes.
+// times are not evaluated, nor what the layer removes.
 func (j *judge) compare(node, layer, dir string) (wrong string) {
 	at, err := j.s.Lab.Path(node, dir)
 	must(j.t, err)

@@ -265,7 +265,7 @@ func (s *skewed) nothingMoved(t *testing.T) {
 	}
 }
 
-// TestSkew runs the programs of older commits beside those of this tree, on real nodes.
+// TestSkew runs the programs of older commits next to those of this tree, on real nodes.
 func TestSkew(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("two versions of refit in one cluster: make e2e")

@@ -48,7 +48,7 @@ type trackSeen struct {
 }
 
 // TestTracks runs on real kubelets. A tag moves under running pods: it
-// is said which digests run where; the approved digest is on the nodes before any
+// is reported which digests run where; the approved digest is on the nodes before any
 // pod is touched; the workload is rolled with its budget kept; a roll-back is not
 // undone by the next looks; the registry's absence changes nothing that runs.
 func TestTracks(t *testing.T) {

@@ -55,7 +55,7 @@ type seen struct {
 	Passed  bool   `json:"passed"`
 }
 
-// witness looks at nodes and keeps what it saw for results/updaters.json.
+// witness checks nodes and keeps what it saw for results/updaters.json.
 type witness struct {
 	s    *scenario.Scenario
 	told []seen
@@ -66,7 +66,7 @@ type witness struct {
 
 // TestUpdaters moves everything but Kubernetes, on real nodes: files and units,
 // programs, network plugins, the sandbox image, the kubelet's configuration,
-// certificates, a reboot, cluster resources; each is judged by the node itself. Then
+// certificates, a reboot, cluster resources; each is evaluated by the node itself. Then
 // the next bundle prunes what it does not bring.
 func TestUpdaters(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
@@ -237,7 +237,7 @@ func (w *witness) same(t *testing.T, updater, where, what, now, wanted string) {
 	w.saw(t, seen{Updater: updater, Where: where, What: what, Before: w.before[what+" "+where], Now: now, Wanted: wanted, Passed: now == wanted})
 }
 
-// planned: the plan has the steps of all updaters, and no node has begun any.
+// planned: the plan has the steps of all updaters, and no node has started any.
 func (w *witness) planned(t *testing.T, b scenario.Bundle) {
 	_, err := w.s.Prepare(t.Context(), b)
 	must(t, err)

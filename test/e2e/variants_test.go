@@ -10,7 +10,7 @@ import (
 
 // TestVariants plays the story straight through on clusters of other shapes, and
 // keeps what was measured in results/variants.json: among it how long the API
-// server was away, and the lowest number of ready pods.
+// server was unavailable, and the lowest number of ready pods.
 func TestVariants(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("whole updates of several clusters take long: make e2e")

@@ -62,8 +62,8 @@ func (n *node) writes(record string, want ...model.ConfigFile) {
 }
 
 // What a newer image has was written without a boot. Given back, the next image's comes
-// into its place; not given back it stays for ever, by libostree's merge, and a look after
-// the boot mends that too.
+// into its place; not returned it stays for ever, by libostree's merge, and a look after
+// the boot repairs that too.
 func TestLiveFilesAndTheNextImage(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		record := filepath.Join(t.TempDir(), "files.json")

@@ -256,7 +256,7 @@ func (n *node) status() osdriver.Status {
 	return s
 }
 
-// isOn fails unless this version runs with these arguments beside the machine's own.
+// isOn fails unless this version runs with these arguments next to the machine's own.
 func (n *node) isOn(version string, kargs ...string) {
 	n.t.Helper()
 	if got := n.Must("cat", "/usr/share/version"); got != version {

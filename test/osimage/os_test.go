@@ -45,7 +45,7 @@ func TestThereAndBack(t *testing.T) {
 	})
 }
 
-// Three versions in a row: what each one brought is taken back by the next.
+// Three versions in a row: what each one brought is undone by the next.
 func TestVersionsInARow(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		for _, v := range []string{"2", "3", "4"} {
@@ -91,7 +91,7 @@ func TestFinaliseFails(t *testing.T) {
 	})
 }
 
-// Somebody takes the old entry at the boot menu: seen, said, and left.
+// A user takes the old entry at the boot menu: seen, said, and left.
 func TestPickedAtTheBootMenu(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
@@ -218,7 +218,7 @@ func TestOldBootc(t *testing.T) {
 	n.isOn("2")
 }
 
-// What is only downloaded is not booted by somebody else's restart (T2).
+// What is only downloaded is not booted by another user's restart (T2).
 func TestDownloadOnly(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) { downloadOnly(t, n) })
 }
@@ -274,7 +274,7 @@ func TestImageIsGone(t *testing.T) {
 	})
 }
 
-// What somebody else staged is dropped before, and packages that were layered
+// What another user staged is dropped before, and packages that were layered
 // keep bootc from moving the host.
 func TestForeign(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {

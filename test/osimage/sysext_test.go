@@ -188,7 +188,7 @@ func TestSysext(t *testing.T) {
 	}
 }
 
-// The first version is taken back: nothing of ours lies over /usr.
+// The first version is undone: nothing of ours is over /usr.
 func TestSysextBackToNothing(t *testing.T) {
 	s := newSpace(t)
 	if err := s.enter(s.target("tool", "one", anyOS)); err != nil {

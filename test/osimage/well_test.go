@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
-// On real deployments: the kubelet of an image does not answer. The node goes back to
+// On real deployments: the kubelet of an image does not answer. The node rolls back to
 // the deployment before by itself, with its arguments, although the image is gone from
 // everywhere by then; it says why, and stays.
 func TestTheKubeletIsDead(t *testing.T) {
@@ -39,7 +39,7 @@ func TestTheKubeletIsDead(t *testing.T) {
 		if n.Boots != boots+2 {
 			t.Fatalf("%d restarts", n.Boots-boots)
 		}
-		n.sick = nil // mended: a person tries it again
+		n.sick = nil // repaired: a person tries it again
 		task.Attempt = 2
 		done(t, n.there(task))
 		n.isOn("2", "second=2")
@@ -48,7 +48,7 @@ func TestTheKubeletIsDead(t *testing.T) {
 	})
 }
 
-// The power goes while the node goes back: it gets there all the same. (Not in
+// The power goes while the node rolls back: it gets there all the same. (Not in
 // parallel: failpoints are the process's.)
 func TestTheKubeletIsDeadAndThePowerGoes(t *testing.T) {
 	simhost.Needs(t)

@@ -41,7 +41,7 @@ func run(t *testing.T, args ...string) (string, int) {
 
 const dump = "testdata/dump.yaml"
 
-// The target decides, not what runs; every no has its cure.
+// The target decides, not what runs; every no has its fix.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "check", "--target", "1.37.0", "--from", dump, "-o", "json")
@@ -212,7 +212,7 @@ func TestUploads(t *testing.T) {
 	}
 }
 
-// What is said of an upload is what a person filled in, and is said once.
+// An upload is recorded as given, and once.
 func TestUploaded(t *testing.T) {
 	t.Parallel()
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte("a disk")))

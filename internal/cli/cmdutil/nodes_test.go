@@ -16,7 +16,7 @@ func node(name string, done, total int64) explain.Node {
 	return explain.Node{Name: name, BytesDone: done, BytesTotal: total, ImagesTotal: 24, ImagesPinned: int(done / 100)}
 }
 
-// Where nobody looks at a screen: the wait once, and the sum when it has changed,
+// Without a terminal: the wait once, and the sum when it has changed,
 // every ten seconds at most.
 func TestPrepareWithoutATerminal(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,7 @@ func TestAWholeDrawingIsNotCut(t *testing.T) {
 	}
 }
 
-// Where nobody looks at a screen, a line is said once, with its time.
+// Without a terminal, a line is reported once, with its time.
 func TestWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

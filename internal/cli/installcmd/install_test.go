@@ -63,7 +63,7 @@ func TestUninstallTakesWhatWasAddedToo(t *testing.T) {
 	}
 }
 
-// Where the API server has no such policy, that is said to who wants it, and nothing
+// Where the API server has no such policy, that is reported to who wants it, and nothing
 // to who does not.
 func TestNoMutationIsSaid(t *testing.T) {
 	t.Parallel()

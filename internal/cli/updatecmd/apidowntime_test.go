@@ -11,7 +11,7 @@ import (
 )
 
 // What the plan says of the API server's absence was measured in this cluster, in
-// the last update in which it was away at all.
+// the last update in which it was unavailable at all.
 func TestTheAPIServersAbsenceIsLearnedFromTheLastUpdate(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

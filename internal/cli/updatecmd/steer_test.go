@@ -70,7 +70,7 @@ func TestAChangeMeanwhileKeepsNobodyFromBeingHeard(t *testing.T) {
 				if err := w.Get(ctx, client.ObjectKeyFromObject(o), &u); err != nil {
 					return err
 				}
-				u.Spec.Retry++ // by somebody else
+				u.Spec.Retry++ // by another user
 				if err := w.Update(ctx, &u); err != nil {
 					return err
 				}

@@ -134,7 +134,7 @@ func (s *Server) Copy(from, digest, to string) {
 	s.must(err)
 	thing, ok := s.made.Load(digest)
 	if !ok {
-		s.t.Fatalf("nobody has pushed %s", digest)
+		s.t.Fatalf("%s was not pushed", digest)
 	}
 	s.must(upload(s.ref(to+"@"+digest), thing.(remote.Taggable)))
 }

@@ -146,7 +146,7 @@ func (s *Server) answers(ended <-chan struct{}) bool {
 	}
 }
 
-// asks reports whether somebody answers at the address.
+// asks reports whether a server answers at the address.
 func (s *Server) asks(ctx context.Context, question string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr+question, nil)
 	if err != nil {
