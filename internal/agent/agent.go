@@ -184,11 +184,11 @@ type Agent struct {
 	authority *authority.Keeper
 
 	mu       sync.Mutex
-	want     *desired.Want
+	want     *desired.State
 	heard    bool // want comes from the API server, not from disk
 	state    state
 	compared map[string]bool // payloads, by digest
-	liars    map[string]time.Time
+	badPeers map[string]time.Time
 	// approvedRun is the key of the run that administrators stand behind.
 	approvedRun string
 	// configChecks are by what a configuration is followed for.
@@ -204,8 +204,8 @@ type Agent struct {
 	arrivals  arrivalStats
 	unlock    func()
 
-	// A kick wakes a loop; one that is not awaited yet is not doubled.
-	kickProblems, kickBundles, kickHold, kickRun, kickStage, kickMedia, kickFacts, kickPublish, kickSettled, kickDoor chan struct{}
+	// A notification wakes a loop; one that is not awaited yet is not doubled.
+	wakeProblems, wakeBundles, wakeHold, wakeRun, wakeStage, wakeMedia, wakeFacts, wakePublish, wakeSettled, wakeDoor chan struct{}
 	// drills has the one that was asked for last.
 	drills chan string
 }
@@ -218,7 +218,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 	a.drills = make(chan string, 1)
 	a.problems, a.off = statefile.At(conf.RunPath()), func() string { return coldstart.Off(coldstart.KernelCommandLine, coldstart.OffFile) }
 	a.knownProblems()
-	for _, k := range []*chan struct{}{&a.kickProblems, &a.kickBundles, &a.kickHold, &a.kickRun, &a.kickStage, &a.kickMedia, &a.kickFacts, &a.kickPublish, &a.kickSettled, &a.kickDoor} {
+	for _, k := range []*chan struct{}{&a.wakeProblems, &a.wakeBundles, &a.wakeHold, &a.wakeRun, &a.wakeStage, &a.wakeMedia, &a.wakeFacts, &a.wakePublish, &a.wakeSettled, &a.wakeDoor} {
 		*k = make(chan struct{}, 1)
 	}
 	var err error
@@ -249,7 +249,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, loop := range []func(context.Context){
 		a.door().Run,
 		a.watchAPI, a.watchMedia, a.bundlesLoop, a.holdLoop, a.runLoop, a.stageLoop, a.factsLoop, a.healthLoop, a.publishLoop, a.settledLoop, a.problemsLoop, a.authority.Run,
-		func(ctx context.Context) { a.runtime.Watch(ctx, func() { kick(a.kickHold) }) },
+		func(ctx context.Context) { a.runtime.Watch(ctx, func() { wake(a.wakeHold) }) },
 	} {
 		wg.Go(func() { loop(ctx) })
 	}
@@ -271,15 +271,15 @@ func (a *Agent) Run(ctx context.Context) error {
 // readyTime is the longest that the kubelet's start waits for a look at the images.
 const readyTime = 20 * time.Second
 
-func kick(c chan struct{}) {
+func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// each calls f at once, at every kick and every period, until the context ends.
-func each(ctx context.Context, kicked <-chan struct{}, period time.Duration, f func(context.Context)) {
+// each calls f at once, at every wake and every period, until the context ends.
+func each(ctx context.Context, woken <-chan struct{}, period time.Duration, f func(context.Context)) {
 	for {
 		f(ctx)
 		t := time.NewTimer(period)
@@ -287,7 +287,7 @@ func each(ctx context.Context, kicked <-chan struct{}, period time.Duration, f f
 		case <-ctx.Done():
 			t.Stop()
 			return
-		case <-kicked:
+		case <-woken:
 		case <-t.C:
 		}
 		t.Stop()
@@ -295,7 +295,7 @@ func each(ctx context.Context, kicked <-chan struct{}, period time.Duration, f f
 }
 
 // wanted is what the node was told last; nil if nothing yet.
-func (a *Agent) wanted() *desired.Want {
+func (a *Agent) wanted() *desired.State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.want
@@ -365,7 +365,7 @@ func whyUnread(err error) (*model.Verdict, <-chan time.Time) {
 	return &model.Verdict{Reason: v1alpha1.ReasonLoading, Message: err.Error(), Waiting: true}, time.After(3 * time.Second)
 }
 
-func (a *Agent) take(w, before *desired.Want, nu *v1alpha1.NodeUpdate) {
+func (a *Agent) take(w, before *desired.State, nu *v1alpha1.NodeUpdate) {
 	// Not the generation alone: a NodeUpdate that was made anew counts from 1.
 	changed := before == nil || !reflect.DeepEqual(before, w)
 	if changed {
@@ -390,8 +390,8 @@ func (a *Agent) take(w, before *desired.Want, nu *v1alpha1.NodeUpdate) {
 	}
 	a.drillAsked(nu.Annotations[v1alpha1.AnnotationDrill])
 	if changed || first {
-		for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickRun, a.kickStage, a.kickMedia, a.kickFacts, a.kickDoor} {
-			kick(k)
+		for _, k := range []chan struct{}{a.wakeBundles, a.wakeHold, a.wakeRun, a.wakeStage, a.wakeMedia, a.wakeFacts, a.wakeDoor} {
+			wake(k)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (f *fakeAPI) tell(change func(*v1alpha1.NodeUpdateSpec)) {
 	change(&f.nu.Spec)
 	f.nu.Generation++
 	f.mu.Unlock()
-	kick(f.changed)
+	wake(f.changed)
 }
 
 func (f *fakeAPI) content(t *testing.T, kind string, v any) string {

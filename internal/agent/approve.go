@@ -14,7 +14,7 @@ import (
 
 // policy is what this node may load: what the controller named, as far as
 // administrators stand behind it.
-func (a *Agent) policy(w *desired.Want) bundlestore.Policy {
+func (a *Agent) policy(w *desired.State) bundlestore.Policy {
 	// A build before a release counts as that release.
 	release, _, _ := strings.Cut(agentVersion(), "-")
 	return a.authority.Policy(w.Approved(), w.Trust, release)
@@ -22,8 +22,8 @@ func (a *Agent) policy(w *desired.Want) bundlestore.Policy {
 
 // authorityChanged has everything looked at again that depends on approvals.
 func (a *Agent) authorityChanged() {
-	for _, k := range []chan struct{}{a.kickBundles, a.kickHold, a.kickMedia} {
-		kick(k)
+	for _, k := range []chan struct{}{a.wakeBundles, a.wakeHold, a.wakeMedia} {
+		wake(k)
 	}
 }
 
@@ -46,7 +46,7 @@ func (a *Agent) approveRun(ctx context.Context) bool {
 		return false
 	}
 	if v != nil && v.Reason == v1alpha1.ReasonApprovalUnreadable {
-		time.AfterFunc(checkRunAgain, func() { kick(a.kickRun) })
+		time.AfterFunc(checkRunAgain, func() { wake(a.wakeRun) })
 	}
 	a.update(func(s *state) {
 		s.runVerdict = v

@@ -277,12 +277,12 @@ func TestATracksRunWaitsForTheRuntime(t *testing.T) {
 	p := model.StaticPodImages{Namespace: "edge", Pod: "edge", To: map[string]string{"c": "r.example/edge:1.0-b1@" + runs}, Was: map[string]string{"c": "r.example/edge:1.0"}}
 	run := &v1alpha1.NodeRun{Name: v1alpha1.TrackRun + "edge", UID: "t-1", Attempt: 1, Steps: []v1alpha1.UpdateStep{{Updater: model.UpdaterStaticPod, Params: p.Params()}}}
 	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
-	<-a.kickRun // by what was told
+	<-a.wakeRun // by what was told
 	if a.approveRun(t.Context()) || a.state.runVerdict == nil || !a.state.runVerdict.Waiting {
 		t.Fatalf("it does not wait: %+v", a.state.runVerdict)
 	}
 	select {
-	case <-a.kickRun:
+	case <-a.wakeRun:
 	case <-time.After(10 * checkRunAgain):
 		t.Fatal("it is not checked again")
 	}

@@ -25,7 +25,7 @@ const bundlesEvery = 3 * time.Second
 
 func platform() string { return "linux/" + runtime.GOARCH }
 
-// bundlesLoop gets headers and blobs. A kick cuts off what is under way: the
+// bundlesLoop gets headers and blobs. A wake cuts off what is under way: the
 // want or the media changed, and what was fetched is kept anyway.
 func (a *Agent) bundlesLoop(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -35,21 +35,21 @@ func (a *Agent) bundlesLoop(ctx context.Context) {
 			defer close(done)
 			a.bundlesPass(pass)
 		}()
-		kicked := false
+		woken := false
 		select {
-		case <-a.kickBundles:
-			kicked = true
+		case <-a.wakeBundles:
+			woken = true
 		case <-done:
 		case <-ctx.Done():
 		}
 		cancel()
 		<-done
-		if kicked {
+		if woken {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-a.kickBundles:
+		case <-a.wakeBundles:
 		case <-time.After(bundlesEvery):
 		}
 	}
@@ -78,7 +78,7 @@ func (a *Agent) bundlesPass(ctx context.Context) {
 	a.authority.Unbacked(unbacked)
 	if !slices.Equal(a.served, served) { // what is here may be loaded, or may not any more
 		a.served = slices.Clone(served)
-		kick(a.kickHold)
+		wake(a.wakeHold)
 	}
 	a.library.Serve(served)
 	a.collect(ctx, w, served)
@@ -204,7 +204,7 @@ func full(s *bundlestore.Shelf) bool {
 
 // acquire gets the chunks of one bundle, round by round: what an index or a
 // manifest wants is known once it is here.
-func (a *Agent) acquire(ctx context.Context, w *desired.Want, s *bundlestore.Shelf, peers []*peerapi.Client) []model.Verdict {
+func (a *Agent) acquire(ctx context.Context, w *desired.State, s *bundlestore.Shelf, peers []*peerapi.Client) []model.Verdict {
 	defer a.countProgress(ctx, w)
 	for ctx.Err() == nil {
 		hold, _ := a.inStore(ctx, w)
@@ -228,7 +228,7 @@ func (a *Agent) acquire(ctx context.Context, w *desired.Want, s *bundlestore.She
 // verdict means that all of them are here, or that the round was cut off.
 func (a *Agent) round(ctx context.Context, s *bundlestore.Shelf, chunks []int, peers []*peerapi.Client) []model.Verdict {
 	progress := a.progress()
-	defer kick(a.kickHold)
+	defer wake(a.wakeHold)
 	defer a.sources.Save()
 	if m := a.media.With(s.Digest()); m != nil {
 		f, err := m.Reader()
@@ -300,7 +300,7 @@ func (a *Agent) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 	defer say.Stop()
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	err := peertransfer.Fetch(ctx, a.arriving(s, func(n int64) sourceBytes { return sourceBytes{Peers: n} }), chunks, ps, peertransfer.Settings{Log: a.log, First: a.first(s), ChunkTime: peertransfer.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.tellLied(ctx, p.Name) }, Got: func(n int64) {
+	err := peertransfer.Fetch(ctx, a.arriving(s, func(n int64) sourceBytes { return sourceBytes{Peers: n} }), chunks, ps, peertransfer.Settings{Log: a.log, First: a.first(s), ChunkTime: peertransfer.ChunkTime(&a.limit, s.Bundle().Metadata.ChunkSize), Lied: func(p peerapi.Peer, _ int) { a.reportBadPeer(ctx, p.Name) }, Got: func(n int64) {
 		came.Store(true)
 		say.Reset(silence)
 		progress(s.Digest(), 0, n)
@@ -346,14 +346,14 @@ func (a *Agent) progress() func(digest string, media, peers int64) {
 		}
 		a.mu.Unlock()
 		if look {
-			kick(a.kickPublish)
-			kick(a.kickHold)
+			wake(a.wakePublish)
+			wake(a.wakeHold)
 		}
 	}
 }
 
 // countProgress counts anew what of the hold list is in the store.
-func (a *Agent) countProgress(ctx context.Context, w *desired.Want) {
+func (a *Agent) countProgress(ctx context.Context, w *desired.State) {
 	count := a.countStore(ctx, w)
 	a.update(func(s *state) {
 		if a.want.Spec.Pins == w.Spec.Pins { // or the counts are not about it
@@ -364,7 +364,7 @@ func (a *Agent) countProgress(ctx context.Context, w *desired.Want) {
 
 // countStore looks what of the hold list is in the store, and returns what
 // writes it down.
-func (a *Agent) countStore(ctx context.Context, w *desired.Want) func(*v1alpha1.PinStatus) {
+func (a *Agent) countStore(ctx context.Context, w *desired.State) func(*v1alpha1.PinStatus) {
 	var total, done int64
 	payloads := 0
 	hold, _ := a.inStore(ctx, w)
@@ -406,7 +406,7 @@ func (a *Agent) needed(hold model.HoldList, digests []string) (bundles, blobs ma
 }
 
 // collect removes bundles that are neither served nor held, and their blobs.
-func (a *Agent) collect(ctx context.Context, w *desired.Want, served []string) {
+func (a *Agent) collect(ctx context.Context, w *desired.State, served []string) {
 	if a.runner.Busy() {
 		return // a run may need what nobody else does
 	}
@@ -428,7 +428,7 @@ func (a *Agent) collect(ctx context.Context, w *desired.Want, served []string) {
 	}
 	for d := range have {
 		if blobs[d] = !a.unwanted.Over(d, blobs[d]); !blobs[d] {
-			defer kick(a.kickHold) // what this node would start from has changed
+			defer wake(a.wakeHold) // what this node would start from has changed
 		}
 	}
 	for _, d := range a.library.Digests() {

@@ -73,7 +73,7 @@ func (a *Agent) noteConfig(last, next configCheck) {
 	v := next.verdict
 	if old := last.verdict; old != nil && (v == nil || v.Reason != old.Reason || v.Object != old.Object) {
 		a.problems.Clear(old.Reason, old.Object)
-		kick(a.kickProblems)
+		wake(a.wakeProblems)
 	}
 	if v != nil && (last.verdict == nil || last.verdict.Message != v.Message) {
 		a.note(statefile.Problem{Reason: v.Reason, Object: v.Object, Message: v.Message, Fix: v.Fix})

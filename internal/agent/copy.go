@@ -18,7 +18,7 @@ import (
 // all but images that need no copy and that the runtime holds. If that one does not
 // answer, nothing is fetched for such images, and known is false: nothing is let
 // go either.
-func (a *Agent) inStore(ctx context.Context, w *desired.Want) (list model.HoldList, known bool) {
+func (a *Agent) inStore(ctx context.Context, w *desired.State) (list model.HoldList, known bool) {
 	list = w.Hold
 	if !slices.ContainsFunc(list.Images, func(i model.HeldImage) bool { return i.NoCopy }) {
 		return list, true
@@ -38,7 +38,7 @@ func (a *Agent) inStore(ctx context.Context, w *desired.Want) (list model.HoldLi
 const withoutMost = 16
 
 // coldStart is what this node would start from now.
-func (a *Agent) coldStart(w *desired.Want) *v1alpha1.ColdStart {
+func (a *Agent) coldStart(w *desired.State) *v1alpha1.ColdStart {
 	c := &v1alpha1.ColdStart{}
 	blobs := map[string]bool{}
 	for _, img := range w.Hold.Images {
@@ -107,7 +107,7 @@ func (a *Agent) playDrill(ctx context.Context, id string) {
 	case again:
 		return
 	case !looked: // nothing was looked at since the start
-		time.AfterFunc(drillAgain, func() { kick(a.kickHold); a.drillAsked(id) })
+		time.AfterFunc(drillAgain, func() { wake(a.wakeHold); a.drillAsked(id) })
 		return
 	case !ready || a.runner.Busy():
 		a.tell(ctx, eventDrill, "drill "+id+" is not played: not everything that this node is to hold is held, pinned and copied, or an update runs")

@@ -48,7 +48,7 @@ func TestADrillIsPlayedOnAReadyNodeOnly(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	var played []string
 	a.drill = func(_ context.Context, id string) error { played = append(played, id); return nil }
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
+	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
 	a.state.holding = v1alpha1.PinStatus{Content: "pins-1", ImagesTotal: 2, ImagesPinned: 2}
 	for _, c := range []struct {
 		cold *v1alpha1.ColdStart

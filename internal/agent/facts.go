@@ -16,7 +16,7 @@ import (
 const factsEvery = 20 * time.Second
 
 func (a *Agent) factsLoop(ctx context.Context) {
-	each(ctx, a.kickFacts, factsEvery, func(ctx context.Context) {
+	each(ctx, a.wakeFacts, factsEvery, func(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, factsEvery)
 		defer cancel()
 		asked, config, hold := a.asked(call)
@@ -34,7 +34,7 @@ func (a *Agent) factsLoop(ctx context.Context) {
 			s.observed, s.observedHold = &o, hold
 		})
 		if news {
-			kick(a.kickHold) // it waits for what is seen of the programs
+			wake(a.wakeHold) // it waits for what is seen of the programs
 		}
 	})
 }
@@ -77,10 +77,10 @@ func (a *Agent) runLoop(ctx context.Context) {
 	run := func(ctx context.Context) {
 		a.runner.Run(ctx, a.permitted, func(r *v1alpha1.NodeRunStatus) {
 			a.update(func(s *state) { s.run = r })
-			kick(a.kickFacts)
+			wake(a.wakeFacts)
 		})
 	}
-	each(ctx, a.kickRun, runEvery, func(ctx context.Context) {
+	each(ctx, a.wakeRun, runEvery, func(ctx context.Context) {
 		run(ctx) // goes on with what has begun, and reports what has ended
 		if a.approveRun(ctx) {
 			run(ctx)
@@ -164,7 +164,7 @@ func (a *Agent) sound(shelf *bundlestore.Shelf, p *bundle.Payload) error {
 		return nil
 	}
 	if bad := shelf.Recheck([]int{p.Blob}); bad > 0 {
-		kick(a.kickBundles)
+		wake(a.wakeBundles)
 		return fmt.Errorf("payload %s has rotted on this node's disk (%d chunks) and is fetched again", p.Name, bad)
 	}
 	a.mu.Lock()

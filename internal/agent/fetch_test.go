@@ -30,7 +30,7 @@ func TestRoomForWhatIsFetched(t *testing.T) {
 			log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return kube.Eviction{} }}
 		c.img.Name, c.img.Digest = "r.example/app:1", "sha256:a"
 		src := source{}
-		vs := a.asks(t.Context(), &desired.Want{Hold: model.HoldList{Images: []model.HeldImage{c.img}}}, &src)
+		vs := a.asks(t.Context(), &desired.State{Hold: model.HoldList{Images: []model.HeldImage{c.img}}}, &src)
 		if src.full != c.full || src.closed || len(vs) > 0 != c.full || c.full && vs[0].Reason != v1alpha1.ReasonInsufficientSpace {
 			t.Errorf("%s: full %v, closed %v: %v", name, src.full, src.closed, vs)
 		}

@@ -30,7 +30,7 @@ func TestALostImageComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &desired.Want{Hold: everything(h)}
+	w := &desired.State{Hold: everything(h)}
 	lost := w.Hold.Images[slices.IndexFunc(w.Hold.Images, func(i model.HeldImage) bool { return i.Name == "registry.k8s.io/pause:3.10.2" })]
 	record, _ := json.Marshal(pin.Own{pin.Key(lost): {lost.Name}})
 	if err := os.WriteFile(filepath.Join(dir, "pins.json"), record, 0o600); err != nil {

@@ -65,7 +65,7 @@ func writers(t *testing.T, dir string) map[string]writer {
 	}
 	id := func(v int) string { return fmt.Sprintf("version-%d", v) }
 	return map[string]writer{
-		"want.json": {func(v int) error { return (&desired.Want{Generation: int64(v)}).Save(conf.Path("want.json")) }, func() int {
+		"want.json": {func(v int) error { return (&desired.State{Generation: int64(v)}).Save(conf.Path("want.json")) }, func() int {
 			if w := desired.Read(conf.Path("want.json"), refuse); w != nil {
 				return int(w.Generation)
 			}

@@ -55,9 +55,9 @@ func idle(t *testing.T, rt Runtime) *Agent {
 func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 	rt := &awayRuntime{}
 	a := idle(t, rt)
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
+	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
 	synctest.Test(t, func(t *testing.T) {
-		for _, k := range []*chan struct{}{&a.kickBundles, &a.kickHold, &a.kickPublish} {
+		for _, k := range []*chan struct{}{&a.wakeBundles, &a.wakeHold, &a.wakePublish} {
 			*k = make(chan struct{}, 1)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 		go a.bundlesLoop(ctx)
 		for range 10 { // media that come and go, new wants
 			time.Sleep(3 * time.Second)
-			kick(a.kickHold)
+			wake(a.wakeHold)
 		}
 		before := rt.asked.Load()
 		time.Sleep(10 * time.Minute)
@@ -81,9 +81,9 @@ func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 // one look held.
 func TestCountsOfAnOldListAreNotThoseOfTheNew(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "new"}}
+	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "new"}}
 	a.state.holding = v1alpha1.PinStatus{Content: "new", PayloadsTotal: 3}
-	a.countProgress(t.Context(), &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "old"}})
+	a.countProgress(t.Context(), &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "old"}})
 	if a.view().held {
 		t.Fatalf("held: %+v", a.state.holding)
 	}
@@ -95,7 +95,7 @@ func TestASentenceIsNotAState(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	a.state.present = true
 	say := func(reason, message string) *v1alpha1.NodeUpdateStatus {
-		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u"}}}
+		a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u"}}}
 		a.state.run = &v1alpha1.NodeRunStatus{UID: "u", State: v1alpha1.RunRunning, Step: "kubeadm", Reason: reason, Message: message}
 		return a.status(time.Now())
 	}
@@ -108,7 +108,7 @@ func TestASentenceIsNotAState(t *testing.T) {
 	}
 	full := func(free int) *v1alpha1.NodeUpdateStatus {
 		a.state.run = nil
-		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "h"}}
+		a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "h"}}
 		a.state.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonInsufficientSpace, Message: fmt.Sprintf("%d bytes are free", free)}}
 		return a.status(time.Now())
 	}
@@ -219,7 +219,7 @@ func TestAnOldPermissionBeginsNothing(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: a.api.(*fakeAPI).ordered(t, "u")}}
 	nu.Generation = 1
-	a.want = &desired.Want{Generation: 1, Spec: nu.Spec} // as read from want.json
+	a.want = &desired.State{Generation: 1, Spec: nu.Spec} // as read from want.json
 	if r := a.permitted(); r != nil {
 		t.Fatalf("%+v is permitted by a file", r)
 	}
@@ -229,7 +229,7 @@ func TestAnOldPermissionBeginsNothing(t *testing.T) {
 		t.Fatalf("%+v is permitted", r)
 	}
 	select {
-	case <-a.kickRun:
+	case <-a.wakeRun:
 	default:
 		t.Fatal("nobody looks at it")
 	}

@@ -17,17 +17,17 @@ const scanEvery = 10 * time.Second
 func (a *Agent) watchMedia(ctx context.Context) {
 	defer a.media.Close()
 	a.media.Changed = func() { // a device answered late
-		kick(a.kickBundles)
-		kick(a.kickMedia)
+		wake(a.wakeBundles)
+		wake(a.wakeMedia)
 	}
 	if !a.conf.NoDevices {
 		go func() {
-			if err := media.Events(ctx, func() { kick(a.kickMedia) }); err != nil && ctx.Err() == nil {
+			if err := media.Events(ctx, func() { wake(a.wakeMedia) }); err != nil && ctx.Err() == nil {
 				a.log.Warn("plugged-in devices are noticed by looking now and then only", "because", err)
 			}
 		}()
 	}
-	each(ctx, a.kickMedia, scanEvery, func(ctx context.Context) {
+	each(ctx, a.wakeMedia, scanEvery, func(ctx context.Context) {
 		a.scan()
 		a.describeMedia(ctx)
 		// A device appears in /dev a moment after the kernel's event.
@@ -47,7 +47,7 @@ func (a *Agent) scan() {
 		a.log.Warn("media cannot be listed", "because", err)
 	}
 	if a.media.Scan(now) {
-		kick(a.kickBundles)
+		wake(a.wakeBundles)
 	}
 }
 
@@ -55,7 +55,7 @@ func (a *Agent) scan() {
 func (a *Agent) describeMedia(ctx context.Context) {
 	w := a.wanted()
 	if w == nil {
-		w = &desired.Want{}
+		w = &desired.State{}
 	}
 	hold, _ := a.inStore(ctx, w)
 	out := a.media.Describe(a.policy(w), func(digest string) (here bundlestore.Here) {

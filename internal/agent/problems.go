@@ -34,7 +34,7 @@ func lockAgent(conf agentconfig.Config) (unlock func(), err error) {
 func (a *Agent) note(p statefile.Problem) {
 	a.log.Error("state of the agent damaged", "file", p.Object, "error", p.Message)
 	a.problems.Add(p)
-	kick(a.kickProblems)
+	wake(a.wakeProblems)
 }
 
 // knownProblems takes over those of the configuration; those of a file that was corrected
@@ -56,7 +56,7 @@ const problemsEvery = 10 * time.Second
 
 // problemsLoop keeps the status in line with the problems, and makes an event of each.
 func (a *Agent) problemsLoop(ctx context.Context) {
-	each(ctx, a.kickProblems, problemsEvery, func(ctx context.Context) {
+	each(ctx, a.wakeProblems, problemsEvery, func(ctx context.Context) {
 		a.noteColdStart()
 		all := a.problems.List(time.Now())
 		a.update(func(s *state) { s.problems = all })

@@ -12,7 +12,7 @@ import (
 // programNeeds adds the room that replacing the node's programs takes: the new
 // ones beside the old in their directory, and a copy of each old one in our own
 // store, so that it can be put back. Only the wanted bundle's: it is the first.
-func (a *Agent) programNeeds(ctx context.Context, w *desired.Want, out map[string]int64) {
+func (a *Agent) programNeeds(ctx context.Context, w *desired.State, out map[string]int64) {
 	if a.place == nil || len(w.Spec.Bundles) == 0 {
 		return
 	}

@@ -53,7 +53,7 @@ func TestRoomForProgramsIsCounted(t *testing.T) {
 	} else if err := os.WriteFile(program, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	kick(n.agent.kickHold)
+	wake(n.agent.wakeHold)
 	n.reported("nothing more is needed once it is replaced", func(s *v1alpha1.NodeUpdateStatus) bool {
 		return s.Pins.NeededBytes["programs"] == 0 && s.Pins.NeededBytes["state"] == 0
 	})

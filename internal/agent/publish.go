@@ -29,7 +29,7 @@ func (a *Agent) publishLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.kickPublish:
+		case <-a.wakePublish:
 		case <-time.After(max(wait, settle)):
 		}
 		if sleep(ctx, settle); ctx.Err() != nil {

@@ -15,7 +15,7 @@ import (
 // door is where peers find this node: at its own address, on the port that the
 // configuration file names, the node's UpdatePool, or none of them.
 func (a *Agent) door() *peertransfer.Door {
-	return &peertransfer.Door{Where: a.listenAddress, Serve: a.serve, Changed: a.kickDoor, Tell: func(_ string, err error) {
+	return &peertransfer.Door{Where: a.listenAddress, Serve: a.serve, Changed: a.wakeDoor, Tell: func(_ string, err error) {
 		if err != nil {
 			a.log.Warn("the chunk server is not open", "error", err)
 		}

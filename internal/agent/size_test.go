@@ -22,7 +22,7 @@ func TestTheStatusOfAFailedRunIsSmall(t *testing.T) {
 	}
 	r := &v1alpha1.NodeRun{Name: "to-0123456789ab", UID: "3f1e7c3a-8a45-4a2b-9a55-0b1c2d3e4f50", Attempt: 2, PlanDigest: "sha256:" + strings.Repeat("a", 64),
 		Steps: []v1alpha1.UpdateStep{{ID: "kubeadm", Updater: strings.Join(log, "\n")}}} // its failure names it
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Run: r, Pins: "hold-" + strings.Repeat("b", 40)}}
+	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Run: r, Pins: "hold-" + strings.Repeat("b", 40)}}
 	e := &engine.Engine{Dir: t.TempDir(), Log: a.log}
 	e.Run(t.Context(), func() *v1alpha1.NodeRun { return r }, func(s *v1alpha1.NodeRunStatus) { a.state.run = s })
 	if a.state.run == nil || a.state.run.State != v1alpha1.RunFailed || len(a.state.run.Message) < 1000 {
@@ -47,7 +47,7 @@ func TestTheStatusOfAHeldReleaseIsSmall(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	d := "sha256:" + strings.Repeat("a", 64)
 	hold := "hold-" + strings.Repeat("b", 40)
-	a.want = &desired.Want{Generation: 12, Spec: v1alpha1.NodeUpdateSpec{Pins: hold}}
+	a.want = &desired.State{Generation: 12, Spec: v1alpha1.NodeUpdateSpec{Pins: hold}}
 	a.state.holding = v1alpha1.PinStatus{Content: hold, ImagesTotal: 200, ImagesReady: 200, ImagesPinned: 200, PayloadsTotal: 5, PayloadsReady: 5, BytesTotal: 16 << 30, BytesDone: 16 << 30,
 		NeededBytes: map[string]int64{"state": 0, "images": 0, "programs": 0}}
 	a.state.bundles = []string{d, d}

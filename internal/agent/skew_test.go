@@ -110,7 +110,7 @@ func TestAnotherVersionReadsItsContentsAnew(t *testing.T) {
 	for _, by := range []string{"", "0.0.1", agentVersion()} {
 		t.Run(fmt.Sprintf("read by %q", by), func(t *testing.T) {
 			path := n.conf.Path("want.json")
-			before := &desired.Want{ReadBy: by, Spec: nu.Spec} // without requireSignatures
+			before := &desired.State{ReadBy: by, Spec: nu.Spec} // without requireSignatures
 			if err := before.Save(path); err != nil {
 				t.Fatal(err)
 			}

@@ -65,7 +65,7 @@ func reserve(total int64, thresholds ...string) int64 {
 }
 
 // needs is how much room what is still missing takes, by file system.
-func (a *Agent) needs(ctx context.Context, w *desired.Want) (map[string]int64, error) {
+func (a *Agent) needs(ctx context.Context, w *desired.State) (map[string]int64, error) {
 	have, err := a.runtime.Present(ctx)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (a *Agent) needs(ctx context.Context, w *desired.Want) (map[string]int64, e
 
 // checkSpace says whether what is missing fits. It is asked before anything is
 // copied or loaded; if the runtime is away nothing can be said yet.
-func (a *Agent) checkSpace(ctx context.Context, w *desired.Want) []model.Verdict {
+func (a *Agent) checkSpace(ctx context.Context, w *desired.State) []model.Verdict {
 	need, err := a.needs(ctx, w)
 	if err != nil {
 		return []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
@@ -121,7 +121,7 @@ func (a *Agent) checkSpace(ctx context.Context, w *desired.Want) []model.Verdict
 // checkFetch says whether what is to be fetched from registries fits beside what
 // bundles bring: a runtime that is left to fetch fills the disk, and then the
 // kubelet evicts. It holds up nothing else.
-func (a *Agent) checkFetch(ctx context.Context, w *desired.Want) []model.Verdict {
+func (a *Agent) checkFetch(ctx context.Context, w *desired.State) []model.Verdict {
 	have, err := a.runtime.Present(ctx)
 	if err != nil {
 		return nil // said already
@@ -155,7 +155,7 @@ func (a *Agent) setSpace(need map[string]int64, rooms []pin.Room) {
 }
 
 // measure refreshes what the status says of the room.
-func (a *Agent) measure(ctx context.Context, w *desired.Want) {
+func (a *Agent) measure(ctx context.Context, w *desired.State) {
 	if need, err := a.needs(ctx, w); err == nil {
 		a.setSpace(need, a.rooms(ctx))
 	}

@@ -29,7 +29,7 @@ func (a *Agent) stageLoop(ctx context.Context) {
 	if a.stager == nil {
 		return
 	}
-	each(ctx, a.kickStage, stageEvery, func(ctx context.Context) {
+	each(ctx, a.wakeStage, stageEvery, func(ctx context.Context) {
 		a.mu.Lock()
 		w := a.want
 		a.mu.Unlock()
@@ -42,7 +42,7 @@ func (a *Agent) stageLoop(ctx context.Context) {
 		if err := a.stage(ctx, w.Spec.Stage, w.Configs[w.Spec.Stage]); err != nil && ctx.Err() == nil {
 			a.log.Info("what is booted next does not lie ready yet", "configuration", w.Spec.Stage, "because", err)
 		}
-		kick(a.kickFacts)
+		wake(a.wakeFacts)
 	})
 }
 

@@ -80,9 +80,9 @@ func configText(t *testing.T, version, image string) string {
 }
 
 // wantsStaged is what a node is told: to make ready the configuration of that name.
-func wantsStaged(t *testing.T, name string) *desired.Want {
+func wantsStaged(t *testing.T, name string) *desired.State {
 	t.Helper()
-	return &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Stage: name}, Configs: map[string]string{
+	return &desired.State{Spec: v1alpha1.NodeUpdateSpec{Stage: name}, Configs: map[string]string{
 		"one": configText(t, model.ConfigVersion, "q/os@sha256:1"), "two": configText(t, model.ConfigVersion, "q/os@sha256:2"), "newer": configText(t, "refit.dev/config/v9", "q/os@sha256:3"), "torn": "{"}}
 }
 
@@ -118,12 +118,12 @@ func TestStageLoop(t *testing.T) {
 	a.stager, a.runner = s, r
 	a.authority.Follow([]string{"one", "two"})
 	synctest.Test(t, func(t *testing.T) {
-		a.kickStage, a.kickFacts = make(chan struct{}, 1), make(chan struct{}, 1)
+		a.wakeStage, a.wakeFacts = make(chan struct{}, 1), make(chan struct{}, 1)
 		tell := func(name string) {
 			a.mu.Lock()
 			a.want = wantsStaged(t, name)
 			a.mu.Unlock()
-			kick(a.kickStage)
+			wake(a.wakeStage)
 		}
 		is := func(what string, want ...string) {
 			t.Helper()
@@ -157,7 +157,7 @@ func TestStageLoop(t *testing.T) {
 		time.Sleep(2 * supersededEvery)
 		is("another is wanted", "given up one", "prepare two sha256:2")
 		select {
-		case <-a.kickFacts:
+		case <-a.wakeFacts:
 		default:
 			t.Error("nobody is told that it lies ready")
 		}
@@ -199,7 +199,7 @@ func TestPutBack(t *testing.T) {
 				}
 				return c.did, c.fails
 			}
-			w := &desired.Want{Configs: map[string]string{}}
+			w := &desired.State{Configs: map[string]string{}}
 			for i, text := range c.configs {
 				name := []string{"current", "staged"}[i]
 				w.Configs[name] = text
@@ -260,7 +260,7 @@ func TestTheControllerAloneConfiguresNothing(t *testing.T) {
 			api.says(people)
 			a.api = api
 			a.repair = func(context.Context, *model.NodeConfig, func() bool) ([]string, error) { repaired++; return nil, nil }
-			a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Config: "c"}, Configs: map[string]string{"c": string(c.config.JSON())}}
+			a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Config: "c"}, Configs: map[string]string{"c": string(c.config.JSON())}}
 			asked, config, _ := a.asked(t.Context())
 			a.repairDrift(t.Context())
 			read := len(asked.Configs[0].External) > 0
@@ -280,7 +280,7 @@ func TestAPortThatTheNodeNeedsIsNotTaken(t *testing.T) {
 	a := idle(t, &fakeRuntime{dir: t.TempDir()})
 	a.conf.Address = "127.0.0.1"
 	for port, refused := range map[int32]bool{0: false, 18740: false, 7000: false, 22: true, 2379: true, 6443: true, 10250: true, 10257: true} {
-		a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{PeerPort: port}}
+		a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{PeerPort: port}}
 		if address, err := a.listenAddress(); (err != nil) != refused {
 			t.Errorf("port %d: %s %v", port, address, err)
 		}

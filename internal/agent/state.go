@@ -51,7 +51,7 @@ func (a *Agent) update(f func(*state)) {
 	a.mu.Lock()
 	f(&a.state)
 	a.mu.Unlock()
-	kick(a.kickPublish)
+	wake(a.wakePublish)
 }
 
 // countHeld takes over what a pass over the images found.

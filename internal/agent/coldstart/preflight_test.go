@@ -82,7 +82,7 @@ func newNode(t *testing.T) *node {
 		all = append(all, i)
 	}
 	must(t, bundlestore.Copy(t.Context(), f, shelf, all, func(int64) {}))
-	w := &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1", Bundles: []v1alpha1.ApprovedBundle{{Digest: n.header.Digest}}}}
+	w := &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1", Bundles: []v1alpha1.ApprovedBundle{{Digest: n.header.Digest}}}}
 	for _, i := range n.header.Metadata.Images {
 		w.Hold.Images = append(w.Hold.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: n.header.Digest})
 	}

@@ -2,6 +2,6 @@
 // Contents that it names, compared with their names, and kept on disk so that
 // the node works on without the API server.
 //
-// Inputs: a NodeUpdate, Contents by name. Output: Want. Caller: the agent's
+// Inputs: a NodeUpdate, Contents by name. Output: State. Caller: the agent's
 // wiring.
 package desired

@@ -13,7 +13,7 @@ import (
 // Shelve puts what images that were made on the site have of their own into the store,
 // beside the blobs of their bases. What is there and whole is not written again; what
 // has rotted is. It says, by name, which image cannot be put together, and why.
-func (w *Want) Shelve(lib *bundlestore.Library) map[string]error {
+func (w *State) Shelve(lib *bundlestore.Library) map[string]error {
 	failed := map[string]error{}
 	for _, img := range w.Hold.Images {
 		if img.Made == "" {
@@ -26,7 +26,7 @@ func (w *Want) Shelve(lib *bundlestore.Library) map[string]error {
 	return failed
 }
 
-func (w *Want) shelve(img model.HeldImage, lib *bundlestore.Library) error {
+func (w *State) shelve(img model.HeldImage, lib *bundlestore.Library) error {
 	if !strings.HasPrefix(img.Name, model.NoRegistry+"/") {
 		// Only an OS image is put together on a node: no pod's image comes so.
 		return fmt.Errorf("it is put together on this node, and its name does not begin with %s/", model.NoRegistry)
@@ -53,7 +53,7 @@ func (w *Want) shelve(img model.HeldImage, lib *bundlestore.Library) error {
 }
 
 // OwnBlobs are the blobs of images that were made on the site, which no bundle brings.
-func (w *Want) OwnBlobs() (out []string) {
+func (w *State) OwnBlobs() (out []string) {
 	for _, img := range w.Hold.Images {
 		if img.Made == "" {
 			continue

@@ -113,7 +113,7 @@ func TestAnImageThatWasMadeOnTheSite(t *testing.T) {
 	n2.runtime.mu.Lock()
 	delete(n2.runtime.images, img.Name)
 	n2.runtime.mu.Unlock()
-	kick(n2.agent.kickHold)
+	wake(n2.agent.wakeHold)
 	waitFor(t, "the image is back", func() bool { return n2.runtime.has(img.Name) })
 
 	// It is wanted no more: its parts go, and nothing of the bundle does.

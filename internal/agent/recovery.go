@@ -77,7 +77,7 @@ func (a *Agent) tell(ctx context.Context, reason, message string) {
 }
 
 // lookAfter says what came back, and once all is held, that the kubelet uses it.
-func (a *Agent) lookAfter(ctx context.Context, w *desired.Want, r imagekeeper.Result, busy bool) {
+func (a *Agent) lookAfter(ctx context.Context, w *desired.State, r imagekeeper.Result, busy bool) {
 	a.tellRestored(ctx, r.Restored)
 	if !r.Complete() {
 		return
@@ -85,7 +85,7 @@ func (a *Agent) lookAfter(ctx context.Context, w *desired.Want, r imagekeeper.Re
 	a.arrivals.Forget() // what is lost from now on, and is here, is this node's own
 	if !busy {
 		a.mendPulls(ctx, w)
-		kick(a.kickSettled)
+		wake(a.wakeSettled)
 	}
 }
 
@@ -98,7 +98,7 @@ func (a *Agent) settledLoop(ctx context.Context) {
 		case id := <-a.drills:
 			a.playDrill(ctx, id)
 			continue
-		case <-a.kickSettled:
+		case <-a.wakeSettled:
 		}
 		if w := a.wanted(); w != nil {
 			a.settled(ctx, w.Hold.Images, a.library)
@@ -170,7 +170,7 @@ func (a *Agent) runtimeName(ctx context.Context) string {
 const mendGap = 10 * time.Minute
 
 // mendPulls sees to it that the kubelet does not pull again what is held.
-func (a *Agent) mendPulls(ctx context.Context, w *desired.Want) {
+func (a *Agent) mendPulls(ctx context.Context, w *desired.State) {
 	if a.mend == nil || time.Since(a.mended) < mendGap {
 		return
 	}

@@ -26,10 +26,10 @@ const holdEvery = time.Minute
 func (a *Agent) holdLoop(ctx context.Context) {
 	first := sync.OnceFunc(func() { close(a.firstHold) })
 	// One timer, or every kick in between would begin a row of tries of its own.
-	again := time.AfterFunc(holdEvery, func() { kick(a.kickHold) })
+	again := time.AfterFunc(holdEvery, func() { wake(a.wakeHold) })
 	defer again.Stop()
 	wait := holdAgain
-	each(ctx, a.kickHold, holdEvery, func(ctx context.Context) {
+	each(ctx, a.wakeHold, holdEvery, func(ctx context.Context) {
 		if a.holdPass(ctx) {
 			again.Stop()
 			wait = holdAgain
@@ -53,7 +53,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return true
 	}
 	if !a.unwanted.Over("pins", w.Spec.Pins != "") && w.Spec.Pins == "" {
-		time.AfterFunc(a.unwanted.Grace, func() { kick(a.kickHold) }) // then it is over
+		time.AfterFunc(a.unwanted.Grace, func() { wake(a.wakeHold) }) // then it is over
 		return true
 	}
 	ctx, unlock, err := a.lockImages(ctx)
@@ -85,7 +85,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 	verdicts = append(verdicts, holdVerdicts(a.conf.Node, a.runtimeName(ctx), r)...)
 	a.lookAfter(ctx, w, r, src.busy)
 	payloads := a.countStore(ctx, w)
-	lacks := a.judge(ctx, w, r.Held == r.Total)
+	lacks := a.checkRelease(ctx, w, r.Held == r.Total)
 	verdicts = append(verdicts, lacks.verdicts...)
 	cold := a.coldStart(w)
 	// In one stroke: what is called held is all of one list.
@@ -130,7 +130,7 @@ func (a *Agent) lockImages(ctx context.Context) (pass context.Context, unlock fu
 }
 
 // asks whether there is room, and closes the source if there is none.
-func (a *Agent) asks(ctx context.Context, w *desired.Want, src *source) []model.Verdict {
+func (a *Agent) asks(ctx context.Context, w *desired.State, src *source) []model.Verdict {
 	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
 		src.closed = true
 		return vs
@@ -142,7 +142,7 @@ func (a *Agent) asks(ctx context.Context, w *desired.Want, src *source) []model.
 
 // recheck looks, once for a failure, whether the blobs of images that could not
 // be loaded have rotted in the store; those that have are fetched again.
-func (a *Agent) recheck(w *desired.Want, failed map[string]error) {
+func (a *Agent) recheck(w *desired.State, failed map[string]error) {
 	for _, img := range w.Hold.Images {
 		key := pin.Key(img)
 		if failed[img.Name] == nil {
@@ -160,7 +160,7 @@ func (a *Agent) recheck(w *desired.Want, failed map[string]error) {
 		}
 		if bad := shelf.Recheck(have.Blobs); bad > 0 {
 			a.log.Warn("chunks of an image have rotted in the store and are fetched again", "image", img.Name, "chunks", bad)
-			kick(a.kickBundles)
+			wake(a.wakeBundles)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func holdVerdicts(node, runtime string, r imagekeeper.Result) []model.Verdict {
 // partial says of which bundles something that this node wants has not arrived.
 // None of their images is loaded yet: what is found altered on a stick leaves
 // the runtime as it was.
-func (a *Agent) partial(ctx context.Context, w *desired.Want) map[string]bool {
+func (a *Agent) partial(ctx context.Context, w *desired.State) map[string]bool {
 	hold, _ := a.inStore(ctx, w)
 	out := map[string]bool{}
 	for _, d := range w.Bundles() {

@@ -129,7 +129,7 @@ func TestAnotherStoreIsSaid(t *testing.T) {
 	if hear(told("another")); len(api.events) != 1 {
 		t.Errorf("said again: %v", api.events)
 	}
-	a.want = &desired.Want{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
+	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
 	a.state.holding.Content = "pins-1" // and nothing is wanted: all is here
 	if v := a.view(); strings.Contains(v.message, "another one") || a.state.replaced {
 		t.Errorf("it is still said when all is here: %q", v.message)

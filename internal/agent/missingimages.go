@@ -30,42 +30,42 @@ type lack struct {
 	verdicts []model.Verdict
 }
 
-// judge says which images kubeadm would look for on this node and neither the
+// checkRelease reports which images kubeadm would look for on this node and neither the
 // bundle brought nor anybody else: kubeadm would find out only after the node
 // was drained. Before all that is wanted is held, images are merely on their way.
-func (a *Agent) judge(ctx context.Context, w *desired.Want, complete bool) lack {
+func (a *Agent) checkRelease(ctx context.Context, w *desired.State, complete bool) lack {
 	if !complete {
 		return lack{known: true}
 	}
-	images, err := a.lacking(ctx, w)
+	images, err := a.missingImages(ctx, w)
 	switch {
 	case err != nil:
-		time.AfterFunc(judgeAgain, func() { kick(a.kickHold) })
-		return lack{verdicts: []model.Verdict{unjudged(a.conf.Node, err)}}
+		time.AfterFunc(releaseRetry, func() { wake(a.wakeHold) })
+		return lack{verdicts: []model.Verdict{releaseUnknown(a.conf.Node, err)}}
 	case len(images) == 0:
 		return lack{known: true}
 	}
 	return lack{images: few(images), known: true, verdicts: []model.Verdict{model.LacksImages(a.conf.Node, images)}}
 }
 
-// mostLacking and lackingBytes bound what a status names: it stays below 4 KiB.
+// maxMissing and maxMissingBytes bound what a status names: it stays below 4 KiB.
 const (
-	mostLacking  = 16
-	lackingBytes = 1024
+	maxMissing      = 16
+	maxMissingBytes = 1024
 )
 
 // few are the first names of a list, and at least one.
 func few(names []string) []string {
 	size := 0
 	for i, n := range names {
-		if size += len(n); i == mostLacking || i > 0 && size > lackingBytes {
+		if size += len(n); i == maxMissing || i > 0 && size > maxMissingBytes {
 			return names[:i]
 		}
 	}
 	return names
 }
 
-func (a *Agent) lacking(ctx context.Context, w *desired.Want) ([]string, error) {
+func (a *Agent) missingImages(ctx context.Context, w *desired.State) ([]string, error) {
 	wants, err := a.releaseImages(ctx, w)
 	if err != nil || len(wants) == 0 {
 		return nil, err
@@ -85,7 +85,7 @@ func (a *Agent) lacking(ctx context.Context, w *desired.Want) ([]string, error) 
 
 // releaseImages asks the bundle's kubeadm, once; none on a node that kubeadm does
 // not run on.
-func (a *Agent) releaseImages(ctx context.Context, w *desired.Want) ([]string, error) {
+func (a *Agent) releaseImages(ctx context.Context, w *desired.State) ([]string, error) {
 	if len(w.Spec.Bundles) == 0 || w.Spec.Pins == "" {
 		return nil, nil
 	}
@@ -114,11 +114,11 @@ func (a *Agent) releaseImages(ctx context.Context, w *desired.Want) ([]string, e
 	return images, err
 }
 
-// judgeAgain is when it is asked again which images the release needs.
-const judgeAgain = 5 * time.Second
+// releaseRetry is when it is asked again which images the release needs.
+const releaseRetry = 5 * time.Second
 
-// unjudged: nothing may start before it is known that no image lacks.
-func unjudged(node string, err error) model.Verdict {
+// releaseUnknown: nothing may start before it is known that no image lacks.
+func releaseUnknown(node string, err error) model.Verdict {
 	return model.Verdict{Reason: v1alpha1.ReasonLoading, Waiting: true, Object: "Node/" + node,
 		Message: fmt.Sprintf("which images kubeadm needs on node %s is not known yet: %v", node, err)}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // shelve puts what images that were made on the site have of their own into the store.
-func (a *Agent) shelve(w *desired.Want) (verdicts []model.Verdict) {
+func (a *Agent) shelve(w *desired.State) (verdicts []model.Verdict) {
 	failed := w.Shelve(a.library)
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		verdicts = append(verdicts, model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + a.conf.Node,

@@ -18,8 +18,8 @@ import (
 	"github.com/refit-dev/refit/internal/version"
 )
 
-// Want is what this node was told, with the Contents it names. It is immutable.
-type Want struct {
+// State is the desired state of this node, with the Contents it names. It is immutable.
+type State struct {
 	// ReadBy is the version of the agent that read the Contents.
 	ReadBy     string                  `json:"readBy,omitempty"`
 	Generation int64                   `json:"generation"`
@@ -41,7 +41,7 @@ type Rendered struct {
 }
 
 // Rendered are the configurations, the one that is wanted now first.
-func (w *Want) Rendered() []Rendered {
+func (w *State) Rendered() []Rendered {
 	var out []Rendered
 	for _, name := range configNames(&w.Spec) {
 		c := &model.NodeConfig{}
@@ -71,7 +71,7 @@ func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
 }
 
 // Approved are the digests that the controller named as approved.
-func (w *Want) Approved() []string {
+func (w *State) Approved() []string {
 	var out []string
 	for _, b := range w.Spec.Bundles {
 		out = append(out, b.Digest)
@@ -80,7 +80,7 @@ func (w *Want) Approved() []string {
 }
 
 // Bundles are the digests that matter to this node: approved, held, run.
-func (w *Want) Bundles() []string {
+func (w *State) Bundles() []string {
 	var out []string
 	add := func(d string) {
 		if d != "" && !slices.Contains(out, d) {
@@ -107,13 +107,13 @@ var errEmpty = errors.New("it has none of the fields of a desired state")
 
 // Read returns the desired state that was saved last; nil if there is none, or if the file
 // is damaged: the API server has it.
-func Read(path string, note statefile.Note) *Want {
-	w := &Want{}
+func Read(path string, note statefile.Note) *State {
+	w := &State{}
 	if !statefile.Read(path, "the API server sends it again", func(b []byte) error {
 		if err := json.Unmarshal(b, w); err != nil {
 			return err
 		}
-		if reflect.DeepEqual(w, &Want{}) {
+		if reflect.DeepEqual(w, &State{}) {
 			return errEmpty
 		}
 		return nil
@@ -124,7 +124,7 @@ func Read(path string, note statefile.Note) *Want {
 }
 
 // Save keeps it for the time after a restart.
-func (w *Want) Save(path string) error {
+func (w *State) Save(path string) error {
 	b, err := json.Marshal(w)
 	if err != nil {
 		return fmt.Errorf("what this node was told: %w", err)
@@ -140,8 +140,8 @@ type Contents interface {
 // Resolve reads the Contents that a NodeUpdate names, taking over from before
 // what has the same name. A hold list or trust list of a newer controller with members that
 // this agent may not ignore is a model.UnknownMembersError.
-func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before *Want) (*Want, error) {
-	w := &Want{ReadBy: version.Version(), Generation: nu.Generation, Spec: nu.Spec}
+func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before *State) (*State, error) {
+	w := &State{ReadBy: version.Version(), Generation: nu.Generation, Spec: nu.Spec}
 	same := before != nil && before.ReadBy == w.ReadBy // another version ignored, or knew, other members
 	if same && before.Spec.Pins == w.Spec.Pins {
 		w.Hold = before.Hold
@@ -161,7 +161,7 @@ func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before 
 
 // readMade reads the parts of images that are not known already. One that is gone keeps
 // nothing else from the node: its image is not held then, and that is said.
-func (w *Want) readMade(ctx context.Context, api Contents, before *Want) error {
+func (w *State) readMade(ctx context.Context, api Contents, before *State) error {
 	for _, i := range w.Hold.Images {
 		if i.Made == "" || w.Made[i.Made] != "" {
 			continue
@@ -187,7 +187,7 @@ func (w *Want) readMade(ctx context.Context, api Contents, before *Want) error {
 }
 
 // readConfigs reads the rendered configurations that are not known already.
-func (w *Want) readConfigs(ctx context.Context, api Contents, before *Want) error {
+func (w *State) readConfigs(ctx context.Context, api Contents, before *State) error {
 	for _, name := range configNames(&w.Spec) {
 		text := ""
 		if before != nil {
