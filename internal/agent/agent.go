@@ -260,7 +260,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-time.After(readyTime):
 	}
-	a.log.Info("the agent works", "node", a.conf.Node, "key", a.id.PublicKey())
+	a.log.Info("agent started", "node", a.conf.Node, "key", a.id.PublicKey())
 	// Ignored: not every start is by systemd.
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 	<-ctx.Done()

@@ -239,7 +239,7 @@ func (a *Agent) round(ctx context.Context, s *bundlestore.Shelf, chunks []int, p
 			return a.waits(err)
 		}
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("a medium cannot be copied to the end", "medium", m.Path, "because", err)
+			a.log.Warn("failed to copy a medium completely", "medium", m.Path, "error", err)
 			a.media.Fail(m, err)
 			a.describeMedia(ctx)
 		}
@@ -423,7 +423,7 @@ func (a *Agent) collect(ctx context.Context, w *desired.State, served []string) 
 	}
 	have, err := a.library.Blobs().List()
 	if err != nil {
-		a.log.Warn("old blobs cannot be listed", "because", err)
+		a.log.Warn("failed to list old blobs", "error", err)
 		return
 	}
 	for d := range have {
@@ -435,6 +435,6 @@ func (a *Agent) collect(ctx context.Context, w *desired.State, served []string) 
 		bundles[d] = !a.unwanted.Over(d, bundles[d])
 	}
 	if err := a.library.Collect(bundles, blobs); err != nil {
-		a.log.Warn("old blobs cannot be removed", "because", err)
+		a.log.Warn("failed to remove old blobs", "error", err)
 	}
 }

@@ -75,7 +75,7 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return false
 	}
 	if err != nil {
-		a.log.Info("images cannot be held yet", "because", err)
+		a.log.Info("images cannot be pinned yet", "error", err)
 		a.update(func(s *state) {
 			s.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
 		})
@@ -159,7 +159,7 @@ func (a *Agent) recheck(w *desired.State, failed map[string]error) {
 			continue
 		}
 		if bad := shelf.Recheck(have.Blobs); bad > 0 {
-			a.log.Warn("chunks of an image have rotted in the store and are fetched again", "image", img.Name, "chunks", bad)
+			a.log.Warn("corrupt chunks of an image in the store; fetching them again", "image", img.Name, "chunks", bad)
 			wake(a.wakeBundles)
 		}
 	}

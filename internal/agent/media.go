@@ -23,7 +23,7 @@ func (a *Agent) watchMedia(ctx context.Context) {
 	if !a.conf.NoDevices {
 		go func() {
 			if err := media.Events(ctx, func() { wake(a.wakeMedia) }); err != nil && ctx.Err() == nil {
-				a.log.Warn("plugged-in devices are noticed by looking now and then only", "because", err)
+				a.log.Warn("device events unavailable; falling back to polling", "error", err)
 			}
 		}()
 	}
@@ -44,7 +44,7 @@ func (a *Agent) scan() {
 	}
 	now, err := media.Scan(places, a.conf.Media)
 	if err != nil {
-		a.log.Warn("media cannot be listed", "because", err)
+		a.log.Warn("failed to list media", "error", err)
 	}
 	if a.media.Scan(now) {
 		wake(a.wakeBundles)

@@ -46,7 +46,7 @@ func (a *Agent) publishLoop(ctx context.Context) {
 		}
 		if err := a.publish(ctx, status, now); err != nil {
 			if !failing { // once: an API server may be away for minutes
-				a.log.Info("the status cannot be written, it is tried until it can", "because", err)
+				a.log.Info("failed to write status; retrying", "error", err)
 			}
 			failing = true
 			wait = 2*time.Second + rand.N(2*time.Second)

@@ -72,7 +72,7 @@ func (a *Agent) tell(ctx context.Context, reason, message string) {
 		return
 	}
 	if err := t.Event(ctx, reason, message); err != nil {
-		a.log.Info("an event was not taken", "because", err)
+		a.log.Info("failed to record event", "error", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func (a *Agent) mendPulls(ctx context.Context, w *desired.State) {
 	}
 	mended, err := a.mend(ctx, a.conf.Path("kubelet-restart"), ids, names)
 	if err != nil {
-		a.log.Warn("the kubelet would pull images again that are held, and that could not be mended", "because", err)
+		a.log.Warn("the kubelet would pull images again that are held, and that could not be mended", "error", err)
 		return
 	}
 	if mended > 0 {

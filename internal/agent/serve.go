@@ -17,7 +17,7 @@ import (
 func (a *Agent) door() *peertransfer.Door {
 	return &peertransfer.Door{Where: a.listenAddress, Serve: a.serve, Changed: a.wakeDoor, Tell: func(_ string, err error) {
 		if err != nil {
-			a.log.Warn("the chunk server is not open", "error", err)
+			a.log.Warn("chunk server is not listening", "error", err)
 		}
 		a.update(func(s *state) { s.doorVerdict = doorVerdict(a.conf.Node, err) })
 	}}
@@ -56,7 +56,7 @@ func doorVerdict(node string, err error) *model.Verdict {
 func (a *Agent) serve(ctx context.Context, l net.Listener) {
 	who := peerapi.Alive{Node: a.conf.Node, Version: agentVersion()}
 	if err := peertransfer.Serve(ctx, l, peertransfer.Shelves{Library: a.library, Medium: a.media.Reader, Found: a.foundHeader}, who, a.id, a.isPeer, &a.limit); err != nil {
-		a.log.Error("the chunk server ended", "because", err)
+		a.log.Error("chunk server ended", "error", err)
 	}
 }
 

@@ -25,7 +25,7 @@ func (a *Agent) rooms(ctx context.Context) []pin.Room {
 	add := func(name, path, files string, thresholds ...string) {
 		r, err := a.room(path)
 		if err != nil {
-			a.log.Warn("the room on a file system is unknown", "path", path, "because", err)
+			a.log.Warn("failed to read free space of a file system", "path", path, "error", err)
 			return
 		}
 		out = append(out, pin.Room{Name: name, ID: r.ID, Free: r.Free - reserve(r.Total, thresholds...), Total: r.Total,

@@ -40,7 +40,7 @@ func (a *Agent) stageLoop(ctx context.Context) {
 		defer cancel()
 		go a.endIfSuperseded(ctx, cancel, w.Spec.Stage)
 		if err := a.stage(ctx, w.Spec.Stage, w.Configs[w.Spec.Stage]); err != nil && ctx.Err() == nil {
-			a.log.Info("what is booted next does not lie ready yet", "configuration", w.Spec.Stage, "because", err)
+			a.log.Info("next boot is not staged yet", "configuration", w.Spec.Stage, "error", err)
 		}
 		wake(a.wakeFacts)
 	})
@@ -101,7 +101,7 @@ func (a *Agent) repairDrift(ctx context.Context) {
 func (a *Agent) repairAs(ctx context.Context, c *model.NodeConfig) {
 	did, err := a.repair(ctx, c, a.runner.Busy)
 	if err != nil {
-		a.log.Warn("what somebody changed on this node cannot be put back", "what", did, "because", err)
+		a.log.Warn("what somebody changed on this node cannot be put back", "what", did, "error", err)
 		return
 	}
 	if len(did) == 0 {

@@ -103,7 +103,7 @@ func (c *Client) Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) {
 			wait = time.Second
 		}
 		if err != nil && wait == time.Second { // once, not for every try
-			c.log.Info("the API server is asked until it answers", "because", err)
+			c.log.Info("the API server is asked until it answers", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -93,7 +93,7 @@ func (c *check) again(ctx context.Context, img model.HeldImage, because error) (
 		return "", err // it does not answer: nothing is known of the image
 	}
 	if c.reloaded[img.Name] {
-		c.Log.Error("an image was loaded anew and still is not what was compared with: it is taken as the runtime has it", "image", img.Name, "because", because)
+		c.Log.Error("an image was loaded anew and still is not what was compared with: it is taken as the runtime has it", "image", img.Name, "error", because)
 		return "", nil
 	}
 	c.damage(img, because.Error())

@@ -185,13 +185,13 @@ func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *bund
 				continue
 			}
 			if _, err := c.indexOf(ctx, p.Digest, parts); err != nil {
-				x.Log.Warn("a layer cannot be noted for later checks", "image", img.Name, "because", err)
+				x.Log.Warn("a layer cannot be noted for later checks", "image", img.Name, "error", err)
 				return // tried again
 			}
 		}
 	}
 	x.images, x.noted = all, wanted
 	if err := shelf.Keep(wanted); err != nil {
-		x.Log.Warn("notes of old layers cannot be removed", "because", err)
+		x.Log.Warn("notes of old layers cannot be removed", "error", err)
 	}
 }

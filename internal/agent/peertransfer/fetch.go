@@ -329,7 +329,7 @@ func (f *fetch) failed(src *source, factor int, err error) {
 	wait := min(f.s.Aside*time.Duration(factor)<<min(src.fails, 6), 60*f.s.Aside)
 	src.fails++
 	src.until = time.Now().Add(wait)
-	f.s.Log.Info("a peer is put aside", "peer", src.peer.Peer().Name, "for", wait, "because", err)
+	f.s.Log.Info("a peer is put aside", "peer", src.peer.Peer().Name, "for", wait, "error", err)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -89,7 +89,7 @@ func takeAway(socket string, log *slog.Logger) {
 			err = errors.Join(c.Clean(), c.Close())
 		}
 		if err != nil {
-			log.Warn("the container runtime may still have a mirror that is gone", "because", err)
+			log.Warn("the container runtime may still have a mirror that is gone", "error", err)
 		}
 	}
 }

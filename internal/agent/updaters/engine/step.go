@@ -274,7 +274,7 @@ func (w *stopwatch) write() {
 	}
 	w.noted = w.spent()
 	if err := w.j.add(entry{Event: eventSpent, At: w.e.now(), Step: w.step, Spent: w.noted.Round(time.Millisecond)}); err != nil {
-		w.e.Log.Warn("the time that a step took cannot be noted", "because", err)
+		w.e.Log.Warn("the time that a step took cannot be noted", "error", err)
 	}
 }
 
