@@ -1,7 +1,6 @@
 package updaters
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,11 +43,7 @@ func (f OwnFile) Put(t Task, data []byte, mode uint32) error {
 		if err != nil {
 			return err
 		}
-		b, err := json.Marshal(keptOwn{Exists: s.Exists, Data: have, Mode: s.Mode})
-		if err != nil {
-			return fmt.Errorf("what was at %s: %w", f.Path, err)
-		}
-		if err := fsutil.WriteFile(f.kept(t), b, 0o600); err != nil {
+		if err := fsutil.WriteJSON(f.kept(t), keptOwn{Exists: s.Exists, Data: have, Mode: s.Mode}); err != nil {
 			return err
 		}
 	}
@@ -58,17 +53,10 @@ func (f OwnFile) Put(t Task, data []byte, mode uint32) error {
 // before reads what was kept; ok is false if nothing was, because nothing was
 // written.
 func (f OwnFile) before(t Task) (k keptOwn, ok bool, err error) {
-	b, err := os.ReadFile(f.kept(t))
-	if errors.Is(err, fs.ErrNotExist) {
-		return k, false, nil
-	}
-	if err != nil {
+	if ok, err = fsutil.ReadJSON(f.kept(t), &k); err != nil {
 		return k, false, fmt.Errorf("what was at %s: %w", f.Path, err)
 	}
-	if err := json.Unmarshal(b, &k); err != nil {
-		return k, false, fmt.Errorf("what was at %s: %w", f.Path, err)
-	}
-	return k, true, nil
+	return k, ok, nil
 }
 
 // Differs reports whether PutBack would change anything.

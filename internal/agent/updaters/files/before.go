@@ -2,7 +2,6 @@ package files
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,10 +34,11 @@ func pendingFile(t updaters.Task) string { return filepath.Join(t.Dir, t.Step.ID
 
 func readPending(t updaters.Task) (*pending, error) {
 	p := &pending{}
-	return p, readJSON(pendingFile(t), p)
+	_, err := fsutil.ReadJSON(pendingFile(t), p)
+	return p, err
 }
 
-func (p *pending) save(t updaters.Task) error { return writeJSON(pendingFile(t), p) }
+func (p *pending) save(t updaters.Task) error { return fsutil.WriteJSON(pendingFile(t), p) }
 
 func (p *pending) names() []string {
 	var out []string
@@ -162,7 +162,7 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 		}
 		b.Units = append(b.Units, keptUnit{w.Name, unitState(s), g.Units[w.Name]})
 	}
-	return writeJSON(path, &b)
+	return fsutil.WriteJSON(path, &b)
 }
 
 // keptOf is how a file is now.
@@ -196,7 +196,7 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	u.work.Lock()
 	defer u.work.Unlock()
 	var b before
-	if err := readJSON(filepath.Join(u.keptDir(t), "before.json"), &b); err != nil {
+	if _, err := fsutil.ReadJSON(filepath.Join(u.keptDir(t), "before.json"), &b); err != nil {
 		return updaters.Result{}, err
 	}
 	// What did not run before is stopped while its unit file is still there.
@@ -298,26 +298,4 @@ func (k keptFile) is(s nodefiles.State) bool {
 		return !s.Exists
 	}
 	return s.Regular && s.Digest == model.DigestOf(k.Data) && s.Mode == k.Mode && s.UID == k.UID && s.GID == k.GID
-}
-
-func readJSON(path string, into any) error {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	return nil
-}
-
-func writeJSON(path string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return fsutil.WriteFile(path, b, 0o600)
 }

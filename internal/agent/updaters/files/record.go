@@ -1,11 +1,7 @@
 package files
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"reflect"
 	"slices"
 
@@ -38,15 +34,8 @@ const mostWrote = 8
 
 func (r record) read() (given, error) {
 	g := given{Files: map[string]givenFile{}, Units: map[string]string{}}
-	b, err := os.ReadFile(string(r))
-	if errors.Is(err, fs.ErrNotExist) {
-		return g, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &g)
-	}
-	if err != nil {
-		return g, fmt.Errorf("record of this node's files %s: %w", r, err)
+	if _, err := fsutil.ReadJSON(string(r), &g); err != nil {
+		return g, fmt.Errorf("record of this node's files: %w", err)
 	}
 	return g, nil
 }
@@ -64,11 +53,7 @@ func (r record) change(do func(*given)) error {
 	if do(&g); reflect.DeepEqual(g, have) {
 		return nil
 	}
-	b, err := json.Marshal(g)
-	if err != nil {
-		return fmt.Errorf("record of this node's files: %w", err)
-	}
-	return fsutil.WriteFile(string(r), b, 0o600)
+	return fsutil.WriteJSON(string(r), g)
 }
 
 // begin says what is about to be done to a path: what is written there is refit's, and

@@ -1,7 +1,6 @@
 package osdeploy
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -74,25 +73,17 @@ func keep(v *view) error {
 		return err
 	}
 	b := before{Given: v.target.Drop, Asked: v.given.Asked, Booted: v.given.Booted, ID: v.status.Booted.ID, Image: v.status.Booted.Image, Digest: v.status.Booted.Digest, Kargs: v.status.Running}
-	text, err := json.Marshal(b)
-	if err != nil {
-		return fmt.Errorf("what was booted before: %w", err)
-	}
-	return fsutil.WriteFile(beforePath(v.task), text, 0o600)
+	return fsutil.WriteJSON(beforePath(v.task), b)
 }
 
 // kept is nil if nothing was changed.
 func kept(t updaters.Task) (*before, error) {
-	text, err := os.ReadFile(beforePath(t))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("what was booted before: %w", err)
-	}
 	b := &before{}
-	if err := json.Unmarshal(text, b); err != nil {
+	switch ok, err := fsutil.ReadJSON(beforePath(t), b); {
+	case err != nil:
 		return nil, fmt.Errorf("what was booted before: %w", err)
+	case !ok:
+		return nil, nil
 	}
 	return b, nil
 }

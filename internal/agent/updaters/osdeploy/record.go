@@ -1,11 +1,7 @@
 package osdeploy
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"reflect"
 	"slices"
 
@@ -54,15 +50,8 @@ func (g given) asked(booted string) string {
 }
 
 func (r record) read() (g given, err error) {
-	b, err := os.ReadFile(string(r))
-	if errors.Is(err, fs.ErrNotExist) {
-		return g, nil
-	}
-	if err != nil {
+	if _, err := fsutil.ReadJSON(string(r), &g); err != nil {
 		return g, fmt.Errorf("record of this machine's OS: %w", err)
-	}
-	if err := json.Unmarshal(b, &g); err != nil {
-		return g, fmt.Errorf("record of this machine's OS %s: %w", r, err)
 	}
 	return g, nil
 }
@@ -79,11 +68,7 @@ func (r record) change(do func(*given)) error {
 	if reflect.DeepEqual(g, have) {
 		return nil
 	}
-	b, err := json.Marshal(g)
-	if err != nil {
-		return fmt.Errorf("record of this machine's OS: %w", err)
-	}
-	return fsutil.WriteFile(string(r), b, 0o600)
+	return fsutil.WriteJSON(string(r), g)
 }
 
 // add notes arguments before they are given. What the machine has of its own is none

@@ -13,7 +13,6 @@ package servicerestart
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -69,27 +68,17 @@ type pending struct {
 func file(t updaters.Task) string { return filepath.Join(t.Dir, t.Step.ID+".restart.json") }
 
 func read(t updaters.Task) (*pending, error) {
-	b, err := os.ReadFile(file(t))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the pending restart: %w", err)
-	}
 	p := &pending{}
-	if err := json.Unmarshal(b, p); err != nil {
+	switch ok, err := fsutil.ReadJSON(file(t), p); {
+	case err != nil:
 		return nil, fmt.Errorf("the pending restart: %w", err)
+	case !ok:
+		return nil, nil
 	}
 	return p, nil
 }
 
-func (p *pending) save(t updaters.Task) error {
-	b, err := json.Marshal(p)
-	if err != nil {
-		return fmt.Errorf("the pending restart: %w", err)
-	}
-	return fsutil.WriteFile(file(t), b, 0o600)
-}
+func (p *pending) save(t updaters.Task) error { return fsutil.WriteJSON(file(t), p) }
 
 // RequireRestart notes that the runtime must restart because of what is changed next.
 func RequireRestart(ctx context.Context, h Host, t updaters.Task) error {

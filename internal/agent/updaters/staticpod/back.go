@@ -2,11 +2,7 @@ package staticpod
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -49,13 +45,13 @@ func keep(t updaters.Task, k *kept) error {
 	if err != nil || old != nil && old.Path == k.Path && old.Ours == k.Ours && model.DigestOf(old.Data) == model.DigestOf(k.Data) {
 		return err
 	}
-	return writeJSON(keptFile(t), k)
+	return fsutil.WriteJSON(keptFile(t), k)
 }
 
 // before is what was kept, nil if nothing was, because nothing was written.
 func before(t updaters.Task) (*kept, error) {
 	k := &kept{}
-	ok, err := readJSON(keptFile(t), k)
+	ok, err := fsutil.ReadJSON(keptFile(t), k)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -75,12 +71,12 @@ func gaveUpFile(t updaters.Task) string {
 // gaveUp is why this attempt's image was given up, "" if it was not.
 func gaveUp(t updaters.Task) (string, error) {
 	var g given
-	_, err := readJSON(gaveUpFile(t), &g)
+	_, err := fsutil.ReadJSON(gaveUpFile(t), &g)
 	return g.Why, err
 }
 
 func giveUp(t updaters.Task, why string) error {
-	err := writeJSON(gaveUpFile(t), given{why})
+	err := fsutil.WriteJSON(gaveUpFile(t), given{why})
 	failpoint.Here(failpoint.StaticPodGivenUp)
 	return err
 }
@@ -147,28 +143,6 @@ func (u *Updater) back(ctx context.Context, t updaters.Task) (says string, their
 		return "", false, err
 	}
 	return u.runs(ctx, &pod{namespace: p.Namespace, name: p.Pod, to: p.To}, k.Images), false, nil
-}
-
-func readJSON(path string, into any) (ok bool, err error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, into)
-	}
-	if err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
-	}
-	return true, nil
-}
-
-func writeJSON(path string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return fsutil.WriteFile(path, b, 0o600)
 }
 
 // limit of a step, for the pod to become ready.
