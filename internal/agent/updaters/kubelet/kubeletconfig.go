@@ -266,8 +266,6 @@ func unitText(command []string, dir string) []byte {
 
 // Undo puts back what was there and has the kubelet run with it.
 func (u *ConfigUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	undo := t
-	undo.Step.ID += "-undo" // a restart of its own
 	f, unit, err := u.places(ctx)
 	if err != nil {
 		return updaters.Result{}, err
@@ -277,19 +275,13 @@ func (u *ConfigUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Res
 	if err := errors.Join(err1, err2); err != nil {
 		return updaters.Result{}, err
 	}
-	if a || b {
-		if err := servicerestart.RequireRestart(ctx, u.host, undo); err != nil {
-			return updaters.Result{}, err
-		}
-		if err := errors.Join(f.PutBack(t), unit.PutBack(unitTask(t)), u.host.ReloadUnits(ctx)); err != nil {
-			return updaters.Result{}, err
-		}
-	}
-	s, err := servicerestart.AdvanceRestart(ctx, u.host, undo, u.now())
+	s, err := servicerestart.UndoWithRestart(ctx, u.host, t, u.now(), a || b, func() error {
+		return errors.Join(f.PutBack(t), unit.PutBack(unitTask(t)), u.host.ReloadUnits(ctx))
+	})
 	if err != nil || !s.Over {
 		return updaters.Going(v1alpha1.ReasonUpdating, "the kubelet's old configuration is back: %s", s.Says), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, servicerestart.ClearRestart(t)
+	return updaters.Result{Done: true, Message: s.Says}, nil
 }
 
 // Fields is the hash of the drop-in that the kubelet runs with.

@@ -144,25 +144,15 @@ func (u *SandboxUpdater) write(ctx context.Context, t updaters.Task, image strin
 
 // Undo puts the old drop-in back, or takes ours away.
 func (u *SandboxUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	undo := t
-	undo.Step.ID += "-undo" // a restart of its own
 	differs, err := u.file.Differs(t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if differs {
-		if err := servicerestart.RequireRestart(ctx, u.host, undo); err != nil {
-			return updaters.Result{}, err
-		}
-		if err := u.file.PutBack(t); err != nil {
-			return updaters.Result{}, err
-		}
-	}
-	s, err := servicerestart.AdvanceRestart(ctx, u.host, undo, u.now())
+	s, err := servicerestart.UndoWithRestart(ctx, u.host, t, u.now(), differs, func() error { return u.file.PutBack(t) })
 	if err != nil || !s.Over {
 		return updaters.Going(v1alpha1.ReasonUpdating, "the old sandbox image is back: %s", s.Says), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, servicerestart.ClearRestart(t)
+	return updaters.Result{Done: true, Message: s.Says}, nil
 }
 
 // Fields is the sandbox image, if a configuration wants one.

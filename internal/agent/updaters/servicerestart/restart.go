@@ -223,3 +223,23 @@ func ClearRestart(t updaters.Task) error {
 	}
 	return nil
 }
+
+// UndoWithRestart restores what a step changed, with a restart of its own, until the service runs with
+// that. differs reports whether there is something to restore.
+func UndoWithRestart(ctx context.Context, h Host, t updaters.Task, now time.Time, differs bool, restore func() error) (State, error) {
+	undo := t
+	undo.Step.ID += "-undo"
+	if differs {
+		if err := RequireRestart(ctx, h, undo); err != nil {
+			return State{}, err
+		}
+		if err := restore(); err != nil {
+			return State{}, err
+		}
+	}
+	s, err := AdvanceRestart(ctx, h, undo, now)
+	if err != nil || !s.Over {
+		return s, err
+	}
+	return s, ClearRestart(t)
+}
