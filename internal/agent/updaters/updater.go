@@ -128,6 +128,19 @@ func Swap(t Task, name, path string) (swapped bool, err error) {
 // absent marks a file that was not there before.
 const absent = ".absent"
 
+// ReadCount reads the number of tries that a file holds, 0 if there is none.
+func ReadCount(path string) int {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	var n int
+	if _, err := fmt.Sscan(string(b), &n); err != nil {
+		return 0
+	}
+	return n
+}
+
 // Keep copies a file away before it is changed, or remembers that it was not
 // there; name is what Restore knows it by. What an earlier try kept is the older
 // one and stays.

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -254,7 +253,7 @@ func (u *Updater) renew(ctx context.Context, t updaters.Task, name string) (upda
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	n := tried(f.count)
+	n := updaters.ReadCount(f.count)
 	if result != nil && n >= tries {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm certs renew %s ended with status %d and the certificate is not as young as is wanted (its output is in %s):\n%s", name, result.Exit, f.log, systemd.TailLog(f.log, lines)), nil
 	}
@@ -280,16 +279,4 @@ func (u *Updater) renew(ctx context.Context, t updaters.Task, name string) (upda
 	}
 	err = u.host.RunDetached(ctx, unit(t), "refit: kubeadm certs renew "+name, f.log, f.result, []string{path, "certs", "renew", name})
 	return updaters.Going(v1alpha1.ReasonUpdating, "kubeadm makes the certificate %s", name), err
-}
-
-func tried(path string) int {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	var n int
-	if _, err := fmt.Sscan(string(b), &n); err != nil {
-		return 0
-	}
-	return n
 }

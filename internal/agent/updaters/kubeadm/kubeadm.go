@@ -191,10 +191,10 @@ func (u *Updater) ended(ctx context.Context, t updaters.Task, r *systemd.Command
 // tried a few times more.
 func passing(f files, why string) (again updaters.Result, ok bool) {
 	switch {
-	case refusedByPreflight(f.log) && count(f.count) < preflightTries:
+	case refusedByPreflight(f.log) && updaters.ReadCount(f.count) < preflightTries:
 		again = updaters.Going(v1alpha1.ReasonUpdating, "kubeadm's preflight checks refused, nothing was changed, they are asked again: %s", why)
 		again.After = preflightPause
-	case lostAPIServer(why) && count(f.count) < starts:
+	case lostAPIServer(why) && updaters.ReadCount(f.count) < starts:
 		again = updaters.Going(v1alpha1.ReasonAPIServerUnavailable, "the API server went away under kubeadm, which is run again when it answers: %s", why)
 	default:
 		return again, false
@@ -244,7 +244,7 @@ func (u *Updater) begin(ctx context.Context, t updaters.Task) (updaters.Result, 
 	if err := u.host.APIAnswers(ctx); err != nil {
 		return updaters.Going(v1alpha1.ReasonAPIServerUnavailable, "kubeadm starts when the API server answers: %v", err), nil
 	}
-	n := count(f.count) + 1
+	n := updaters.ReadCount(f.count) + 1
 	if n > starts {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm was cut off %d times without an end; its output is in %s:\n%s", starts, f.log, systemd.TailLog(f.log, lines)), nil
 	}
@@ -286,18 +286,6 @@ func (u *Updater) prepare(ctx context.Context, t updaters.Task) ([]string, error
 		return nil, err
 	}
 	return u.command(t, path)
-}
-
-func count(path string) int {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	var n int
-	if _, err := fmt.Sscan(string(b), &n); err != nil {
-		return 0
-	}
-	return n
 }
 
 // command writes kubeadm's configuration and returns what to run.
