@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/nodeexec"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
@@ -33,7 +32,7 @@ func init() {
 		fmt.Fprintln(os.NewFile(machine.Fault, "fault"), err)
 		leave(err)
 	case execProcess:
-		leave(nodeexec.Run(os.Args[1], os.Args[2:]))
+		leave(supervisor.RunInNode(os.Args[1], os.Args[2:]))
 	}
 }
 
@@ -43,7 +42,7 @@ func leave(err error) {
 		os.Exit(0)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(nodeexec.ExitStatus(exit))
+		os.Exit(supervisor.ExitStatus(exit))
 	}
 	fmt.Fprintln(os.Stderr, "refit-lab:", err)
 	if errors.Is(err, exec.ErrNotFound) {

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
-	"github.com/refit-dev/refit/internal/lab/sysroot"
 )
 
 // DefaultName is the lab that is meant when none is named.
@@ -179,7 +179,7 @@ func (o *Options) checkOSImage() (err error) {
 	if _, err := os.Stat(filepath.Join(o.OSImage, "index.json")); err != nil {
 		return fmt.Errorf("OS image %s is no OCI layout: %w", o.OSImage, err)
 	}
-	return sysroot.Preflight()
+	return machine.PreflightOSTree()
 }
 
 // crioNodes are the numbers of the nodes with CRI-O.

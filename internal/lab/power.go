@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/lab/nodeexec"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
@@ -17,7 +16,7 @@ func (l *Lab) Reboot(ctx context.Context, node string) error {
 	return l.again(ctx, node, func() error {
 		err := l.Exec(ctx, node, nil, nil, nil, "systemctl", "reboot")
 		// The command may be killed by the reboot it asked for.
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && nodeexec.ExitStatus(exit) >= 128 {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && supervisor.ExitStatus(exit) >= 128 {
 			return nil
 		}
 		return err

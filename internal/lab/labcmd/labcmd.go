@@ -24,7 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
-	"github.com/refit-dev/refit/internal/lab/nodeexec"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 	"github.com/refit-dev/refit/internal/render/clean"
 )
 
@@ -241,7 +241,7 @@ func newExec(s *settings) *cobra.Command {
 func run(cmd *cobra.Command, l *lab.Lab, node string, argv ...string) error {
 	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), clean.Raw(cmd.OutOrStdout()), clean.Raw(cmd.ErrOrStderr()), argv...)
 	if status, ok := errors.AsType[*exec.ExitError](err); ok {
-		return cmdutil.SilentExit(nodeexec.ExitStatus(status))
+		return cmdutil.SilentExit(supervisor.ExitStatus(status))
 	}
 	return err
 }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/refit-dev/refit/internal/lab/sysroot"
 )
 
 // OSName is the stateroot of nodes that boot an OS image.
@@ -18,8 +16,8 @@ const OSName = "lab"
 // ownKargs are the kernel arguments that the machine was installed with.
 func ownKargs() []string { return []string{"root=LABEL=lab", "rw"} }
 
-func sysrootOf(disk string) sysroot.Disk {
-	return sysroot.Disk{Dir: filepath.Join(disk, "sysroot"), OSName: OSName}
+func sysrootOf(disk string) OSTreeDisk {
+	return OSTreeDisk{Dir: filepath.Join(disk, "sysroot"), OSName: OSName}
 }
 
 // varLinks are the folders that images for libostree have in /var.
@@ -78,7 +76,7 @@ func (m *Machine) installOS(disk string) error {
 }
 
 // bootEntry is what the firmware boots, nil on a node without an OS image.
-func (m *Machine) bootEntry(disk string) (*sysroot.Entry, error) {
+func (m *Machine) bootEntry(disk string) (*BootEntry, error) {
 	if m.OSImage == "" {
 		return nil, nil
 	}

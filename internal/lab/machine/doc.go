@@ -15,6 +15,9 @@
 // shuts down, by the unit that libostree has for it. Simulated are the firmware and the
 // kernel, and programs that the image has not are the machine's; all else is libostree's.
 //
+// An OSTreeDisk is installed from an image and read as firmware does: commits, deployments
+// and boot entries are libostree's own, and the entry with the highest version boots.
+//
 // Inputs: a [Machine], written as JSON where the supervisor can read it.
 // Called by internal/lab (makes the values) and internal/lab/supervisor (starts
 // [Become] in new namespaces).

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/refit-dev/refit/internal/lab"
-	"github.com/refit-dev/refit/internal/lab/dnsaudit"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
@@ -27,7 +26,7 @@ func (s *Scenario) Outside(ctx context.Context) (Outside, error) {
 		return Outside{}, err
 	}
 	out := Outside{Requests: int64(seen.Packets + seen.Lost + seen.Questions)}
-	logs := map[string]dnsaudit.Pulls{}
+	logs := map[string]pullLog{}
 	for _, n := range s.Lab.Nodes() {
 		if s.Lab.Runtime(n) != lab.RuntimeCRIO {
 			continue
@@ -36,10 +35,10 @@ func (s *Scenario) Outside(ctx context.Context) (Outside, error) {
 		if err != nil {
 			return out, fmt.Errorf("node %s: CRI-O's log: %w", n, err)
 		}
-		logs[s.Lab.Address(n)] = dnsaudit.Read(text)
+		logs[s.Lab.Address(n)] = readPullLog(text)
 	}
 	for _, a := range seen.Details {
-		of := int64(logs[a.From].Of(a))
+		of := int64(logs[a.From].countLookups(a))
 		out.LookUps += of
 		out.Requests -= of
 		if of == 0 {

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/refit-dev/refit/internal/lab/simulate/measure"
 )
 
 // sampleEvery is how often the controller's memory is sampled.
@@ -97,7 +95,7 @@ func (c *controllerProcess) end(with syscall.Signal) {
 		return
 	}
 	c.mu.Lock()
-	c.cpu += measure.CPU(cmd.Process.Pid)
+	c.cpu += ProcessCPU(cmd.Process.Pid)
 	c.mu.Unlock()
 	_ = cmd.Process.Signal(with)
 	select {
@@ -114,7 +112,7 @@ func (c *controllerProcess) end(with syscall.Signal) {
 // sample keeps the peak of the resident memory, as the kernel keeps it.
 func (c *controllerProcess) sample(pid int, dead chan struct{}) {
 	for {
-		if n := measure.Memory(pid, "VmHWM"); n > 0 {
+		if n := ProcessMemory(pid, "VmHWM"); n > 0 {
 			c.mu.Lock()
 			c.peak = max(c.peak, n)
 			c.mu.Unlock()
@@ -139,5 +137,5 @@ func (c *controllerProcess) seconds() float64 {
 	if c.cmd == nil {
 		return c.cpu
 	}
-	return c.cpu + measure.CPU(c.cmd.Process.Pid)
+	return c.cpu + ProcessCPU(c.cmd.Process.Pid)
 }

@@ -3,20 +3,18 @@ package simulate
 import (
 	"fmt"
 	"time"
-
-	"github.com/refit-dev/refit/internal/lab/simulate/measure"
 )
 
 // Result of a run. Durations are seconds, sizes bytes.
 type Result struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Date       time.Time       `json:"date"`
-	Commit     string          `json:"commit,omitempty"`
-	Machine    measure.Machine `json:"machine"`
-	Nodes      int             `json:"nodes"`
-	Budget     int             `json:"budget"`
-	Seed       uint64          `json:"seed"`
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Date       time.Time `json:"date"`
+	Commit     string    `json:"commit,omitempty"`
+	Machine    Machine   `json:"machine"`
+	Nodes      int       `json:"nodes"`
+	Budget     int       `json:"budget"`
+	Seed       uint64    `json:"seed"`
 	// MeanSeconds that was asked for, and that the drawn times have.
 	MeanSeconds      float64 `json:"meanSeconds"`
 	DrawnMeanSeconds float64 `json:"drawnMeanSeconds"`
@@ -39,7 +37,7 @@ type Result struct {
 	ControllerRSS int64 `json:"controllerRSSBytes"`
 	// Decisions by controller: the CPU time of a decision over all nodes, which has a limit,
 	// and its wall clock time.
-	Decisions map[string]measure.Decisions `json:"decisions"`
+	Decisions map[string]Decisions `json:"decisions"`
 	// MaxUnavailable nodes at once, as the watch of the nodes saw them.
 	MaxUnavailable int `json:"maxUnavailable"`
 

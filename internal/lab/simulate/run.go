@@ -16,7 +16,6 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller"
-	"github.com/refit-dev/refit/internal/lab/simulate/measure"
 )
 
 // look is how often it is looked whether something is done.
@@ -41,7 +40,7 @@ type run struct {
 	stick      *stick
 	refused    chan error
 
-	looks     *measure.Looks
+	looks     *Looks
 	said      time.Time
 	killed    time.Time
 	cpuBefore map[string]float64
@@ -49,7 +48,7 @@ type run struct {
 
 // Run simulates. The result is also there, as far as it is known, with an error.
 func Run(ctx context.Context, o Options) (Result, error) {
-	r := &run{Options: o, looks: measure.NewLooks(), refused: make(chan error, 1)}
+	r := &run{Options: o, looks: NewLooks(), refused: make(chan error, 1)}
 	if err := o.check(); err != nil {
 		return r.result, err
 	}
@@ -63,7 +62,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		r.controller.end(syscall.SIGTERM)
 	}
 	err = errors.Join(err, r.servers.stop())
-	r.result.Machine.After = measure.Load()
+	r.result.Machine.After = LoadAverage()
 	r.result.evaluate()
 	if err != nil {
 		r.result.OK = false
@@ -74,7 +73,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 func (r *run) describe() {
 	r.result = Result{APIVersion: "refit.dev/simulation/v1", Kind: "Simulation", Date: time.Now().UTC().Truncate(time.Second), Commit: r.Commit,
-		Machine: measure.This(), Nodes: r.Nodes, Budget: r.Budget, Seed: r.Seed, MeanSeconds: r.Mean.Seconds(), BoundSeconds: r.bound().Seconds(),
+		Machine: DescribeMachine(), Nodes: r.Nodes, Budget: r.Budget, Seed: r.Seed, MeanSeconds: r.Mean.Seconds(), BoundSeconds: r.bound().Seconds(),
 		Phases: map[string]float64{}, CPU: map[string]float64{},
 		Notes: []string{
 			"real: etcd (without fsync; both servers with GOGC=" + serversGC + " up to " + serversMemory + "), kube-apiserver with the Node authorizer, NodeRestriction and refit's policies, the controller in its own process",
@@ -181,7 +180,7 @@ func (r *run) join(ctx context.Context, _ *sync.WaitGroup) error {
 
 // prepare plugs the stick in, approves it, and waits for the gate.
 func (r *run) prepare(ctx context.Context, _ *sync.WaitGroup) error {
-	before, err := measure.API(ctx, r.servers.admin)
+	before, err := CountWrites(ctx, r.servers.admin)
 	if err != nil {
 		return err
 	}
@@ -202,14 +201,14 @@ func (r *run) prepare(ctx context.Context, _ *sync.WaitGroup) error {
 	if err := r.waitPhase(ctx, v1alpha1.PhaseReady, nil); err != nil {
 		return err
 	}
-	after, err := measure.API(ctx, r.servers.admin)
+	after, err := CountWrites(ctx, r.servers.admin)
 	r.result.Writes.Preparing = after.Minus(before)
 	return err
 }
 
 // update starts it as a person would, and waits for the end.
 func (r *run) update(ctx context.Context, _ *sync.WaitGroup) error {
-	before, err := measure.API(ctx, r.servers.admin)
+	before, err := CountWrites(ctx, r.servers.admin)
 	if err != nil {
 		return err
 	}
@@ -242,15 +241,15 @@ func (r *run) approve(ctx context.Context) error {
 }
 
 // measure puts together what was counted.
-func (r *run) measure(ctx context.Context, before measure.Counts) error {
-	after, err := measure.API(ctx, r.servers.admin)
+func (r *run) measure(ctx context.Context, before Counts) error {
+	after, err := CountWrites(ctx, r.servers.admin)
 	if err != nil {
 		return err
 	}
 	res, n := &r.result, float64(r.Nodes)
 	res.Writes.Updating = after.Minus(before)
-	prepared, _, eventsPreparing := measure.Counts(res.Writes.Preparing).Split()
-	updated, kubelet, events := measure.Counts(res.Writes.Updating).Split()
+	prepared, _, eventsPreparing := Counts(res.Writes.Preparing).Split()
+	updated, kubelet, events := Counts(res.Writes.Updating).Split()
 	res.WritesPerNode, res.Writes.KubeletPerNode, res.Writes.EventsPerNode = (prepared+updated)/n, kubelet/n, (events+eventsPreparing)/n
 	_, _, res.MaxUnavailable, res.MaxWritesOfANode, _, _ = r.fleet.seen.snapshot()
 	for name, seconds := range r.cpu() {
@@ -265,9 +264,9 @@ func (r *run) measure(ctx context.Context, before measure.Counts) error {
 }
 
 func (r *run) cpu() map[string]float64 {
-	out := map[string]float64{"controller": r.controller.seconds(), "simulation": measure.CPU(os.Getpid())}
-	for name, pid := range measure.Children("kube-apiserver", "etcd") {
-		out[name] = measure.CPU(pid)
+	out := map[string]float64{"controller": r.controller.seconds(), "simulation": ProcessCPU(os.Getpid())}
+	for name, pid := range ListChildren("kube-apiserver", "etcd") {
+		out[name] = ProcessCPU(pid)
 	}
 	return out
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/controller/apitest"
-	"github.com/refit-dev/refit/internal/lab/simulate/measure"
 )
 
 const asController = "REFIT_TEST_AS_CONTROLLER"
@@ -103,16 +102,16 @@ func TestFiftyNodes(t *testing.T) {
 func TestMissedLimitsAreNamed(t *testing.T) {
 	t.Parallel()
 	good := Result{Budget: 10, WritesPerNode: 12, ControllerRSS: MaxRSS, WallOfBound: 1.1, MaxUnavailable: 10,
-		Decisions: map[string]measure.Decisions{"updates": {P99: 0.9, ProcessorP99: 0.05}}, Restart: &Restart{GapSeconds: 10}}
+		Decisions: map[string]Decisions{"updates": {P99: 0.9, ProcessorP99: 0.05}}, Restart: &Restart{GapSeconds: 10}}
 	if good.evaluate(); !good.OK {
 		t.Errorf("at the limits: %v", good.Problems)
 	}
 	bad := Result{Budget: 10, WritesPerNode: 12.1, ControllerRSS: MaxRSS + 1<<20, WallOfBound: 1.2, MaxUnavailable: 11,
-		Decisions: map[string]measure.Decisions{"updates": {P99: 0.01, ProcessorP99: 0.06}}, Restart: &Restart{GapSeconds: 11}}
+		Decisions: map[string]Decisions{"updates": {P99: 0.01, ProcessorP99: 0.06}}, Restart: &Restart{GapSeconds: 11}}
 	if bad.evaluate(); bad.OK || len(bad.Problems) != 6 {
 		t.Errorf("beyond every limit: %v", bad.Problems)
 	}
-	blind := Result{Decisions: map[string]measure.Decisions{"updates": {Count: 7, P99: 0.01}}}
+	blind := Result{Decisions: map[string]Decisions{"updates": {Count: 7, P99: 0.01}}}
 	if blind.evaluate(); blind.OK {
 		t.Error("what was not measured passes")
 	}

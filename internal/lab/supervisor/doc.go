@@ -9,6 +9,10 @@
 // a panic. It answers every DNS question at once (nothing exists), and counts each packet
 // and question to an outside address.
 //
+// RunInNode runs a command in all namespaces and control groups of a node, with the node's
+// files only. It refuses a process in the pid namespace of this machine: a reboot "in the
+// node" would be the machine's.
+//
 // Inputs: [Config] as JSON in the lab's directory, machine.json of every node,
 // a listener and a pipe from its starter. Outputs: nodes/NAME/pid.json,
 // console.log, and answers on the socket [SocketName]; see [Call].

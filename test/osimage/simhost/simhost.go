@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
-	"github.com/refit-dev/refit/internal/lab/sysroot"
+	"github.com/refit-dev/refit/internal/lab/machine"
 )
 
 // OSName is the stateroot.
@@ -65,7 +65,7 @@ func New(t testing.TB, layout string, kargs []string, tools map[string]string) *
 
 func (h *Host) disk() string { return filepath.Join(h.Dir, "root") }
 
-func (h *Host) sysroot() sysroot.Disk { return sysroot.Disk{Dir: h.disk(), OSName: OSName} }
+func (h *Host) sysroot() machine.OSTreeDisk { return machine.OSTreeDisk{Dir: h.disk(), OSName: OSName} }
 
 // Stateroot is where the deployments and /var are, seen from outside.
 func (h *Host) Stateroot() string { return h.sysroot().Stateroot() }
@@ -101,7 +101,7 @@ func (h *Host) must(argv ...string) {
 
 // Entries are those of the boot loader, the one that boots first; their folders are
 // seen from outside.
-func (h *Host) Entries() []sysroot.Entry {
+func (h *Host) Entries() []machine.BootEntry {
 	h.t.Helper()
 	out, err := h.sysroot().Entries()
 	if err != nil {

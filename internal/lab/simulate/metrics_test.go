@@ -1,4 +1,4 @@
-package measure
+package simulate
 
 import (
 	"fmt"
@@ -53,13 +53,13 @@ controller_runtime_reconcile_time_seconds_count{controller="updates"} 100
 
 func TestThisProcess(t *testing.T) {
 	t.Parallel()
-	if n := Memory(os.Getpid(), "VmHWM"); n < 1<<20 {
+	if n := ProcessMemory(os.Getpid(), "VmHWM"); n < 1<<20 {
 		t.Errorf("this program had %d bytes at most", n)
 	}
-	if Memory(os.Getpid(), "NoSuchField") != 0 || CPU(-1) != 0 {
+	if ProcessMemory(os.Getpid(), "NoSuchField") != 0 || ProcessCPU(-1) != 0 {
 		t.Error("what is not there is not zero")
 	}
-	if m := This(); m.Cores < 1 || m.Memory < 1<<20 || m.Load == "" {
+	if m := DescribeMachine(); m.Cores < 1 || m.Memory < 1<<20 || m.Load == "" {
 		t.Errorf("%+v", m)
 	}
 }

@@ -1,4 +1,4 @@
-package sysroot
+package machine
 
 import (
 	"context"
@@ -23,17 +23,17 @@ const (
 	chattr = "/usr/bin/chattr"
 )
 
-// Stock is the branch of what a disk was installed with.
-const Stock = "stock"
+// StockBranch is the branch of what a disk was installed with.
+const StockBranch = "stock"
 
-// Disk is a sysroot.
-type Disk struct {
+// OSTreeDisk is a sysroot.
+type OSTreeDisk struct {
 	// Dir has ostree/ and boot/. OSName is the stateroot.
 	Dir, OSName string
 }
 
-// Preflight says what is missing on this machine.
-func Preflight() error {
+// PreflightOSTree says what is missing on this machine.
+func PreflightOSTree() error {
 	for _, p := range []string{ostree, chattr} {
 		if _, err := os.Stat(p); err != nil {
 			return fmt.Errorf("%w: install the Debian packages ostree and e2fsprogs (make deps does)", err)
@@ -44,7 +44,7 @@ func Preflight() error {
 
 // Install deploys the image of a layout with the machine's own kernel arguments.
 // What an installation that was cut off has left is taken away first.
-func (d Disk) Install(ctx context.Context, layout string, kargs []string) error {
+func (d OSTreeDisk) Install(ctx context.Context, layout string, kargs []string) error {
 	if err := d.Remove(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (d Disk) Install(ctx context.Context, layout string, kargs []string) error 
 		{"admin", "os-init", d.OSName, "--sysroot=" + d.Dir},
 		{"config", "--repo=" + d.repo(), "set", "sysroot.bootloader", "none"},
 	} {
-		if err := run(exec.CommandContext(ctx, ostree, argv...)); err != nil {
+		if err := runProgram(exec.CommandContext(ctx, ostree, argv...)); err != nil {
 			return err
 		}
 	}
@@ -67,17 +67,17 @@ func (d Disk) Install(ctx context.Context, layout string, kargs []string) error 
 	for _, a := range kargs {
 		argv = append(argv, "--karg-append="+a)
 	}
-	return run(exec.CommandContext(ctx, ostree, append(argv, Stock)...))
+	return runProgram(exec.CommandContext(ctx, ostree, append(argv, StockBranch)...))
 }
 
-func (d Disk) repo() string { return filepath.Join(d.Dir, "ostree/repo") }
+func (d OSTreeDisk) repo() string { return filepath.Join(d.Dir, "ostree/repo") }
 
 // Stateroot is where the deployments and /var are.
-func (d Disk) Stateroot() string { return filepath.Join(d.Dir, "ostree/deploy", d.OSName) }
+func (d OSTreeDisk) Stateroot() string { return filepath.Join(d.Dir, "ostree/deploy", d.OSName) }
 
 // commit imports the image. The commit carries its digest, and the words by which a
 // host with bootc knows it.
-func (d Disk) commit(ctx context.Context, layout string) error {
+func (d OSTreeDisk) commit(ctx context.Context, layout string) error {
 	root, err := oci.OpenOnly(layout)
 	if err != nil {
 		return err
@@ -88,14 +88,14 @@ func (d Disk) commit(ctx context.Context, layout string) error {
 	}
 	defer tree.Close()
 	digest := root.Desc.Digest.String()
-	c := exec.CommandContext(ctx, ostree, "commit", "--repo="+d.repo(), "--branch="+Stock, "--bootable", "--tree=tar=-", "--tar-autocreate-parents",
+	c := exec.CommandContext(ctx, ostree, "commit", "--repo="+d.repo(), "--branch="+StockBranch, "--bootable", "--tree=tar=-", "--tar-autocreate-parents",
 		"--add-metadata-string=ostree.manifest-digest="+digest, "--add-metadata-string=lookalike.image=registry stock.example/os@"+digest)
 	c.Stdin = tree
-	return run(c)
+	return runProgram(c)
 }
 
 // Remove takes the disk away. Deployments are folders that cannot be changed.
-func (d Disk) Remove() error {
+func (d OSTreeDisk) Remove() error {
 	deployments, err := filepath.Glob(d.Stateroot() + "/deploy/*")
 	if err != nil {
 		return err
@@ -106,15 +106,15 @@ func (d Disk) Remove() error {
 	return os.RemoveAll(d.Dir)
 }
 
-func run(c *exec.Cmd) error {
+func runProgram(c *exec.Cmd) error {
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(c.Args, " "), err, out)
 	}
 	return nil
 }
 
-// Entry is one entry of the boot loader.
-type Entry struct {
+// BootEntry is one entry of the boot loader.
+type BootEntry struct {
 	Version int
 	// Options are the kernel's arguments.
 	Options string
@@ -123,7 +123,7 @@ type Entry struct {
 }
 
 // Entries are those of the boot loader, the one that boots first.
-func (d Disk) Entries() ([]Entry, error) {
+func (d OSTreeDisk) Entries() ([]BootEntry, error) {
 	files, err := filepath.Glob(filepath.Join(d.Dir, "boot/loader/entries/*.conf"))
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (d Disk) Entries() ([]Entry, error) {
 	if len(files) == 0 {
 		return nil, errors.New("the machine cannot boot: its boot loader has no entries")
 	}
-	var out []Entry
+	var out []BootEntry
 	for _, f := range files {
 		e, err := d.entry(f)
 		if err != nil {
@@ -143,7 +143,7 @@ func (d Disk) Entries() ([]Entry, error) {
 	return out, nil
 }
 
-func (d Disk) entry(file string) (e Entry, err error) {
+func (d OSTreeDisk) entry(file string) (e BootEntry, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return e, err

@@ -1,4 +1,4 @@
-package measure
+package simulate
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ type Machine struct {
 	After  string `json:"loadAfter"`
 }
 
-// Memory reads a size of /proc/PID/status, in bytes; 0 if there is none.
-func Memory(pid int, field string) int64 {
+// ProcessMemory reads a size of /proc/PID/status, in bytes; 0 if there is none.
+func ProcessMemory(pid int, field string) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.SplitSeq(string(text), "\n") {
 		if rest, ok := strings.CutPrefix(line, field+":"); ok {
@@ -28,8 +28,8 @@ func Memory(pid int, field string) int64 {
 	return 0
 }
 
-// CPU is the processor time of a process in seconds.
-func CPU(pid int) float64 {
+// ProcessCPU is the processor time of a process in seconds.
+func ProcessCPU(pid int) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, ok := strings.Cut(string(text), ") ") // the name may hold spaces
 	f := strings.Fields(rest)
@@ -41,8 +41,8 @@ func CPU(pid int) float64 {
 	return (user + system) / 100 // USER_HZ is 100 on every Linux that Go knows
 }
 
-// Children of this process by the name of their program.
-func Children(names ...string) map[string]int {
+// ListChildren of this process by the name of their program.
+func ListChildren(names ...string) map[string]int {
 	out := map[string]int{}
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -65,9 +65,9 @@ func Children(names ...string) map[string]int {
 	return out
 }
 
-// This is the machine now.
-func This() Machine {
-	m := Machine{Cores: runtime.NumCPU(), Load: Load()}
+// DescribeMachine is the machine now.
+func DescribeMachine() Machine {
+	m := Machine{Cores: runtime.NumCPU(), Load: LoadAverage()}
 	text, _ := os.ReadFile("/proc/meminfo")
 	for line := range strings.SplitSeq(string(text), "\n") {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
@@ -78,8 +78,8 @@ func This() Machine {
 	return m
 }
 
-// Load is the load average of the machine, over one, five and fifteen minutes.
-func Load() string {
+// LoadAverage is the load average of the machine, over one, five and fifteen minutes.
+func LoadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	f := strings.Fields(string(text))
 	return strings.Join(f[:min(3, len(f))], " ")

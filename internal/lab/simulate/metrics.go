@@ -1,4 +1,4 @@
-package measure
+package simulate
 
 import (
 	"context"
@@ -127,8 +127,8 @@ func (c Counts) Split() (ours, kubelet, events float64) {
 	return ours, kubelet, events
 }
 
-// API reads what the API server counted until now.
-func API(ctx context.Context, cfg *rest.Config) (Counts, error) {
+// CountWrites reads what the API server counted until now.
+func CountWrites(ctx context.Context, cfg *rest.Config) (Counts, error) {
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package nodeexec
+package supervisor
 
 import (
 	"fmt"
@@ -12,19 +12,18 @@ import (
 
 	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
-	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
-// Run enters the node of the directory, with this process, and runs the command
+// RunInNode enters the node of the directory, with this process, and runs the command
 // there. The process is of no other use afterwards.
-func Run(dir string, argv []string) error {
+func RunInNode(dir string, argv []string) error {
 	// Namespaces are entered by a thread; the command must be started by the same one.
 	runtime.LockOSThread()
 	m, err := machine.Load(dir)
 	if err != nil {
 		return err
 	}
-	p, err := supervisor.LoadProcess(dir)
+	p, err := LoadProcess(dir)
 	if err != nil || !p.Alive() {
 		return fmt.Errorf("node %s is off", m.Name)
 	}
@@ -32,7 +31,7 @@ func Run(dir string, argv []string) error {
 	if err := kernel.JoinCgroup(m.Group); err != nil {
 		return err
 	}
-	if err := enter(p.PID); err != nil {
+	if err := enterNamespaces(p.PID); err != nil {
 		return fmt.Errorf("entering node %s: %w", m.Name, err)
 	}
 	path, err := exec.LookPath(argv[0]) // this thread sees the node's files
@@ -53,9 +52,9 @@ func Run(dir string, argv []string) error {
 	return cmd.Wait()
 }
 
-// enter moves this thread into the namespaces of pid. It refuses a process of
+// enterNamespaces moves this thread into the namespaces of pid. It refuses a process of
 // our own pid namespace: a reboot or poweroff run "in the node" would be the machine's.
-func enter(pid int) error {
+func enterNamespaces(pid int) error {
 	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package dnsaudit
+package scenario
 
 import (
 	"testing"
@@ -32,7 +32,7 @@ func TestLookUpsOfPulls(t *testing.T) {
 		"a node without CRI-O":      {"", supervisor.Attempt{To: "registry.k8s.io", Kind: "dns", Count: 2}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Read(c.log).Of(c.of); got != c.want {
+			if got := readPullLog(c.log).countLookups(c.of); got != c.want {
 				t.Fatalf("%d, want %d", got, c.want)
 			}
 		})
