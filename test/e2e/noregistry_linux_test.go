@@ -22,7 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/test/osimage/simhost"
+	"github.com/refit-dev/refit/test/simhost"
 )
 
 // noRegBaseBytes is the size of the base's large layer.

@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/test/osimage/simhost"
+	"github.com/refit-dev/refit/test/simhost"
 )
 
 // buildSeen is what results/osbuild.json keeps.

@@ -32,7 +32,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
-	"github.com/refit-dev/refit/test/osimage/simhost"
+	"github.com/refit-dev/refit/test/simhost"
 )
 
 const (

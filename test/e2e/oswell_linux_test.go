@@ -17,7 +17,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/test/osimage/simhost"
+	"github.com/refit-dev/refit/test/simhost"
 )
 
 const (

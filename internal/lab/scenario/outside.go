@@ -14,7 +14,7 @@ type Outside struct {
 	// and DNS questions for image hosts; Details has their kinds.
 	Requests int64
 	Details  []supervisor.Attempt
-	// LookUps counts questions that are no request: see package dnsaudit.
+	// LookUps counts questions that are no request (pullLog).
 	LookUps int64
 }
 

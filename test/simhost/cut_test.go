@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
 // cut is the panic that stands for a power cut at a failpoint.
@@ -56,7 +55,7 @@ func (n *node) cutAtNth(point string, nth int, task updaters.Task, do call) {
 // says that the node came back; a retry gets there. The same on the way back. (Not in
 // parallel: failpoints are the process's.)
 func TestPowerCutAtFailpoints(t *testing.T) {
-	simhost.Needs(t)
+	Needs(t)
 	for kind, points := range map[string][]string{
 		osdriver.OSTree: {failpoint.OSImported, failpoint.OSDiscarded, failpoint.OSStaged, failpoint.OSNoted},
 		osdriver.Bootc:  {failpoint.OSStaged, failpoint.OSNoted},

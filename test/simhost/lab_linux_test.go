@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"archive/tar"
@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/lab"
-	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
 // A node of a lab, whose pid 1 is a real systemd, boots what libostree has deployed:
 // it is switched, systemd's own shutdown finishes what was staged, /etc is merged, and
 // a power cut loses what was only staged.
 func TestLabNodeBootsItsDeployment(t *testing.T) {
-	simhost.Needs(t)
+	Needs(t)
 	if testing.Short() {
 		t.Skip("a lab takes a while: left out by -short")
 	}
@@ -31,8 +30,8 @@ func TestLabNodeBootsItsDeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	stock := simhost.Layout(t, simhost.Image(t, simhost.Node(t, "1", program)), filepath.Join(dir, "stock"))
-	next := simhost.Layout(t, simhost.Image(t, simhost.Node(t, "2", program).With(simhost.Files{simhostKargs: "kargs = [\"second=2\"]\n", "etc/brought": "two"})), filepath.Join(dir, "next"))
+	stock := Layout(t, Image(t, Node(t, "1", program)), filepath.Join(dir, "stock"))
+	next := Layout(t, Image(t, Node(t, "2", program).With(Files{simhostKargs: "kargs = [\"second=2\"]\n", "etc/brought": "two"})), filepath.Join(dir, "next"))
 	state, err := os.MkdirTemp("/var/tmp", "refit-lab-os-") // overlays need another file system than /tmp's
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"io"
@@ -16,7 +16,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
-	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
 // There, by digest and arguments, and back, without the image being fetched again.
@@ -109,8 +108,8 @@ func TestPickedAtTheBootMenu(t *testing.T) {
 // The merge of /etc as libostree does it (2.7): who decides here must know it.
 func TestEtcMerge(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
-		one := version(t, "2", simhost.Files{"etc/edited": "two", "etc/mode": "two", "etc/equal": "two", "etc/plain": "two", "etc/late": "two", "etc/dir": "two"})
-		two := version(t, "3", simhost.Files{"etc/edited": "three", "etc/mode": "three", "etc/equal": "three", "etc/plain": "three", "etc/late": "three", "etc/dir": "three"})
+		one := version(t, "2", Files{"etc/edited": "two", "etc/mode": "two", "etc/equal": "two", "etc/plain": "two", "etc/late": "two", "etc/dir": "two"})
+		two := version(t, "3", Files{"etc/edited": "three", "etc/mode": "three", "etc/equal": "three", "etc/plain": "three", "etc/late": "three", "etc/dir": "three"})
 		done(t, n.there(n.step(n.put(one))))
 		n.Must("sh", "-c", "echo mine > /etc/edited; chmod 600 /etc/mode; printf two > /etc/equal.new; mv /etc/equal.new /etc/equal; rm /etc/dir; mkdir /etc/dir; echo new > /etc/added")
 		task := n.step(n.put(two))
@@ -278,7 +277,7 @@ func TestImageIsGone(t *testing.T) {
 // keep bootc from moving the host.
 func TestForeign(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
-		n.Must("ostree", "admin", "deploy", "--stage", "--os="+simhost.OSName, "stock")
+		n.Must("ostree", "admin", "deploy", "--stage", "--os="+OSName, "stock")
 		done(t, n.there(n.step(n.put(version(t, "2", nil)))))
 		n.isOn("2")
 	})

@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"context"
@@ -23,7 +23,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
 // lookalike is built once for all tests.
@@ -32,7 +31,7 @@ var lookalike = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return simhost.Lookalike(dir)
+	return Lookalike(dir)
 })
 
 func TestMain(m *testing.M) {
@@ -45,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // node is a simulated host with the agent's half: the updater, and what it keeps.
 type node struct {
-	*simhost.Host
+	*Host
 	t testing.TB
 	// config is what it was told.
 	config map[string]string
@@ -79,7 +78,7 @@ var kinds = map[string]func(t testing.TB) map[string]string{
 
 // onBoth runs a test on a host of every kind.
 func onBoth(t *testing.T, do func(t *testing.T, n *node)) {
-	simhost.Needs(t)
+	Needs(t)
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -91,10 +90,10 @@ func onBoth(t *testing.T, do func(t *testing.T, n *node)) {
 // newNode installs version 1 and boots it.
 func newNode(t testing.TB, kind string) *node {
 	t.Helper()
-	simhost.Needs(t)
+	Needs(t)
 	base := filepath.Join(t.TempDir(), "base")
-	simhost.Layout(t, simhost.Image(t, simhost.Base("1").With(simhost.Files{simhostKargs: "kargs = [\"first=1\"]\n"})), base)
-	h := simhost.New(t, base, []string{"root=/dev/sim", "local=1", "first=1"}, kinds[kind](t))
+	Layout(t, Image(t, Base("1").With(Files{simhostKargs: "kargs = [\"first=1\"]\n"})), base)
+	h := New(t, base, []string{"root=/dev/sim", "local=1", "first=1"}, kinds[kind](t))
 	n := &node{Host: h, t: t, config: map[string]string{}, state: t.TempDir()}
 	h.Boot()
 	return n
@@ -111,7 +110,7 @@ func (n *node) put(img v1.Image) string {
 	}
 	dir := filepath.Join(n.Stateroot(), "var", n.inside(d.String()))
 	if _, err := os.Stat(dir); err != nil {
-		simhost.Layout(n.t, img, dir)
+		Layout(n.t, img, dir)
 	}
 	return "registry.example/os@" + d.String()
 }
@@ -179,7 +178,7 @@ func (h hostOf) open(ctx context.Context, s osdriver.Source) (io.ReadCloser, err
 			return nil, err
 		}
 	}
-	return flatten.Tree(ctx, root, simhost.Platform, flatten.Whole)
+	return flatten.Tree(ctx, root, Platform, flatten.Whole)
 }
 
 // step is a run that boots the node into an image with kernel arguments.
@@ -295,11 +294,11 @@ func failed(t testing.TB, r updaters.Result, reason string) {
 }
 
 // version makes an image; it brings kernel arguments as the append builder does.
-func version(t testing.TB, v string, files simhost.Files, kargs ...string) v1.Image {
+func version(t testing.TB, v string, files Files, kargs ...string) v1.Image {
 	t.Helper()
 	text := "kargs = ["
 	for _, a := range kargs {
 		text += fmt.Sprintf("%q, ", a)
 	}
-	return simhost.Image(t, simhost.Base(v), files.With(simhost.Files{simhostKargs: text + "]\n"}))
+	return Image(t, Base(v), files.With(Files{simhostKargs: text + "]\n"}))
 }

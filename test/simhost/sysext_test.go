@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 
 	"github.com/refit-dev/refit/internal/oci"
-	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
 // space is a mount namespace in which systemd-sysext may lay what it likes over /usr:
@@ -113,15 +112,15 @@ func (s *space) open(ctx context.Context, src osdriver.Source) (io.ReadCloser, e
 	if err != nil {
 		return nil, err
 	}
-	return flatten.Tree(ctx, root, simhost.Platform, flatten.Extension)
+	return flatten.Tree(ctx, root, Platform, flatten.Extension)
 }
 
 // target is an extension image with one file whose content is the version.
 func (s *space) target(name, version, release string) osdriver.Target {
 	s.t.Helper()
-	img := simhost.Image(s.t, simhost.Files{"usr/lib/extension-release.d/extension-release." + name: release, "usr/share/refit-test/" + name: version, "etc/not-laid-over": "x"})
+	img := Image(s.t, Files{"usr/lib/extension-release.d/extension-release." + name: release, "usr/share/refit-test/" + name: version, "etc/not-laid-over": "x"})
 	dir := filepath.Join(s.t.TempDir(), "image")
-	digest := simhost.Layout(s.t, img, dir)
+	digest := Layout(s.t, img, dir)
 	return osdriver.Target{Image: "registry.example/" + name + "@" + digest, Digest: digest, Source: osdriver.Source{Transport: osdriver.Layout, Location: dir}}
 }
 

@@ -9,6 +9,10 @@
 // power cut kills everything at once. Nothing outside the folder is changed, and
 // nothing is left mounted.
 //
+// The tests of this folder show the osimage updater and its drivers on it, on a node of a
+// lab, and on a real systemd-sysext. They need root, and Debian's ostree, strace and
+// systemd; without them they are skipped.
+//
 // Inputs: an image, this machine's programs (laid under those of the deployment).
 // Outputs: an osimage.Host. Callers: tests.
 package simhost

@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"encoding/json"

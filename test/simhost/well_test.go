@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
 // On real deployments: the kubelet of an image does not answer. The node rolls back to
@@ -51,7 +50,7 @@ func TestTheKubeletIsDead(t *testing.T) {
 // The power goes while the node rolls back: it gets there all the same. (Not in
 // parallel: failpoints are the process's.)
 func TestTheKubeletIsDeadAndThePowerGoes(t *testing.T) {
-	simhost.Needs(t)
+	Needs(t)
 	for kind, at := range map[string]struct {
 		point string
 		nth   int

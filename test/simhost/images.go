@@ -53,7 +53,7 @@ func Node(t testing.TB, version, bootc string) Files {
 // module, and gives its path.
 func Lookalike(dir string) (string, error) {
 	to := filepath.Join(dir, "bootc")
-	c := exec.Command("go", "build", "-o", to, "github.com/refit-dev/refit/test/osimage/bootc")
+	c := exec.Command("go", "build", "-o", to, "github.com/refit-dev/refit/test/simhost/bootc")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)

@@ -1,4 +1,4 @@
-package osimage
+package simhost
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/files"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/test/osimage/simhost"
 )
 
 // noUnits is a machine without services, with one configuration.
@@ -67,8 +66,8 @@ func (n *node) writes(record string, want ...model.ConfigFile) {
 func TestLiveFilesAndTheNextImage(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		record := filepath.Join(t.TempDir(), "files.json")
-		two := version(t, "2", simhost.Files{"etc/live": "two", "etc/left": "two", "etc/gone": "two"})
-		three := version(t, "3", simhost.Files{"etc/live": "three", "etc/left": "three", "etc/gone": "three", "etc/new": "three"})
+		two := version(t, "2", Files{"etc/live": "two", "etc/left": "two", "etc/gone": "two"})
+		three := version(t, "3", Files{"etc/live": "three", "etc/left": "three", "etc/gone": "three", "etc/new": "three"})
 		done(t, n.there(n.step(n.put(two))))
 		file := func(path, text string) model.ConfigFile {
 			return model.ConfigFile{Path: path, Mode: 0o644, Owner: "root", Group: "root", Data: []byte(text)}
