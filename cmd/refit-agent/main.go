@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/convert"
-	"github.com/refit-dev/refit/internal/render/clean"
+	"github.com/refit-dev/refit/internal/text"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -38,8 +38,8 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	c := root()
-	c.SetOut(clean.Writer(os.Stdout)) // names of bundles and devices must not reach a terminal raw
-	c.SetErr(clean.Writer(os.Stderr))
+	c.SetOut(text.CleanWriter(os.Stdout)) // names of bundles and devices must not reach a terminal raw
+	c.SetErr(text.CleanWriter(os.Stderr))
 	err := c.ExecuteContext(ctx)
 	stop()
 	if err != nil {

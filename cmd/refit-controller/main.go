@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/render/clean"
+	"github.com/refit-dev/refit/internal/text"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -71,7 +71,7 @@ func run() error {
 	if *verbose {
 		level = slog.LevelDebug
 	}
-	o.Log = logr.FromSlogHandler(slog.NewJSONHandler(clean.Writer(os.Stderr), &slog.HandlerOptions{Level: level}))
+	o.Log = logr.FromSlogHandler(slog.NewJSONHandler(text.CleanWriter(os.Stderr), &slog.HandlerOptions{Level: level}))
 	ctrl.SetLogger(o.Log)
 	klog.SetLogger(o.Log)
 	cfg, err := ctrl.GetConfig()

@@ -21,7 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/render/clean"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // options that every command shares.
@@ -38,7 +38,7 @@ func New(name string) *cobra.Command {
 // rootOf returns the root command. All output goes through the writer that escapes
 // control characters: names and messages are not refit's own.
 func rootOf(name string, o *options) *cobra.Command {
-	o.Out, o.Err = clean.Writer(o.Out), clean.Writer(o.Err)
+	o.Out, o.Err = text.CleanWriter(o.Out), text.CleanWriter(o.Err)
 	root := &cobra.Command{
 		Use:   name,
 		Short: "Update the nodes of a Kubernetes cluster in place, from a bundle, without a registry",

@@ -9,7 +9,6 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/refit-dev/refit/internal/explain"
-	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // Status writes the view.
@@ -17,7 +16,7 @@ func Status(w io.Writer, format string, v explain.View) error {
 	if format == JSON || format == YAML {
 		return Value(w, format, v)
 	}
-	fmt.Fprintln(w, clean.Line(v.Headline))
+	fmt.Fprintln(w, text.CleanLine(v.Headline))
 	if v.NodesTotal > 0 {
 		fmt.Fprintf(w, "%s %d/%d nodes", bar(v.NodesDone, v.NodesTotal), v.NodesDone, v.NodesTotal)
 		if v.Elapsed > 0 {
@@ -32,7 +31,7 @@ func Status(w io.Writer, format string, v explain.View) error {
 		fmt.Fprintf(w, "The API server was unavailable for %s during the update, at most %s in a row\n", Seconds(v.Away), Seconds(v.Longest))
 	}
 	if v.Next != "" {
-		fmt.Fprintf(w, "Next: %s\n", clean.Line(v.Next))
+		fmt.Fprintf(w, "Next: %s\n", text.CleanLine(v.Next))
 	}
 	waits(w, v)
 	nodes(w, v.Nodes, format == Wide)
@@ -56,7 +55,7 @@ func reasons(w io.Writer, title string, bs []explain.Blocker) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	for _, b := range bs {
 		first, more, _ := strings.Cut(b.Message, "\n")
-		fmt.Fprintf(w, "  %s: %s", clean.Line(b.Reason), clean.Line(first))
+		fmt.Fprintf(w, "  %s: %s", text.CleanLine(b.Reason), text.CleanLine(first))
 		if !b.Since.IsZero() {
 			fmt.Fprintf(w, " (since %s)", b.Since.UTC().Format("15:04:05Z"))
 		}
@@ -65,7 +64,7 @@ func reasons(w io.Writer, title string, bs []explain.Blocker) {
 			fmt.Fprintf(w, "    | %s\n", strings.TrimRight(line, "\n"))
 		}
 		if b.Fix != "" {
-			fmt.Fprintf(w, "    fix: %s\n", clean.Line(b.Fix))
+			fmt.Fprintf(w, "    fix: %s\n", text.CleanLine(b.Fix))
 		}
 	}
 }
@@ -82,7 +81,7 @@ func nodes(w io.Writer, ns []explain.Node, wide bool) {
 	}
 	fmt.Fprintln(t)
 	for _, n := range ns {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", clean.Line(n.Name), n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", text.CleanLine(n.Name), n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
 			n.ImagesPinned, n.ImagesTotal, explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal))
 		if wide {
 			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", explain.Bytes(n.FromMedia), explain.Bytes(n.FromPeers), orDash(n.Agent), orDash(message(n)))
@@ -100,11 +99,11 @@ func bundles(w io.Writer, bs []explain.Bundle, wide bool) {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "BUNDLE\tVERSION\tDIGEST\tAPPROVED\tLOADED\tFOUND AT\tREASON")
 	for _, b := range bs {
-		d := text.ShortDigest(clean.Line(b.Digest))
+		d := text.ShortDigest(text.CleanLine(b.Digest))
 		if wide {
-			d = clean.Line(b.Digest)
+			d = text.CleanLine(b.Digest)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", clean.Line(b.Name), orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Locations, ",")), orDash(b.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", text.CleanLine(b.Name), orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Locations, ",")), orDash(b.Reason))
 	}
 	t.Flush()
 }
@@ -136,7 +135,7 @@ func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return clean.Line(s)
+	return text.CleanLine(s)
 }
 
 func bar(done, total int) string {

@@ -110,7 +110,7 @@ func allowed(from, to string) string {
 var wiringEdges = map[string][]string{
 	"internal/controller": {"config"},
 	"internal/cli":        {"internal/render", "config"},
-	"internal/lab":        {"internal/controller", "internal/agent", "internal/render/clean", "internal/cli/cmdutil", "config"},
+	"internal/lab":        {"internal/controller", "internal/agent", "internal/cli/cmdutil", "config"},
 }
 
 func wiring(f, t string) string {

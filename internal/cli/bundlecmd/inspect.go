@@ -16,7 +16,6 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 func newInspect() *cobra.Command {
@@ -110,9 +109,9 @@ func list(dir string) (listView, error) {
 		case errors.Is(err, bundle.ErrNotBundle):
 			continue
 		case err != nil:
-			entry.Error = clean.Line(err.Error())
+			entry.Error = text.CleanLine(err.Error())
 		}
-		entry.File = clean.Line(e.Name())
+		entry.File = text.CleanLine(e.Name())
 		v.Bundles = append(v.Bundles, entry)
 	}
 	return v, nil

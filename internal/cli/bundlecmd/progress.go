@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/refit-dev/refit/internal/explain"
-	"github.com/refit-dev/refit/internal/render/clean"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // How often progress is shown: on a terminal, and as lines elsewhere.
@@ -56,7 +56,7 @@ func (p *progress) set(done, total int64) {
 	p.done, p.used = done, true
 	if p.bar {
 		p.next = now.Add(barEvery)
-		clean.Control(p.w, eraseLine)
+		text.WriteControl(p.w, eraseLine)
 		fmt.Fprint(p.w, p.line(now, done, total))
 		return
 	}
@@ -92,7 +92,7 @@ func (p *progress) finish(ok bool) {
 		return
 	}
 	if ok {
-		clean.Control(p.w, eraseLine)
+		text.WriteControl(p.w, eraseLine)
 		return
 	}
 	fmt.Fprintln(p.w)

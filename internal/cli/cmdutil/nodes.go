@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/explain"
-	"github.com/refit-dev/refit/internal/render/clean"
 	"github.com/refit-dev/refit/internal/text"
 )
 
@@ -81,7 +80,7 @@ func nodeTable(nodes []explain.Node) string {
 	t := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
 	for _, n := range left[:min(len(left), mostNodes)] {
 		full := int(percentDone(n)) * barWidth / 100
-		fmt.Fprintf(t, "  %s\t[%s%s]\t%3d%%\t%s of %s\t%d of %d images pinned\n", clean.Line(n.Name), strings.Repeat("#", full), strings.Repeat(".", barWidth-full), percentDone(n),
+		fmt.Fprintf(t, "  %s\t[%s%s]\t%3d%%\t%s of %s\t%d of %d images pinned\n", text.CleanLine(n.Name), strings.Repeat("#", full), strings.Repeat(".", barWidth-full), percentDone(n),
 			explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal), n.ImagesPinned, n.ImagesTotal)
 	}
 	_ = t.Flush() // a strings.Builder does not fail
@@ -97,7 +96,7 @@ const barWidth = 20
 // terminal; else it writes a changed sum every ten seconds at most, and a new wait at once.
 func (p *Progress) ShowPreparation(wait string, nodes []explain.Node) {
 	nodes = p.nodes.mergeReports(nodes)
-	wait, bytes := clean.Line(wait), sumNodes(nodes)
+	wait, bytes := text.CleanLine(wait), sumNodes(nodes)
 	if p.live {
 		text := wait + "\n"
 		if bytes != "" {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/render/clean"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // heartbeat is the longest silence that is not on a terminal.
@@ -97,7 +97,7 @@ func (p *Progress) fit(s string) (string, int) {
 // Clear removes the last drawing.
 func (p *Progress) Clear() {
 	if p.rows > 0 {
-		clean.Control(p.w, fmt.Sprintf("\x1b[%dA\x1b[J", p.rows))
+		text.WriteControl(p.w, fmt.Sprintf("\x1b[%dA\x1b[J", p.rows))
 	}
 	p.rows = 0
 }

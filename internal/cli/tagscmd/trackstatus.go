@@ -19,7 +19,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/cmdutil"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/render/clean"
 )
 
 // statusView is what `refit tags status -o json` prints.
@@ -144,7 +143,7 @@ func (v statusView) print(w io.Writer, details, wide bool) error {
 		if details {
 			v.Tracks[i].details(w)
 		} else if t := &v.Tracks[i]; !t.Ready || t.Reason != v1alpha1.ReasonAsExpected {
-			fmt.Fprintf(w, "\n%s: %s\n", t.Name, clean.Line(t.Message))
+			fmt.Fprintf(w, "\n%s: %s\n", t.Name, text.CleanLine(t.Message))
 		}
 	}
 	return nil
@@ -160,7 +159,7 @@ func title(long, tag, digest string) string {
 // details prints one track, with full digests for approvals.
 func (t *trackView) details(w io.Writer) {
 	st := &t.Status
-	fmt.Fprintf(w, "\n%s\n", clean.Line(t.Message))
+	fmt.Fprintf(w, "\n%s\n", text.CleanLine(t.Message))
 	fmt.Fprintf(w, "\nrepository %s, answered by %s\n", t.Repository, orDash(st.Endpoint))
 	for _, d := range st.Running {
 		fmt.Fprintf(w, "runs       %s %s: %s on %s\n", d.Digest, orDash(d.LongTag), text.Count(int(d.Pods), "pod"), orNone(d.Nodes))

@@ -25,7 +25,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
-	"github.com/refit-dev/refit/internal/render/clean"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // settings are the flags all lab commands share.
@@ -58,8 +58,8 @@ from source and kept in the user's cache directory.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c.SetOut(clean.Writer(os.Stdout))
-	c.SetErr(clean.Writer(os.Stderr))
+	c.SetOut(text.CleanWriter(os.Stdout))
+	c.SetErr(text.CleanWriter(os.Stderr))
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cmdutil.UsageError(err) })
 	c.PersistentFlags().StringVar(&s.name, "name", defaultName(), "name of the lab ($REFIT_LAB)")
 	c.PersistentFlags().StringVar(&s.stateDir, "state-dir", "", "directory of all labs (default "+lab.DefaultStateDir()+")")
@@ -239,7 +239,7 @@ func newExec(s *settings) *cobra.Command {
 // run passes the standard streams through. An exit status of the command is
 // no error of ours: it is passed on without a word.
 func run(cmd *cobra.Command, l *lab.Lab, node string, argv ...string) error {
-	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), clean.Raw(cmd.OutOrStdout()), clean.Raw(cmd.ErrOrStderr()), argv...)
+	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), text.RawWriter(cmd.OutOrStdout()), text.RawWriter(cmd.ErrOrStderr()), argv...)
 	if status, ok := errors.AsType[*exec.ExitError](err); ok {
 		return cmdutil.SilentExit(supervisor.ExitStatus(status))
 	}

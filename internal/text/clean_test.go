@@ -1,4 +1,4 @@
-package clean
+package text
 
 import (
 	"bytes"
@@ -36,14 +36,14 @@ func TestWriter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var whole, bytewise bytes.Buffer
-			w := Writer(&whole)
+			w := CleanWriter(&whole)
 			if n, err := w.Write([]byte(tc.in)); n != len(tc.in) || err != nil {
 				t.Errorf("wrote %d of %d: %v", n, len(tc.in), err)
 			}
 			if whole.String() != tc.want {
 				t.Errorf("%q, want %q", whole.String(), tc.want)
 			}
-			one := Writer(&bytewise)
+			one := CleanWriter(&bytewise)
 			for i := range len(tc.in) {
 				if _, err := one.Write([]byte{tc.in[i]}); err != nil {
 					t.Fatal(err)
@@ -62,7 +62,7 @@ func TestWriterKeepsJSON(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := rapid.String().Draw(rt, "text")
 		var b bytes.Buffer
-		enc := json.NewEncoder(Writer(&b))
+		enc := json.NewEncoder(CleanWriter(&b))
 		enc.SetEscapeHTML(false)
 		if err := enc.Encode(text); err != nil {
 			rt.Fatal(err)
@@ -79,7 +79,7 @@ func TestWriterProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		var b bytes.Buffer
-		w := Writer(&b)
+		w := CleanWriter(&b)
 		for range rapid.IntRange(1, 5).Draw(rt, "pieces") {
 			if _, err := w.Write(rapid.SliceOf(rapid.Byte()).Draw(rt, "piece")); err != nil {
 				rt.Fatal(err)
@@ -100,15 +100,15 @@ func TestWriterProperty(t *testing.T) {
 func TestControlPassesAndWriterIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	w := Writer(Writer(&b))
-	Control(w, "\x1b[2A")
+	w := CleanWriter(CleanWriter(&b))
+	WriteControl(w, "\x1b[2A")
 	if _, err := w.Write([]byte("\x1b")); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.String(); got != "\x1b[2A"+`\u001b` {
 		t.Errorf("%q", got)
 	}
-	if Raw(w) != &b {
+	if RawWriter(w) != &b {
 		t.Error("the writer below is not the one that was given")
 	}
 	f, err := os.CreateTemp(t.TempDir(), "")
@@ -116,17 +116,17 @@ func TestControlPassesAndWriterIsMadeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if d, ok := Writer(f).(interface{ Fd() uintptr }); !ok || d.Fd() != f.Fd() {
+	if d, ok := CleanWriter(f).(interface{ Fd() uintptr }); !ok || d.Fd() != f.Fd() {
 		t.Error("a terminal is not recognized behind the writer")
 	}
 }
 
 func TestLine(t *testing.T) {
 	t.Parallel()
-	if got := Line("a\nVerified: yes\tb\r\x1b"); strings.ContainsAny(got, "\n\t\r\x1b") || !strings.HasPrefix(got, "a") {
+	if got := CleanLine("a\nVerified: yes\tb\r\x1b"); strings.ContainsAny(got, "\n\t\r\x1b") || !strings.HasPrefix(got, "a") {
 		t.Errorf("%q", got)
 	}
-	if got := Line("plain"); got != "plain" {
+	if got := CleanLine("plain"); got != "plain" {
 		t.Errorf("%q", got)
 	}
 }

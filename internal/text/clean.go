@@ -1,4 +1,4 @@
-package clean
+package text
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ func isClean(r rune) bool {
 	return !unicode.In(r, unclean...)
 }
 
-// escape returns the character as JSON writes it.
-func escape(b *strings.Builder, r rune) {
+// escapeRune returns the character as JSON writes it.
+func escapeRune(b *strings.Builder, r rune) {
 	if r > 0xffff {
 		hi, lo := utf16.EncodeRune(r)
 		fmt.Fprintf(b, `\u%04x\u%04x`, hi, lo)
@@ -32,15 +32,15 @@ func escape(b *strings.Builder, r rune) {
 	fmt.Fprintf(b, `\u%04x`, r)
 }
 
-// Writer returns a writer of clean text to w. If w is one already, it returns w.
-func Writer(w io.Writer) io.Writer {
-	if _, ok := w.(*writer); ok {
+// CleanWriter returns a writer of clean text to w. If w is one already, it returns w.
+func CleanWriter(w io.Writer) io.Writer {
+	if _, ok := w.(*cleanWriter); ok {
 		return w
 	}
-	return &writer{w: w}
+	return &cleanWriter{w: w}
 }
 
-type writer struct {
+type cleanWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 	// rest is the start of a character whose end was not written yet.
@@ -49,7 +49,7 @@ type writer struct {
 
 // Write writes p with everything unclean escaped. It reports len(p) unless the
 // writer below fails.
-func (c *writer) Write(p []byte) (int, error) {
+func (c *cleanWriter) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := append(c.rest, p...)
@@ -59,11 +59,11 @@ func (c *writer) Write(p []byte) (int, error) {
 		r, n := utf8.DecodeRune(in)
 		switch {
 		case r == utf8.RuneError && n == 1:
-			escape(&b, utf8.RuneError)
+			escapeRune(&b, utf8.RuneError)
 		case isClean(r):
 			b.Write(in[:n])
 		default:
-			escape(&b, r)
+			escapeRune(&b, r)
 		}
 		in = in[n:]
 	}
@@ -78,29 +78,29 @@ func (c *writer) Write(p []byte) (int, error) {
 }
 
 // Fd returns the descriptor of the writer below, or an invalid one if it has none.
-func (c *writer) Fd() uintptr {
+func (c *cleanWriter) Fd() uintptr {
 	if f, ok := c.w.(interface{ Fd() uintptr }); ok {
 		return f.Fd()
 	}
 	return ^uintptr(0)
 }
 
-// Raw returns the writer below a clean one, for output of other programs, such as a
+// RawWriter returns the writer below a clean one, for output of other programs, such as a
 // program on a lab's node.
-func Raw(w io.Writer) io.Writer {
-	if c, ok := w.(*writer); ok {
+func RawWriter(w io.Writer) io.Writer {
+	if c, ok := w.(*cleanWriter); ok {
 		return c.w
 	}
 	return w
 }
 
-// Control writes a control sequence of refit's own, a constant.
-func Control(w io.Writer, sequence string) {
-	_, _ = io.WriteString(Raw(w), sequence) // the next text reports a closed terminal
+// WriteControl writes a control sequence of refit's own, a constant.
+func WriteControl(w io.Writer, sequence string) {
+	_, _ = io.WriteString(RawWriter(w), sequence) // the next text reports a closed terminal
 }
 
-// Line returns text for one line or cell: clean, with spaces for line feeds and tabs.
-func Line(s string) string {
+// CleanLine returns text for one line or cell: clean, with spaces for line feeds and tabs.
+func CleanLine(s string) string {
 	clean := true
 	for _, r := range s {
 		if r == '\n' || r == '\t' || r == utf8.RuneError || !isClean(r) {
@@ -119,7 +119,7 @@ func Line(s string) string {
 		case isClean(r):
 			b.WriteRune(r)
 		default:
-			escape(&b, r)
+			escapeRune(&b, r)
 		}
 	}
 	return b.String()
