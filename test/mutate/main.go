@@ -30,7 +30,7 @@ type options struct {
 
 func main() {
 	o := options{root: "."}
-	packages := flag.String("packages", "", "packages to change, separated by commas (default: the twelve pure packages)")
+	packages := flag.String("packages", "", "packages to change, separated by commas (default: all pure packages)")
 	predicates := flag.Bool("predicates", false, "change every function of predicates.txt exhaustively, and accept no survivor")
 	flag.IntVar(&o.sample, "sample", 600, "number of mutants to draw over all packages; 0 takes all")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
