@@ -283,7 +283,7 @@ func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundlefiles.Headers
 		areas.BootImages: func() error { return keepBootImages(mgr, objects, files, poller, o) },
 		areas.OSImages: func() error {
 			oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: live, Poller: poller, Over: o.Registries, Now: o.Now,
-				Bases: &osbuild.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: osbuild.New(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
+				Bases: &osbuild.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: osbuild.NewEventRecorder(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
 			return oi.Setup(mgr)
 		},
 		areas.ImageTags: func() error {

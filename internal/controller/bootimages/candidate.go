@@ -68,7 +68,7 @@ type candidate struct {
 }
 
 // candidates are the machine managers of a policy that no earlier one has.
-func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) []*candidate {
+func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) []*candidate {
 	table := machinekinds.BuiltIn()
 	if p.Spec.Kinds != nil && len(p.Spec.Kinds.Raw) > 0 {
 		more, err := machinekinds.Parse(p.Spec.Kinds.Raw)
@@ -86,7 +86,7 @@ func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootI
 			w.problem(p, fmt.Sprintf("spec.managers[%d]: there is no row for %s of group %q", i, choice.Kind, choice.Group))
 			continue
 		}
-		l := w.kinds.Of(ctx, row.Group, row.Kind, row.Versions)
+		l := w.kinds.List(ctx, row.Group, row.Kind, row.Versions)
 		if l.Err != nil {
 			w.problem(p, l.Err.Error())
 			continue
@@ -103,7 +103,7 @@ func (r *Reconciler) candidates(ctx context.Context, w *world, p *v1alpha1.BootI
 
 // claim takes what is selected and nobody has. What is selected to None is
 // claimed too, so that no later entry takes it, and is no candidate.
-func (w *world) claim(c *candidate) bool {
+func (w *machineSnapshot) claim(c *candidate) bool {
 	switch {
 	case w.claimed[c.name] || w.none[c.name] || !c.selected():
 		return false
@@ -116,7 +116,7 @@ func (w *world) claim(c *candidate) bool {
 	return true
 }
 
-func (w *world) problem(p *v1alpha1.BootImagePolicy, what string) {
+func (w *machineSnapshot) problem(p *v1alpha1.BootImagePolicy, what string) {
 	w.problems[p.Name], w.partial = append(w.problems[p.Name], what), true
 }
 
@@ -133,11 +133,11 @@ func (c *candidate) selected() bool {
 }
 
 // decide gathers what is known and decides.
-func (c *candidate) decide(ctx context.Context, w *world) {
+func (c *candidate) decide(ctx context.Context, w *machineSnapshot) {
 	c.in = bootimage.Input{Now: w.now, Mode: string(cmp.Or(c.choice.Mode, v1alpha1.BootImageObserve)), Adopt: c.choice.Adopt,
 		Deleting: c.facts.Deleting, Excluded: c.facts.Excluded, Owner: c.facts.Owner, Effect: c.facts.Effect,
 		Version: c.facts.Version, WantedVersion: c.object.GetAnnotations()[v1alpha1.AnnotationWantedVersion], WindowOpen: c.windowOpen(w.now)}
-	if err := c.read(ctx, w); err != nil {
+	if err := c.readObject(ctx, w); err != nil {
 		c.in.WantedErr = err.Error()
 	} else {
 		c.in.Excluded = cmp.Or(c.in.Excluded, c.ref.Excluded)
@@ -167,15 +167,15 @@ func (c *candidate) windowOpen(now time.Time) bool {
 	return why == "" && window.FitIn(ws, now, 0, 0).Open
 }
 
-// read finds the object that holds the image, and the image.
-func (c *candidate) read(ctx context.Context, w *world) error {
+// readObject finds the object that holds the image, and the image.
+func (c *candidate) readObject(ctx context.Context, w *machineSnapshot) error {
 	var err error
 	if c.holder, err = c.table.Holder(c.row, c.object.Object); err != nil {
 		return err
 	}
 	c.held, c.heldListing = c.object, c.listing
 	if k := c.holder.Row; c.holder.Name != "" {
-		c.heldListing = w.kinds.Of(ctx, k.Group, k.Kind, k.Versions)
+		c.heldListing = w.kinds.List(ctx, k.Group, k.Kind, k.Versions)
 		switch {
 		case c.heldListing.Err != nil:
 			return c.heldListing.Err
@@ -195,7 +195,7 @@ func (c *candidate) read(ctx context.Context, w *world) error {
 }
 
 // want finds the wanted image and edits a copy.
-func (c *candidate) want(w *world) error {
+func (c *candidate) want(w *machineSnapshot) error {
 	version := cmp.Or(c.facts.Version, w.running)
 	if c.in.Mode == bootimage.Piggyback && c.in.WantedVersion != "" {
 		version = c.in.WantedVersion
@@ -228,7 +228,7 @@ func (c *candidate) want(w *world) error {
 }
 
 // recognise the image that is there: a stream has it, or refit wrote it.
-func (c *candidate) recognise(w *world) {
+func (c *candidate) recognise(w *machineSnapshot) {
 	if c.in.Same && c.in.WantedErr == "" {
 		c.in.Recognised, c.in.Current = true, c.in.Wanted
 		return
@@ -242,7 +242,7 @@ func (c *candidate) recognise(w *world) {
 }
 
 // anyStream of the policy of which something is true.
-func (c *candidate) anyStream(w *world, is func(*bootstreams.Stream) bool) bool {
+func (c *candidate) anyStream(w *machineSnapshot, is func(*bootstreams.Stream) bool) bool {
 	return slices.ContainsFunc(c.policy.Spec.Streams, func(name string) bool {
 		s := w.streams[name]
 		return s != nil && is(s)

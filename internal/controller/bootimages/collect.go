@@ -18,7 +18,7 @@ const templateRest = 10 * time.Minute
 // collect deletes templates that refit made and nobody refers to any more: no
 // manager, no machine, no history. If not every kind that may refer to one can be
 // read, nothing is deleted.
-func (r *Reconciler) collect(ctx context.Context, w *world) error {
+func (r *Reconciler) collect(ctx context.Context, w *machineSnapshot) error {
 	if w.partial {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (r *Reconciler) collect(ctx context.Context, w *world) error {
 }
 
 // spare: refit made it some time ago, and no source needs it.
-func (w *world) spare(kind string, o *unstructured.Unstructured) bool {
+func (w *machineSnapshot) spare(kind string, o *unstructured.Unstructured) bool {
 	_, ours := bootimage.Ours(o.Object)
 	return ours && !w.keep[kind+"/"+o.GetNamespace()+"/"+o.GetName()] && w.now.Sub(o.GetCreationTimestamp().Time) >= templateRest && o.GetDeletionTimestamp() == nil
 }

@@ -52,7 +52,7 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	all := queue.Whole("bootimages", settle)
+	all := queue.Debounce("bootimages", settle)
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).Named("bootimages").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.BootImagePolicy{}, all, changed).
@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for i := range w.policies {
 		errs = append(errs, r.policy(ctx, w, &w.policies[i]))
 	}
-	tell := &machineobjects.Teller{Client: r.Objects, Events: r.Events, Now: r.Now}
+	tell := &machineobjects.ConditionWriter{Client: r.Objects, Events: r.Events, Now: r.Now}
 	errs = append(errs, r.rest(ctx, w), r.collect(ctx, w), tell.All(ctx, w.lineage, w.sources))
 	for i := range w.policies {
 		errs = append(errs, r.summary(ctx, w, &w.policies[i]))
@@ -107,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // policy does what one policy asks for. One object that fails stops no other.
-func (r *Reconciler) policy(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) error {
+func (r *Reconciler) policy(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
 	var errs []error
 	for _, c := range r.candidates(ctx, w, p) {
 		c.decide(ctx, w)

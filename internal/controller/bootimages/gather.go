@@ -18,8 +18,8 @@ import (
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
-// world is everything that is looked at.
-type world struct {
+// machineSnapshot is everything that is looked at.
+type machineSnapshot struct {
 	now      time.Time
 	policies []v1alpha1.BootImagePolicy
 	sources  map[string]*v1alpha1.MachineSource
@@ -52,7 +52,7 @@ type world struct {
 }
 
 // gather returns nil if there is nothing to look at.
-func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	var policies v1alpha1.BootImagePolicyList
 	var sources v1alpha1.MachineSourceList
 	var streams v1alpha1.BootImageStreamList
@@ -64,7 +64,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if len(policies.Items)+len(sources.Items)+len(streams.Items) == 0 {
 		return nil, nil
 	}
-	w := &world{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.New(r.Objects), table: machinekinds.BuiltIn(),
+	w := &machineSnapshot{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.NewKinds(r.Objects), table: machinekinds.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
 	w.stubs = userdata.New(r.Objects, FieldOwner, w.now)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
@@ -79,7 +79,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	return w, err
 }
 
-func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
+func (r *Reconciler) gatherNodes(ctx context.Context, w *machineSnapshot) error {
 	var nodes corev1.NodeList
 	var updates v1alpha1.NodeUpdateList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -113,7 +113,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *world) error {
 }
 
 // gatherMachines finds out which node came from which source.
-func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []machineobjects.Node) (err error) {
+func (r *Reconciler) gatherMachines(ctx context.Context, w *machineSnapshot, known []machineobjects.Node) (err error) {
 	var groups []string
 	for i := range w.policies {
 		for _, m := range w.policies[i].Spec.Managers {
@@ -125,7 +125,7 @@ func (r *Reconciler) gatherMachines(ctx context.Context, w *world, known []machi
 			groups = append(groups, m.Group)
 		}
 	}
-	if w.lineage, err = machineobjects.Find(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
+	if w.lineage, err = machineobjects.FindMachines(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
 		return err
 	}
 	sources := w.lineage.SourcesOf()

@@ -66,7 +66,7 @@ func regionOf(ctx context.Context, kinds *machineobjects.Kinds, k *machinekinds.
 
 // find one object; that it cannot be found is said.
 func find(ctx context.Context, kinds *machineobjects.Kinds, group, kind string, versions []string, ns, name string) (*unstructured.Unstructured, error) {
-	l := kinds.Of(ctx, group, kind, versions)
+	l := kinds.List(ctx, group, kind, versions)
 	if l.Err != nil {
 		return nil, l.Err
 	}

@@ -37,7 +37,7 @@ const (
 )
 
 // makeSource makes the MachineSource of a manager.
-func (r *Reconciler) makeSource(ctx context.Context, w *world, c *candidate) error {
+func (r *Reconciler) makeSource(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"manager": map[string]any{
 		"group": c.row.Group, "kind": c.row.Kind, "namespace": c.object.GetNamespace(), "name": c.object.GetName()}}}}
 	u.SetAPIVersion(v1alpha1.GroupVersion.String())
@@ -56,7 +56,7 @@ func (r *Reconciler) makeSource(ctx context.Context, w *world, c *candidate) err
 }
 
 // record writes the MachineSource of a candidate, if it says something new.
-func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
+func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	if c.facts.Deleting && c.source == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (r *Reconciler) record(ctx context.Context, w *world, c *candidate) error {
 	st.Proposal, st.ProposalObject = c.proposal()
 	st.Upload = c.uploadOf()
 	c.keepTemplates(w, &st)
-	userdata.Record(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
+	userdata.RecordVerdict(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
 	message := c.decision.Message
 	if c.decision.Fix != "" {
 		message += "; " + c.decision.Fix
@@ -122,7 +122,7 @@ func (c *candidate) skewMode() string {
 }
 
 // keepTemplates that are of use: what is referenced, staged, and the way back.
-func (c *candidate) keepTemplates(w *world, st *v1alpha1.MachineSourceStatus) {
+func (c *candidate) keepTemplates(w *machineSnapshot, st *v1alpha1.MachineSourceStatus) {
 	if c.holder.Name == "" {
 		return
 	}
@@ -146,9 +146,9 @@ type verdict struct {
 
 // finish adds what is the same for every source, and writes the status if it is
 // another than before.
-func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
+func (r *Reconciler) finish(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
 	old := s.Status
-	sourcestatus.Record(s, st, &old, w.nodes, w.now)
+	sourcestatus.RecordProvenance(s, st, &old, w.nodes, w.now)
 	w.lineage.Record(s, st)
 	switch {
 	case st.Contradiction != "":
@@ -157,7 +157,7 @@ func (r *Reconciler) finish(ctx context.Context, w *world, s *v1alpha1.MachineSo
 		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageTooOld, "machine "+st.Refused[0].Machine+" could not join: "+st.Refused[0].Message
 	}
 	s.Status = *st
-	judged := w.judge().Record(s, p, v.version)
+	judged := w.versionRules().Record(s, p, v.version)
 	at := metav1.NewTime(w.now.Truncate(time.Second))
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: boolean(v.ready), Reason: v.reason, Message: text.Truncate(v.message, longMessage), ObservedGeneration: s.Generation, LastTransitionTime: at})
 	judged.ObservedGeneration, judged.LastTransitionTime = s.Generation, at
@@ -177,7 +177,7 @@ func boolean(b bool) metav1.ConditionStatus {
 
 // rest records the sources that no candidate stands for: those that people
 // declared, those whose manager is gone or not selected any more.
-func (r *Reconciler) rest(ctx context.Context, w *world) error {
+func (r *Reconciler) rest(ctx context.Context, w *machineSnapshot) error {
 	var names []string
 	for name := range w.sources {
 		names = append(names, name)
@@ -199,7 +199,7 @@ func (r *Reconciler) rest(ctx context.Context, w *world) error {
 }
 
 // declared is a source without a manager. The first policy judges it.
-func (r *Reconciler) declared(ctx context.Context, w *world, s *v1alpha1.MachineSource) error {
+func (r *Reconciler) declared(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource) error {
 	st := v1alpha1.MachineSourceStatus{ObservedGeneration: s.Generation, State: v1alpha1.SourceDeclared, SkewMode: cmp.Or(s.Spec.Skew, "Manual"), Conditions: slices.Clone(s.Status.Conditions)}
 	var p *v1alpha1.BootImagePolicy
 	if len(w.policies) > 0 {
@@ -216,12 +216,12 @@ func (r *Reconciler) declared(ctx context.Context, w *world, s *v1alpha1.Machine
 
 // left: its manager is gone, or no policy selects it. Of one that is gone only a
 // record that people wrote into stays. What cannot be listed is not gone.
-func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSource) error {
+func (r *Reconciler) left(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource) error {
 	m := s.Spec.Manager
 	l := w.kinds.Lists[schema.GroupKind{Group: m.Group, Kind: m.Kind}]
 	if l == nil {
 		if row := machinekinds.BuiltIn().Manager(m.Group, m.Kind); row != nil {
-			l = w.kinds.Of(ctx, m.Group, m.Kind, row.Versions)
+			l = w.kinds.List(ctx, m.Group, m.Kind, row.Versions)
 		}
 	}
 	if unknown := l == nil || l.Err != nil; unknown || len(w.problems[s.Status.Policy]) > 0 {
@@ -234,7 +234,7 @@ func (r *Reconciler) left(ctx context.Context, w *world, s *v1alpha1.MachineSour
 	st := s.Status
 	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
 	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
-	userdata.Record(&st, &s.Status, "", nil, false, s.Generation, w.now)
+	userdata.RecordVerdict(&st, &s.Status, "", nil, false, s.Generation, w.now)
 	message := "no policy selects it; it keeps the image that was written last"
 	if gone {
 		message = "its machine manager is gone"

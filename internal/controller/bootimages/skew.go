@@ -10,21 +10,21 @@ import (
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
-func (w *world) judge() sourcestatus.Judge {
-	return sourcestatus.Judge{Streams: w.streams, Now: w.now}
+func (w *machineSnapshot) versionRules() sourcestatus.VersionRules {
+	return sourcestatus.VersionRules{Streams: w.streams, Now: w.now}
 }
 
 // blocked says why this candidate may not move to a version: its own image must
 // be new enough, which is the wanted one as soon as both are written, and a
 // control plane waits for all others. The admission policy lets refit's own
 // writes pass, because what it sees of this source is still the old image.
-func (c *candidate) blocked(w *world, version string) string {
+func (c *candidate) blocked(w *machineSnapshot, version string) string {
 	if version == "" || c.in.Mode != bootimage.Piggyback || minor(version) == minor(c.facts.Version) {
 		return ""
 	}
 	s := c.withWanted()
-	if fs := w.judge().Findings(s, c.policy, version, true); skew.Blocks(fs) {
-		return "version " + version + " is refused: " + sourcestatus.First(fs).Message
+	if fs := w.versionRules().Findings(s, c.policy, version, true); skew.Blocks(fs) {
+		return "version " + version + " is refused: " + sourcestatus.FirstUnwaived(fs).Message
 	}
 	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
 		return w.others(c.name, version)
@@ -47,12 +47,12 @@ func (c *candidate) withWanted() *v1alpha1.MachineSource {
 
 // tooFresh says which rule about the age of images the wanted image does not meet, or
 // cannot be compared with.
-func (c *candidate) tooFresh(w *world) string {
+func (c *candidate) tooFresh(w *machineSnapshot) string {
 	if c.in.WantedErr != "" || c.in.Same {
 		return ""
 	}
 	version := cmp.Or(c.facts.Version, w.running)
-	for _, f := range w.judge().Ages(c.withWanted(), c.policy, version) {
+	for _, f := range w.versionRules().Ages(c.withWanted(), c.policy, version) {
 		if f.Waived == "" {
 			return f.Message
 		}
@@ -61,7 +61,7 @@ func (c *candidate) tooFresh(w *world) string {
 }
 
 // others are the sources that keep a control plane from a version.
-func (w *world) others(than, version string) string {
+func (w *machineSnapshot) others(than, version string) string {
 	for _, o := range w.sorted() {
 		if o.Name == than || o.Status.Policy == "" {
 			continue

@@ -16,7 +16,7 @@ func (c *candidate) userDataKey() client.ObjectKey {
 
 // userData converts a copy of the first-boot configuration that the new image
 // could not read. It says why that cannot be done: then the image stays as it is.
-func (c *candidate) userData(ctx context.Context, w *world) (why string) {
+func (c *candidate) userData(ctx context.Context, w *machineSnapshot) (why string) {
 	c.stub = nil
 	if c.ref.UserData == "" || c.in.Same || c.edit == nil || c.in.Mode == bootimage.Observe || c.in.Mode == bootimage.Propose {
 		return ""
@@ -27,7 +27,7 @@ func (c *candidate) userData(ctx context.Context, w *world) (why string) {
 
 // writeUserData writes the converted configuration, before the image: with the
 // old one the new image does not come up.
-func (r *Reconciler) writeUserData(ctx context.Context, w *world, c *candidate) error {
+func (r *Reconciler) writeUserData(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	if c.stub == nil || c.decision.Action != bootimage.Write {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (r *Reconciler) writeUserData(ctx context.Context, w *world, c *candidate) 
 }
 
 // trust brings the server's authority into the first-boot configuration.
-func (c *candidate) trust(ctx context.Context, w *world) error {
+func (c *candidate) trust(ctx context.Context, w *machineSnapshot) error {
 	spec := c.policy.Spec.Authority
 	if spec == nil || c.ref.UserData == "" || c.facts.Deleting {
 		return nil

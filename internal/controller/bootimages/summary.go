@@ -21,7 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
 
-func (w *world) sorted() []*v1alpha1.MachineSource {
+func (w *machineSnapshot) sorted() []*v1alpha1.MachineSource {
 	var out []*v1alpha1.MachineSource
 	for _, s := range w.sources {
 		out = append(out, s)
@@ -31,17 +31,17 @@ func (w *world) sorted() []*v1alpha1.MachineSource {
 }
 
 // summary writes a policy's status: every source counted once.
-func (r *Reconciler) summary(ctx context.Context, w *world, p *v1alpha1.BootImagePolicy) error {
-	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: sourcestatus.Effective(p)}
+func (r *Reconciler) summary(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
+	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: sourcestatus.EffectiveSettings(p)}
 	if s := bootstreams.Newest(w.streams, p.Spec.Streams, w.running); s != nil {
 		st.Stream, st.Release = s.Name, s.Release
 	}
 	for _, s := range w.sources {
 		if s.Status.Policy == p.Name {
-			sourcestatus.Count(&st, s)
+			sourcestatus.CountSource(&st, s)
 		}
 	}
-	st.Blocked = sourcestatus.Blocked(p, w.sorted())
+	st.Blocked = sourcestatus.BlockedTargets(p, w.sorted())
 	ready, stalled := w.conditions(p, &st)
 	for _, c := range []metav1.Condition{ready, stalled} {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(w.now.Truncate(time.Second))
@@ -57,8 +57,8 @@ func (r *Reconciler) summary(ctx context.Context, w *world, p *v1alpha1.BootImag
 
 // conditions: nothing is ever said of all sources unless it is true of all of
 // them, those that are excluded on purpose among them (A14).
-func (w *world) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
-	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: sourcestatus.Words(st)}
+func (w *machineSnapshot) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
+	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: sourcestatus.SummaryText(st)}
 	stalled = metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "every kind can be read"}
 	switch {
 	case st.TooOld > 0:

@@ -21,7 +21,7 @@ import (
 
 // act does what was decided. What it wrote is seen by looking again: decision and
 // facts are those after the write.
-func (r *Reconciler) act(ctx context.Context, w *world, c *candidate) error {
+func (r *Reconciler) act(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	if c.decision.Action != bootimage.Write && c.decision.Action != bootimage.Stage {
 		return nil
 	}
@@ -66,7 +66,7 @@ func conflict(err error) bool { return apierrors.IsConflict(err) || apierrors.Is
 
 // template makes the clone with the wanted image and returns its name; empty if
 // nothing is cloned here. One that is there already is taken if it is the same.
-func (r *Reconciler) template(ctx context.Context, w *world, c *candidate) (string, error) {
+func (r *Reconciler) template(ctx context.Context, w *machineSnapshot, c *candidate) (string, error) {
 	if c.holder.Name == "" || !c.holder.Row.Immutable || c.in.Same {
 		return "", nil
 	}
@@ -98,7 +98,7 @@ func (r *Reconciler) template(ctx context.Context, w *world, c *candidate) (stri
 }
 
 // tryPoint: a webhook that refuses the reference does so before anything is made.
-func (r *Reconciler) tryPoint(ctx context.Context, w *world, c *candidate, template string) error {
+func (r *Reconciler) tryPoint(ctx context.Context, w *machineSnapshot, c *candidate, template string) error {
 	if c.decision.Action != bootimage.Write {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (c *candidate) pointing(template string) *machinekinds.Edit {
 }
 
 // point writes the reference, or the image itself where it is no template.
-func (r *Reconciler) point(ctx context.Context, w *world, c *candidate, template string) error {
+func (r *Reconciler) point(ctx context.Context, w *machineSnapshot, c *candidate, template string) error {
 	if c.holder.Name != "" && !c.holder.Row.Immutable && c.edit.Changed() {
 		if err := r.send(ctx, c, c.held, c.edit); err != nil {
 			return err

@@ -8,9 +8,9 @@ import (
 	"github.com/refit-dev/refit/internal/peerapi"
 )
 
-// Sources are the agents that serve a bundle's header: from their store, or from a
+// AgentsWith are the agents that serve a bundle's header: from their store, or from a
 // medium.
-func Sources(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerapi.Peer {
+func AgentsWith(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerapi.Peer {
 	var out []peerapi.Peer
 	for _, nu := range updates {
 		a := nu.Status.Agent

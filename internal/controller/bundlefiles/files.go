@@ -91,7 +91,7 @@ func (r *Reader) peers(ctx context.Context, digest string) []peerapi.Peer {
 	for i := range list.Items {
 		updates[list.Items[i].Name] = &list.Items[i]
 	}
-	return Sources(updates, digest)
+	return AgentsWith(updates, digest)
 }
 
 // Header of a bundle, which says what it has. Do not change it. ErrNotYet while it is

@@ -119,7 +119,7 @@ func (c *Headers) Keep(digests map[string]bool) {
 
 func (c *Headers) fetch(ctx context.Context, digest string, sources []peerapi.Peer) {
 	defer c.wg.Done()
-	h, err := c.ask(ctx, digest, sources)
+	h, err := c.fetchFromAny(ctx, digest, sources)
 	c.mu.Lock()
 	if e := c.entries[digest]; e != nil {
 		e.busy, e.header, e.err, e.nextTry = false, h, err, time.Now().Add(retryAfter)
@@ -131,7 +131,7 @@ func (c *Headers) fetch(ctx context.Context, digest string, sources []peerapi.Pe
 	}
 }
 
-func (c *Headers) ask(ctx context.Context, digest string, sources []peerapi.Peer) (*bundle.Header, error) {
+func (c *Headers) fetchFromAny(ctx context.Context, digest string, sources []peerapi.Peer) (*bundle.Header, error) {
 	var errs []error
 	for _, s := range sources {
 		h, err := c.askOne(ctx, digest, s)

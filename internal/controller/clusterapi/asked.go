@@ -55,7 +55,7 @@ func (s *Server) poolAsked(ctx context.Context, h hooks.Hook, r hooks.Request) (
 	if q.desires, err = s.readExisting(ctx, gvk(p.Kind), p.Namespace, p.Name); err != nil {
 		return p, err
 	}
-	if err := s.lookUp(ctx, &p); err != nil {
+	if err := s.lookUpPool(ctx, &p); err != nil {
 		return p, fmt.Errorf("read the settings of %s: %w", p.String(), err)
 	}
 	if kind == kindSet {

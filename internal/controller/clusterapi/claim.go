@@ -108,7 +108,7 @@ func (s *Server) canUpdate(ctx context.Context, h hooks.Hook, r hooks.Request) h
 		s.report(ctx, "write the InPlacePlan", err)
 		return refusal("refit: the plan of " + p.String() + " cannot be written down, and nothing happens without it")
 	}
-	return d.answer(q, &p)
+	return d.hookAnswer(q, &p)
 }
 
 func refusal(message string) hooks.Answer { return hooks.Answer{Failed: true, Message: message} }
@@ -150,8 +150,8 @@ func decide(q *question, c updateplan.Covered, fallback v1alpha1.Fallback) decis
 	return d
 }
 
-// answer for Cluster API: the same words for the same change.
-func (d *decision) answer(q *question, p *pool) hooks.Answer {
+// hookAnswer for Cluster API: the same words for the same change.
+func (d *decision) hookAnswer(q *question, p *pool) hooks.Answer {
 	switch {
 	case len(d.silent)+len(d.refused) > 0, len(d.uncovered) > 0 && d.fallback != v1alpha1.FallbackReplace:
 		_, message := d.verdict(p)

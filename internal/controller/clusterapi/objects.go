@@ -79,9 +79,9 @@ func poolOf(o *unstructured.Unstructured) pool {
 	return p
 }
 
-// lookUp completes a pool with what the API server knows of it: its UID, and its
+// lookUpPool completes a pool with what the API server knows of it: its UID, and its
 // annotations over those of its Cluster.
-func (s *Server) lookUp(ctx context.Context, p *pool) error {
+func (s *Server) lookUpPool(ctx context.Context, p *pool) error {
 	p.Annotations = map[string]string{}
 	for _, at := range []struct{ kind, name string }{{kindCluster, p.Cluster}, {p.Kind, p.Name}} {
 		if at.name == "" {

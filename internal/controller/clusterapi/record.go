@@ -121,8 +121,8 @@ func (p *pool) reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: g.GroupVersion().String(), Kind: g.Kind, Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
 }
 
-// note says of one machine how far it is; nil takes it off the list.
-func (s *Server) note(ctx context.Context, p *pool, name string, m *v1alpha1.InPlaceMachine) error {
+// recordMachine says of one machine how far it is; nil takes it off the list.
+func (s *Server) recordMachine(ctx context.Context, p *pool, name string, m *v1alpha1.InPlaceMachine) error {
 	_, err := s.change(ctx, p, func(st *v1alpha1.InPlacePlanStatus, _ int64) {
 		i := slices.IndexFunc(st.Machines, func(x v1alpha1.InPlaceMachine) bool { return x.Name == name })
 		switch {

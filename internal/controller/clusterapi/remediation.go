@@ -111,7 +111,7 @@ func (s *Server) sweep(ctx context.Context, p *pool, x v1alpha1.InPlaceMachine) 
 	m, err := s.readMachine(ctx, p.Namespace, x.Name)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(m.GetUID()) != x.UID:
-		return errors.Join(s.forget(ctx, p, x.UID), s.note(ctx, p, x.Name, nil))
+		return errors.Join(s.forget(ctx, p, x.UID), s.recordMachine(ctx, p, x.Name, nil))
 	case err != nil:
 		return err
 	case m.inUpdate() && m.GetDeletionTimestamp() == nil:
@@ -129,13 +129,13 @@ func (s *Server) sweep(ctx context.Context, p *pool, x v1alpha1.InPlaceMachine) 
 			return err
 		}
 	}
-	return s.note(ctx, p, x.Name, nil)
+	return s.recordMachine(ctx, p, x.Name, nil)
 }
 
 // forget deletes the updates in a machine's cluster that were made for a machine
 // that is gone. A cluster that is gone too, or has no kubeconfig, has none.
 func (s *Server) forget(ctx context.Context, p *pool, uid string) error {
-	if err := s.lookUp(ctx, p); err != nil {
+	if err := s.lookUpPool(ctx, p); err != nil {
 		return err
 	}
 	secret, err := s.kubeconfig(ctx, p)

@@ -55,7 +55,7 @@ func (s *Server) updateMachine(ctx context.Context, r hooks.Request) hooks.Answe
 		return inProgress("the API server of the management cluster does not tell about the Machine", soon)
 	}
 	p := poolOf(m.Unstructured)
-	if err := s.lookUp(ctx, &p); err != nil {
+	if err := s.lookUpPool(ctx, &p); err != nil {
 		s.report(ctx, "read the pool", err)
 		return inProgress("the API server of the management cluster does not tell the settings of "+p.String(), soon)
 	}
@@ -230,7 +230,7 @@ func (s *Server) list(ctx context.Context, p *pool, plan *v1alpha1.InPlacePlan, 
 		}
 	}
 	now := metav1.NewTime(s.Now())
-	return s.note(ctx, p, m.GetName(), &v1alpha1.InPlaceMachine{Name: m.GetName(), UID: string(m.GetUID()), Node: m.node(),
+	return s.recordMachine(ctx, p, m.GetName(), &v1alpha1.InPlaceMachine{Name: m.GetName(), UID: string(m.GetUID()), Node: m.node(),
 		Reason: v1alpha1.ReasonUpdating, Message: "Cluster API asked to update it", Since: &now})
 }
 
@@ -247,7 +247,7 @@ func (s *Server) settle(ctx context.Context, p *pool, m machine, x progress) hoo
 		note = &v1alpha1.InPlaceMachine{Name: m.GetName(), UID: string(m.GetUID()), Node: m.node(), Updater: x.updater,
 			Reason: x.verdict.Reason, Message: text.Truncate(sentence(x.verdict), maxMessage), Failed: x.failed, Since: &now}
 	}
-	if err := s.note(ctx, p, m.GetName(), note); err != nil {
+	if err := s.recordMachine(ctx, p, m.GetName(), note); err != nil {
 		s.report(ctx, "write the InPlacePlan", err)
 		if x.done {
 			return inProgress("the plan of "+p.String()+" cannot be written", soon)

@@ -39,7 +39,7 @@ func (r *Reconciler) apply(ctx context.Context, objects []*unstructured.Unstruct
 		if i > 0 && !dry && rankOf(objects[i-1]) == 0 && rankOf(u) > 0 && len(o.unready) > 0 {
 			return o, nil // kinds first: the rest when they are served
 		}
-		if err := r.one(ctx, u, dry, brings, &o); err != nil {
+		if err := r.applyOne(ctx, u, dry, brings, &o); err != nil {
 			return o, err
 		}
 	}
@@ -60,7 +60,7 @@ func kindsOf(objects []*unstructured.Unstructured) map[string]bool {
 	return out
 }
 
-func (r *Reconciler) one(ctx context.Context, u *unstructured.Unstructured, dry bool, brings map[string]bool, o *outcome) error {
+func (r *Reconciler) applyOne(ctx context.Context, u *unstructured.Unstructured, dry bool, brings map[string]bool, o *outcome) error {
 	live := u.DeepCopy()
 	err := r.Objects.Get(ctx, client.ObjectKeyFromObject(u), live)
 	exists := err == nil
@@ -69,7 +69,7 @@ func (r *Reconciler) one(ctx context.Context, u *unstructured.Unstructured, dry 
 		o.create++ // its kind comes with the bundle
 		return nil
 	case err != nil && !apierrors.IsNotFound(err):
-		return o.note(u, err)
+		return o.recordResult(u, err)
 	}
 	after := u.DeepCopy()
 	opts := []client.ApplyOption{client.FieldOwner(FieldOwner)}
@@ -82,7 +82,7 @@ func (r *Reconciler) one(ctx context.Context, u *unstructured.Unstructured, dry 
 		o.create++
 		return nil
 	case err != nil:
-		return o.note(u, err)
+		return o.recordResult(u, err)
 	}
 	o.count(exists, live, after)
 	if !dry {
@@ -111,9 +111,9 @@ func (o *outcome) count(existed bool, before, after *unstructured.Unstructured) 
 	}
 }
 
-// note sorts an error: what the API server refuses is said, what it did not answer
+// recordResult sorts an error: what the API server refuses is said, what it did not answer
 // is tried again.
-func (o *outcome) note(u *unstructured.Unstructured, err error) error {
+func (o *outcome) recordResult(u *unstructured.Unstructured, err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case apierrors.IsConflict(err) && errors.As(err, &status) && status.Status().Details != nil:
@@ -198,7 +198,7 @@ func (r *Reconciler) prune(ctx context.Context, items []item, dry bool, o *outco
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 			continue
 		case err != nil:
-			if err := o.note(live, err); err != nil {
+			if err := o.recordResult(live, err); err != nil {
 				return nil, err
 			}
 			stay = append(stay, i)
@@ -213,7 +213,7 @@ func (r *Reconciler) prune(ctx context.Context, items []item, dry bool, o *outco
 		uid := i.UID
 		if err := r.Objects.Delete(ctx, live, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil && !apierrors.IsNotFound(err) {
 			stay = append(stay, i)
-			if err := o.note(live, err); err != nil {
+			if err := o.recordResult(live, err); err != nil {
 				return nil, err
 			}
 		}

@@ -63,7 +63,7 @@ type Reconciler struct {
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("resources").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		Watches(&v1alpha1.ClusterUpdate{}, queue.Whole("resources", settle)).
+		Watches(&v1alpha1.ClusterUpdate{}, queue.Debounce("resources", settle)).
 		Complete(r)
 }
 
@@ -76,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	wait := time.Duration(0)
 	for _, u := range concerned(list.Items) {
-		later, err := r.look(ctx, u)
+		later, err := r.reconcileOne(ctx, u)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
@@ -139,8 +139,8 @@ func partOf(u *v1alpha1.ClusterUpdate) (p part, ok bool) {
 	return compared, true
 }
 
-// look compares or applies; later asks for another look soon.
-func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later bool, err error) {
+// reconcileOne compares or applies; later asks for another look soon.
+func (r *Reconciler) reconcileOne(ctx context.Context, u *v1alpha1.ClusterUpdate) (later bool, err error) {
 	what, ok := partOf(u)
 	if !ok {
 		return false, nil
@@ -151,9 +151,9 @@ func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later
 	}
 	objects, err := parse(p.Data)
 	if err != nil {
-		return false, r.say(ctx, u, &v1alpha1.ResourcesStatus{State: v1alpha1.ResourcesFailed, Message: err.Error()})
+		return false, r.writeStatus(ctx, u, &v1alpha1.ResourcesStatus{State: v1alpha1.ResourcesFailed, Message: err.Error()})
 	}
-	o, err := r.do(ctx, what, p.Bundle, objects)
+	o, err := r.runPart(ctx, what, p.Bundle, objects)
 	if err != nil {
 		return false, err
 	}
@@ -165,7 +165,7 @@ func (r *Reconciler) look(ctx context.Context, u *v1alpha1.ClusterUpdate) (later
 			st.Message += fmt.Sprintf("; %d of them come before the nodes", st.Before)
 		}
 	}
-	return !there, r.say(ctx, u, st)
+	return !there, r.writeStatus(ctx, u, st)
 }
 
 // notYet is no error: others say why nothing is known of a bundle.
@@ -176,12 +176,12 @@ func notYet(err error) error {
 	return err
 }
 
-func (r *Reconciler) do(ctx context.Context, what part, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+func (r *Reconciler) runPart(ctx context.Context, what part, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
 	switch what {
 	case applied:
 		return r.bring(ctx, bundle, objects)
 	case begun:
-		return r.begin(ctx, bundle, early(objects))
+		return r.start(ctx, bundle, early(objects))
 	}
 	return r.compare(ctx, bundle, objects)
 }
@@ -210,9 +210,9 @@ func (r *Reconciler) compare(ctx context.Context, bundle string, objects []*unst
 	return o, err
 }
 
-// begin applies what comes before the nodes, and removes nothing. What was applied is
+// start applies what comes before the nodes, and removes nothing. What was applied is
 // in the inventory, so that it is removed some day although the update may end here.
-func (r *Reconciler) begin(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+func (r *Reconciler) start(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
 	have, err := r.readInventory(ctx, bundle)
 	if err != nil {
 		return outcome{}, err
@@ -283,9 +283,9 @@ func (o outcome) status(what part) *v1alpha1.ResourcesStatus {
 	return st
 }
 
-// say writes the status, if it is another. The part of the status is this
+// writeStatus writes the status, if it is another. The part of the status is this
 // reconciler's alone.
-func (r *Reconciler) say(ctx context.Context, u *v1alpha1.ClusterUpdate, st *v1alpha1.ResourcesStatus) error {
+func (r *Reconciler) writeStatus(ctx context.Context, u *v1alpha1.ClusterUpdate, st *v1alpha1.ResourcesStatus) error {
 	st.Message = text.Truncate(st.Message, longMessage)
 	slices.Sort(st.Conflicts)
 	if equality.Semantic.DeepEqual(u.Status.Resources, st) {

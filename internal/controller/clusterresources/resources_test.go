@@ -330,11 +330,11 @@ func TestAHeaderThatIsNotHereIsWaitedFor(t *testing.T) {
 	r := &Reconciler{Payload: func(context.Context, string) (*Payload, error) {
 		return nil, fmt.Errorf("%w: %w", bundlefiles.ErrNotYet, bundlefiles.ErrPending)
 	}}
-	if later, err := r.look(t.Context(), u); !later || err != nil {
+	if later, err := r.reconcileOne(t.Context(), u); !later || err != nil {
 		t.Errorf("later %t, %v", later, err)
 	}
 	r.Payload = func(context.Context, string) (*Payload, error) { return nil, nil }
-	if later, err := r.look(t.Context(), u); later || err != nil {
+	if later, err := r.reconcileOne(t.Context(), u); later || err != nil {
 		t.Errorf("a bundle without resources: later %t, %v", later, err)
 	}
 }

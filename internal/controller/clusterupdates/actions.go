@@ -26,7 +26,7 @@ import (
 )
 
 // act carries out what the rollout decided; each action may be repeated.
-func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, kept *plans.Kept, d rollout.Decision, drains map[string]drain.Decision) ([]model.Verdict, error) {
+func (r *Reconciler) act(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, kept *plans.Kept, d rollout.Decision, drains map[string]drain.Decision) ([]model.Verdict, error) {
 	verdicts := make([][]model.Verdict, len(d.Actions))
 	order := make([]int, len(d.Actions))
 	for i := range order {
@@ -39,7 +39,7 @@ func (r *Reconciler) act(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 	return slices.Concat(verdicts...), err
 }
 
-func (r *Reconciler) actOn(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, kept *plans.Kept, a rollout.Action, drains map[string]drain.Decision) (verdicts []model.Verdict, err error) {
+func (r *Reconciler) actOn(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, kept *plans.Kept, a rollout.Action, drains map[string]drain.Decision) (verdicts []model.Verdict, err error) {
 	n := w.byName[a.Node]
 	np, planned := kept.Of(a.Node)
 	if n == nil || !planned {
@@ -51,7 +51,7 @@ func (r *Reconciler) actOn(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 	case rollout.Cordon:
 		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
 	case rollout.DrainIt:
-		r.tellLoss(u, a.Node, drains[a.Node])
+		r.emitDataLoss(u, a.Node, drains[a.Node])
 		verdicts, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
 	case rollout.Permit, rollout.Undo:
 		err = r.permit(ctx, u, np, a)
@@ -67,9 +67,9 @@ func (r *Reconciler) actOn(ctx context.Context, w *world, u *v1alpha1.ClusterUpd
 	return verdicts, nil
 }
 
-// tellLoss says once per node which data goes with the pods.
-func (r *Reconciler) tellLoss(u *v1alpha1.ClusterUpdate, node string, d drain.Decision) {
-	if lost := d.DataLoss(); len(lost) > 0 && r.once(string(u.UID)+" "+node) {
+// emitDataLoss says once per node which data goes with the pods.
+func (r *Reconciler) emitDataLoss(u *v1alpha1.ClusterUpdate, node string, d drain.Decision) {
+	if lost := d.DataLoss(); len(lost) > 0 && r.isFirstTime(string(u.UID)+" "+node) {
 		r.event(u, nil, corev1.EventTypeNormal, v1alpha1.ReasonDraining, "Evict", "node "+node+": emptyDir data goes with "+strings.Join(lost, ", "))
 	}
 }
@@ -96,7 +96,7 @@ func framing(np model.NodePlan) string {
 
 // giveBack lets a node take pods again: one that is done, with a record of how
 // long it took, or one that was undone.
-func (r *Reconciler) giveBack(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, n *corev1.Node, a rollout.Action) error {
+func (r *Reconciler) giveBack(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, n *corev1.Node, a rollout.Action) error {
 	reason, note := v1alpha1.ReasonUpdated, "node "+n.Name+" was observed at its target and takes pods again"
 	var record *rolloutfacts.Record
 	if a.Verb == rollout.GiveBack {
@@ -104,7 +104,7 @@ func (r *Reconciler) giveBack(ctx context.Context, w *world, u *v1alpha1.Cluster
 	} else if m := rolloutfacts.MarkOf(n); m != nil && m.UID == string(u.UID) && !m.At.IsZero() {
 		record = &rolloutfacts.Record{UID: m.UID, Start: m.At, End: w.now}
 	}
-	if err := r.Cordoner.GiveBack(ctx, n, record); err != nil {
+	if err := r.Cordoner.Release(ctx, n, record); err != nil {
 		return err
 	}
 	r.event(u, n, corev1.EventTypeNormal, reason, "Uncordon", note)
@@ -127,7 +127,7 @@ func (r *Reconciler) permit(ctx context.Context, u *v1alpha1.ClusterUpdate, np m
 func (r *Reconciler) writeRun(ctx context.Context, node string, run *v1alpha1.NodeRun) error {
 	nu, err := ssa.NodeSpec(ctx, r.Client, FieldOwnerRun, node, &v1alpha1.NodeUpdateSpec{Run: run})
 	if err == nil {
-		r.Roster.Update(nu, r.Now())
+		r.Roster.PutUpdate(nu, r.Now())
 	}
 	return err
 }
@@ -136,13 +136,13 @@ func (r *Reconciler) writeRun(ctx context.Context, node string, run *v1alpha1.No
 // runs its steps finishes first, one that is not Ready stays cordoned. A
 // permission is taken away before the node is given back, and its agent must
 // have seen that: until then it may begin.
-func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
+func (r *Reconciler) releaseOrphans(ctx context.Context, w *rolloutSnapshot) error {
 	alive := map[string]bool{}
 	for i := range w.moves {
 		alive[string(w.moves[i].UID)] = true
 	}
 	var errs []error
-	r.census.take(w)
+	r.census.refresh(w)
 	for _, i := range r.census.orphans(alive) {
 		if err := r.releaseOrphan(ctx, w, w.nodes[i], w.reports[i], alive); err != nil {
 			errs = append(errs, err)
@@ -151,7 +151,7 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, w *world) error {
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) releaseOrphan(ctx context.Context, w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate, alive map[string]bool) error {
+func (r *Reconciler) releaseOrphan(ctx context.Context, w *rolloutSnapshot, n *corev1.Node, nu *v1alpha1.NodeUpdate, alive map[string]bool) error {
 	m := rolloutfacts.MarkOf(n)
 	orphan, err := r.orphan(ctx, nu, alive)
 	switch {
@@ -161,7 +161,7 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, w *world, n *corev1.Node
 	case orphan:
 		return r.writeRun(ctx, n.Name, nil)
 	case m != nil && !alive[m.UID] && ready(n) && r.heeded(nu, w.now):
-		return r.Cordoner.GiveBack(ctx, n, nil)
+		return r.Cordoner.Release(ctx, n, nil)
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func runs(nu *v1alpha1.NodeUpdate, alive map[string]bool) bool {
 // heeded reports whether a node's agent has seen what it may do now, or is not
 // there to do anything.
 func (r *Reconciler) heeded(nu *v1alpha1.NodeUpdate, now time.Time) bool {
-	return nu == nil || nu.Status.ObservedGeneration >= nu.Generation || r.pulse.Silent(nu, now)
+	return nu == nil || nu.Status.ObservedGeneration >= nu.Generation || r.heartbeats.Silent(nu, now)
 }
 
 func (r *Reconciler) event(u *v1alpha1.ClusterUpdate, n *corev1.Node, kind, reason, action, note string) {

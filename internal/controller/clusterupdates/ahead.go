@@ -33,7 +33,7 @@ func aheadOf(np *model.NodePlan, nu *v1alpha1.NodeUpdate) *rollout.Ahead {
 func (r *Reconciler) stage(ctx context.Context, node, config string) error {
 	nu, err := ssa.NodeSpec(ctx, r.Client, v1alpha1.FieldOwnerStage, node, &v1alpha1.NodeUpdateSpec{Stage: config})
 	if err == nil {
-		r.Roster.Update(nu, r.Now())
+		r.Roster.PutUpdate(nu, r.Now())
 	}
 	return err
 }
@@ -59,10 +59,10 @@ func (r *Reconciler) wanted(plan model.Plan, d rollout.Decision) {
 
 // unstage tells nodes to drop what no update that moves wants any more. Nothing is
 // dropped while an update has started and was not looked at.
-func (r *Reconciler) unstage(ctx context.Context, w *world) error {
+func (r *Reconciler) unstage(ctx context.Context, w *rolloutSnapshot) error {
 	want, looked := r.ready, r.looked
 	r.ready, r.looked = nil, false
-	r.census.take(w)
+	r.census.refresh(w)
 	if r.census.staging == 0 || r.running(w) != "" && !looked {
 		return nil
 	}

@@ -28,8 +28,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// world is everything that is looked at.
-type world struct {
+// rolloutSnapshot is everything that is looked at.
+type rolloutSnapshot struct {
 	// now measures durations; wall is for windows.
 	now, wall time.Time
 	// The objects of nodes and updates are shared with the cache.
@@ -47,7 +47,7 @@ type world struct {
 	header  func(digest string) (*bundle.Header, error)
 }
 
-func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+func (r *Reconciler) gather(ctx context.Context) (*rolloutSnapshot, error) {
 	var moves v1alpha1.ClusterUpdateList
 	var pools v1alpha1.UpdatePoolList
 	var bundles v1alpha1.BundleList
@@ -57,9 +57,9 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		}
 	}
 	wall := r.Now()
-	now := r.clock.Read(wall)
-	v := r.Roster.Look(now)
-	w := &world{now: now, wall: wall, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
+	now := r.clock.convert(wall)
+	v := r.Roster.Refresh(now)
+	w := &rolloutSnapshot{now: now, wall: wall, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.moves, func(i, j int) bool {
 		a, b := &w.moves[i], &w.moves[j]
@@ -68,13 +68,13 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		}
 		return a.Name < b.Name
 	})
-	r.large = queue.Every(len(w.nodes)) > 0
+	r.large = queue.ThrottleInterval(len(w.nodes)) > 0
 	w.poolsOf = matcher(w.pools)
 	w.header = func(d string) (*bundle.Header, error) {
 		if d == "" {
 			return noBundle, nil
 		}
-		return r.Headers.Get(d, func() []peerapi.Peer { return bundlefiles.Sources(w.updates, d) })
+		return r.Headers.Get(d, func() []peerapi.Peer { return bundlefiles.AgentsWith(w.updates, d) })
 	}
 	return w, nil
 }
@@ -124,7 +124,7 @@ func platform(n *corev1.Node) string {
 }
 
 // planInput gathers what the planner looks at besides the nodes.
-func (r *Reconciler) planInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header) (updateplan.Input, error) {
+func (r *Reconciler) planInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header) (updateplan.Input, error) {
 	m := h.Metadata
 	in := updateplan.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
 		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
@@ -148,7 +148,7 @@ func payloads(h *bundle.Header) []updateplan.Payload {
 }
 
 // held are the files of all approved bundles: the nodes hold them.
-func (w *world) held() []updateplan.Payload {
+func (w *rolloutSnapshot) held() []updateplan.Payload {
 	var out []updateplan.Payload
 	for i := range w.bundles {
 		b := &w.bundles[i]
@@ -170,7 +170,7 @@ func (w *world) held() []updateplan.Payload {
 
 // planNodes are all nodes as the planner sees them, with what external updaters offer;
 // one that did not change is the same pointer as before.
-func (r *Reconciler) planNodes(ctx context.Context, w *world, in *updateplan.Input) ([]*updateplan.Node, error) {
+func (r *Reconciler) planNodes(ctx context.Context, w *rolloutSnapshot, in *updateplan.Input) ([]*updateplan.Node, error) {
 	r.planNode.Under(poolsSeen(w.pools), w.edition, w.nodes)
 	configs := nodeconfigs.Reader{Client: r.Client, Live: r.Live}
 	out := make([]*updateplan.Node, 0, len(w.nodes))
@@ -191,7 +191,7 @@ func (r *Reconciler) planNodes(ctx context.Context, w *world, in *updateplan.Inp
 }
 
 // planNode is a node as the planner sees it.
-func (w *world) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.Node {
+func (w *rolloutSnapshot) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.Node {
 	var o v1alpha1.Observed
 	if nu != nil && nu.Status.Observed != nil {
 		o = *nu.Status.Observed
@@ -202,7 +202,7 @@ func (w *world) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.Nod
 
 // lastDone is the target of the last update of the whole cluster that was
 // completed, nil if none.
-func (w *world) lastDone() *model.Target {
+func (w *rolloutSnapshot) lastDone() *model.Target {
 	var last *v1alpha1.ClusterUpdate
 	for i := range w.moves {
 		u := &w.moves[i]

@@ -30,7 +30,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) observe(w *world) {
+func (m *Metrics) observe(w *rolloutSnapshot) {
 	for _, g := range []*prometheus.GaugeVec{m.info, m.progress, m.nodes, m.blocked, m.eta, m.away} {
 		g.Reset()
 	}

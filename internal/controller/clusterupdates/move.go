@@ -25,7 +25,7 @@ import (
 )
 
 // move takes an update that has started a step further.
-func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) (time.Duration, error) {
+func (r *Reconciler) move(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) (time.Duration, error) {
 	st := r.newStatus(w, u)
 	kept, err := r.Plans.Read(ctx, u)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Reconciler) move(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 }
 
 // roll looks at the nodes, and does what is next for them.
-func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, kept *plans.Kept, st *status) (time.Duration, error) {
+func (r *Reconciler) roll(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, kept *plans.Kept, st *status) (time.Duration, error) {
 	if err := r.refresh(ctx, w, u); err != nil {
 		return 0, err
 	}
@@ -57,14 +57,14 @@ func (r *Reconciler) roll(ctx context.Context, w *world, u *v1alpha1.ClusterUpda
 	st.verdicts = append(d.Verdicts, verdicts...)
 	st.progress(d)
 	st.out.Drains = nodedrain.Table(nodedrain.Look{Now: w.now, Since: r.track.since, Decisions: drains, Verdicts: verdicts}, u.Status.Drains)
-	if u.Status.Estimate == nil || d.Halted || d.Finished || in.Paused || r.slow.Due("estimate", len(w.nodes), w.now) {
+	if u.Status.Estimate == nil || d.Halted || d.Finished || in.Paused || r.slow.TakeDue("estimate", len(w.nodes), w.now) {
 		st.estimate(in, d)
 	}
 	r.measureAway(st, len(d.Current) > 0 && !d.Finished)
-	r.tellFailures(w, u, d)
+	r.emitFailures(w, u, d)
 	st.enter(d)
 	err = r.write(ctx, st)
-	return lookAgain(d, len(drains)), errors.Join(err, actErr)
+	return recheckDelay(d, len(drains)), errors.Join(err, actErr)
 }
 
 // enter is the phase that a decision means.
@@ -81,7 +81,7 @@ func (s *status) enter(d rollout.Decision) {
 	}
 }
 
-func lookAgain(d rollout.Decision, drains int) time.Duration {
+func recheckDelay(d rollout.Decision, drains int) time.Duration {
 	switch {
 	case len(d.Actions) > 0 || drains > 0:
 		return whileDraining
@@ -93,12 +93,12 @@ func lookAgain(d rollout.Decision, drains int) time.Duration {
 
 var failed = map[string]bool{rollout.StageFailed: true, rollout.StageUndone: true}
 
-// tellFailures says once on the node itself why it failed, and what became of it.
-func (r *Reconciler) tellFailures(w *world, u *v1alpha1.ClusterUpdate, d rollout.Decision) {
+// emitFailures says once on the node itself why it failed, and what became of it.
+func (r *Reconciler) emitFailures(w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, d rollout.Decision) {
 	for _, v := range d.Verdicts {
 		name, ok := strings.CutPrefix(v.Object, "Node/")
 		n := w.byName[name]
-		if ok && n != nil && !v.Waiting && failed[d.Stages.Of(name)] && r.once(fmt.Sprintf("%s %s %s %s", u.UID, name, v.Reason, v.Message)) {
+		if ok && n != nil && !v.Waiting && failed[d.Stages.Of(name)] && r.isFirstTime(fmt.Sprintf("%s %s %s %s", u.UID, name, v.Reason, v.Message)) {
 			r.event(u, n, corev1.EventTypeWarning, v.Reason, "Fail", v.Message)
 		}
 	}
@@ -111,8 +111,8 @@ const maxLive = 16
 // control plane was away the cache may be a minute behind. In a large rollout it
 // reads the control-plane nodes only: the others would but learn a little earlier
 // what the watches bring.
-func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate) error {
-	r.census.take(w)
+func (r *Reconciler) refresh(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) error {
+	r.census.refresh(w)
 	all, first := r.census.marked(string(u.UID))
 	if len(all) > maxLive {
 		all = first
@@ -126,26 +126,26 @@ func (r *Reconciler) refresh(ctx context.Context, w *world, u *v1alpha1.ClusterU
 }
 
 // reread asks the API server about one node.
-func (r *Reconciler) reread(ctx context.Context, w *world, i int) error {
+func (r *Reconciler) reread(ctx context.Context, w *rolloutSnapshot, i int) error {
 	name := w.nodes[i].Name
 	var node corev1.Node
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read node %s: %w", name, err)
 	} else if err == nil {
-		r.Roster.Node(&node, w.now)
+		r.Roster.PutNode(&node, w.now)
 		w.nodes[i], w.byName[name] = &node, &node
 	}
 	var nu v1alpha1.NodeUpdate
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &nu); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read NodeUpdate %s: %w", name, err)
 	} else if err == nil {
-		r.Roster.Update(&nu, w.now)
+		r.Roster.PutUpdate(&nu, w.now)
 		w.updates[name], w.reports[i] = &nu, &nu
 	}
 	return nil
 }
 
-func (r *Reconciler) rolloutInput(ctx context.Context, w *world, st *status, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
+func (r *Reconciler) rolloutInput(ctx context.Context, w *rolloutSnapshot, st *status, plan model.Plan) (rollout.Input, map[string]drain.Decision, error) {
 	u := st.u
 	in := r.outlook(w, plan)
 	in.Pools = nodedrain.Timeouts(in.Pools, u)
@@ -153,40 +153,40 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *world, st *status, pla
 	for _, nr := range u.Spec.RetryNodes {
 		in.RetryNodes[nr.Name] = nr.Retry
 	}
-	r.track.begin(string(u.UID)+u.Status.PlanDigest, w, plan)
+	r.track.reset(string(u.UID)+u.Status.PlanDigest, w, plan)
 	in.InRow(r.track.row, r.track.places)
-	started, err := r.takeIn(ctx, w, u, plan)
+	started, err := r.refreshPlan(ctx, w, u, plan)
 	if err != nil {
 		return in, nil, err
 	}
 	err = queue.ForEach(ctx, started, func(c *closer) error {
-		return errors.Join(r.lookCloser(ctx, c, u.Spec.Drain, w.now), r.lookOutside(ctx, w, u, c))
+		return errors.Join(r.inspectNode(ctx, c, u.Spec.Drain, w.now), r.observeExternal(ctx, w, u, c))
 	})
 	st.out.External = outsideOf(started)
 	drains := map[string]drain.Decision{}
 	for _, c := range started {
-		r.track.set(c.i, c.rn)
+		r.track.setFacts(c.i, c.rn)
 		if c.drain != nil {
 			drains[c.np.Node] = *c.drain
 		}
 	}
-	return in, drains, errors.Join(err, r.lookAtControlPlane(ctx, w, &in, r.track.cps))
+	return in, drains, errors.Join(err, r.observeControlPlane(ctx, w, &in, r.track.cps))
 }
 
-// takeIn takes in what changed of the plan's nodes, and lists those that are to be
+// refreshPlan takes in what changed of the plan's nodes, and lists those that are to be
 // looked at more closely.
-func (r *Reconciler) takeIn(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) (started []*closer, err error) {
+func (r *Reconciler) refreshPlan(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, plan model.Plan) (started []*closer, err error) {
 	doubts := 0
 	for i := range r.track.rows {
 		x := &r.track.rows[i]
 		if x.at < 0 || !x.live && x.node == w.nodes[x.at] && x.report == w.reports[x.at] {
 			continue // it has left the cluster, or is as it was
 		}
-		rn, err := r.judge(ctx, w, u, &plan.Nodes[i], i, &doubts)
+		rn, err := r.classifyNode(ctx, w, u, &plan.Nodes[i], i, &doubts)
 		if err != nil {
 			return nil, err
 		}
-		r.track.set(i, rn)
+		r.track.setFacts(i, rn)
 		if rn.Started {
 			started = append(started, &closer{i: i, np: &plan.Nodes[i], rn: rn})
 		}
@@ -194,26 +194,26 @@ func (r *Reconciler) takeIn(ctx context.Context, w *world, u *v1alpha1.ClusterUp
 	return started, nil
 }
 
-// judge says what is known of a node. One that looks as if it had come back at
+// classifyNode says what is known of a node. One that looks as if it had come back at
 // its old version is read from the API server first, some of them in each look.
-func (r *Reconciler) judge(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan, i int, doubts *int) (rollout.Node, error) {
+func (r *Reconciler) classifyNode(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, np *model.NodePlan, i int, doubts *int) (rollout.Node, error) {
 	x := &r.track.rows[i]
-	seen := r.track.read(i, w, u, np)
-	old := looksOld(seen)
+	seen := r.track.readNode(i, w, u, np)
+	old := isOutdated(seen)
 	if old {
 		*doubts++
 		if *doubts <= maxLive {
 			if err := r.reread(ctx, w, x.at); err != nil {
 				return *seen, err
 			}
-			seen = r.track.read(i, w, u, np)
+			seen = r.track.readNode(i, w, u, np)
 		}
 	}
 	rn := *seen
 	runs := running(&rn)
 	asked := rn.Started || runs || staging(&rn) // that an agent says nothing is seen by looking again
 	if x.live = asked || old; asked {
-		rn.AgentHeartbeatLost = r.pulse.Silent(x.report, w.now)
+		rn.AgentHeartbeatLost = r.heartbeats.Silent(x.report, w.now)
 	}
 	if old && *doubts > maxLive {
 		rn.AtTarget, rn.NotYet = true, "" // it is not judged by the cache alone: those before it halt, or its turn comes
@@ -239,24 +239,24 @@ type closer struct {
 	outside *v1alpha1.ExternalCall
 }
 
-// looksOld: this update gave the node back at its target, and it is not there.
-func looksOld(n *rollout.Node) bool {
+// isOutdated: this update gave the node back at its target, and it is not there.
+func isOutdated(n *rollout.Node) bool {
 	return !n.Started && !n.AtTarget && !n.FinishedAt.IsZero()
 }
 
 // outlook is what a rollout of a plan looks at beside the plan's nodes.
-func (r *Reconciler) outlook(w *world, plan model.Plan) rollout.Input {
-	if r.learnedAt.IsZero() || r.slow.Due("learned", len(w.nodes), w.now) {
+func (r *Reconciler) outlook(w *rolloutSnapshot, plan model.Plan) rollout.Input {
+	if r.learnedAt.IsZero() || r.slow.TakeDue("learned", len(w.nodes), w.now) {
 		r.learned, r.learnedAt = rolloutfacts.Learned(w.nodes), w.now
 	}
-	r.census.take(w)
+	r.census.refresh(w)
 	return rollout.Input{Plan: plan, Pools: r.census.pools(w), Learned: r.learned, Now: w.now, Wall: w.wall,
 		ControlPlane: rollout.ControlPlane{Unhealthy: rolloutfacts.Unhealthy(r.census.controlPlanes())}}
 }
 
-// lookAtControlPlane asks after the static pods and counts etcd's members, while a
+// observeControlPlane asks after the static pods and counts etcd's members, while a
 // control-plane node has still to move; cps are their places in the plan.
-func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollout.Input, cps []int) error {
+func (r *Reconciler) observeControlPlane(ctx context.Context, w *rolloutSnapshot, in *rollout.Input, cps []int) error {
 	for _, i := range cps {
 		if n := in.At(i); n.AtTarget && !n.Started {
 			continue
@@ -269,7 +269,7 @@ func (r *Reconciler) lookAtControlPlane(ctx context.Context, w *world, in *rollo
 }
 
 // readNode gathers what is seen of a node without asking the API server.
-func (w *world) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node, nu *v1alpha1.NodeUpdate) rollout.Node {
+func (w *rolloutSnapshot) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node, nu *v1alpha1.NodeUpdate) rollout.Node {
 	rn := rolloutfacts.Node(n, string(u.UID))
 	rn.NotYet = notYet(*np, w.planNode(n, nu))
 	rn.AtTarget = rn.NotYet == ""
@@ -289,19 +289,19 @@ const settled = 5 * time.Minute
 // notYet says what of the target was not observed on a node, empty if all was.
 func notYet(np model.NodePlan, n updateplan.Node) string { return updateplan.NotYet(np, n) }
 
-// lookCloser asks the API server about pods, for nodes that have started only:
+// inspectNode asks the API server about pods, for nodes that have started only:
 // those that must leave before the run, and the static pods after it.
-func (r *Reconciler) lookCloser(ctx context.Context, c *closer, o *v1alpha1.DrainOptions, now time.Time) error {
+func (r *Reconciler) inspectNode(ctx context.Context, c *closer, o *v1alpha1.DrainOptions, now time.Time) error {
 	switch {
 	case c.rn.Run == nil || c.rn.Run.Attempt.Number < c.rn.Attempt.Number:
-		return errors.Join(r.lookAtPods(ctx, c, o, now), r.lookAtMoved(ctx, *c.np, &c.rn))
+		return errors.Join(r.inspectPods(ctx, c, o, now), r.inspectMoved(ctx, *c.np, &c.rn))
 	case c.np.Role == model.RoleControlPlane:
-		return r.lookAtStaticPods(ctx, *c.np, &c.rn)
+		return r.inspectStaticPods(ctx, *c.np, &c.rn)
 	}
 	return nil
 }
 
-func (r *Reconciler) lookAtPods(ctx context.Context, c *closer, o *v1alpha1.DrainOptions, now time.Time) error {
+func (r *Reconciler) inspectPods(ctx context.Context, c *closer, o *v1alpha1.DrainOptions, now time.Time) error {
 	if !has(*c.np, rollout.Drained) || !c.rn.Unschedulable {
 		return nil
 	}
@@ -314,19 +314,19 @@ func (r *Reconciler) lookAtPods(ctx context.Context, c *closer, o *v1alpha1.Drai
 	return nil
 }
 
-func (r *Reconciler) lookAtStaticPods(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
+func (r *Reconciler) inspectStaticPods(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
 	switch rn.Run.State {
 	case rollout.RunFailed:
 		rn.Unsettled, err = controlplane.Unsettled(ctx, r.Live, np.Node)
 	case rollout.RunSucceeded:
-		err = r.lookAtMoved(ctx, np, rn)
+		err = r.inspectMoved(ctx, np, rn)
 	}
 	return err
 }
 
-// lookAtMoved: a control-plane node is at its target when its static pods are, whoever
+// inspectMoved: a control-plane node is at its target when its static pods are, whoever
 // brought it there.
-func (r *Reconciler) lookAtMoved(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
+func (r *Reconciler) inspectMoved(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
 	if np.Role != model.RoleControlPlane || !rn.AtTarget || !updateplan.MovesKubernetes(np) {
 		return nil
 	}

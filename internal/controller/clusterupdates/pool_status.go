@@ -38,7 +38,7 @@ func writePoolStatuses(ctx context.Context, c client.Client, l poolCounter) erro
 	var errs []error
 	for i := range l.Pools {
 		p := &l.Pools[i]
-		st := l.of(p)
+		st := l.statusOf(p)
 		if !equality.Semantic.DeepEqual(p.Status, st) {
 			errs = append(errs, ssa.Status(ctx, c, ssa.Object{Kind: "UpdatePool", Name: p.Name, UID: string(p.UID)}, &st))
 		}
@@ -46,7 +46,7 @@ func writePoolStatuses(ctx context.Context, c client.Client, l poolCounter) erro
 	return errors.Join(errs...)
 }
 
-func (l *poolCounter) of(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
+func (l *poolCounter) statusOf(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus {
 	st := v1alpha1.UpdatePoolStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
 	twice := l.count(p.Name, &st)
 	cond := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected,

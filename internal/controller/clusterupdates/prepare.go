@@ -25,7 +25,7 @@ import (
 
 // prepare plans an update that has not started, asks the gate, and starts it if
 // it may. other is the name of another update that has started.
-func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, other string) (started bool, err error) {
+func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, other string) (started bool, err error) {
 	st := r.newStatus(w, u)
 	h, err := w.header(u.Spec.Bundle)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *Reconciler) prepare(ctx context.Context, w *world, u *v1alpha1.ClusterU
 	if err := r.beside(ctx, st, h, made); err != nil {
 		return false, err
 	}
-	started = st.judge(u, made.NothingToDo() && clusterresources.Idle(h, st.resources))
+	started = st.setPhase(u, made.NothingToDo() && clusterresources.Idle(h, st.resources))
 	if err := r.write(ctx, st); err != nil {
 		return false, err
 	}
@@ -94,16 +94,16 @@ func (r *Reconciler) beside(ctx context.Context, st *status, h *bundle.Header, m
 }
 
 // foresee says what will not be smooth about a plan, before it starts.
-func (r *Reconciler) foresee(ctx context.Context, w *world, in rollout.Input) ([]model.Verdict, error) {
-	if err := r.lookAtControlPlane(ctx, w, &in, controlPlanesOf(in.Plan)); err != nil {
+func (r *Reconciler) foresee(ctx context.Context, w *rolloutSnapshot, in rollout.Input) ([]model.Verdict, error) {
+	if err := r.observeControlPlane(ctx, w, &in, controlPlanesOf(in.Plan)); err != nil {
 		return nil, err
 	}
 	return forecast.Foresee(in), nil
 }
 
-// judge says in which phase an update is that has not moved yet. It starts here,
+// setPhase says in which phase an update is that has not moved yet. It starts here,
 // by being written down.
-func (s *status) judge(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started bool) {
+func (s *status) setPhase(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started bool) {
 	switch {
 	case model.Blocked(s.verdicts):
 		s.phase(v1alpha1.PhaseBlocked)
@@ -140,7 +140,7 @@ func (r *Reconciler) notePlan(ctx context.Context, st *status, h *bundle.Header,
 const theirConfiguration = "their configuration"
 
 // noHeader says why nothing is known of the bundle.
-func (w *world) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Verdict {
+func (w *rolloutSnapshot) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Verdict {
 	d := u.Spec.Bundle
 	b := w.bundle(d)
 	v := model.Verdict{Reason: v1alpha1.ReasonCopying, Object: "Bundle/" + d, Waiting: true, Message: "no node has read bundle " + d + " yet"}
@@ -162,7 +162,7 @@ func (w *world) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Verdict {
 }
 
 // bundle finds the object that stands for a digest; an approved one is preferred.
-func (w *world) bundle(digest string) *v1alpha1.Bundle {
+func (w *rolloutSnapshot) bundle(digest string) *v1alpha1.Bundle {
 	var found *v1alpha1.Bundle
 	for i := range w.bundles {
 		b := &w.bundles[i]
@@ -188,7 +188,7 @@ func notApproved(b *v1alpha1.Bundle) *model.Verdict {
 }
 
 // gateInput gathers what the gate looks at.
-func (r *Reconciler) gateInput(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Made, other string, pools map[string]rollout.Pool) (gate.Input, error) {
+func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Made, other string, pools map[string]rollout.Pool) (gate.Input, error) {
 	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanVerdicts: out.Verdicts, PlanWarnings: out.Warnings,
 		PlanDigest: out.Digest, ApprovedPlan: u.Spec.PlanDigest, Running: other}
 	if in.Approved = u.Spec.Bundle == ""; in.Approved {

@@ -69,7 +69,7 @@ func (statuses) Apply(context.Context, runtime.ApplyConfiguration, ...client.Sub
 }
 
 // preparing is a large cluster of which half of the nodes hold the bundle.
-func preparing(t testing.TB, nodes int) (*Reconciler, *world, *v1alpha1.ClusterUpdate) {
+func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha1.ClusterUpdate) {
 	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 	digest := "sha256:1"
 	h := &bundle.Header{Digest: digest, Metadata: &bundle.Metadata{Name: "b", Version: "1.36.3", KubernetesVersion: "v1.36.3"}}
@@ -89,7 +89,7 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *world, *v1alpha1.ClusterU
 	s.hold = s.contents[hold]
 	r := &Reconciler{Client: s, Live: s, Plans: &plans.Store{Client: s, Live: s}, Gate: &gatefacts.Gatherer{Live: s}, Outside: &externalupdaters.Caller{Client: s, Now: func() time.Time { return now }}, Events: &events.FakeRecorder{}, Now: func() time.Time { return now }}
 	budget := intstr.FromInt32(int32(max(1, nodes/20)))
-	w := &world{now: now, edition: 1, byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{},
+	w := &rolloutSnapshot{now: now, edition: 1, byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{},
 		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "p"}, Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"w": "y"}}}}},
 		bundles: []v1alpha1.Bundle{{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.BundleSpec{Digest: digest},
 			Status: v1alpha1.BundleStatus{Digest: digest, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionApproved, Status: metav1.ConditionTrue}}}}}}
@@ -116,7 +116,7 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *world, *v1alpha1.ClusterU
 }
 
 // change shows a node's report anew, as a cache does.
-func (w *world) change(i int, do func(*v1alpha1.NodeUpdate)) {
+func (w *rolloutSnapshot) change(i int, do func(*v1alpha1.NodeUpdate)) {
 	nu := w.reports[i].DeepCopy()
 	do(nu)
 	w.reports[i], w.updates[nu.Name] = nu, nu
@@ -148,7 +148,7 @@ func BenchmarkPrepare30000(b *testing.B) {
 }
 
 // decided is what a look decides of an update that is being prepared.
-func decided(t interface{ Fatal(...any) }, r *Reconciler, w *world, u *v1alpha1.ClusterUpdate) (gate.Result, string) {
+func decided(t interface{ Fatal(...any) }, r *Reconciler, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) (gate.Result, string) {
 	ctx := context.Background()
 	h, _ := w.header("")
 	in, err := r.planInput(ctx, w, u, h)
@@ -183,7 +183,7 @@ func TestTheGateFromMemoryIsTheGate(t *testing.T) {
 			}
 			got, plan := decided(rt, r, w, u)
 			r.forgetAsked()
-			forgets.asked, forgets.asks, forgets.planNode, forgets.census = nil, nil, nodeindex.Row[*updateplan.Node]{}, census{}
+			forgets.asked, forgets.asks, forgets.planNode, forgets.census = nil, nil, nodeindex.Row[*updateplan.Node]{}, poolIndex{}
 			want, wantPlan := decided(rt, forgets, w, u)
 			if diff := cmp.Diff(want, got); diff != "" || plan != wantPlan {
 				rt.Fatalf("from scratch (-) and from memory (+): %s\nplans %s, %s", diff, wantPlan, plan)
@@ -193,7 +193,7 @@ func TestTheGateFromMemoryIsTheGate(t *testing.T) {
 }
 
 // disturb changes something of a world that is being prepared.
-func disturb(t *rapid.T, s *shelf, w *world) {
+func disturb(t *rapid.T, s *shelf, w *rolloutSnapshot) {
 	i := rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")
 	node := func(do func(*corev1.Node)) {
 		n := w.nodes[i].DeepCopy()

@@ -21,12 +21,12 @@ import (
 
 // largeWorld is a large update in its middle: half of the nodes are done, as
 // many as the budget allows run their steps, the rest waits.
-func largeWorld(nodes, budget int) (*world, *v1alpha1.ClusterUpdate, model.Plan) {
+func largeWorld(nodes, budget int) (*rolloutSnapshot, *v1alpha1.ClusterUpdate, model.Plan) {
 	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 	b := intstr.FromInt32(int32(budget))
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: types.UID("0f0c2a3e-5a5b-4a66-9d0e-1f2d3c4b5a69")}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:1"},
 		Status: v1alpha1.ClusterUpdateStatus{PlanDigest: "sha256:2", Phase: v1alpha1.PhaseUpdating, StartedAt: metaNow(now)}}
-	w := &world{now: now, byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{},
+	w := &rolloutSnapshot{now: now, byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{},
 		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &b, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"w": "y"}}}}}}
 	steps := []model.Step{{ID: "cordon"}, {ID: "drain"}, {ID: "kubeadm", By: model.ByAgent}, {ID: "kubelet", By: model.ByAgent,
 		Changes: []model.Change{{Path: "kubernetes/kubelet", From: "v1.35.4", To: "v1.36.3"}}}, {ID: "settle", By: model.ByAgent}, {ID: "uncordon"}}
@@ -61,7 +61,7 @@ func largeWorld(nodes, budget int) (*world, *v1alpha1.ClusterUpdate, model.Plan)
 }
 
 // decideLarge is all that a look at a running update decides, without its writes.
-func decideLarge(t testing.TB, r *Reconciler, w *world, u *v1alpha1.ClusterUpdate, plan model.Plan) rollout.Decision {
+func decideLarge(t testing.TB, r *Reconciler, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, plan model.Plan) rollout.Decision {
 	in, drains, err := r.rolloutInput(context.Background(), w, &status{u: u}, plan)
 	if err != nil || len(drains) > 0 {
 		t.Fatalf("%d drains, %v", len(drains), err)
@@ -138,7 +138,7 @@ func TestCensusCountsAsReadDoes(t *testing.T) {
 			w.nodes[3].Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 			w.nodes[3].Status.Conditions = nil
 		}
-		r.census.take(w)
+		r.census.refresh(w)
 		if d := cmp.Diff(rolloutfacts.Pools(w.pools, w.nodes, w.poolsOf, updateplan.DefaultPool), r.census.pools(w)); d != "" {
 			t.Errorf("round %d: %s", round, d)
 		}

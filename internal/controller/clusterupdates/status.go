@@ -46,7 +46,7 @@ type status struct {
 	doneReason string
 }
 
-func (r *Reconciler) newStatus(w *world, u *v1alpha1.ClusterUpdate) *status {
+func (r *Reconciler) newStatus(w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) *status {
 	said := u.Status.Resources
 	u.Status.Resources = nil // written by another, under its own name
 	return &status{u: u, now: w.now, nodes: len(w.nodes), resources: said, out: *u.Status.DeepCopy()}
@@ -154,7 +154,7 @@ func (r *Reconciler) write(ctx context.Context, s *status) error {
 		s.out.WaitingFor = s.out.Blockers[0].Message
 	}
 	s.conditions()
-	if equality.Semantic.DeepEqual(s.u.Status, s.out) || s.nodes > 0 && mereProgress(&s.u.Status, &s.out) && !r.slow.Due("status of "+string(s.u.UID), s.nodes, s.now) {
+	if equality.Semantic.DeepEqual(s.u.Status, s.out) || s.nodes > 0 && mereProgress(&s.u.Status, &s.out) && !r.slow.TakeDue("status of "+string(s.u.UID), s.nodes, s.now) {
 		return nil
 	}
 	if err := ssa.Status(ctx, r.Client, ssa.Object{Kind: "ClusterUpdate", Name: s.u.Name, UID: string(s.u.UID)}, &s.out); err != nil {
@@ -196,15 +196,15 @@ func (r *Reconciler) phaseEvent(s *status) {
 // conditions: Planned, GateOpen, Ready and the pair Reconciling, Stalled.
 func (s *status) conditions() {
 	reason, message := s.headline()
-	s.set(v1alpha1.ConditionPlanned, s.out.PlanDigest != "", pick(s.out.PlanDigest != "", v1alpha1.ReasonAsExpected, reason), pick(s.out.PlanDigest != "", "plan "+s.out.PlanDigest, message))
+	s.setCondition(v1alpha1.ConditionPlanned, s.out.PlanDigest != "", pick(s.out.PlanDigest != "", v1alpha1.ReasonAsExpected, reason), pick(s.out.PlanDigest != "", "plan "+s.out.PlanDigest, message))
 	if s.gate != nil {
 		open := s.gate.Open()
-		s.set(v1alpha1.ConditionGateOpen, open, pick(open, v1alpha1.ReasonAsExpected, reason), pick(open, "every check passes", "closed by: "+strings.Join(s.gate.Closed, ", ")))
+		s.setCondition(v1alpha1.ConditionGateOpen, open, pick(open, v1alpha1.ReasonAsExpected, reason), pick(open, "every check passes", "closed by: "+strings.Join(s.gate.Closed, ", ")))
 	}
 	p := s.out.Phase
-	s.set(v1alpha1.ConditionReady, p == v1alpha1.PhaseDone, reason, message)
-	s.set(v1alpha1.ConditionReconciling, p == v1alpha1.PhasePlanning || p == v1alpha1.PhasePreparing || p == v1alpha1.PhaseUpdating, reason, message)
-	s.set(v1alpha1.ConditionStalled, p == v1alpha1.PhaseBlocked || p == v1alpha1.PhaseHalted, reason, message)
+	s.setCondition(v1alpha1.ConditionReady, p == v1alpha1.PhaseDone, reason, message)
+	s.setCondition(v1alpha1.ConditionReconciling, p == v1alpha1.PhasePlanning || p == v1alpha1.PhasePreparing || p == v1alpha1.PhaseUpdating, reason, message)
+	s.setCondition(v1alpha1.ConditionStalled, p == v1alpha1.PhaseBlocked || p == v1alpha1.PhaseHalted, reason, message)
 }
 
 func (s *status) headline() (reason, message string) {
@@ -219,7 +219,7 @@ func (s *status) headline() (reason, message string) {
 	return v1alpha1.ReasonUpdating, fmt.Sprintf("%d of %d nodes are done", s.out.NodesDone, s.out.NodesTotal)
 }
 
-func (s *status) set(kind string, ok bool, reason, message string) {
+func (s *status) setCondition(kind string, ok bool, reason, message string) {
 	st := metav1.ConditionFalse
 	if ok {
 		st = metav1.ConditionTrue
@@ -235,16 +235,16 @@ func pick(cond bool, a, b string) string {
 }
 
 // writePools counts the nodes of every pool.
-func (r *Reconciler) writePools(ctx context.Context, w *world) error {
-	if !r.slow.Due("pools", len(w.nodes), w.now) {
+func (r *Reconciler) writePools(ctx context.Context, w *rolloutSnapshot) error {
+	if !r.slow.TakeDue("pools", len(w.nodes), w.now) {
 		return nil
 	}
-	return writePoolStatuses(ctx, r.Client, poolCounter{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.census.of(w), Target: w.target()})
+	return writePoolStatuses(ctx, r.Client, poolCounter{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.census.poolsByNode(w), Target: w.target()})
 }
 
 // target is the Kubernetes version of the update that moves nodes, else of the
 // last one.
-func (w *world) target() string {
+func (w *rolloutSnapshot) target() string {
 	var digest string
 	for i := range w.moves {
 		if w.moves[i].Status.StartedAt != nil && w.moves[i].Spec.Bundle != "" {

@@ -8,8 +8,8 @@ type steadyClock struct {
 	held bool
 }
 
-// Read turns a reading of the wall clock into one of this clock.
-func (c *steadyClock) Read(wall time.Time) time.Time {
+// convert turns a reading of the wall clock into one of this clock.
+func (c *steadyClock) convert(wall time.Time) time.Time {
 	if c.held {
 		wall = c.last.Add(wall.Sub(c.last)) // the difference is monotonic
 	}

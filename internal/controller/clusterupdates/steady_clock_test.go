@@ -21,26 +21,26 @@ func TestClock(t *testing.T) {
 	at := func(after, by time.Duration) time.Time { return set(start.Add(after), by) }
 	wall := func(t time.Time) time.Time { return t.Round(0) }
 	c := &steadyClock{}
-	c.Read(at(0, 0))
-	if d := wall(c.Read(at(time.Minute, time.Hour))).Sub(wall(start)); d != time.Minute+time.Hour {
+	c.convert(at(0, 0))
+	if d := wall(c.convert(at(time.Minute, time.Hour))).Sub(wall(start)); d != time.Minute+time.Hour {
 		t.Errorf("not held it is the wall clock: %s", d)
 	}
-	c.Read(at(2*time.Minute, 0))
+	c.convert(at(2*time.Minute, 0))
 	c.Hold(true)
 	for i, by := range []time.Duration{6 * time.Hour, -6 * time.Hour, -20 * 365 * 24 * time.Hour, 0} {
 		after := time.Duration(3+i) * time.Minute
-		if d := wall(c.Read(at(after, by))).Sub(wall(start)); d != after {
+		if d := wall(c.convert(at(after, by))).Sub(wall(start)); d != after {
 			t.Errorf("held and set by %s: %s after the start, want %s", by, d, after)
 		}
 	}
 	c.Hold(false)
-	if d := wall(c.Read(at(8*time.Minute, time.Hour))).Sub(wall(start)); d != 8*time.Minute+time.Hour {
+	if d := wall(c.convert(at(8*time.Minute, time.Hour))).Sub(wall(start)); d != 8*time.Minute+time.Hour {
 		t.Errorf("let go it is the wall clock: %s", d)
 	}
 	simulated := &steadyClock{} // times without a monotonic part, as tests have them
-	simulated.Read(wall(start))
+	simulated.convert(wall(start))
 	simulated.Hold(true)
-	if d := simulated.Read(wall(start).Add(time.Hour)).Sub(wall(start)); d != time.Hour {
+	if d := simulated.convert(wall(start).Add(time.Hour)).Sub(wall(start)); d != time.Hour {
 		t.Errorf("of simulated times: %s", d)
 	}
 }

@@ -55,7 +55,7 @@ type Reconciler struct {
 	// Client reads from the cache; Live reads from the API server.
 	Client  client.Client
 	Live    client.Reader
-	Roster  *nodeindex.Roster
+	Roster  *nodeindex.Index
 	Plans   *plans.Store
 	Headers *bundlefiles.Headers
 	Evictor *nodedrain.Evictor
@@ -80,23 +80,23 @@ type Reconciler struct {
 	started map[types.UID]bool
 	// awayBefore is what an earlier process measured of the update.
 	awayBefore awayBase
-	// told remembers which events were sent, so that a drain that is tried again
+	// emitted remembers which events were sent, so that a drain that is tried again
 	// does not repeat itself.
-	told map[string]bool
-	// pulse remembers when each agent's heartbeat was seen to change.
-	pulse nodeindex.Heartbeats
+	emitted map[string]bool
+	// heartbeats remembers when each agent's heartbeat was seen to change.
+	heartbeats nodeindex.Heartbeats
 	// maker and planNode spare the planner what did not change.
 	maker    plans.Maker
 	planNode nodeindex.Row[*updateplan.Node]
 	// offered are nodes with what external updaters would do for them.
 	offered map[string]*updateplan.Node
-	// track has what the rollout needs of every node, learned what it took them,
+	// planIndex has what the rollout needs of every node, learned what it took them,
 	// and slow says when what costs much and changes little is due again.
-	track     track
-	census    census
+	track     planIndex
+	census    poolIndex
 	learned   rollout.Learned
 	learnedAt time.Time
-	slow      queue.Pace
+	slow      queue.Throttle
 	// large clusters have one event for a node's move, not two.
 	large bool
 	// ready is what nodes are to have ready by what this look found of the update that
@@ -105,14 +105,14 @@ type Reconciler struct {
 	looked bool
 	// asked has the gate's facts for every update that is being prepared, asks
 	// those of this look.
-	asked, asks map[types.UID]*asking
+	asked, asks map[types.UID]*gateIndex
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
 	r.Roster = nodeindex.New()
 	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
-	r.Cordoner = &nodedrain.Cordoner{Client: r.Client, Live: r.Live, Roster: r.Roster, Now: r.Now}
+	r.Cordoner = &nodedrain.Cordoner{Client: r.Client, Live: r.Live, Nodes: r.Roster, Now: r.Now}
 	answered := make(chan event.GenericEvent, 1)
 	r.offered = map[string]*updateplan.Node{}
 	r.Outside = &externalupdaters.Caller{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
@@ -125,10 +125,10 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		WatchesRawSource(source.Channel(r.Roster.Called(), queue.Whole("updates", settle))).
-		WatchesRawSource(source.Channel(answered, queue.Whole("updates", settle)))
+		WatchesRawSource(source.Channel(r.Roster.Changed(), queue.Debounce("updates", settle))).
+		WatchesRawSource(source.Channel(answered, queue.Debounce("updates", settle)))
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}, &v1alpha1.NodeConfig{}, &v1alpha1.Updater{}} {
-		b = b.Watches(o, queue.Whole("updates", settle))
+		b = b.Watches(o, queue.Debounce("updates", settle))
 	}
 	return b.Complete(times.Of("updates", r))
 }
@@ -158,13 +158,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		if u.Status.Phase == v1alpha1.PhaseDone || !u.DeletionTimestamp.IsZero() {
 			continue
 		}
-		next, err := r.one(ctx, w, u, &running)
+		next, err := r.reconcileOne(ctx, w, u, &running)
 		errs = append(errs, err)
 		again = sooner(again, next)
 	}
 	r.forgetAsked()
 	errs = append(errs, r.releaseOrphans(ctx, w), r.unstage(ctx, w), r.writePools(ctx, w))
-	if r.slow.Due("metrics", len(w.nodes), w.now) {
+	if r.slow.TakeDue("metrics", len(w.nodes), w.now) {
 		r.Metrics.observe(w)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -173,8 +173,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// one takes one update a step further.
-func (r *Reconciler) one(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, running *string) (time.Duration, error) {
+// reconcileOne takes one update a step further.
+func (r *Reconciler) reconcileOne(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, running *string) (time.Duration, error) {
 	if u.Status.StartedAt != nil {
 		return r.move(ctx, w, u)
 	}
@@ -194,7 +194,7 @@ func (r *Reconciler) one(ctx context.Context, w *world, u *v1alpha1.ClusterUpdat
 }
 
 // running names the update that has started and is not done, empty if none.
-func (r *Reconciler) running(w *world) string {
+func (r *Reconciler) running(w *rolloutSnapshot) string {
 	for i := range w.moves {
 		u := &w.moves[i]
 		if u.Status.Phase != v1alpha1.PhaseDone && (u.Status.StartedAt != nil || r.wasStarted(u.UID)) {
@@ -226,14 +226,14 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// once reports true the first time it is asked about something.
-func (r *Reconciler) once(what string) bool {
+// isFirstTime reports true the first time it is asked about something.
+func (r *Reconciler) isFirstTime(what string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = map[string]bool{}
+	if r.emitted == nil {
+		r.emitted = map[string]bool{}
 	}
-	first := !r.told[what]
-	r.told[what] = true
+	first := !r.emitted[what]
+	r.emitted[what] = true
 	return first
 }

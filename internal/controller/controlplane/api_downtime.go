@@ -70,7 +70,7 @@ func (m *DowntimeMeter) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-			m.once(ctx)
+			m.probe(ctx)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (m *DowntimeMeter) While(update string, moving bool) {
 	m.active = moving
 }
 
-func (m *DowntimeMeter) once(ctx context.Context) {
+func (m *DowntimeMeter) probe(ctx context.Context) {
 	m.mu.Lock()
 	active := m.active || !m.since.IsZero()
 	m.mu.Unlock()
@@ -99,12 +99,12 @@ func (m *DowntimeMeter) once(ctx context.Context) {
 	asked := m.Now()
 	ok := m.Ask(ctx)
 	if ctx.Err() == nil {
-		m.note(ok, asked)
+		m.recordAnswer(ok, asked)
 	}
 }
 
-// note takes an answer to what was asked at a time.
-func (m *DowntimeMeter) note(ok bool, asked time.Time) {
+// recordAnswer takes an answer to what was asked at a time.
+func (m *DowntimeMeter) recordAnswer(ok bool, asked time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {

@@ -21,7 +21,7 @@ func TestMeter(t *testing.T) {
 	pass := func(seconds int, answers bool) {
 		up = answers
 		for range seconds {
-			m.once(context.Background())
+			m.probe(context.Background())
 			now = now.Add(time.Second)
 		}
 	}

@@ -29,7 +29,7 @@ func surveyOf(ctx context.Context, c client.Reader, drained map[string]bool, rul
 	needed := map[string]lint.Object{}
 	asking := pulls{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
 	s, err := clusterfacts.Pods(ctx, c, drained, rules, func(p *corev1.Pod) {
-		note(needed, p)
+		addImage(needed, p)
 		asking.see(p)
 	})
 	asking.into(&s.Pulls)
@@ -94,8 +94,8 @@ func resolvingHooks(hooks []gate.Webhook) []gate.Resolver {
 	return out
 }
 
-// note remembers a pod that a node needs; those of one owner are alike.
-func note(needed map[string]lint.Object, p *corev1.Pod) {
+// addImage remembers a pod that a node needs; those of one owner are alike.
+func addImage(needed map[string]lint.Object, p *corev1.Pod) {
 	pod, ok := auditfacts.Pod(p)
 	if !ok || !pod.Critical {
 		return

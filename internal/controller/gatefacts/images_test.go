@@ -40,7 +40,7 @@ func TestRisksOfWhatANodeNeeds(t *testing.T) {
 		needed("shop", "web", "reg.example/web:latest", corev1.PullAlways),
 		needed("kube-system", "done", "reg.example/x:latest", corev1.PullAlways, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	} {
-		note(found, p)
+		addImage(found, p)
 	}
 	var got []string
 	for _, r := range risks(found) {

@@ -19,17 +19,17 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// lookBundles takes the bundles that were approved for a registry: a tag names
+// listBundles takes the bundles that were approved for a registry: a tag names
 // what the newest of them says. Without a registry, applying a bundle is the
 // only thing that moves tags.
-func (r *Reconciler) lookBundles(ctx context.Context, t track.Track, s track.State) (seen, error) {
+func (r *Reconciler) listBundles(ctx context.Context, t track.Track, s track.State) (seen, error) {
 	hs, err := r.headersOf(ctx)
 	if err != nil {
 		return seen{}, err
 	}
 	c := catalogue{bundle: map[string]Held{}, digests: map[string]string{}, images: map[string]track.Image{}}
 	for _, h := range hs { // the newest first
-		c.add(h, t.Repository)
+		c.addHeader(h, t.Repository)
 	}
 	out := seen{bundle: c.bundle}
 	for _, pointer := range track.Follow(t, s, c.listed) {
@@ -55,8 +55,8 @@ type catalogue struct {
 	listed  []string
 }
 
-// add takes in a bundle; what a newer one said of a tag stays.
-func (c *catalogue) add(h *bundle.Header, repository string) {
+// addHeader takes in a bundle; what a newer one said of a tag stays.
+func (c *catalogue) addHeader(h *bundle.Header, repository string) {
 	for _, img := range h.Metadata.Images {
 		ref, err := imagetag.ParseRef(img.Name)
 		if err != nil || ref.Repository != repository || ref.Tag == "" {
@@ -150,5 +150,5 @@ func (r *Reconciler) sources(ctx context.Context, digest string) []peerapi.Peer 
 	for i := range l.Items {
 		byName[l.Items[i].Name] = &l.Items[i]
 	}
-	return bundlefiles.Sources(byName, digest)
+	return bundlefiles.AgentsWith(byName, digest)
 }

@@ -38,9 +38,9 @@ func shareFor(spec *v1alpha1.ImageTrackSpec) time.Duration {
 	return min(time.Duration(spec.IntervalSeconds)*time.Second/2, time.Minute)
 }
 
-// lookRegistry asks the mirrors in their order, then the repository; the first
+// pollRegistry asks the mirrors in their order, then the repository; the first
 // that answers counts, and is named.
-func (r *Reconciler) lookRegistry(ctx context.Context, spec *v1alpha1.ImageTrackSpec, t track.Track, s track.State, running, used []string) (seen, error) {
+func (r *Reconciler) pollRegistry(ctx context.Context, spec *v1alpha1.ImageTrackSpec, t track.Track, s track.State, running, used []string) (seen, error) {
 	keys, err := r.keys(ctx, spec.PullSecret)
 	if err != nil {
 		return seen{}, err
@@ -48,7 +48,7 @@ func (r *Reconciler) lookRegistry(ctx context.Context, spec *v1alpha1.ImageTrack
 	var all []error
 	for _, repository := range append(slices.Clone(t.Mirrors), t.Repository) {
 		a := asker{Poller: r.Poller, at: registry.Place{Repository: repository, Keys: keys}, spec: spec, t: t, s: s, vouched: func(digest string) bool { return r.vouched(ctx, digest) }}
-		out, err := a.look(ctx, running)
+		out, err := a.pollTags(ctx, running)
 		if err == nil && (len(out.Images) > 0 || repository == t.Repository) {
 			out.endpoint = repository
 			out.upstream = a.behind(ctx, repository, out.Images)
@@ -106,7 +106,7 @@ type asker struct {
 	vouched func(digest string) bool
 }
 
-func (a *asker) look(ctx context.Context, running []string) (seen, error) {
+func (a *asker) pollTags(ctx context.Context, running []string) (seen, error) {
 	var out seen
 	var listed []string
 	if a.t.Tag == "" {

@@ -144,7 +144,7 @@ func (r *Sets) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place kubeletp
 		}
 	}
 	j := kubeletpull.Jobs{Client: r.Client, Live: r.Live, WriterRole: r.WriterRole}
-	why, err := j.Bring(ctx, kubeletpull.ByTrack(o), place, wanted, lack)
+	why, err := j.Pull(ctx, kubeletpull.ByTrack(o), place, wanted, lack)
 	if why != "" {
 		p.Why = why
 	}

@@ -30,8 +30,8 @@ import (
 type Nodes struct {
 	Client client.Client
 	// Live reads past the cache.
-	Live  client.Reader
-	Pulse *nodeindex.Heartbeats
+	Live       client.Reader
+	Heartbeats *nodeindex.Heartbeats
 }
 
 // Roll is which image of which track is meant.
@@ -62,7 +62,7 @@ func (n *Nodes) Fill(ctx context.Context, r Roll, w *workloads.Workload, before 
 	byHand := ""
 	pods, all := r.pods(w)
 	for i := range pods {
-		np, did, err := n.look(ctx, r, w, &pods[i])
+		np, did, err := n.inspectPod(ctx, r, w, &pods[i])
 		if err != nil {
 			return err
 		}
@@ -96,8 +96,8 @@ func (r Roll) pods(w *workloads.Workload) (pods []corev1.Pod, all bool) {
 	return append(slices.Clone(w.Pods), corev1.Pod{Spec: corev1.PodSpec{NodeName: t.Node}}), false
 }
 
-// look at a node; did is true if its agent has written what is approved.
-func (n *Nodes) look(ctx context.Context, r Roll, w *workloads.Workload, p *corev1.Pod) (np track.NodePod, did bool, err error) {
+// inspectPod at a node; did is true if its agent has written what is approved.
+func (n *Nodes) inspectPod(ctx context.Context, r Roll, w *workloads.Workload, p *corev1.Pod) (np track.NodePod, did bool, err error) {
 	np = track.NodePod{Node: p.Spec.NodeName, Ready: rolloutfacts.PodReady(p), Containers: meant(r, p)}
 	nu, err := n.report(ctx, r, w, np.Node)
 	if err != nil {
@@ -110,7 +110,7 @@ func (n *Nodes) look(ctx context.Context, r Roll, w *workloads.Workload, p *core
 		np.Sick = or(np.Sick, "it has no agent")
 		return np, false, nil
 	}
-	if n.Pulse.Silent(nu, r.Now) {
+	if n.Heartbeats.Silent(nu, r.Now) {
 		np.Sick = or(np.Sick, "its agent is silent")
 	}
 	r.run(w, nu, &np)

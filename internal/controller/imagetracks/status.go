@@ -165,14 +165,14 @@ func (l *turn) conditions() {
 	if skew && w.ready {
 		w = word{reason: v1alpha1.ReasonImageSkewed, message: said}
 	}
-	l.set(v1alpha1.ConditionReady, w.ready, w.reason, w.message)
-	l.set(v1alpha1.ConditionReconciling, !w.ready && !w.stalled, w.reason, w.message)
-	l.set(v1alpha1.ConditionStalled, w.stalled && !w.ready, w.reason, w.message)
+	l.setCondition(v1alpha1.ConditionReady, w.ready, w.reason, w.message)
+	l.setCondition(v1alpha1.ConditionReconciling, !w.ready && !w.stalled, w.reason, w.message)
+	l.setCondition(v1alpha1.ConditionStalled, w.stalled && !w.ready, w.reason, w.message)
 	reason := v1alpha1.ReasonAsExpected
 	if skew {
 		reason = v1alpha1.ReasonImageSkewed
 	}
-	l.set(v1alpha1.ConditionSkewed, skew, reason, said)
+	l.setCondition(v1alpha1.ConditionSkewed, skew, reason, said)
 }
 
 // skew says which digests run where, if it is more than one (R3.70).
@@ -191,7 +191,7 @@ func (l *turn) skew() (bool, string) {
 	return true, strings.Join(out, "; ")
 }
 
-func (l *turn) set(kind string, is bool, reason, message string) {
+func (l *turn) setCondition(kind string, is bool, reason, message string) {
 	setCondition(&l.status, l.o.Generation, kind, is, reason, message)
 }
 

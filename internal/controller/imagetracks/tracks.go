@@ -52,8 +52,8 @@ type Reconciler struct {
 	mu  sync.Mutex
 	due map[types.UID]due
 	// turns is held from the look at who has the turn until it is written down.
-	turns sync.Mutex
-	pulse nodeindex.Heartbeats
+	turns      sync.Mutex
+	heartbeats nodeindex.Heartbeats
 }
 
 // due is when a track's registry is asked next. It is only ever a reason not to
@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.about(ctx, l); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.ask(ctx, l); err != nil {
+	if err := r.poll(ctx, l); err != nil {
 		if errors.Is(err, errSecret) {
 			return ctrl.Result{RequeueAfter: stoppedEvery}, r.writeInvalid(ctx, o, err)
 		}
@@ -148,7 +148,7 @@ func (r *Reconciler) about(ctx context.Context, l *turn) error {
 
 // nodes are where static pods are.
 func (r *Reconciler) nodes() *Nodes {
-	return &Nodes{Client: r.Client, Live: r.Live, Pulse: &r.pulse}
+	return &Nodes{Client: r.Client, Live: r.Live, Heartbeats: &r.heartbeats}
 }
 
 func (l *turn) roll() Roll {
@@ -205,14 +205,14 @@ func (l *turn) used() (out []string) {
 	return slices.Compact(out)
 }
 
-// ask looks at the source if it is due, and takes in what is there.
-func (r *Reconciler) ask(ctx context.Context, l *turn) error {
+// poll looks at the source if it is due, and takes in what is there.
+func (r *Reconciler) poll(ctx context.Context, l *turn) error {
 	l.again = r.dueAt(l.o)
 	var s seen
 	var err error
 	switch {
 	case l.o.Spec.Source == v1alpha1.SourceBundles:
-		s, err = r.lookBundles(ctx, l.t, l.state)
+		s, err = r.listBundles(ctx, l.t, l.state)
 		if errors.Is(err, bundlefiles.ErrPending) {
 			l.later = busyEvery
 			return nil
@@ -220,7 +220,7 @@ func (r *Reconciler) ask(ctx context.Context, l *turn) error {
 	case l.now.Before(l.again):
 		return nil
 	default:
-		s, err = r.lookRegistry(ctx, &l.o.Spec, l.t, l.state, l.running(), l.used())
+		s, err = r.pollRegistry(ctx, &l.o.Spec, l.t, l.state, l.running(), l.used())
 	}
 	interval := time.Duration(l.o.Spec.IntervalSeconds) * time.Second
 	var f *registry.Failure
@@ -238,12 +238,12 @@ func (r *Reconciler) ask(ctx context.Context, l *turn) error {
 	}
 	l.again = l.now.Add(interval + jitter(l.o.UID, interval/10))
 	r.setDue(l.o, l.again)
-	l.take(s)
+	l.recordSeen(s)
 	return nil
 }
 
-// take takes in what a look found.
-func (l *turn) take(s seen) {
+// recordSeen takes in what a look found.
+func (l *turn) recordSeen(s seen) {
 	l.bundles = s.bundle
 	if s.endpoint != "" {
 		l.status.Endpoint = s.endpoint

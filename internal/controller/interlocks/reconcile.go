@@ -49,8 +49,8 @@ type Reconciler struct {
 	// API server.
 	Client client.Client
 	Live   client.Reader
-	// Roster of the nodes; Setup makes one.
-	Roster *nodeindex.Roster
+	// Index of the nodes; Setup makes one.
+	Nodes *nodeindex.Index
 	// WithoutMachines: this installation has no right on Machines of Cluster API.
 	WithoutMachines bool
 	Now             func() time.Time
@@ -66,14 +66,14 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
-	r.Roster = nodeindex.New()
+	r.Nodes = nodeindex.New()
 	never := func(_, _ *v1alpha1.NodeUpdate) bool { return false }
-	if err := r.Roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: never}); err != nil {
+	if err := r.Nodes.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: never}); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("neighbours").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		WatchesRawSource(source.Channel(r.Roster.Called(), queue.Whole("neighbours", settle))).
-		Watches(&v1alpha1.ClusterUpdate{}, queue.Whole("neighbours", settle), builder.WithPredicates(predicate.Funcs{UpdateFunc: updateChanged})).
+		WatchesRawSource(source.Channel(r.Nodes.Changed(), queue.Debounce("neighbours", settle))).
+		Watches(&v1alpha1.ClusterUpdate{}, queue.Debounce("neighbours", settle), builder.WithPredicates(predicate.Funcs{UpdateFunc: updateChanged})).
 		Complete(times.Of("neighbours", r))
 }
 
@@ -96,7 +96,7 @@ func running(u *v1alpha1.ClusterUpdate) bool {
 
 // Reconcile makes what is held what running updates own.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if r.Roster != nil && !r.Roster.Synced() {
+	if r.Nodes != nil && !r.Nodes.Synced() {
 		return ctrl.Result{RequeueAfter: settle}, nil
 	}
 	in, err := r.gather(ctx)
@@ -177,8 +177,8 @@ func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node
 
 // seen are all nodes; nobody changes them.
 func (r *Reconciler) seen(ctx context.Context) (*nodeindex.View, error) {
-	if r.Roster != nil {
-		return r.Roster.Look(r.Now()), nil
+	if r.Nodes != nil {
+		return r.Nodes.Refresh(r.Now()), nil
 	}
 	var l corev1.NodeList
 	if err := r.Client.List(ctx, &l); err != nil {

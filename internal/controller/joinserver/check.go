@@ -103,9 +103,9 @@ const (
 	toldAfter = time.Hour
 )
 
-// told takes a machine's word that its own check refused it. It is believed from
+// receiveReport takes a machine's word that its own check refused it. It is believed from
 // the address that the configuration was given to.
-func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Request, token, from string) {
+func (s *Server) receiveReport(ctx context.Context, w http.ResponseWriter, r *http.Request, token, from string) {
 	var t convert.RefusalReport
 	if err := json.NewDecoder(io.LimitReader(r.Body, mostTold)).Decode(&t); err != nil || t.Message == "" {
 		http.Error(w, "a report is JSON with a message", http.StatusBadRequest)
@@ -129,7 +129,7 @@ func (s *Server) told(ctx context.Context, w http.ResponseWriter, r *http.Reques
 
 // usedBy is the record of a token that an address used within the last hour.
 func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret, error) {
-	r, err := s.read(ctx, token)
+	r, err := s.readSecret(ctx, token)
 	if err != nil {
 		return nil, err
 	}

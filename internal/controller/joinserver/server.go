@@ -126,17 +126,17 @@ func (s *Server) Handler() http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), within)
 		defer cancel()
 		if r.Method == http.MethodPost {
-			s.told(ctx, w, r, token, from)
+			s.receiveReport(ctx, w, r, token, from)
 			return
 		}
-		s.answer(ctx, w, request{token: token, from: from, host: r.Host}, ignition.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
+		s.writeAnswer(ctx, w, request{token: token, from: from, host: r.Host}, ignition.ReadClient(r.Header.Get("Accept"), r.Header.Get("User-Agent")))
 	})
 }
 
 // request of a machine.
 type request struct{ token, from, host string }
 
-func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r request, c ignition.Client) {
+func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r request, c ignition.Client) {
 	used, err := s.record(ctx, r.token, r.from)
 	if err != nil {
 		s.no(w, err)

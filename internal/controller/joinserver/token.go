@@ -23,8 +23,8 @@ const (
 // errToken is every "no" about a token: nobody learns which.
 var errToken = errors.New("the token is not known, has ended, or was used")
 
-// read is the record of a token, whatever became of it.
-func (s *Server) read(ctx context.Context, token string) (*corev1.Secret, error) {
+// readSecret is the record of a token, whatever became of it.
+func (s *Server) readSecret(ctx context.Context, token string) (*corev1.Secret, error) {
 	name := convert.JoinSecretName(token)
 	if name == "" {
 		return nil, errToken
@@ -42,7 +42,7 @@ func (s *Server) read(ctx context.Context, token string) (*corev1.Secret, error)
 
 // record of a token that may be used, by whom it is now.
 func (s *Server) record(ctx context.Context, token, from string) (*corev1.Secret, error) {
-	r, err := s.read(ctx, token)
+	r, err := s.readSecret(ctx, token)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ const contentRest = 10 * time.Minute
 
 // writeNodes names every node's configuration in its NodeUpdate, after the
 // Content it names. A node with a problem keeps the configuration it had.
-func (r *Reconciler) writeNodes(ctx context.Context, w *world, d *outcome) error {
+func (r *Reconciler) writeNodes(ctx context.Context, w *configSnapshot, d *outcome) error {
 	var errs []error
 	for i, n := range w.nodes {
 		name := n.Name
@@ -39,7 +39,7 @@ func (r *Reconciler) writeNodes(ctx context.Context, w *world, d *outcome) error
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) content(ctx context.Context, w *world, want *rendered) error {
+func (r *Reconciler) content(ctx context.Context, w *configSnapshot, want *rendered) error {
 	if want.name == "" || w.contents[want.name] != nil {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (r *Reconciler) content(ctx context.Context, w *world, want *rendered) erro
 	return err
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, w *world, d *outcome) error {
+func (r *Reconciler) writeStatus(ctx context.Context, w *configSnapshot, d *outcome) error {
 	var errs []error
 	for i := range w.configs {
 		c := &w.configs[i]
@@ -63,7 +63,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *world, d *outcome) erro
 	return errors.Join(errs...)
 }
 
-func (w *world) status(c *v1alpha1.NodeConfig, d *outcome) v1alpha1.NodeConfigStatus {
+func (w *configSnapshot) status(c *v1alpha1.NodeConfig, d *outcome) v1alpha1.NodeConfigStatus {
 	st := v1alpha1.NodeConfigStatus{ObservedGeneration: c.Generation, Nodes: d.matched[c.Name], Current: d.current[c.Name]}
 	st.Conditions = append(st.Conditions, c.Status.Conditions...)
 	set := func(kind string, is bool, reason, message string) {
@@ -90,7 +90,7 @@ func (w *world) status(c *v1alpha1.NodeConfig, d *outcome) v1alpha1.NodeConfigSt
 
 // sweep deletes rendered configurations that nobody names. While an update
 // runs none is deleted: its plan names them, and no node may lose its share.
-func (r *Reconciler) sweep(ctx context.Context, w *world, d *outcome) error {
+func (r *Reconciler) sweep(ctx context.Context, w *configSnapshot, d *outcome) error {
 	if w.moving {
 		return nil
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
-// world is everything that is looked at, by name.
-type world struct {
+// configSnapshot is everything that is looked at, by name.
+type configSnapshot struct {
 	now      time.Time
 	nodes    []*corev1.Node // shared with the cache, as are the reports
 	reports  []*v1alpha1.NodeUpdate
@@ -39,7 +39,7 @@ type world struct {
 	selectors nodeindex.Selectors
 }
 
-func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+func (r *Reconciler) gather(ctx context.Context) (*configSnapshot, error) {
 	var configs v1alpha1.NodeConfigList
 	var pools v1alpha1.UpdatePoolList
 	var contents v1alpha1.ContentList
@@ -50,8 +50,8 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		}
 	}
 	now := r.Now()
-	v := r.roster.Look(now)
-	w := &world{now: now, nodes: v.Nodes, reports: v.Reports, updates: v.Updates, edition: v.Edition, configs: configs.Items, pools: pools.Items,
+	v := r.nodes.Refresh(now)
+	w := &configSnapshot{now: now, nodes: v.Nodes, reports: v.Reports, updates: v.Updates, edition: v.Edition, configs: configs.Items, pools: pools.Items,
 		contents: map[string]*v1alpha1.Content{}, sources: map[string]nodeconfig.Source{}}
 	sortConfigs(w.configs)
 	for i := range contents.Items {
@@ -114,7 +114,7 @@ func (m *configMaps) get(ctx context.Context, name string) (*corev1.ConfigMap, e
 }
 
 // matches reports whether a NodeConfig is for a node.
-func (w *world) matches(c *v1alpha1.NodeConfig, n *corev1.Node) bool {
+func (w *configSnapshot) matches(c *v1alpha1.NodeConfig, n *corev1.Node) bool {
 	if len(c.Spec.Pools) == 0 {
 		return w.selectors.Match(c.Spec.NodeSelector, n.Labels)
 	}
@@ -165,7 +165,7 @@ type set struct {
 	*rendered
 }
 
-func (w *world) decide(memory *memory) *outcome {
+func (w *configSnapshot) decide(memory *memory) *outcome {
 	sets := memory.under(w)
 	d := &outcome{byNode: make([]*rendered, len(w.nodes)), matched: map[string]int32{}, current: map[string]int32{}, problem: map[string]*model.Verdict{}}
 	for _, s := range sets {
@@ -174,7 +174,7 @@ func (w *world) decide(memory *memory) *outcome {
 	for i, n := range w.nodes {
 		x, unchanged := memory.row.At(i, n, w.reports[i])
 		if !unchanged {
-			*x = share{set: memory.of(w, n)}
+			*x = share{set: memory.setOf(w, n)}
 		}
 		if x.set.rendered == nil {
 			x.set.rendered = w.render(x.set.names, x.set.pool)
@@ -205,7 +205,7 @@ type memory struct {
 }
 
 // under takes in the NodeConfigs and pools as they select now.
-func (m *memory) under(w *world) map[string]*set {
+func (m *memory) under(w *configSnapshot) map[string]*set {
 	var b strings.Builder
 	for i := range w.configs {
 		c := &w.configs[i]
@@ -221,8 +221,8 @@ func (m *memory) under(w *world) map[string]*set {
 	return m.sets
 }
 
-// of is the set of the NodeConfigs that match a node, and of its pool.
-func (m *memory) of(w *world, n *corev1.Node) *set {
+// setOf is the set of the NodeConfigs that match a node, and of its pool.
+func (m *memory) setOf(w *configSnapshot, n *corev1.Node) *set {
 	var names []string
 	for j := range w.configs {
 		if c := &w.configs[j]; c.DeletionTimestamp.IsZero() && w.matches(c, n) {
@@ -237,7 +237,7 @@ func (m *memory) of(w *world, n *corev1.Node) *set {
 	return m.sets[key]
 }
 
-func (w *world) render(names []string, pool string) *rendered {
+func (w *configSnapshot) render(names []string, pool string) *rendered {
 	var sources []nodeconfig.Source
 	for _, name := range names {
 		sources = append(sources, w.sources[name])

@@ -46,7 +46,7 @@ func TestWrittenOverAnImage(t *testing.T) {
 			[]model.ConfigFile{reload(model.ConfigFile{Path: "/etc/chrony.conf", AsImage: true}), mine, {Path: "/etc/uncovered", AsImage: true, Disruption: model.DisruptionReboot}}, model.ConfigVersionAsImage, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{pools: []v1alpha1.UpdatePool{pool}, images: map[string]*poolImage{}}
+			w := &configSnapshot{pools: []v1alpha1.UpdatePool{pool}, images: map[string]*poolImage{}}
 			if err := w.imagesOf(image(c.st), map[string]*v1alpha1.Content{live.Name: live}); err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestWrittenOverAnImage(t *testing.T) {
 		})
 	}
 	// A cache that has not seen the files yet leaves everything as it is.
-	w := &world{pools: []v1alpha1.UpdatePool{pool}, images: map[string]*poolImage{}}
+	w := &configSnapshot{pools: []v1alpha1.UpdatePool{pool}, images: map[string]*poolImage{}}
 	if err := w.imagesOf(image(v1alpha1.OSImagePool{Live: newer}), nil); err == nil || !strings.Contains(err.Error(), "not seen yet") {
 		t.Error(err)
 	}

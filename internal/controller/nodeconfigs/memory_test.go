@@ -40,7 +40,7 @@ func tell(d *outcome) told {
 func TestAnOutcomeFromMemoryIsTheOutcome(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{now: time.Now(), sources: map[string]nodeconfig.Source{}}
+		w := &configSnapshot{now: time.Now(), sources: map[string]nodeconfig.Source{}}
 		file := func(name, text string) nodeconfig.Source {
 			return nodeconfig.Source{Name: name, Files: []model.ConfigFile{{Path: "/etc/" + rapid.SampledFrom([]string{"a", "b"}).Draw(t, "path"), Mode: 0o644, Data: []byte(text)}}}
 		}

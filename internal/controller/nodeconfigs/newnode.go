@@ -20,7 +20,7 @@ func ForNewNode(ctx context.Context, live client.Client, pool string) (name stri
 	if err := live.List(ctx, &pools); err != nil {
 		return "", c, nil, err
 	}
-	w := &world{pools: pools.Items}
+	w := &configSnapshot{pools: pools.Items}
 	if w.pool(pool) == nil {
 		return "", c, nil, nil
 	}

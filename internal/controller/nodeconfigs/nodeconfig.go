@@ -41,21 +41,21 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	roster *nodeindex.Roster
+	nodes  *nodeindex.Index
 	memory memory
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
-	r.roster = nodeindex.New()
-	if err := r.roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
+	r.nodes = nodeindex.New()
+	if err := r.nodes.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
 		return err
 	}
-	all := queue.Paced("nodeconfig", func() time.Duration { return max(settle, queue.Settle(r.roster.Size())) })
+	all := queue.DebounceBy("nodeconfig", func() time.Duration { return max(settle, queue.DebounceDelay(r.nodes.Size())) })
 	b := ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.UpdatePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(source.Channel(r.roster.Called(), all))
+		WatchesRawSource(source.Channel(r.nodes.Changed(), all))
 	if !r.WithoutOSImages {
 		b = b.Watches(&v1alpha1.OSImage{}, all)
 	}
@@ -78,7 +78,7 @@ func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
 
 // Reconcile looks at everything and writes what differs.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if !r.roster.Synced() {
+	if !r.nodes.Synced() {
 		return ctrl.Result{RequeueAfter: settle}, nil
 	}
 	w, err := r.gather(ctx)

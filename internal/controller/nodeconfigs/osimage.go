@@ -38,7 +38,7 @@ type poolImage struct {
 
 // gatherImages reads which image every pool has. An image is told with the kernel
 // arguments it was made with, so that the two change together.
-func (r *Reconciler) gatherImages(ctx context.Context, w *world) error {
+func (r *Reconciler) gatherImages(ctx context.Context, w *configSnapshot) error {
 	w.images = map[string]*poolImage{}
 	if !slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool { return p.Spec.OSImage != "" }) {
 		return nil
@@ -63,7 +63,7 @@ func (r *Reconciler) gatherImages(ctx context.Context, w *world) error {
 	return nil
 }
 
-func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content) error {
+func (w *configSnapshot) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content) error {
 	for _, p := range o.Status.Pools {
 		if pool := w.pool(p.Name); pool == nil || pool.Spec.OSImage != o.Name {
 			continue
@@ -89,7 +89,7 @@ func (w *world) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1.Content)
 }
 
 // poolOf is the one pool that a node is in, empty if it is in none or in two.
-func (w *world) poolOf(n *corev1.Node) string {
+func (w *configSnapshot) poolOf(n *corev1.Node) string {
 	found := ""
 	for i := range w.pools {
 		if !w.selectors.Match(&w.pools[i].Spec.NodeSelector, n.Labels) {
@@ -103,7 +103,7 @@ func (w *world) poolOf(n *corev1.Node) string {
 	return found
 }
 
-func (w *world) pool(name string) *v1alpha1.UpdatePool {
+func (w *configSnapshot) pool(name string) *v1alpha1.UpdatePool {
 	for i := range w.pools {
 		if w.pools[i].Name == name {
 			return &w.pools[i]
@@ -160,7 +160,7 @@ func ForPool(c *v1alpha1.NodeConfig, pool string) bool {
 
 // withImage adds the pool's OS image to a configuration, and says of what the image
 // brings that it does: it is verified and not written.
-func (w *world) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeConfig) (model.NodeConfig, []model.Verdict) {
+func (w *configSnapshot) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeConfig) (model.NodeConfig, []model.Verdict) {
 	if p == nil || p.Spec.OSImage == "" {
 		return c, noImage(c)
 	}
@@ -238,7 +238,7 @@ func (i *poolImage) onto(c model.NodeConfig, rules contents.Rules) model.NodeCon
 }
 
 // refuses says what keeps the nodes of a pool from having its image.
-func (w *world) refuses(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
+func (w *configSnapshot) refuses(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
 	if vs := w.onlyOfPool(p, names); len(vs) > 0 {
 		return vs
 	}
@@ -253,7 +253,7 @@ func (w *world) refuses(p *v1alpha1.UpdatePool, names []string) []model.Verdict 
 
 // besidePool: what a NodeConfig has for single nodes is not in the configuration of a
 // build, and what both come to nobody has seen.
-func (w *world) besidePool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
+func (w *configSnapshot) besidePool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
 	var out []model.Verdict
 	for i := range w.configs {
 		if c := &w.configs[i]; slices.Contains(names, c.Name) && !ForPool(c, p.Name) {
@@ -275,7 +275,7 @@ func noImage(c model.NodeConfig) []model.Verdict {
 }
 
 // onlyOfPool: what comes with an image is the same on every node of the pool.
-func (w *world) onlyOfPool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
+func (w *configSnapshot) onlyOfPool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
 	var out []model.Verdict
 	for i := range w.configs {
 		c := &w.configs[i]

@@ -30,7 +30,7 @@ func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *updatepla
 	c, ok := r.known[name]
 	if !ok {
 		var err error
-		if c, err = r.read(ctx, name); err != nil {
+		if c, err = r.readConfig(ctx, name); err != nil {
 			return err
 		}
 		if r.known == nil {
@@ -44,7 +44,7 @@ func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *updatepla
 	return nil
 }
 
-func (r *Reader) read(ctx context.Context, name string) (*model.NodeConfig, error) {
+func (r *Reader) readConfig(ctx context.Context, name string) (*model.NodeConfig, error) {
 	key := client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}
 	var c v1alpha1.Content
 	err := r.Client.Get(ctx, key, &c)

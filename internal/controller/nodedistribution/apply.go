@@ -19,7 +19,7 @@ const contentRest = 10 * time.Minute
 
 // apply decides and writes, in an order that a crash cannot hurt: what is
 // named is written before what names it.
-func (r *Reconciler) apply(ctx context.Context, w *world) error {
+func (r *Reconciler) apply(ctx context.Context, w *fleetSnapshot) error {
 	trust := w.trust()
 	trustData, err := json.Marshal(trust)
 	if err != nil {
@@ -35,10 +35,10 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 	order := w.order(approvals)
 	holds := w.newHolding(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
-	want := &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.look(w, r.PublicKey), bandwidth: r.Bandwidth.Share(len(w.nodes))}
+	want := &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.refresh(w, r.PublicKey), bandwidth: r.Bandwidth.Share(len(w.nodes))}
 	var stale []staleNode
 	stale, r.more = r.stale(w, want)
-	waiting, doorErr := r.letIn(ctx, w, want)
+	waiting, doorErr := r.applyTaints(ctx, w, want)
 
 	contents := map[string]content{trustName: {v1alpha1.ContentTrust, string(trustData)}}
 	for name, data := range holds.data {
@@ -60,7 +60,7 @@ func (r *Reconciler) apply(ctx context.Context, w *world) error {
 type content struct{ kind, data string }
 
 // digests are all that somebody talks about.
-func (w *world) digests(media map[string]*found) map[string]bool {
+func (w *fleetSnapshot) digests(media map[string]*found) map[string]bool {
 	out := map[string]bool{}
 	for d := range media {
 		out[d] = true
@@ -73,7 +73,7 @@ func (w *world) digests(media map[string]*found) map[string]bool {
 	return out
 }
 
-func (w *world) headersWanted(approvals map[string]approval) map[string]bool {
+func (w *fleetSnapshot) headersWanted(approvals map[string]approval) map[string]bool {
 	out := map[string]bool{}
 	for d := range approvals {
 		out[d] = true
@@ -87,7 +87,7 @@ func (w *world) headersWanted(approvals map[string]approval) map[string]bool {
 	return out
 }
 
-func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) error {
+func (r *Reconciler) makeSets(ctx context.Context, w *fleetSnapshot, approved []string) error {
 	var errs []error
 	for _, d := range w.missingSets(approved) {
 		errs = append(errs, ssa.Spec(ctx, r.Client, v1alpha1.FieldOwnerController, ssa.Object{Kind: "PinnedImageSet", Name: setName(d),
@@ -104,7 +104,7 @@ func (r *Reconciler) makeSets(ctx context.Context, w *world, approved []string) 
 
 // sweep deletes the NodeUpdates of nodes that left, and Contents that nobody
 // names any more.
-func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]content) error {
+func (r *Reconciler) sweep(ctx context.Context, w *fleetSnapshot, contents map[string]content) error {
 	named := w.named(contents)
 	var errs []error
 	for _, nu := range w.orphans() {
@@ -124,7 +124,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world, contents map[string]co
 
 // named are the Contents that something needs: what is written now, plans and
 // their parts, and what nodes were told.
-func (w *world) named(contents map[string]content) map[string]bool {
+func (w *fleetSnapshot) named(contents map[string]content) map[string]bool {
 	named := map[string]bool{}
 	for name := range contents {
 		named[name] = true
@@ -137,7 +137,7 @@ func (w *world) named(contents map[string]content) map[string]bool {
 			}
 		}
 	}
-	for _, g := range w.tally().groups {
+	for _, g := range w.countKinds().groups {
 		named[g.hold], named[g.trust] = true, true
 	}
 	return named
@@ -145,8 +145,8 @@ func (w *world) named(contents map[string]content) map[string]bool {
 
 // orphans are the NodeUpdates of nodes that left. If every one belongs to a node,
 // nobody looks for them by name.
-func (w *world) orphans() []*v1alpha1.NodeUpdate {
-	if w.tally().reports == len(w.updates) {
+func (w *fleetSnapshot) orphans() []*v1alpha1.NodeUpdate {
+	if w.countKinds().reports == len(w.updates) {
 		return nil
 	}
 	var out []*v1alpha1.NodeUpdate

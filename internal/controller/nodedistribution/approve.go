@@ -14,7 +14,7 @@ import (
 const maxBundles = 8
 
 // trust is what the policies say together.
-func (w *world) trust() model.Trust { return convert.TrustList(w.policies) }
+func (w *fleetSnapshot) trust() model.Trust { return convert.TrustList(w.policies) }
 
 // found is a bundle on media that are plugged in.
 type found struct {
@@ -27,9 +27,9 @@ type found struct {
 }
 
 // foundBundles lists what is plugged in, by digest.
-func (w *world) foundBundles() map[string]*found {
+func (w *fleetSnapshot) foundBundles() map[string]*found {
 	out := map[string]*found{}
-	for _, i := range w.tally().media {
+	for _, i := range w.countKinds().media {
 		n := w.nodes[i]
 		for _, m := range w.reports[i].Status.Media {
 			if !bundle.ValidDigest(m.Digest) {
@@ -50,9 +50,9 @@ func (w *world) foundBundles() map[string]*found {
 }
 
 // unreadable lists media that could not be read, in words.
-func (w *world) unreadable() []string {
+func (w *fleetSnapshot) unreadable() []string {
 	var out []string
-	for _, i := range w.tally().media {
+	for _, i := range w.countKinds().media {
 		for _, m := range w.reports[i].Status.Media {
 			if m.Digest == "" && m.State != v1alpha1.MediumFound {
 				out = append(out, fmt.Sprintf("%s %s: %s", w.nodes[i].Name, m.Device, m.Message))
@@ -75,13 +75,13 @@ type approval struct {
 }
 
 // approve decides for one digest. approvedDigests are those that people named.
-func (w *world) approve(digest string, people []string, trust model.Trust, f *found) approval {
+func (w *fleetSnapshot) approve(digest string, people []string, trust model.Trust, f *found) approval {
 	if slices.Contains(trust.RevokedDigests, digest) {
 		return approval{reason: v1alpha1.ReasonBundleRevoked, message: "bundle " + digest + " is revoked by a TrustPolicy",
 			fix: "bring another bundle, or remove the digest from revokedDigests"}
 	}
 	if h, err := w.header(digest); err == nil {
-		return w.judge(h, people, trust, f)
+		return w.evaluateBundle(h, people, trust, f)
 	}
 	if slices.Contains(people, digest) && !trust.RequireSignatures {
 		return approval{ok: true, reason: v1alpha1.ReasonApprovedByDigest}
@@ -97,9 +97,9 @@ func (w *world) approve(digest string, people []string, trust model.Trust, f *fo
 	return a
 }
 
-// judge decides over a bundle whose header is here: its signatures count, not
+// evaluateBundle decides over a bundle whose header is here: its signatures count, not
 // what an agent says of them.
-func (w *world) judge(h *bundle.Header, people []string, trust model.Trust, f *found) approval {
+func (w *fleetSnapshot) evaluateBundle(h *bundle.Header, people []string, trust model.Trust, f *found) approval {
 	d := bundle.Decide(h, people, trust, w.refit)
 	switch {
 	case d.Allowed && d.By == bundle.ByDigest:
@@ -114,7 +114,7 @@ func (w *world) judge(h *bundle.Header, people []string, trust model.Trust, f *f
 	return approval{reason: d.Verdict.Reason, message: d.Verdict.Message, fix: d.Verdict.Fix, signedBy: d.SignedBy}
 }
 
-func (w *world) awaiting(digest string, f *found) approval {
+func (w *fleetSnapshot) awaiting(digest string, f *found) approval {
 	a := approval{reason: v1alpha1.ReasonAwaitingApproval, message: "nobody approved bundle " + digest, fix: "set spec.digest to " + digest}
 	if f != nil && len(f.at) > 0 {
 		a.message = fmt.Sprintf("found %s on %s %s; nobody approved it", digest, f.at[0].Node, f.at[0].Device)
@@ -154,7 +154,7 @@ func digestOf(b *v1alpha1.Bundle) string {
 }
 
 // peopleApproved lists the digests that people named.
-func (w *world) peopleApproved() []string {
+func (w *fleetSnapshot) peopleApproved() []string {
 	var out []string
 	for _, b := range w.bundles {
 		if b.Spec.Digest != "" && b.DeletionTimestamp.IsZero() {

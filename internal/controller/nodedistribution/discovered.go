@@ -29,7 +29,7 @@ const (
 // makeBundles makes an object with an empty spec for every bundle that was found, has
 // none, and whose header the controller has read itself: its name and version are those
 // of the header, not what a node says.
-func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string]*found) error {
+func (r *Reconciler) makeBundles(ctx context.Context, w *fleetSnapshot, media map[string]*found) error {
 	known, names, on, total := w.foundSoFar()
 	var errs []error
 	for _, d := range slices.Sorted(maps.Keys(media)) {
@@ -37,7 +37,7 @@ func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string
 		h, err := w.header(d)
 		node := f.at[0].Node
 		if err != nil && !known[d] {
-			r.tellUnread(ctx, d, node, err)
+			r.logUnreadHeader(ctx, d, node, err)
 		}
 		if known[d] || err != nil || total >= mostFound || on[node] >= mostFoundOn {
 			continue
@@ -56,8 +56,8 @@ func (r *Reconciler) makeBundles(ctx context.Context, w *world, media map[string
 	return errors.Join(errs...)
 }
 
-// tellUnread logs, once for each reason, why a bundle that a node found is not listed.
-func (r *Reconciler) tellUnread(ctx context.Context, digest, node string, err error) {
+// logUnreadHeader logs, once for each reason, why a bundle that a node found is not listed.
+func (r *Reconciler) logUnreadHeader(ctx context.Context, digest, node string, err error) {
 	if errors.Is(err, bundlefiles.ErrPending) || r.unread[digest] == err.Error() {
 		return
 	}
@@ -70,7 +70,7 @@ func (r *Reconciler) tellUnread(ctx context.Context, digest, node string, err er
 
 // foundSoFar counts the Bundles that nobody approved, in all and by the node that they
 // were found on first.
-func (w *world) foundSoFar() (known, names map[string]bool, on map[string]int, total int) {
+func (w *fleetSnapshot) foundSoFar() (known, names map[string]bool, on map[string]int, total int) {
 	known, names, on = map[string]bool{}, map[string]bool{}, map[string]int{}
 	for i := range w.bundles {
 		b := &w.bundles[i]
@@ -85,7 +85,7 @@ func (w *world) foundSoFar() (known, names map[string]bool, on map[string]int, t
 
 // dropFound deletes Bundles that the controller made, that nobody approved, and that no
 // node has had for a while.
-func (r *Reconciler) dropFound(ctx context.Context, w *world, media map[string]*found) error {
+func (r *Reconciler) dropFound(ctx context.Context, w *fleetSnapshot, media map[string]*found) error {
 	gone := map[types.UID]time.Time{}
 	var errs []error
 	for i := range w.bundles {

@@ -55,7 +55,7 @@ func readable(digest string) (*bundle.Header, error) {
 func TestABundleIsMadeOfAHeaderThatWasRead(t *testing.T) {
 	t.Parallel()
 	r, c := finder(t)
-	w := &world{header: func(string) (*bundle.Header, error) { return nil, errors.New("no node has it") }}
+	w := &fleetSnapshot{header: func(string) (*bundle.Header, error) { return nil, errors.New("no node has it") }}
 	if err := r.makeBundles(t.Context(), w, mediaOf("n1", 0, 3)); err != nil || len(bundlesOf(t, c)) != 0 {
 		t.Fatalf("made of a node's word: %v %v", bundlesOf(t, c), err)
 	}
@@ -74,7 +74,7 @@ func TestFoundBundlesAreLimited(t *testing.T) {
 	r, c := finder(t)
 	for node := range 12 {
 		for round := range 3 {
-			w := &world{header: readable, bundles: bundlesOf(t, c)}
+			w := &fleetSnapshot{header: readable, bundles: bundlesOf(t, c)}
 			if err := r.makeBundles(t.Context(), w, mediaOf(fmt.Sprint("n", node), 1000*node+8*round, 8)); err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestFoundBundlesThatAreGoneAreDeleted(t *testing.T) {
 	start := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	look := func(after time.Duration) {
 		t.Helper()
-		w := &world{now: start.Add(after), bundles: bundlesOf(t, c), updates: map[string]*v1alpha1.NodeUpdate{
+		w := &fleetSnapshot{now: start.Add(after), bundles: bundlesOf(t, c), updates: map[string]*v1alpha1.NodeUpdate{
 			"n1": {Status: v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{}, Bundles: []string{digestNumber(4)}}}}}
 		if err := r.dropFound(t.Context(), w, mediaOf("n1", 3, 1)); err != nil {
 			t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// world is everything that is looked at, sorted by name.
-type world struct {
+// fleetSnapshot is everything that is looked at, sorted by name.
+type fleetSnapshot struct {
 	now     time.Time
 	nodes   []*corev1.Node // shared with the cache, as are the updates
 	byName  map[string]*corev1.Node
@@ -26,9 +26,9 @@ type world struct {
 	// reports are the same in the order of the nodes; edition names that order.
 	reports []*v1alpha1.NodeUpdate
 	edition int
-	// ledger counts the nodes, counted is its answer of this look.
-	ledger   *ledger
-	counted  *tally
+	// kinds counts the nodes by kind, counted is its result for this snapshot.
+	kinds    *kindIndex
+	counted  *kindCounts
 	bundles  []v1alpha1.Bundle
 	policies []v1alpha1.TrustPolicy
 	sets     []v1alpha1.PinnedImageSet
@@ -38,7 +38,7 @@ type world struct {
 	// kept says why sets stay that could go, by their names.
 	kept map[string]string
 	// doors are pools that want nodes to hold first.
-	doors     []doorkeeper
+	doors     []taintingPool
 	lists     map[string]model.HoldList // of contents, as they were read
 	selectors nodeindex.Selectors
 	// header answers for a bundle: the header, or why there is none.
@@ -46,10 +46,10 @@ type world struct {
 	refit  string
 }
 
-func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+func (r *Reconciler) gather(ctx context.Context) (*fleetSnapshot, error) {
 	now := r.Now()
-	v := r.roster.Look(now)
-	w := &world{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, ledger: &r.ledger, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
+	v := r.nodes.Refresh(now)
+	w := &fleetSnapshot{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, kinds: &r.kinds, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
 	var bundles v1alpha1.BundleList
 	var policies v1alpha1.TrustPolicyList
 	var sets v1alpha1.PinnedImageSetList
@@ -62,7 +62,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 		}
 	}
 	w.bundles, w.policies, w.sets, w.moves = bundles.Items, policies.Items, sets.Items, moves.Items
-	w.pools, w.doors = pools.Items, doorkeepers(pools.Items)
+	w.pools, w.doors = pools.Items, taintingPools(pools.Items)
 	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	sort.Slice(w.sets, func(i, j int) bool { return w.sets[i].Name < w.sets[j].Name })
@@ -71,15 +71,15 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	for i := range contents.Items {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]
 	}
-	w.header = once(func(digest string) (*bundle.Header, error) {
-		return r.Headers.Get(digest, func() []peerapi.Peer { return bundlefiles.Sources(w.updates, digest) })
+	w.header = memoize(func(digest string) (*bundle.Header, error) {
+		return r.Headers.Get(digest, func() []peerapi.Peer { return bundlefiles.AgentsWith(w.updates, digest) })
 	})
 	return w, nil
 }
 
-// once asks for each header once in a look: while one is not here yet, that goes
+// memoize asks for each header once in a look: while one is not here yet, that goes
 // through all nodes. One that comes meanwhile calls for another look.
-func once(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header, error) {
+func memoize(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header, error) {
 	type answer struct {
 		h   *bundle.Header
 		err error
@@ -96,7 +96,7 @@ func once(get func(string) (*bundle.Header, error)) func(string) (*bundle.Header
 }
 
 // hold reads a hold list that was written before; empty if there is none.
-func (w *world) hold(name string) model.HoldList {
+func (w *fleetSnapshot) hold(name string) model.HoldList {
 	if h, ok := w.lists[name]; ok {
 		return h
 	}
@@ -108,7 +108,7 @@ func (w *world) hold(name string) model.HoldList {
 	return h
 }
 
-func (w *world) readHold(name string) model.HoldList {
+func (w *fleetSnapshot) readHold(name string) model.HoldList {
 	var h model.HoldList
 	c := w.contents[name]
 	if c == nil || v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) != name {

@@ -15,7 +15,7 @@ import (
 
 // holding makes hold lists; nodes with the same sets and platform share one.
 type holding struct {
-	w *world
+	w *fleetSnapshot
 	// rank of a bundle: the wanted one first.
 	rank map[string]int
 	memo map[string]string
@@ -23,7 +23,7 @@ type holding struct {
 	data map[string]string
 }
 
-func (w *world) newHolding(order []string) *holding {
+func (w *fleetSnapshot) newHolding(order []string) *holding {
 	h := &holding{w: w, rank: map[string]int{}, memo: map[string]string{}, data: map[string]string{}}
 	for i, d := range order {
 		h.rank[d] = i
@@ -31,9 +31,9 @@ func (w *world) newHolding(order []string) *holding {
 	return h
 }
 
-// of returns the name of the node's hold list, empty if it holds nothing. nu may
+// holdListOf returns the name of the node's hold list, empty if it holds nothing. nu may
 // be nil.
-func (h *holding) of(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
+func (h *holding) holdListOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	var sets []*v1alpha1.PinnedImageSet
 	old := ""
 	if nu != nil {
@@ -64,7 +64,7 @@ func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard
 			// The next image that is made on the site is put together from the same base.
 			l.Images[i].NoCopy = l.Images[i].Bundle != "" && l.Images[i].Made == "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
 		}
-		u.add(l)
+		u.addList(l)
 	}
 	if len(u.list.Images)+len(u.list.Payloads) == 0 {
 		return ""
@@ -74,13 +74,13 @@ func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard
 
 // discards reports whether the node's pool keeps no copies. A node of two pools
 // keeps: nobody can tell which one counts.
-func (w *world) discards(n *corev1.Node) bool {
+func (w *fleetSnapshot) discards(n *corev1.Node) bool {
 	p := w.poolOf(n)
 	return p != nil && p.Spec.LocalCopy == v1alpha1.LocalCopyDiscard
 }
 
 // peerPort is that of the node's pool, 0 for the usual one.
-func (w *world) peerPort(n *corev1.Node) int32 {
+func (w *fleetSnapshot) peerPort(n *corev1.Node) int32 {
 	if !slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool { return p.Spec.PeerPort != 0 }) {
 		return 0
 	}
@@ -91,7 +91,7 @@ func (w *world) peerPort(n *corev1.Node) int32 {
 }
 
 // poolOf is the node's pool, nil if it is of none or of two.
-func (w *world) poolOf(n *corev1.Node) *v1alpha1.UpdatePool {
+func (w *fleetSnapshot) poolOf(n *corev1.Node) *v1alpha1.UpdatePool {
 	var of []*v1alpha1.UpdatePool
 	for i := range w.pools {
 		if p := &w.pools[i]; p.DeletionTimestamp.IsZero() && w.selectors.Match(&p.Spec.NodeSelector, n.Labels) {
@@ -124,7 +124,7 @@ func (h *holding) store(l model.HoldList) string {
 // wantedBy lists what a set wants on a node. While a bundle's header is not
 // here, what the node was told before about that bundle stays as it is: a pin
 // is never lost because the controller does not know something.
-func (w *world) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.HoldList) model.HoldList {
+func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.HoldList) model.HoldList {
 	var l model.HoldList
 	for _, g := range s.Spec.Groups {
 		for _, i := range g.Images {
@@ -159,7 +159,7 @@ type union struct {
 	payloads map[model.HeldPayload]bool
 }
 
-func (u *union) add(l model.HoldList) {
+func (u *union) addList(l model.HoldList) {
 	for _, i := range l.Images {
 		if !u.names[i.Name] {
 			u.names[i.Name] = true

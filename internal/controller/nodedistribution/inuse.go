@@ -27,7 +27,7 @@ type running struct {
 // unused are those of the sets that may go of whose images no pod needs one that
 // nothing else brings: refit's own image too is let go only when its pods have moved
 // on. The others are kept, with the reason. A revoked bundle is not asked about.
-func (r *Reconciler) unused(ctx context.Context, w *world, sets []*v1alpha1.PinnedImageSet) ([]*v1alpha1.PinnedImageSet, error) {
+func (r *Reconciler) unused(ctx context.Context, w *fleetSnapshot, sets []*v1alpha1.PinnedImageSet) ([]*v1alpha1.PinnedImageSet, error) {
 	if len(sets) == 0 || r.Live == nil {
 		return sets, nil
 	}
@@ -45,7 +45,7 @@ func (r *Reconciler) unused(ctx context.Context, w *world, sets []*v1alpha1.Pinn
 }
 
 // keptOf leaves out the sets that pods need, and notes why.
-func (w *world) keptOf(sets []*v1alpha1.PinnedImageSet, pods map[string]string) (gone []*v1alpha1.PinnedImageSet) {
+func (w *fleetSnapshot) keptOf(sets []*v1alpha1.PinnedImageSet, pods map[string]string) (gone []*v1alpha1.PinnedImageSet) {
 	w.kept = map[string]string{}
 	for _, s := range sets {
 		if slices.Contains(w.trust().RevokedDigests, s.Spec.Bundle) {
@@ -63,7 +63,7 @@ func (w *world) keptOf(sets []*v1alpha1.PinnedImageSet, pods map[string]string) 
 
 // neededBy says which pod runs an image that only this set brings, empty if none. A
 // set whose bundle nobody can read now stays.
-func (w *world) neededBy(s *v1alpha1.PinnedImageSet, going []*v1alpha1.PinnedImageSet, pods map[string]string) string {
+func (w *fleetSnapshot) neededBy(s *v1alpha1.PinnedImageSet, going []*v1alpha1.PinnedImageSet, pods map[string]string) string {
 	h, err := w.header(s.Spec.Bundle)
 	if err != nil {
 		return "what it holds is not known now"
@@ -83,7 +83,7 @@ func (w *world) neededBy(s *v1alpha1.PinnedImageSet, going []*v1alpha1.PinnedIma
 }
 
 // broughtWithout are the images of all sets but those that may go.
-func (w *world) broughtWithout(going []*v1alpha1.PinnedImageSet) map[string]bool {
+func (w *fleetSnapshot) broughtWithout(going []*v1alpha1.PinnedImageSet) map[string]bool {
 	out := map[string]bool{}
 	for i := range w.sets {
 		s := &w.sets[i]
@@ -114,7 +114,7 @@ func runningImages(ctx context.Context, c client.Reader) (map[string]string, err
 			return nil, fmt.Errorf("list the pods, of whose images none may be let go: %w", err)
 		}
 		for i := range l.Items {
-			note(out, &l.Items[i])
+			recordReference(out, &l.Items[i])
 		}
 		if next = l.Continue; next == "" {
 			return out, nil
@@ -122,7 +122,7 @@ func runningImages(ctx context.Context, c client.Reader) (map[string]string, err
 	}
 }
 
-func note(out map[string]string, p *corev1.Pod) {
+func recordReference(out map[string]string, p *corev1.Pod) {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return
 	}

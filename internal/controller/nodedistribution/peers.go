@@ -13,8 +13,8 @@ import (
 // controllerPeer is the name of the controller among the peers.
 const controllerPeer = "refit-controller"
 
-// peers remembers who is whose neighbour while no agent comes, goes or moves.
-type peers struct {
+// peerIndex remembers who is whose neighbour while no agent comes, goes or moves.
+type peerIndex struct {
 	row nodeindex.Row[agentAt]
 	// edition grows with every change of an agent.
 	edition    int
@@ -27,13 +27,13 @@ type agentAt struct {
 	self   v1alpha1.Peer
 	zone   string
 	places transfer.Places
-	// neighbours as they are told to it, since that edition.
-	neighbours []v1alpha1.Peer
-	edition    int
+	// peers as they are told to it, since that edition.
+	peers   []v1alpha1.Peer
+	edition int
 }
 
-// look takes in the agents as they are now.
-func (p *peers) look(w *world, publicKey string) *peers {
+// refresh takes in the agents as they are now.
+func (p *peerIndex) refresh(w *fleetSnapshot, publicKey string) *peerIndex {
 	p.controller = v1alpha1.Peer{Node: controllerPeer, PublicKey: publicKey}
 	if !p.moved(w) && p.edition > 0 {
 		return p
@@ -44,7 +44,7 @@ func (p *peers) look(w *world, publicKey string) *peers {
 	for i, n := range w.nodes {
 		a, _ := p.row.At(i, n, w.reports[i])
 		if a.self.Node == "" {
-			p.tell(a, nil)
+			p.setPeers(a, nil)
 			continue
 		}
 		agents, places = append(agents, a), append(places, a.places)
@@ -55,21 +55,21 @@ func (p *peers) look(w *world, publicKey string) *peers {
 		for _, j := range links {
 			now = append(now, agents[j].self)
 		}
-		p.tell(agents[i], now)
+		p.setPeers(agents[i], now)
 	}
 	return p
 }
 
-// tell keeps what a node is told of its neighbours.
-func (p *peers) tell(a *agentAt, now []v1alpha1.Peer) {
-	if !slices.Equal(a.neighbours, now) {
-		a.neighbours, a.edition = slices.Clone(now), p.edition
+// setPeers keeps what a node is told of its neighbours.
+func (p *peerIndex) setPeers(a *agentAt, now []v1alpha1.Peer) {
+	if !slices.Equal(a.peers, now) {
+		a.peers, a.edition = slices.Clone(now), p.edition
 	}
 }
 
 // moved takes in what changed, and reports whether that may be an agent's coming,
 // going or moving.
-func (p *peers) moved(w *world) bool {
+func (p *peerIndex) moved(w *fleetSnapshot) bool {
 	moved := p.row.Under(nil, w.edition, w.nodes)
 	for i, n := range w.nodes {
 		nu := w.reports[i]
@@ -97,14 +97,14 @@ func reachedAt(n *corev1.Node, nu *v1alpha1.NodeUpdate) (self v1alpha1.Peer, zon
 	return v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}, n.Labels[corev1.LabelTopologyZone]
 }
 
-// of gives the i-th node its neighbours and the controller.
-func (p *peers) of(w *world, i int) []v1alpha1.Peer {
+// peersOf gives the i-th node its neighbours and the controller.
+func (p *peerIndex) peersOf(w *fleetSnapshot, i int) []v1alpha1.Peer {
 	a, _ := p.row.At(i, w.nodes[i], w.reports[i])
-	return append([]v1alpha1.Peer{p.controller}, a.neighbours...)
+	return append([]v1alpha1.Peer{p.controller}, a.peers...)
 }
 
 // since is the edition in which the i-th node's neighbours changed last.
-func (p *peers) since(w *world, i int) int {
+func (p *peerIndex) since(w *fleetSnapshot, i int) int {
 	a, _ := p.row.At(i, w.nodes[i], w.reports[i])
 	return a.edition
 }

@@ -17,7 +17,7 @@ func TestPeerPortOfAPool(t *testing.T) {
 		p.Spec.PeerPort = port
 		return p
 	}
-	w := &world{pools: []v1alpha1.UpdatePool{pool("a", "a", 19000), pool("b", "b", 0)}}
+	w := &fleetSnapshot{pools: []v1alpha1.UpdatePool{pool("a", "a", 19000), pool("b", "b", 0)}}
 	for name, c := range map[string]struct {
 		labels map[string]string
 		want   int32

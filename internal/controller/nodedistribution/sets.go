@@ -17,7 +17,7 @@ func ours(s *v1alpha1.PinnedImageSet) bool {
 }
 
 // missingSets are the approved bundles that have no set yet (R0.125).
-func (w *world) missingSets(approved []string) []string {
+func (w *fleetSnapshot) missingSets(approved []string) []string {
 	have := map[string]bool{}
 	for i := range w.sets {
 		if s := &w.sets[i]; s.Name == setName(s.Spec.Bundle) && s.DeletionTimestamp.IsZero() {
@@ -36,7 +36,7 @@ func (w *world) missingSets(approved []string) []string {
 // letGo lists our own sets that may go: the bundle is approved no longer, no
 // update wants it, it is not what the last update brought, and a later update
 // was completed since (R0.118). A revoked bundle that never ran goes at once.
-func (w *world) letGo(approved []string) []*v1alpha1.PinnedImageSet {
+func (w *fleetSnapshot) letGo(approved []string) []*v1alpha1.PinnedImageSet {
 	keep := map[string]bool{}
 	for _, d := range approved {
 		keep[d] = true
@@ -60,7 +60,7 @@ func (w *world) letGo(approved []string) []*v1alpha1.PinnedImageSet {
 	return out
 }
 
-func (w *world) revoked(digest string) bool {
+func (w *fleetSnapshot) revoked(digest string) bool {
 	for _, d := range w.trust().RevokedDigests {
 		if d == digest {
 			return !w.everRan(digest)
@@ -69,7 +69,7 @@ func (w *world) revoked(digest string) bool {
 	return false
 }
 
-func (w *world) everRan(digest string) bool {
+func (w *fleetSnapshot) everRan(digest string) bool {
 	for _, m := range w.moves {
 		if m.Spec.Bundle == digest && m.Status.StartedAt != nil {
 			return true
@@ -78,7 +78,7 @@ func (w *world) everRan(digest string) bool {
 	return false
 }
 
-func (w *world) doneSince(s *v1alpha1.PinnedImageSet) bool {
+func (w *fleetSnapshot) doneSince(s *v1alpha1.PinnedImageSet) bool {
 	for _, m := range w.moves {
 		if m.Spec.Bundle != "" && len(m.Spec.Nodes) == 0 && m.Spec.Bundle != s.Spec.Bundle && m.Status.Phase == v1alpha1.PhaseDone && m.Status.FinishedAt != nil && m.Status.FinishedAt.After(s.CreationTimestamp.Time) {
 			return true
@@ -89,7 +89,7 @@ func (w *world) doneSince(s *v1alpha1.PinnedImageSet) bool {
 
 // lastDone is the update of the whole cluster to a bundle that was completed last,
 // nil if none: one that was limited to some nodes says nothing about the others.
-func (w *world) lastDone() *v1alpha1.ClusterUpdate {
+func (w *fleetSnapshot) lastDone() *v1alpha1.ClusterUpdate {
 	var last *v1alpha1.ClusterUpdate
 	for i := range w.moves {
 		m := &w.moves[i]

@@ -11,7 +11,7 @@ import (
 // next, what runs, then the newest Bundle objects. The order decides whose image
 // keeps a tag that moved between releases, so a bundle that is refused because
 // it is older comes after what runs.
-func (w *world) order(approvals map[string]approval) []string {
+func (w *fleetSnapshot) order(approvals map[string]approval) []string {
 	var out []string
 	add := func(d string) {
 		if approvals[d].ok && !slices.Contains(out, d) {
@@ -36,7 +36,7 @@ func (w *world) order(approvals map[string]approval) []string {
 }
 
 // wantedByMoves: what moves nodes now, then what is to move them, the newest first.
-func (w *world) wantedByMoves() []string {
+func (w *fleetSnapshot) wantedByMoves() []string {
 	moves := slices.Clone(w.moves)
 	sort.SliceStable(moves, func(i, j int) bool { return moves[j].CreationTimestamp.Before(&moves[i].CreationTimestamp) })
 	var out []string
@@ -53,7 +53,7 @@ func (w *world) wantedByMoves() []string {
 // runsUnapproved: what the last update brought runs, and is held until a later
 // one is done, also when somebody deleted the Bundle that approved it. A revoked
 // one is not.
-func (w *world) runsUnapproved(digest string, approvals map[string]approval) bool {
+func (w *fleetSnapshot) runsUnapproved(digest string, approvals map[string]approval) bool {
 	a, known := approvals[digest]
 	return (!known || a.reason == v1alpha1.ReasonAwaitingApproval || a.reason == v1alpha1.ReasonSignaturesRequired) && !slices.Contains(w.trust().RevokedDigests, digest)
 }
@@ -65,7 +65,7 @@ func planned(m *v1alpha1.ClusterUpdate) bool {
 	})
 }
 
-func (w *world) bundleNames() map[string]string {
+func (w *fleetSnapshot) bundleNames() map[string]string {
 	out := map[string]string{}
 	for i := range w.bundles {
 		b := &w.bundles[i]

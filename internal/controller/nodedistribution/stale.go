@@ -23,7 +23,7 @@ const (
 
 // wanted is what the nodes are to be told, as far as it is the same for all.
 type wanted struct {
-	w         *world
+	w         *fleetSnapshot
 	order     []string
 	approvals map[string]approval
 	// names of the Bundles by digest.
@@ -31,7 +31,7 @@ type wanted struct {
 	holds *holding
 	// trust is the name of the Content with the keys.
 	trust string
-	peers *peers
+	peers *peerIndex
 	// bandwidth is what each node may use of its network.
 	bandwidth int64
 	// blind are bundles that nobody can read yet, once looked is true.
@@ -39,10 +39,10 @@ type wanted struct {
 	looked bool
 }
 
-// of makes the spec of the i-th node's NodeUpdate, but for what others write.
-func (want *wanted) of(i int) v1alpha1.NodeUpdateSpec {
+// specOf makes the spec of the i-th node's NodeUpdate, but for what others write.
+func (want *wanted) specOf(i int) v1alpha1.NodeUpdateSpec {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Pins: want.holds.of(n, nu), Peers: want.peers.of(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth, PeerPort: want.w.peerPort(n)}
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Pins: want.holds.holdListOf(n, nu), Peers: want.peers.peersOf(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth, PeerPort: want.w.peerPort(n)}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
@@ -148,10 +148,10 @@ type staleNode struct {
 type rank uint8
 
 const (
-	missing    rank = iota // there is no NodeUpdate
-	different              // it says something else
-	neighbours             // only the neighbours are others
-	settled                // it says what it should
+	missing   rank = iota // there is no NodeUpdate
+	different             // it says something else
+	rankPeers             // only the neighbours are others
+	settled               // it says what it should
 )
 
 // ranked is the rank that a node had, and the edition of its neighbours by then.
@@ -162,12 +162,12 @@ type ranked struct {
 
 // stale lists the nodes to write to in this look, the most urgent first; more
 // reports that there are others.
-func (r *Reconciler) stale(w *world, want *wanted) (out []staleNode, more bool) {
+func (r *Reconciler) stale(w *fleetSnapshot, want *wanted) (out []staleNode, more bool) {
 	r.settled.Under(want.stamp(), w.edition, w.nodes)
 	var lines [settled][]int
 	count := 0
-	told := want.peers.edition != r.told // somebody's neighbours may be others
-	r.told = want.peers.edition
+	told := want.peers.edition != r.peersEdition // somebody's neighbours may be others
+	r.peersEdition = want.peers.edition
 	for i, n := range w.nodes {
 		x, same := r.settled.At(i, n, w.reports[i])
 		if !same || told && x.since != want.peers.since(w, i) {
@@ -182,7 +182,7 @@ func (r *Reconciler) stale(w *world, want *wanted) (out []staleNode, more bool) 
 	}
 	for k, line := range lines {
 		for _, i := range line[:min(len(line), perLook-len(out))] {
-			out = append(out, staleNode{name: w.nodes[i].Name, spec: want.of(i), rank: rank(k)})
+			out = append(out, staleNode{name: w.nodes[i].Name, spec: want.specOf(i), rank: rank(k)})
 		}
 	}
 	return out, count > len(out)
@@ -194,11 +194,11 @@ func (want *wanted) rank(i int) rank {
 	if nu == nil {
 		return missing
 	}
-	switch spec := want.of(i); {
+	switch spec := want.specOf(i); {
 	case !sameButPeers(&nu.Spec, &spec):
 		return different
 	case !slices.Equal(nu.Spec.Peers, spec.Peers):
-		return neighbours
+		return rankPeers
 	}
 	return settled
 }
@@ -215,7 +215,7 @@ func sameButPeers(have, want *v1alpha1.NodeUpdateSpec) bool {
 }
 
 // writeSpecs writes what differs, after the Contents that it names.
-func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[string]content, stale []staleNode) error {
+func (r *Reconciler) writeSpecs(ctx context.Context, w *fleetSnapshot, contents map[string]content, stale []staleNode) error {
 	for _, s := range stale {
 		if err := r.makeContents(ctx, w, contents, s.spec.Trust, s.spec.Pins); err != nil {
 			return err
@@ -224,13 +224,13 @@ func (r *Reconciler) writeSpecs(ctx context.Context, w *world, contents map[stri
 	return queue.ForEach(ctx, stale, func(s staleNode) error {
 		nu, err := ssa.NodeSpec(ctx, r.Client, v1alpha1.FieldOwnerController, s.name, &s.spec)
 		if err == nil {
-			r.roster.Update(nu, w.now)
+			r.nodes.PutUpdate(nu, w.now)
 		}
 		return err
 	})
 }
 
-func (r *Reconciler) makeContents(ctx context.Context, w *world, contents map[string]content, names ...string) error {
+func (r *Reconciler) makeContents(ctx context.Context, w *fleetSnapshot, contents map[string]content, names ...string) error {
 	for _, name := range names {
 		c, ok := contents[name]
 		if !ok || w.contents[name] != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
-func newWanted(f *fake, p *peers, order ...string) *wanted {
+func newWanted(f *fake, p *peerIndex, order ...string) *wanted {
 	approvals := map[string]approval{}
 	for _, d := range order {
 		approvals[d] = approval{ok: true}
 	}
-	return &wanted{w: f.world, order: order, approvals: approvals, names: map[string]string{}, holds: f.newHolding(order), trust: "trust-1", peers: p.look(f.see(), "key")}
+	return &wanted{w: f.fleetSnapshot, order: order, approvals: approvals, names: map[string]string{}, holds: f.newHolding(order), trust: "trust-1", peers: p.refresh(f.see(), "key")}
 }
 
 func many(n int) *fake {
@@ -46,7 +46,7 @@ func TestABundleThatNobodyHasRead(t *testing.T) {
 		f.updates["n0002"].Status.Bundles = []string{next}
 		f.updates["n0003"].Spec.Bundles = []v1alpha1.ApprovedBundle{{Digest: next}}
 		count := func() (n int) {
-			want := newWanted(f, &peers{}, next)
+			want := newWanted(f, &peerIndex{}, next)
 			for _, node := range f.nodes {
 				n += len(want.forNode(node.Name, f.updates[node.Name]))
 			}
@@ -90,7 +90,7 @@ func TestStaleNodesInOrder(t *testing.T) {
 	f, r := many(12), &Reconciler{}
 	f.byName = nil
 	look := func() []staleNode {
-		out, more := r.stale(f.world, newWanted(f, &r.peers))
+		out, more := r.stale(f.fleetSnapshot, newWanted(f, &r.peers))
 		if more {
 			t.Errorf("of 12 nodes %d are enough for a look", len(out))
 		}
@@ -121,7 +121,7 @@ func TestStaleNodesInOrder(t *testing.T) {
 		t.Fatalf("order: %+v", s)
 	}
 	for _, x := range s[2:] {
-		if x.rank != neighbours {
+		if x.rank != rankPeers {
 			t.Errorf("%s is written for more than its neighbours", x.name)
 		}
 	}
@@ -129,33 +129,33 @@ func TestStaleNodesInOrder(t *testing.T) {
 
 func TestNeighboursStayWhileNoAgentMoves(t *testing.T) {
 	t.Parallel()
-	f, p := many(10), &peers{}
-	first := p.look(f.see(), "key").edition
-	if p.look(f.see(), "key").edition != first {
+	f, p := many(10), &peerIndex{}
+	first := p.refresh(f.see(), "key").edition
+	if p.refresh(f.see(), "key").edition != first {
 		t.Error("nothing changed, and the neighbours are new")
 	}
 	f.updates["n0001"] = f.updates["n0001"].DeepCopy()
 	f.updates["n0001"].Status.Agent.Address = "elsewhere:2"
-	if p.look(f.see(), "key").edition == first {
+	if p.refresh(f.see(), "key").edition == first {
 		t.Error("an agent moved, and its neighbours keep its old address")
 	}
 	told := 0
 	for i := range f.nodes {
 		now := false
-		for _, x := range p.of(f.world, i) {
+		for _, x := range p.peersOf(f.fleetSnapshot, i) {
 			now = now || x.Node == "n0001" && x.Address == "elsewhere:2"
 		}
 		if now {
 			told++
 		}
-		if since := p.since(f.world, i); now != (since == p.edition) {
+		if since := p.since(f.fleetSnapshot, i); now != (since == p.edition) {
 			t.Errorf("node %d has the new address: %v, its neighbours are of edition %d of %d", i, now, since, p.edition)
 		}
 	}
 	if told == 0 {
 		t.Error("no neighbour has the new address")
 	}
-	if got := p.of(f.world, 5); got[0].Node != controllerPeer || len(got) < 3 {
+	if got := p.peersOf(f.fleetSnapshot, 5); got[0].Node != controllerPeer || len(got) < 3 {
 		t.Errorf("peers: %+v", got)
 	}
 }
@@ -164,10 +164,10 @@ func TestNeighboursStayWhileNoAgentMoves(t *testing.T) {
 // their names, whoever came, went or moved since.
 func TestNeighboursAreThoseOfTheNames(t *testing.T) {
 	t.Parallel()
-	f, p := many(12), &peers{}
+	f, p := many(12), &peerIndex{}
 	check := func(what string) {
 		t.Helper()
-		p.look(f.see(), "key")
+		p.refresh(f.see(), "key")
 		var agents []string
 		for i, n := range f.nodes {
 			if nu := f.reports[i]; nu != nil && nu.Status.Agent != nil {
@@ -177,7 +177,7 @@ func TestNeighboursAreThoseOfTheNames(t *testing.T) {
 		want := transfer.Neighbours(agents)
 		for i, n := range f.nodes {
 			var got []string
-			for _, x := range p.of(f.world, i)[1:] {
+			for _, x := range p.peersOf(f.fleetSnapshot, i)[1:] {
 				got = append(got, x.Node)
 				if a := f.updates[x.Node].Status.Agent; x.Address != a.Address || x.PublicKey != a.PublicKey {
 					t.Errorf("%s: %s is told to be at %s", what, x.Node, x.Address)
@@ -210,14 +210,14 @@ func TestALookWritesToSomeOnly(t *testing.T) {
 	t.Parallel()
 	f, r := many(perLook+20), &Reconciler{}
 	delete(f.updates, fmt.Sprintf("n%04d", perLook+10))
-	out, more := r.stale(f.world, newWanted(f, &r.peers))
+	out, more := r.stale(f.fleetSnapshot, newWanted(f, &r.peers))
 	if len(out) != perLook || !more || out[0].rank != missing || out[1].rank != different {
 		t.Fatalf("%d nodes, more: %v, ranks %d, %d", len(out), more, out[0].rank, out[1].rank)
 	}
 	for _, s := range out {
 		f.updates[s.name] = &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: s.spec, Status: v1alpha1.NodeUpdateStatus{Agent: agentOf(f, s.name)}}
 	}
-	out, more = r.stale(f.world, newWanted(f, &r.peers))
+	out, more = r.stale(f.fleetSnapshot, newWanted(f, &r.peers))
 	if more || len(out) < 20 {
 		t.Errorf("then %d, more: %v", len(out), more)
 	}
@@ -260,9 +260,9 @@ func TestAPoolChangesWhatNodesAreTold(t *testing.T) {
 	t.Parallel()
 	f := many(2)
 	f.pools = []v1alpha1.UpdatePool{poolOf("n0001", v1alpha1.LocalCopyKeep)}
-	before := newWanted(f, &peers{}).stamp()
+	before := newWanted(f, &peerIndex{}).stamp()
 	f.pools[0].Spec.LocalCopy, f.pools[0].Generation = v1alpha1.LocalCopyDiscard, 2
-	if newWanted(f, &peers{}).stamp() == before {
+	if newWanted(f, &peerIndex{}).stamp() == before {
 		t.Error("nobody looks at its nodes again")
 	}
 }
@@ -282,10 +282,10 @@ func TestALargeReleaseIsReferredTo(t *testing.T) {
 	for i, n := range f.nodes {
 		f.updates[n.Name].Status.Agent = &v1alpha1.AgentInfo{Address: fmt.Sprintf("10.128.255.%d:18740", i), PublicKey: key}
 	}
-	want := newWanted(f, &peers{}, dig("a"))
+	want := newWanted(f, &peerIndex{}, dig("a"))
 	lists := map[string]bool{}
 	for i := range f.nodes {
-		spec := want.of(i)
+		spec := want.specOf(i)
 		b, err := json.Marshal(spec)
 		if err != nil || len(b) > 1792 || strings.Contains(string(b), "component") {
 			t.Fatalf("%d bytes, %v:\n%s", len(b), err, b)

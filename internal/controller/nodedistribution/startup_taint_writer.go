@@ -23,8 +23,8 @@ func StartupTaint(n *corev1.Node) *corev1.Taint {
 	return nil
 }
 
-// takeOff takes refit's taint off a node, and no other.
-func takeOff(n *corev1.Node) {
+// removeTaint takes refit's taint off a node, and no other.
+func removeTaint(n *corev1.Node) {
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintImagesNotReady })
 }
 
@@ -53,7 +53,7 @@ func (w TaintWriter) Write(ctx context.Context, c TaintChange) (*corev1.Node, er
 	if err := w.Client.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerController)); err != nil {
 		return nil, err
 	}
-	w.tell(n, c)
+	w.emitEvent(n, c)
 	return n, nil
 }
 
@@ -62,9 +62,9 @@ func change(n *corev1.Node, c TaintChange) {
 	case startuptaint.KeepOut, startuptaint.KeepOutAgain:
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintImagesNotReady, Value: v1alpha1.TaintByPool, Effect: corev1.TaintEffectNoSchedule})
 	case startuptaint.Drop:
-		takeOff(n)
+		removeTaint(n)
 	case startuptaint.LetIn, startuptaint.Note:
-		takeOff(n)
+		removeTaint(n)
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
@@ -81,7 +81,7 @@ var sentences = map[startuptaint.Action]struct{ kind, reason, action, text strin
 	startuptaint.Drop:         {corev1.EventTypeNormal, v1alpha1.ReasonNodeJoining, "LetIn", "node %s takes pods: no pool asks any more that it holds everything first; %s"},
 }
 
-func (w TaintWriter) tell(n *corev1.Node, c TaintChange) {
+func (w TaintWriter) emitEvent(n *corev1.Node, c TaintChange) {
 	s, told := sentences[c.Action]
 	if !told || w.Events == nil {
 		return

@@ -51,11 +51,11 @@ type progress struct {
 	conflict string
 }
 
-func (w *world) progress(digest string) progress {
+func (w *fleetSnapshot) progress(digest string) progress {
 	var p progress
 	h, headerErr := w.header(digest)
 	lists := map[listKey]*listFacts{}
-	t := w.tally()
+	t := w.countKinds()
 	for i := range t.groups {
 		g := &t.groups[i]
 		if !w.wants(g.kind, digest) {
@@ -76,13 +76,13 @@ func (w *world) progress(digest string) progress {
 			p.loaded += g.nodes
 			continue
 		}
-		p.note(g, w.reports[g.first])
+		p.addGroup(g, w.reports[g.first])
 	}
 	return p
 }
 
 // conflict finds an image of a bundle whose tag names another image in a hold list.
-func (w *world) conflict(hold string, h *bundle.Header) string {
+func (w *fleetSnapshot) conflict(hold string, h *bundle.Header) string {
 	for _, i := range w.hold(hold).Images {
 		if img := h.ImageByName(i.Name); img != nil && img.Digest != i.Digest {
 			return fmt.Sprintf("image %s is %s in this bundle and %s in bundle %s, whose turn it is", i.Name, img.Digest, i.Digest, i.Bundle)
@@ -91,9 +91,9 @@ func (w *world) conflict(hold string, h *bundle.Header) string {
 	return ""
 }
 
-// note takes down what keeps the nodes of a group; first is the report of the
+// addGroup takes down what keeps the nodes of a group; first is the report of the
 // first of them.
-func (p *progress) note(g *group, first *v1alpha1.NodeUpdate) {
+func (p *progress) addGroup(g *group, first *v1alpha1.NodeUpdate) {
 	p.copying = p.copying || g.copying
 	if !g.stalled {
 		return
@@ -124,13 +124,13 @@ type need struct {
 	fetched int32
 }
 
-func (w *world) needOf(hold string) need {
+func (w *fleetSnapshot) needOf(hold string) need {
 	list := w.hold(hold)
 	bundled, fetched := list.Counts()
 	return need{w.contents[hold] != nil, int32(bundled), int32(len(list.Payloads)), int32(fetched)}
 }
 
-func (r *Reconciler) writeBundles(ctx context.Context, w *world, approvals map[string]approval, media map[string]*found) error {
+func (r *Reconciler) writeBundles(ctx context.Context, w *fleetSnapshot, approvals map[string]approval, media map[string]*found) error {
 	var errs []error
 	for i := range w.bundles {
 		b := &w.bundles[i]
@@ -150,7 +150,7 @@ func progressEvery(nodes int) time.Duration {
 
 // tooSoon keeps mere progress from being written too often; what changes the
 // state of a bundle is written at once.
-func (r *Reconciler) tooSoon(w *world, b *v1alpha1.Bundle, st *v1alpha1.BundleStatus) bool {
+func (r *Reconciler) tooSoon(w *fleetSnapshot, b *v1alpha1.Bundle, st *v1alpha1.BundleStatus) bool {
 	if r.progressAt == nil {
 		r.progressAt = map[types.UID]time.Time{}
 	}
@@ -172,7 +172,7 @@ func withoutProgress(st *v1alpha1.BundleStatus) *v1alpha1.BundleStatus {
 	return out
 }
 
-func (w *world) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*found) v1alpha1.BundleStatus {
+func (w *fleetSnapshot) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*found) v1alpha1.BundleStatus {
 	d := digestOf(b)
 	a, f := approvals[d], media[d]
 	st := *b.Status.DeepCopy()
@@ -225,7 +225,7 @@ func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
 
 // bundleReason is the one sentence about a bundle: what stops it, else what it
 // is busy with.
-func (w *world) bundleReason(b *v1alpha1.Bundle, a approval, f *found, p progress, loaded bool) (reason, message string) {
+func (w *fleetSnapshot) bundleReason(b *v1alpha1.Bundle, a approval, f *found, p progress, loaded bool) (reason, message string) {
 	d := digestOf(b)
 	refused := f != nil && len(f.refusals) > 0
 	switch {
@@ -254,7 +254,7 @@ func (p progress) sentence() string {
 }
 
 // mismatch of a found bundle that nobody approved: says what was expected.
-func (w *world) mismatch(b *v1alpha1.Bundle, f *found) (string, string) {
+func (w *fleetSnapshot) mismatch(b *v1alpha1.Bundle, f *found) (string, string) {
 	found := fmt.Sprintf("found %s on %s %s", f.digest, f.at[0].Node, f.at[0].Device)
 	if e := w.expected(); len(e) > 0 {
 		return v1alpha1.ReasonDigestMismatch, found + ", expected " + strings.Join(e, " or ") + "; nothing of it is loaded. Bring the expected one, or approve this one: set spec.digest of Bundle " + b.Name
@@ -263,7 +263,7 @@ func (w *world) mismatch(b *v1alpha1.Bundle, f *found) (string, string) {
 }
 
 // expected are the approved digests that are not on every node yet.
-func (w *world) expected() []string {
+func (w *fleetSnapshot) expected() []string {
 	var out []string
 	for i := range w.bundles {
 		if d := w.bundles[i].Spec.Digest; d != "" {
@@ -277,7 +277,7 @@ func (w *world) expected() []string {
 }
 
 // underWay is about an approved bundle that no node complains of.
-func (w *world) underWay(d string, f *found, p progress) (string, string) {
+func (w *fleetSnapshot) underWay(d string, f *found, p progress) (string, string) {
 	_, err := w.header(d)
 	bad := w.unreadable()
 	switch {
@@ -299,7 +299,7 @@ func (w *world) underWay(d string, f *found, p progress) (string, string) {
 }
 
 // served reports whether an agent has a bundle's header.
-func (w *world) served(digest string) bool {
+func (w *fleetSnapshot) served(digest string) bool {
 	for _, nu := range w.updates {
 		if nu.Status.Agent != nil && slices.Contains(nu.Status.Bundles, digest) {
 			return true
@@ -309,10 +309,10 @@ func (w *world) served(digest string) bool {
 }
 
 // strangers are found bundles that nobody approved, with where they are.
-func (w *world) strangers(expected string) []string {
+func (w *fleetSnapshot) strangers(expected string) []string {
 	people := w.peopleApproved()
 	var out []string
-	for _, i := range w.tally().media {
+	for _, i := range w.countKinds().media {
 		for _, m := range w.reports[i].Status.Media {
 			if m.Digest != "" && m.Digest != expected && !contains(people, m.Digest) {
 				out = append(out, fmt.Sprintf("%s on %s %s", m.Digest, w.nodes[i].Name, m.Device))
@@ -353,7 +353,7 @@ func setCondition(list *[]metav1.Condition, generation int64, kind string, ok bo
 	meta.SetStatusCondition(list, metav1.Condition{Type: kind, Status: status, ObservedGeneration: generation, Reason: reason, Message: text.Truncate(message, 1024)})
 }
 
-func (r *Reconciler) writeSets(ctx context.Context, w *world) error {
+func (r *Reconciler) writeSets(ctx context.Context, w *fleetSnapshot) error {
 	var errs []error
 	for i := range w.sets {
 		s := &w.sets[i]
@@ -365,7 +365,7 @@ func (r *Reconciler) writeSets(ctx context.Context, w *world) error {
 	return errors.Join(errs...)
 }
 
-func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
+func (w *fleetSnapshot) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 	s := &w.sets[set]
 	st := v1alpha1.PinnedImageSetStatus{ObservedGeneration: s.Generation, Conditions: append([]metav1.Condition(nil), s.Status.Conditions...)}
 	var known bool
@@ -394,9 +394,9 @@ func (w *world) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 // holders counts the nodes that are to hold a set and those that do; stopped is one
 // that a person must see to, nil if there is none. known is false while it is not
 // known what the set brings.
-func (w *world) holders(set int, known bool) (want, done int, stopped *v1alpha1.NodeUpdate) {
+func (w *fleetSnapshot) holders(set int, known bool) (want, done int, stopped *v1alpha1.NodeUpdate) {
 	needs := map[string]need{}
-	t := w.tally()
+	t := w.countKinds()
 	for i := range t.groups {
 		g := &t.groups[i]
 		if !g.in(set) {
@@ -422,7 +422,7 @@ func (w *world) holders(set int, known bool) (want, done int, stopped *v1alpha1.
 
 // imagesOf counts a set's images; known is false while its bundle's header is
 // not here.
-func (w *world) imagesOf(s *v1alpha1.PinnedImageSet) (n int32, known bool) {
+func (w *fleetSnapshot) imagesOf(s *v1alpha1.PinnedImageSet) (n int32, known bool) {
 	for _, g := range s.Spec.Groups {
 		n += int32(len(g.Images))
 	}
@@ -436,7 +436,7 @@ func (w *world) imagesOf(s *v1alpha1.PinnedImageSet) (n int32, known bool) {
 	return n + int32(len(h.Metadata.Images)), true
 }
 
-func (r *Reconciler) writePolicies(ctx context.Context, w *world) error {
+func (r *Reconciler) writePolicies(ctx context.Context, w *fleetSnapshot) error {
 	var errs []error
 	for i := range w.policies {
 		p := &w.policies[i]

@@ -18,9 +18,9 @@ import (
 type Cordoner struct {
 	Client client.Client
 	// Live reads from the API server, for a node that is not as it was known.
-	Live   client.Reader
-	Roster *nodeindex.Roster
-	Now    func() time.Time
+	Live  client.Reader
+	Nodes *nodeindex.Index
+	Now   func() time.Time
 }
 
 // Mark marks a node for an update and cordons it if cordon is true. A node that a
@@ -41,9 +41,9 @@ func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m rolloutfacts.
 	return first, err
 }
 
-// GiveBack takes our mark away, and our cordon with it, and leaves the record, if
+// Release takes our mark away, and our cordon with it, and leaves the record, if
 // there is one, of how the node was updated.
-func (c *Cordoner) GiveBack(ctx context.Context, known *corev1.Node, record *rolloutfacts.Record) error {
+func (c *Cordoner) Release(ctx context.Context, known *corev1.Node, record *rolloutfacts.Record) error {
 	return c.change(ctx, known, func(n *corev1.Node) {
 		if _, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]; ours {
 			n.Spec.Unschedulable = false
@@ -79,8 +79,8 @@ func (c *Cordoner) change(ctx context.Context, known *corev1.Node, do func(*core
 // patch fails if the node is not as it was seen: then it is looked at again.
 func (c *Cordoner) patch(ctx context.Context, old, changed *corev1.Node) error {
 	err := c.Client.Patch(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.FieldOwnerController))
-	if err == nil && c.Roster != nil {
-		c.Roster.Node(changed, c.Now())
+	if err == nil && c.Nodes != nil {
+		c.Nodes.PutNode(changed, c.Now())
 	}
 	return err
 }

@@ -17,8 +17,8 @@ type Heartbeats struct {
 // beat is an agent's heartbeat and when this process saw it change.
 type beat struct{ said, seen time.Time }
 
-// Heard says when an agent was last heard, zero if it never was.
-func (p *Heartbeats) Heard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time {
+// LastHeard says when an agent was last heard, zero if it never was.
+func (p *Heartbeats) LastHeard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time {
 	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.Heartbeat == nil {
 		return time.Time{}
 	}
@@ -49,5 +49,5 @@ func (p *Heartbeats) Silent(nu *v1alpha1.NodeUpdate, now time.Time) bool {
 	if nu != nil {
 		every = nu.Spec.HeartbeatSeconds
 	}
-	return now.Sub(p.Heard(nu, now)) > gate.SilentAfter(every)
+	return now.Sub(p.LastHeard(nu, now)) > gate.SilentAfter(every)
 }

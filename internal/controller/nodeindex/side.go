@@ -28,7 +28,7 @@ func newSide[T client.Object]() side[T] {
 	return side[T]{mu: &sync.Mutex{}, cached: map[string]T{}, answers: map[string]answered[T]{}, dirty: map[string]bool{}}
 }
 
-func (s *side[T]) shown(o T) {
+func (s *side[T]) put(o T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cached[o.GetName()] = o
@@ -42,7 +42,7 @@ func (s *side[T]) count() int {
 	return len(s.dirty)
 }
 
-func (s *side[T]) gone(o T) {
+func (s *side[T]) remove(o T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := o.GetName()
@@ -55,7 +55,7 @@ func (s *side[T]) gone(o T) {
 	}
 }
 
-func (s *side[T]) answer(o T, now time.Time) {
+func (s *side[T]) putAnswer(o T, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := o.GetName()
@@ -66,8 +66,8 @@ func (s *side[T]) answer(o T, now time.Time) {
 	s.dirty[name] = true
 }
 
-// take gives every object that may have changed, with the newest that is known.
-func (s *side[T]) take(now time.Time, give func(name string, o T, there bool)) {
+// drain gives every object that may have changed, with the newest that is known.
+func (s *side[T]) drain(now time.Time, give func(name string, o T, there bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name := range s.answers { // an answer may have had its time

@@ -24,8 +24,8 @@ import (
 	"github.com/refit-dev/refit/internal/registry"
 )
 
-// world is everything that is looked at.
-type world struct {
+// imageSnapshot is everything that is looked at.
+type imageSnapshot struct {
 	now      time.Time
 	images   []v1alpha1.OSImage
 	builds   []v1alpha1.OSBuild
@@ -40,7 +40,7 @@ type world struct {
 }
 
 // wanting are the pools that name an OSImage which is there.
-func (w *world) wanting() map[string]bool {
+func (w *imageSnapshot) wanting() map[string]bool {
 	out := map[string]bool{}
 	for _, p := range w.pools {
 		if p.Spec.OSImage != "" && slices.ContainsFunc(w.images, func(o v1alpha1.OSImage) bool { return o.Name == p.Spec.OSImage }) {
@@ -50,7 +50,7 @@ func (w *world) wanting() map[string]bool {
 	return out
 }
 
-func (r *Reconciler) gather(ctx context.Context) (*world, error) {
+func (r *Reconciler) gather(ctx context.Context) (*imageSnapshot, error) {
 	var images v1alpha1.OSImageList
 	var builds v1alpha1.OSBuildList
 	var pools v1alpha1.UpdatePoolList
@@ -64,7 +64,7 @@ func (r *Reconciler) gather(ctx context.Context) (*world, error) {
 	if err := r.Live.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return nil, err
 	}
-	w := &world{now: r.Now(), images: images.Items, builds: builds.Items, pools: pools.Items, configs: configs.Items, contents: map[string]*v1alpha1.Content{}, named: map[string]bool{}}
+	w := &imageSnapshot{now: r.Now(), images: images.Items, builds: builds.Items, pools: pools.Items, configs: configs.Items, contents: map[string]*v1alpha1.Content{}, named: map[string]bool{}}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
 	for i := range contents.Items {
@@ -102,7 +102,7 @@ type wish struct {
 }
 
 // wishes of all pools that name an OSImage.
-func (w *world) wishes(o *v1alpha1.OSImage, about base, text osbuild.Texts) []*wish {
+func (w *imageSnapshot) wishes(o *v1alpha1.OSImage, about base, text osbuild.Texts) []*wish {
 	var out []*wish
 	for i := range w.pools {
 		p := &w.pools[i]
@@ -123,7 +123,7 @@ func (w *world) wishes(o *v1alpha1.OSImage, about base, text osbuild.Texts) []*w
 }
 
 // fill makes the inputs of a pool's build, or says why there can be none.
-func (w *world) fill(x *wish, about base, text osbuild.Texts) {
+func (w *imageSnapshot) fill(x *wish, about base, text osbuild.Texts) {
 	var sources []nodeconfig.Source
 	for i := range w.configs {
 		if c := &w.configs[i]; nodeconfigs.ForPool(c, x.pool.Name) {
@@ -187,7 +187,7 @@ func entriesText(entries []osimage.LayerEntry) string {
 }
 
 // buildsOf an OSImage, as values. A namesake's that was deleted do not count.
-func (w *world) buildsOf(o *v1alpha1.OSImage) []osimage.Build {
+func (w *imageSnapshot) buildsOf(o *v1alpha1.OSImage) []osimage.Build {
 	var out []osimage.Build
 	for i := range w.builds {
 		if b := &w.builds[i]; b.Spec.OSImageUID == string(o.UID) {
@@ -219,7 +219,7 @@ const unusedWhy = "nothing has to be run, so the image is made without a builder
 
 // live reports whether the pool's image differs from what is wanted only in what is
 // changed without a reboot, and in what.
-func (w *world) live(x *wish, builds []osimage.Build) (is bool, why string) {
+func (w *imageSnapshot) live(x *wish, builds []osimage.Build) (is bool, why string) {
 	i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.before.Build })
 	content := w.contents[x.before.Content]
 	if i < 0 || content == nil {

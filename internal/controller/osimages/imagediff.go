@@ -29,8 +29,8 @@ type Found struct {
 	Read int64
 }
 
-// Images compares was with is, both repository@sha256:....
-func Images(ctx context.Context, from *oci.Registries, was, is string, rules contents.Rules) (Found, error) {
+// compareImages compares was with is, both repository@sha256:....
+func compareImages(ctx context.Context, from *oci.Registries, was, is string, rules contents.Rules) (Found, error) {
 	old, err := open(ctx, from, was)
 	if err != nil {
 		return boot(err)

@@ -26,7 +26,7 @@ const mostWritten = 2 * contents.MostFiles
 // spare looks whether nodes have to boot the image that a decision would use: it is
 // compared with the one that they have. What was found is in a Content, so that it is
 // known also when registries are away, and after a restart.
-func (r *Reconciler) spare(ctx context.Context, w *world, x *wish, s osimage.Situation, ways osbuild.Given) error {
+func (r *Reconciler) spare(ctx context.Context, w *imageSnapshot, x *wish, s osimage.Situation, ways osbuild.Given) error {
 	current := s.Comparable(x.decision)
 	if current == nil {
 		return nil
@@ -60,7 +60,7 @@ func (r *Reconciler) spare(ctx context.Context, w *world, x *wish, s osimage.Sit
 }
 
 // settleLive writes down what was found, and decides with it.
-func (r *Reconciler) settleLive(ctx context.Context, w *world, x *wish, s osimage.Situation, wanted *v1alpha1.OSBuild, live contents.Live, was, is string) error {
+func (r *Reconciler) settleLive(ctx context.Context, w *imageSnapshot, x *wish, s osimage.Situation, wanted *v1alpha1.OSBuild, live contents.Live, was, is string) error {
 	l := &v1alpha1.OSImageLive{Build: wanted.Name, Image: w.imageOf(x, wanted), Files: int32(len(live.Files))}
 	say := "image " + l.Image + " (build " + wanted.Name + ") " + live.Say
 	if len(live.Files) > 0 {
@@ -80,7 +80,7 @@ func (r *Reconciler) settleLive(ctx context.Context, w *world, x *wish, s osimag
 }
 
 // imageOf a build, where nodes find it.
-func (w *world) imageOf(x *wish, b *v1alpha1.OSBuild) string {
+func (w *imageSnapshot) imageOf(x *wish, b *v1alpha1.OSBuild) string {
 	repository := x.image.Spec.PullRepository
 	if repository == "" {
 		repository = b.Spec.Repository
@@ -88,17 +88,17 @@ func (w *world) imageOf(x *wish, b *v1alpha1.OSBuild) string {
 	return repository + "@" + b.Status.Digest
 }
 
-// look at nodes and what their agents say, once.
-func (r *Reconciler) look(ctx context.Context, w *world) (err error) {
+// gatherLive at nodes and what their agents say, once.
+func (r *Reconciler) gatherLive(ctx context.Context, w *imageSnapshot) (err error) {
 	if w.site == nil {
-		w.site, err = (&Keeper{Client: r.Client, Live: r.Live}).Gather(ctx)
+		w.site, err = (&prepuller{Client: r.Client, Live: r.Live}).Gather(ctx)
 	}
 	return err
 }
 
 // mayStay says why nodes of a pool cannot stay on their image, empty if they can.
-func (r *Reconciler) mayStay(ctx context.Context, w *world, x *wish, current *osimage.Build, ways osbuild.Given) (why string, err error) {
-	if err := r.look(ctx, w); err != nil {
+func (r *Reconciler) mayStay(ctx context.Context, w *imageSnapshot, x *wish, current *osimage.Build, ways osbuild.Given) (why string, err error) {
+	if err := r.gatherLive(ctx, w); err != nil {
 		return "", err
 	}
 	booted := false
@@ -113,7 +113,7 @@ func (r *Reconciler) mayStay(ctx context.Context, w *world, x *wish, current *os
 	if !booted {
 		return "no node has booted the image before", nil
 	}
-	if there, err := r.ask(ctx, x.image, *current, ways.Over(r.Over)); err != nil || there == osimage.Absent {
+	if there, err := r.askRegistry(ctx, x.image, *current, ways.Over(r.Over)); err != nil || there == osimage.Absent {
 		return "the registry has the image before no more, and new nodes could not have it", err
 	}
 	return "", nil
@@ -131,7 +131,7 @@ func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
 
 // known is what an earlier look has found about the same two images. The rules are asked
 // again: they may have changed.
-func (w *world) known(x *wish, was string, wanted *v1alpha1.OSBuild) (live contents.Live, found bool) {
+func (w *imageSnapshot) known(x *wish, was string, wanted *v1alpha1.OSBuild) (live contents.Live, found bool) {
 	l := x.before.Live
 	if l == nil || l.Build != wanted.Name || w.contents[l.Content] == nil {
 		return live, false
@@ -144,12 +144,12 @@ func (w *world) known(x *wish, was string, wanted *v1alpha1.OSBuild) (live conte
 	return live, true
 }
 
-func (w *world) rules(x *wish) contents.Rules {
+func (w *imageSnapshot) rules(x *wish) contents.Rules {
 	return contents.Rules{Pool: nodeconfigs.Rules(x.pool)}
 }
 
 // compare reads what differs. A registry that does not answer makes the pool wait.
-func (r *Reconciler) compare(ctx context.Context, w *world, x *wish, current *osimage.Build, wanted *v1alpha1.OSBuild, ways osbuild.Given) (contents.Live, error) {
+func (r *Reconciler) compare(ctx context.Context, w *imageSnapshot, x *wish, current *osimage.Build, wanted *v1alpha1.OSBuild, ways osbuild.Given) (contents.Live, error) {
 	rules := w.rules(x)
 	var boots bool
 	if rules.Known, boots = w.brought(x); boots {
@@ -175,7 +175,7 @@ func (r *Reconciler) compare(ctx context.Context, w *world, x *wish, current *os
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
-	found, err := Images(ctx, from, was, is, rules)
+	found, err := compareImages(ctx, from, was, is, rules)
 	if err != nil {
 		r.rest(was + is)
 		x.decision = waits(x, err.Error())
@@ -216,7 +216,7 @@ func (r *Reconciler) rest(key string) {
 
 // brought are the paths that the pool's configuration brings, then or now: it says itself
 // what a change of them costs. boots: and some of what changed of it needs a reboot.
-func (w *world) brought(x *wish) (known map[string]bool, boots bool) {
+func (w *imageSnapshot) brought(x *wish) (known map[string]bool, boots bool) {
 	known = map[string]bool{}
 	for _, e := range x.placed.Entries {
 		known["/"+e.Path] = true
@@ -241,7 +241,7 @@ func (w *world) brought(x *wish) (known map[string]bool, boots bool) {
 
 // written are the paths of /etc that agents wrote for a pool over an image's, whichever
 // OSImage had it then.
-func (w *world) written(pool string) (out []string) {
+func (w *imageSnapshot) written(pool string) (out []string) {
 	for i := range w.images {
 		for _, p := range w.images[i].Status.Pools {
 			if p.Name == pool {
@@ -254,7 +254,7 @@ func (w *world) written(pool string) (out []string) {
 
 // livePart of a pool's status: which newer image is not booted, and what is written over
 // the one that is.
-func (r *Reconciler) livePart(ctx context.Context, w *world, x *wish, st *v1alpha1.OSImagePool) error {
+func (r *Reconciler) livePart(ctx context.Context, w *imageSnapshot, x *wish, st *v1alpha1.OSImagePool) error {
 	switch x.decision.Verb {
 	case osimage.Use, osimage.Keep:
 		st.Live = x.live
@@ -274,7 +274,7 @@ func (r *Reconciler) livePart(ctx context.Context, w *world, x *wish, st *v1alph
 		st.Written = nil
 		return nil
 	}
-	if err := r.look(ctx, w); err != nil {
+	if err := r.gatherLive(ctx, w); err != nil {
 		return err
 	}
 	w.givenBack(x, st, live)
@@ -290,7 +290,7 @@ func contentOf(l *v1alpha1.OSImageLive) string {
 
 // givenBack leaves out those that every node has given back to the image that it is to
 // have: the next image's come into their places by themselves.
-func (w *world) givenBack(x *wish, st *v1alpha1.OSImagePool, live []string) {
+func (w *imageSnapshot) givenBack(x *wish, st *v1alpha1.OSImagePool, live []string) {
 	reports := w.site.Reports(x.pool)
 	_, digest, _ := strings.Cut(st.Image, "@")
 	st.Written = slices.DeleteFunc(st.Written, func(path string) bool {

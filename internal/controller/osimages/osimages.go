@@ -50,15 +50,15 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 	// Tell says what becomes of builds; nil says nothing.
-	Tell *osbuild.Teller
+	Tell *osbuild.EventRecorder
 
 	mu sync.Mutex
 	// has is what registries said of images. To lose it costs one question.
 	has map[string]answer
 	// pollers of OSImages with a CA bundle or a proxy of their own.
 	pollers map[string]*registry.Poller
-	// told is what registries said of images that nodes are to hold.
-	told map[string]seen
+	// emitted is what registries said of images that nodes are to hold.
+	emitted map[string]seen
 	// tried is when images could not be compared, to wait before it is tried again.
 	tried map[string]time.Time
 }
@@ -70,7 +70,7 @@ type answer struct {
 
 // Setup registers the reconciler, and the one of builds, with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	all := queue.Whole("osimages", settle)
+	all := queue.Debounce("osimages", settle)
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	err := ctrl.NewControllerManagedBy(mgr).Named("osimages").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.OSImage{}, all, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		busy = busy || again
 		errs = append(errs, err)
 	}
-	errs = append(errs, r.sweep(ctx, w), (&Keeper{Client: r.Client, Live: r.Live}).Sweep(ctx, w.wanting()))
+	errs = append(errs, r.sweep(ctx, w), (&prepuller{Client: r.Client, Live: r.Live}).Sweep(ctx, w.wanting()))
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -116,14 +116,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // image looks at one OSImage; again says that it is to be looked at soon.
-func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (again bool, err error) {
+func (r *Reconciler) image(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage) (again bool, err error) {
 	if !o.DeletionTimestamp.IsZero() {
 		return false, nil // its builds go with it
 	}
 	if o.Spec.Image != "" {
 		return r.finished(ctx, w, o)
 	}
-	about, text, x, err := r.read(ctx, o)
+	about, text, x, err := r.readInputs(ctx, o)
 	if err != nil {
 		return false, err
 	}
@@ -141,13 +141,13 @@ func (r *Reconciler) image(ctx context.Context, w *world, o *v1alpha1.OSImage) (
 	}
 	held, err := r.writeStatus(ctx, w, o, about, wishes)
 	if err == nil {
-		r.tell(o, wishes)
+		r.emitEvents(o, wishes)
 	}
 	return again || !held, err
 }
 
 // decideAll for every pool; again: something is to come by itself.
-func (r *Reconciler) decideAll(ctx context.Context, w *world, wishes []*wish, builds []osimage.Build, ways osbuild.Given) (again bool, err error) {
+func (r *Reconciler) decideAll(ctx context.Context, w *imageSnapshot, wishes []*wish, builds []osimage.Build, ways osbuild.Given) (again bool, err error) {
 	for _, x := range wishes {
 		if err := r.decide(ctx, w, x, builds, ways); err != nil {
 			return false, err
@@ -157,8 +157,8 @@ func (r *Reconciler) decideAll(ctx context.Context, w *world, wishes []*wish, bu
 	return again, nil
 }
 
-// tell what is new of a pool, and needed no build or no boot.
-func (r *Reconciler) tell(o *v1alpha1.OSImage, wishes []*wish) {
+// emitEvents what is new of a pool, and needed no build or no boot.
+func (r *Reconciler) emitEvents(o *v1alpha1.OSImage, wishes []*wish) {
 	for _, x := range wishes {
 		was, d := x.before, x.decision
 		switch {
@@ -170,8 +170,8 @@ func (r *Reconciler) tell(o *v1alpha1.OSImage, wishes []*wish) {
 	}
 }
 
-// read everything that an OSImage says and names.
-func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base, text osbuild.Texts, x osbuild.Given, err error) {
+// readInputs everything that an OSImage says and names.
+func (r *Reconciler) readInputs(ctx context.Context, o *v1alpha1.OSImage) (about base, text osbuild.Texts, x osbuild.Given, err error) {
 	if text, err = osbuild.ReadTexts(ctx, r.Live, o); err != nil {
 		return about, text, x, err
 	}
@@ -186,7 +186,7 @@ func (r *Reconciler) read(ctx context.Context, o *v1alpha1.OSImage) (about base,
 }
 
 // decide asks the registry if the decision needs it.
-func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osimage.Build, ways osbuild.Given) error {
+func (r *Reconciler) decide(ctx context.Context, w *imageSnapshot, x *wish, builds []osimage.Build, ways osbuild.Given) error {
 	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused, Held: x.pool.Spec.OSBuild}
 	asked := x.image.Annotations[v1alpha1.AnnotationRebuild]
 	s.Again = asked != "" && asked != x.image.Status.Rebuilt
@@ -211,16 +211,16 @@ func (r *Reconciler) decide(ctx context.Context, w *world, x *wish, builds []osi
 }
 
 // answers is what the registry says of a build's image, or what is known where there is none.
-func (r *Reconciler) answers(ctx context.Context, w *world, x *wish, b osimage.Build, ways osbuild.Given) (osimage.Answer, error) {
+func (r *Reconciler) answers(ctx context.Context, w *imageSnapshot, x *wish, b osimage.Build, ways osbuild.Given) (osimage.Answer, error) {
 	if b.Inputs.Output != "" {
 		return w.kept(b.Name), nil
 	}
-	return r.ask(ctx, x.image, b, ways.Over(r.Over))
+	return r.askRegistry(ctx, x.image, b, ways.Over(r.Over))
 }
 
 // kept answers for the registry where there is none: what an image has beside its base
 // is in the cluster, or not any more.
-func (w *world) kept(build string) osimage.Answer {
+func (w *imageSnapshot) kept(build string) osimage.Answer {
 	if b := w.build(build); b != nil {
 		if c := w.contents[b.Status.Parts]; c != nil && v1alpha1.ContentName(v1alpha1.ContentOSImage, c.Data) == c.Name {
 			return osimage.Present
@@ -229,8 +229,8 @@ func (w *world) kept(build string) osimage.Answer {
 	return osimage.Absent
 }
 
-// ask the registry whether a build's image is still there.
-func (r *Reconciler) ask(ctx context.Context, o *v1alpha1.OSImage, b osimage.Build, over http.RoundTripper) (osimage.Answer, error) {
+// resolve the registry whether a build's image is still there.
+func (r *Reconciler) askRegistry(ctx context.Context, o *v1alpha1.OSImage, b osimage.Build, over http.RoundTripper) (osimage.Answer, error) {
 	ref := b.Inputs.Repository + "@" + b.Digest
 	r.mu.Lock()
 	known, ok := r.has[ref]

@@ -22,8 +22,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Keeper makes the sets of pools.
-type Keeper struct {
+// prepuller makes the sets of pools.
+type prepuller struct {
 	Client client.Client
 	// Live reads past the cache.
 	Live client.Reader
@@ -82,7 +82,7 @@ type Site struct {
 }
 
 // Gather the nodes and what their agents say.
-func (k *Keeper) Gather(ctx context.Context) (*Site, error) {
+func (k *prepuller) Gather(ctx context.Context) (*Site, error) {
 	var nodes corev1.NodeList
 	var updates v1alpha1.NodeUpdateList
 	if err := k.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -114,8 +114,8 @@ func (s *Site) Reports(p *v1alpha1.UpdatePool) (out []*v1alpha1.NodeUpdate) {
 	return out
 }
 
-// Look counts the nodes of a pool that hold its image.
-func (k *Keeper) Look(ctx context.Context, s *Site, want Want) (h Held, err error) {
+// Count counts the nodes of a pool that hold its image.
+func (k *prepuller) Count(ctx context.Context, s *Site, want Want) (h Held, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(&want.Pool.Spec.NodeSelector)
 	if err != nil {
 		return h, nil //nolint:nilerr // the pool's own condition says so
@@ -133,7 +133,7 @@ func (k *Keeper) Look(ctx context.Context, s *Site, want Want) (h Held, err erro
 	return h, nil
 }
 
-func (k *Keeper) count(ctx context.Context, want Want, nu *v1alpha1.NodeUpdate, lists map[string]*model.HoldList, h *Held) error {
+func (k *prepuller) count(ctx context.Context, want Want, nu *v1alpha1.NodeUpdate, lists map[string]*model.HoldList, h *Held) error {
 	h.Nodes++
 	list, err := k.list(ctx, nu.Spec.Pins, lists)
 	if err != nil {
@@ -196,7 +196,7 @@ func complaint(nu *v1alpha1.NodeUpdate) string {
 	return ""
 }
 
-func (k *Keeper) list(ctx context.Context, name string, known map[string]*model.HoldList) (*model.HoldList, error) {
+func (k *prepuller) list(ctx context.Context, name string, known map[string]*model.HoldList) (*model.HoldList, error) {
 	if l, ok := known[name]; ok || name == "" {
 		return l, nil
 	}
@@ -214,10 +214,10 @@ func (k *Keeper) list(ctx context.Context, name string, known map[string]*model.
 	return l, nil
 }
 
-// Bring has the nodes of a pool hold its image: a bundle that has it is enough, else a
+// Pull has the nodes of a pool hold its image: a bundle that has it is enough, else a
 // set has them fetch it, and kubelets do where credentials are needed. why says what
 // stops that, "" if nothing.
-func (k *Keeper) Bring(ctx context.Context, want Want, h Held) (why string, err error) {
+func (k *prepuller) Pull(ctx context.Context, want Want, h Held) (why string, err error) {
 	if h.Bundled {
 		return "", k.drop(ctx, SetName(want.Pool.Name))
 	}
@@ -236,12 +236,12 @@ func (k *Keeper) Bring(ctx context.Context, want Want, h Held) (why string, err 
 	by := kubeletpull.By{Kind: "OSImage", Name: want.OSImage.Name, UID: want.OSImage.UID, Manager: v1alpha1.FieldOwnerController,
 		Labels: map[string]string{v1alpha1.LabelOSImage: osbuild.Label(want.OSImage.Name)}}
 	place := kubeletpull.Place{Namespace: v1alpha1.BuildsNamespace, Secrets: []corev1.LocalObjectReference{{Name: want.Secret}}}
-	return j.Bring(ctx, by, place, []kubeletpull.Image{{Name: spec.Groups[0].Images[0].Name + "@" + want.digest(), Size: want.Size}}, h.reports)
+	return j.Pull(ctx, by, place, []kubeletpull.Image{{Name: spec.Groups[0].Images[0].Name + "@" + want.digest(), Size: want.Size}}, h.reports)
 }
 
 // bringMade has nodes put an image together that no registry has. While no bundle is
 // known that brings its base, what they were told stays.
-func (k *Keeper) bringMade(ctx context.Context, want Want) (why string, err error) {
+func (k *prepuller) bringMade(ctx context.Context, want Want) (why string, err error) {
 	if want.Bundle == "" {
 		return fmt.Sprintf("no bundle that nodes have brings its base %s any more: nodes that lack the image cannot put it together; insert a medium with a bundle that has it, and approve it", want.Base), nil
 	}
@@ -250,13 +250,13 @@ func (k *Keeper) bringMade(ctx context.Context, want Want) (why string, err erro
 }
 
 // BundleOf is the bundle that the set of a pool takes images from, "" if it takes none.
-func (k *Keeper) BundleOf(ctx context.Context, pool string) (string, error) {
+func (k *prepuller) BundleOf(ctx context.Context, pool string) (string, error) {
 	var have v1alpha1.PinnedImageSet
 	err := k.Client.Get(ctx, client.ObjectKey{Name: SetName(pool)}, &have)
 	return have.Spec.Bundle, client.IgnoreNotFound(err)
 }
 
-func (k *Keeper) write(ctx context.Context, want Want, spec *v1alpha1.PinnedImageSetSpec) error {
+func (k *prepuller) write(ctx context.Context, want Want, spec *v1alpha1.PinnedImageSetSpec) error {
 	name := SetName(want.Pool.Name)
 	var have v1alpha1.PinnedImageSet
 	err := k.Live.Get(ctx, client.ObjectKey{Name: name}, &have)
@@ -275,7 +275,7 @@ func (k *Keeper) write(ctx context.Context, want Want, spec *v1alpha1.PinnedImag
 }
 
 // Sweep deletes the sets of pools that are not among those that want an image.
-func (k *Keeper) Sweep(ctx context.Context, pools map[string]bool) error {
+func (k *prepuller) Sweep(ctx context.Context, pools map[string]bool) error {
 	var sets v1alpha1.PinnedImageSetList
 	if err := k.Client.List(ctx, &sets, client.HasLabels{v1alpha1.LabelOSImage}); err != nil {
 		return err
@@ -290,7 +290,7 @@ func (k *Keeper) Sweep(ctx context.Context, pools map[string]bool) error {
 }
 
 // drop deletes a set of ours.
-func (k *Keeper) drop(ctx context.Context, name string) error {
+func (k *prepuller) drop(ctx context.Context, name string) error {
 	var have v1alpha1.PinnedImageSet
 	err := k.Live.Get(ctx, client.ObjectKey{Name: name}, &have)
 	if err != nil || have.Labels[v1alpha1.LabelOSImage] == "" {

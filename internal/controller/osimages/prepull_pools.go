@@ -28,14 +28,14 @@ const askAgain = 20 * time.Second
 
 // hold has the nodes of a pool hold its image, and says in the pool's status how far
 // they are, and why not all do: absent, denied and away are told apart.
-func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) hold(ctx context.Context, w *imageSnapshot, x *wish, st *v1alpha1.OSImagePool) (all bool, err error) {
 	st.Prepulled, st.Missing, st.PrepullReason, st.PrepullMessage = "", nil, "", ""
 	if !strings.Contains(st.Image, "@") {
 		return true, nil
 	}
-	k := &Keeper{Client: r.Client, Live: r.Live}
+	k := &prepuller{Client: r.Client, Live: r.Live}
 	want := wantOf(x, st)
-	h, err := w.look(ctx, k, want)
+	h, err := w.countHolders(ctx, k, want)
 	if err != nil {
 		return false, err
 	}
@@ -47,7 +47,7 @@ func (r *Reconciler) hold(ctx context.Context, w *world, x *wish, st *v1alpha1.O
 }
 
 // holdFetched is hold for an image of a registry, or one that a bundle brings.
-func (r *Reconciler) holdFetched(ctx context.Context, k *Keeper, x *wish, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) holdFetched(ctx context.Context, k *prepuller, x *wish, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
 	var about seen
 	if !h.Bundled {
 		if about, err = r.describe(ctx, x.image, st.Image); err != nil {
@@ -55,7 +55,7 @@ func (r *Reconciler) holdFetched(ctx context.Context, k *Keeper, x *wish, want W
 		}
 		want.Size = about.size
 	}
-	why, err := k.Bring(ctx, want, h)
+	why, err := k.Pull(ctx, want, h)
 	if all = h.Held >= h.Nodes; all || err != nil {
 		return all, err
 	}
@@ -68,7 +68,7 @@ func (r *Reconciler) holdFetched(ctx context.Context, k *Keeper, x *wish, want W
 
 // holdMade is hold for an image that no registry has: nodes put it together from the
 // base that a bundle brings, and from what was added to it.
-func (r *Reconciler) holdMade(ctx context.Context, k *Keeper, b *v1alpha1.OSBuild, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) holdMade(ctx context.Context, k *prepuller, b *v1alpha1.OSBuild, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
 	want.Parts, want.Secret = b.Status.Parts, ""
 	_, want.Base, _ = strings.Cut(b.Spec.Base, "@")
 	before, err := k.BundleOf(ctx, want.Pool.Name)
@@ -82,7 +82,7 @@ func (r *Reconciler) holdMade(ctx context.Context, k *Keeper, b *v1alpha1.OSBuil
 	if found != nil {
 		want.Bundle = found.Bundle
 	}
-	why, err := k.Bring(ctx, want, h)
+	why, err := k.Pull(ctx, want, h)
 	if all = h.Held >= h.Nodes; all || err != nil {
 		return all, err
 	}
@@ -103,14 +103,14 @@ func itself(want Want, h Held) bool {
 	return h.Failing && want.Secret == "" && !h.Bundled
 }
 
-// look at what nodes hold, which is gathered once.
-func (w *world) look(ctx context.Context, k *Keeper, want Want) (h Held, err error) {
+// countHolders at what nodes hold, which is gathered once.
+func (w *imageSnapshot) countHolders(ctx context.Context, k *prepuller, want Want) (h Held, err error) {
 	if w.site == nil {
 		if w.site, err = k.Gather(ctx); err != nil {
 			return h, err
 		}
 	}
-	return k.Look(ctx, w.site, want)
+	return k.Count(ctx, w.site, want)
 }
 
 // wantOf a pool: a built image is called as its build, a finished one by its digest.
@@ -163,7 +163,7 @@ func plain(f *registry.Failure) string {
 // describe asks the registry that nodes fetch an image from.
 func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image string) (seen, error) {
 	r.mu.Lock()
-	known, ok := r.told[image]
+	known, ok := r.emitted[image]
 	r.mu.Unlock()
 	fresh := hasEvery
 	if known.problem != nil {
@@ -188,10 +188,10 @@ func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image st
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil || len(r.told) > maxTold {
-		r.told = map[string]seen{}
+	if r.emitted == nil || len(r.emitted) > maxTold {
+		r.emitted = map[string]seen{}
 	}
-	r.told[image] = now
+	r.emitted[image] = now
 	return now, nil
 }
 

@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *site {
 	ctl := w.client(apitest.As(cfg, apitest.ControllerUser))
 	now := func() time.Time { return w.now }
 	w.events, w.numbers = events.NewFakeRecorder(1000), prometheus.NewRegistry()
-	w.r = &Reconciler{Client: ctl, Live: ctl, Poller: registry.NewPoller(w.door, now), Over: w.door, Now: now, Tell: osbuild.New(w.events, w.numbers)}
+	w.r = &Reconciler{Client: ctl, Live: ctl, Poller: registry.NewPoller(w.door, now), Over: w.door, Now: now, Tell: osbuild.NewEventRecorder(w.events, w.numbers)}
 	w.builds = w.r.builds()
 	w.base = w.reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel", "userland"}}, "9")
 	return w

@@ -27,7 +27,7 @@ import (
 )
 
 // act makes and interrupts builds. What is named is written before what names it.
-func (r *Reconciler) act(ctx context.Context, w *world, o *v1alpha1.OSImage, wishes []*wish) error {
+func (r *Reconciler) act(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, wishes []*wish) error {
 	errs := []error{r.interruptOthers(ctx, w, o, wishes)}
 	done := map[string]bool{}
 	for _, x := range wishes {
@@ -48,7 +48,7 @@ func (r *Reconciler) act(ctx context.Context, w *world, o *v1alpha1.OSImage, wis
 }
 
 // interruptOthers ends builds that run and that no pool wants any more.
-func (r *Reconciler) interruptOthers(ctx context.Context, w *world, o *v1alpha1.OSImage, wishes []*wish) error {
+func (r *Reconciler) interruptOthers(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, wishes []*wish) error {
 	wanted := map[string]bool{}
 	for _, x := range wishes {
 		if x.refused == "" {
@@ -65,7 +65,7 @@ func (r *Reconciler) interruptOthers(ctx context.Context, w *world, o *v1alpha1.
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) make(ctx context.Context, w *world, x *wish) error {
+func (r *Reconciler) make(ctx context.Context, w *imageSnapshot, x *wish) error {
 	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentOSConfig, x.data)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func perArchitecture(texts map[string]string) (out []v1alpha1.OSBuildText) {
 }
 
 // remake deletes a build; the next look makes it.
-func (r *Reconciler) remake(ctx context.Context, w *world, x *wish) error {
+func (r *Reconciler) remake(ctx context.Context, w *imageSnapshot, x *wish) error {
 	for i := range w.builds {
 		b := &w.builds[i]
 		if b.Name != x.decision.Build {
@@ -109,7 +109,7 @@ func (r *Reconciler) remake(ctx context.Context, w *world, x *wish) error {
 }
 
 // finished: a pool is pointed at an image that somebody else made.
-func (r *Reconciler) finished(ctx context.Context, w *world, o *v1alpha1.OSImage) (again bool, err error) {
+func (r *Reconciler) finished(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage) (again bool, err error) {
 	var wishes []*wish
 	for i := range w.pools {
 		if p := &w.pools[i]; p.Spec.OSImage == o.Name {
@@ -122,7 +122,7 @@ func (r *Reconciler) finished(ctx context.Context, w *world, o *v1alpha1.OSImage
 
 // writeStatus says which image every pool has, and whether all its nodes hold it. One
 // that cannot be made leaves the one before.
-func (r *Reconciler) writeStatus(ctx context.Context, w *world, o *v1alpha1.OSImage, about base, wishes []*wish) (held bool, err error) {
+func (r *Reconciler) writeStatus(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, about base, wishes []*wish) (held bool, err error) {
 	held = true
 	st := v1alpha1.OSImageStatus{ObservedGeneration: o.Generation, Base: about.ref}
 	st.Conditions = append(st.Conditions, o.Status.Conditions...)
@@ -188,10 +188,10 @@ func summary(about base, wishes []*wish) (reason, message string) {
 	return reason, message
 }
 
-func (w *world) poolStatus(x *wish) v1alpha1.OSImagePool {
+func (w *imageSnapshot) poolStatus(x *wish) v1alpha1.OSImagePool {
 	st := x.before
 	b := w.build(x.decision.Build)
-	st.State, st.Message, st.Placed = string(x.decision.Verb), text.Truncate(x.says(b), 1024), nil
+	st.State, st.Message, st.Placed = string(x.decision.Verb), text.Truncate(x.messageFor(b), 1024), nil
 	if x.refused == "" && x.image.Spec.Image == "" {
 		st.Wanted = x.inputs.Name()
 		st.Placed = map[string]int32{}
@@ -210,9 +210,9 @@ func (w *world) poolStatus(x *wish) v1alpha1.OSImagePool {
 	return st
 }
 
-// says is the decision's sentence, with what changed in the packages of an image that is
+// messageFor is the decision's sentence, with what changed in the packages of an image that is
 // used, and what of the OSImage does not matter.
-func (x *wish) says(b *v1alpha1.OSBuild) string {
+func (x *wish) messageFor(b *v1alpha1.OSBuild) string {
 	why := x.decision.Why
 	if x.decision.Verb == osimage.Use && b != nil && b.Status.PackagesSay != "" {
 		why += "; " + b.Status.PackagesSay
@@ -227,7 +227,7 @@ func (x *wish) says(b *v1alpha1.OSBuild) string {
 }
 
 // build of a name; nil if there is none.
-func (w *world) build(name string) *v1alpha1.OSBuild {
+func (w *imageSnapshot) build(name string) *v1alpha1.OSBuild {
 	for i := range w.builds {
 		if w.builds[i].Name == name {
 			return &w.builds[i]
@@ -243,7 +243,7 @@ var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 const contentRest = 10 * time.Minute
 
 // sweep deletes builds and images that nobody needs, and their Contents.
-func (r *Reconciler) sweep(ctx context.Context, w *world) error {
+func (r *Reconciler) sweep(ctx context.Context, w *imageSnapshot) error {
 	named := map[string]bool{}
 	for _, o := range w.images {
 		for _, p := range o.Status.Pools {
@@ -265,7 +265,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *world) error {
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) sweepBuilds(ctx context.Context, w *world, o *v1alpha1.OSImage, named map[string]bool) error {
+func (r *Reconciler) sweepBuilds(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, named map[string]bool) error {
 	keep := 3
 	if o.Spec.Keep != nil {
 		keep = int(*o.Spec.Keep)
@@ -335,7 +335,7 @@ func reported(updates []v1alpha1.NodeUpdate) map[string]bool {
 
 // discard deletes a build's image, then the build. A registry that lets nothing be
 // deleted is not asked for ever: the object goes, the image stays there.
-func (r *Reconciler) discard(ctx context.Context, w *world, o *v1alpha1.OSImage, name string) error {
+func (r *Reconciler) discard(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, name string) error {
 	i := slices.IndexFunc(w.builds, func(b v1alpha1.OSBuild) bool { return b.Name == name })
 	b := &w.builds[i]
 	shared := slices.ContainsFunc(w.builds, func(other v1alpha1.OSBuild) bool {

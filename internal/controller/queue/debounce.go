@@ -17,14 +17,14 @@ func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 10*time.Second)
 }
 
-// Whole maps every event to the one request of a controller, a moment later so
+// Debounce maps every event to the one request of a controller, a moment later so
 // that many events make one look.
-func Whole(name string, later time.Duration) handler.EventHandler {
-	return Paced(name, func() time.Duration { return later })
+func Debounce(name string, later time.Duration) handler.EventHandler {
+	return DebounceBy(name, func() time.Duration { return later })
 }
 
-// Paced is Whole with a moment that may grow with the cluster.
-func Paced(name string, later func() time.Duration) handler.EventHandler {
+// DebounceBy is Whole with a moment that may grow with the cluster.
+func DebounceBy(name string, later func() time.Duration) handler.EventHandler {
 	type limited = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(q limited) {
 		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, later())

@@ -27,14 +27,14 @@ func ForEach[T any](ctx context.Context, items []T, do func(T) error) error {
 		g.Go(func() error {
 			if ctx.Err() == nil {
 				started.Add(1)
-				failures.add(do(item))
+				failures.addError(do(item))
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // all failures are collected, not only the first
 	if left := len(items) - int(started.Load()); left > 0 {
-		failures.add(fmt.Errorf("%d of %d were not begun: %w", left, len(items), ctx.Err()))
+		failures.addError(fmt.Errorf("%d of %d were not begun: %w", left, len(items), ctx.Err()))
 	}
 	return failures.err()
 }
@@ -45,7 +45,7 @@ type failures struct {
 	more int
 }
 
-func (f *failures) add(err error) {
+func (f *failures) addError(err error) {
 	if err == nil {
 		return
 	}

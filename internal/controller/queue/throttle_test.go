@@ -20,11 +20,11 @@ func TestDue(t *testing.T) {
 		"a middling one rests less":                {3000, after(3.5), true},
 		"a clock that went back does not stop all": {30000, after(-60), true},
 	} {
-		var p Pace
-		if !p.Due("x", tc.nodes, start) || !p.Due("y", tc.nodes, start) {
+		var p Throttle
+		if !p.TakeDue("x", tc.nodes, start) || !p.TakeDue("y", tc.nodes, start) {
 			t.Errorf("%s: the first time is not due", name)
 		}
-		if got := p.Due("x", tc.nodes, tc.again); got != tc.want {
+		if got := p.TakeDue("x", tc.nodes, tc.again); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

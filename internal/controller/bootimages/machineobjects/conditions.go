@@ -25,8 +25,8 @@ const FieldOwner = "refit-boot-images-machines"
 // maxMessage message of a condition and note of an event.
 const maxMessage = 900
 
-// Teller tells machines.
-type Teller struct {
+// ConditionWriter tells machines.
+type ConditionWriter struct {
 	Client client.Client
 	Events events.EventRecorder
 	Now    func() time.Time
@@ -34,19 +34,19 @@ type Teller struct {
 
 // All tells every machine whose image keeps it from joining, and takes back what is
 // not true any more. One that cannot be told stops no other.
-func (t *Teller) All(ctx context.Context, f *Found, sources map[string]*v1alpha1.MachineSource) error {
+func (t *ConditionWriter) All(ctx context.Context, f *Found, sources map[string]*v1alpha1.MachineSource) error {
 	var errs []error
 	for i := range f.Machines {
 		if m := &f.Machines[i]; m.Object != nil {
-			errs = append(errs, t.Say(ctx, m.Object, f.Why(m, sources)))
+			errs = append(errs, t.SetCondition(ctx, m.Object, f.Why(m, sources)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Say writes what is true of a machine: why it cannot join, empty if nothing is
+// SetCondition writes what is true of a machine: why it cannot join, empty if nothing is
 // wrong with its image.
-func (t *Teller) Say(ctx context.Context, machine *unstructured.Unstructured, why string) error {
+func (t *ConditionWriter) SetCondition(ctx context.Context, machine *unstructured.Unstructured, why string) error {
 	s := shapeOf(machine)
 	had := s.find(machine)
 	if why == "" {
@@ -72,7 +72,7 @@ func said(had map[string]any, why string) bool {
 }
 
 // condition in the kind's shape, with the time since which it is false.
-func (t *Teller) condition(s shape, had map[string]any, why string) map[string]any {
+func (t *ConditionWriter) condition(s shape, had map[string]any, why string) map[string]any {
 	c := map[string]any{"type": v1alpha1.ConditionMachineImage, "status": "False", "reason": v1alpha1.ReasonBootImageTooOld, "message": why,
 		"lastTransitionTime": t.Now().UTC().Format(time.RFC3339)}
 	if since, ok := had["lastTransitionTime"].(string); ok && had["status"] == "False" {
@@ -85,7 +85,7 @@ func (t *Teller) condition(s shape, had map[string]any, why string) map[string]a
 }
 
 // apply says all that refit has to say of the machine: one condition or none.
-func (t *Teller) apply(ctx context.Context, machine *unstructured.Unstructured, s shape, condition map[string]any) (done bool, err error) {
+func (t *ConditionWriter) apply(ctx context.Context, machine *unstructured.Unstructured, s shape, condition map[string]any) (done bool, err error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(machine.GroupVersionKind())
 	u.SetNamespace(machine.GetNamespace())

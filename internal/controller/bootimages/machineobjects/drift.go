@@ -10,7 +10,7 @@ import (
 // lets no machine be replaced because of drift, at any time. Without a NodePool
 // nothing is replaced either; what cannot be read is not held.
 func (k *Kinds) DriftHeld(ctx context.Context, class string) bool {
-	l := k.Of(ctx, "karpenter.sh", "NodePool", []string{"v1"})
+	l := k.List(ctx, "karpenter.sh", "NodePool", []string{"v1"})
 	if l.Err != nil {
 		return false
 	}

@@ -29,13 +29,13 @@ type Listing struct {
 	Err    error
 }
 
-// New makes an empty memory for one look.
-func New(c client.Client) *Kinds {
+// NewKinds makes an empty memory for one look.
+func NewKinds(c client.Client) *Kinds {
 	return &Kinds{client: c, Lists: map[schema.GroupKind]*Listing{}}
 }
 
-// Of returns all objects of a kind in the first of the versions that is served.
-func (k *Kinds) Of(ctx context.Context, group, kind string, versions []string) *Listing {
+// List returns all objects of a kind in the first of the versions that is served.
+func (k *Kinds) List(ctx context.Context, group, kind string, versions []string) *Listing {
 	gk := schema.GroupKind{Group: group, Kind: kind}
 	if l, ok := k.Lists[gk]; ok {
 		return l

@@ -20,11 +20,11 @@ type Found struct {
 	Unread string
 }
 
-// Find out which machine came from where, became which node, and was refused.
-func Find(ctx context.Context, c client.Client, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Found, error) {
+// FindMachines out which machine came from where, became which node, and was refused.
+func FindMachines(ctx context.Context, c client.Client, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Found, error) {
 	f := &Found{}
 	var err error
-	if f.Machines, err = All(ctx, k, table, groups, nodes); err != nil {
+	if f.Machines, err = AllMachines(ctx, k, table, groups, nodes); err != nil {
 		f.Unread = "which machine became which node is not known: " + err.Error() + "; apply the access rules for boot images again"
 	}
 	if len(f.Machines) == 0 {

@@ -39,8 +39,8 @@ type Machine struct {
 	Addresses []string
 }
 
-// All machines, of every kind that the cluster serves and a source needs.
-func All(ctx context.Context, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
+// AllMachines machines, of every kind that the cluster serves and a source needs.
+func AllMachines(ctx context.Context, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
 	r := reader{kinds: k, table: table, byName: map[string]Node{}, byProvider: map[string]string{}}
 	for _, n := range nodes {
 		r.byName[n.Name] = n
@@ -79,7 +79,7 @@ func (r *reader) openShift(ctx context.Context) ([]Machine, error) {
 }
 
 func (r *reader) machines(ctx context.Context, group string, versions []string) ([]Machine, error) {
-	l := r.kinds.Of(ctx, group, "Machine", versions)
+	l := r.kinds.List(ctx, group, "Machine", versions)
 	if l.Err != nil {
 		return nil, l.Err
 	}
@@ -125,7 +125,7 @@ func (r *reader) sources(ctx context.Context, o *unstructured.Unstructured) []st
 			break
 		}
 		add(row.Group, row.Kind, ns, name)
-		l := r.kinds.Of(ctx, row.Group, row.Kind, row.Versions)
+		l := r.kinds.List(ctx, row.Group, row.Kind, row.Versions)
 		if at = l.ByName[ns+"/"+name]; at == nil {
 			break
 		}
@@ -162,7 +162,7 @@ func addresses(o *unstructured.Unstructured) []string {
 
 // pools of machines without objects of their own name their nodes.
 func (r *reader) pools(ctx context.Context) ([]Machine, error) {
-	l := r.kinds.Of(ctx, ClusterAPI, "MachinePool", []string{"v1beta2", "v1beta1"})
+	l := r.kinds.List(ctx, ClusterAPI, "MachinePool", []string{"v1beta2", "v1beta1"})
 	if l.Err != nil {
 		return nil, l.Err
 	}
@@ -183,7 +183,7 @@ func (r *reader) pools(ctx context.Context) ([]Machine, error) {
 
 // claims of Karpenter: the node class is the source.
 func (r *reader) claims(ctx context.Context) ([]Machine, error) {
-	l := r.kinds.Of(ctx, karpenter, "NodeClaim", []string{"v1"})
+	l := r.kinds.List(ctx, karpenter, "NodeClaim", []string{"v1"})
 	if l.Err != nil {
 		return nil, l.Err
 	}

@@ -105,7 +105,7 @@ var nodes = []machineobjects.Node{{Name: "n1", ProviderID: "p://1"}, {Name: "n2"
 func TestSources(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, strings.TrimSpace(world))
-	f, err := machineobjects.Find(context.Background(), c, machineobjects.New(c), machinekinds.BuiltIn(), []string{"controlplane.cluster.x-k8s.io", "machine.openshift.io", "karpenter.k8s.aws"}, nodes)
+	f, err := machineobjects.FindMachines(context.Background(), c, machineobjects.NewKinds(c), machinekinds.BuiltIn(), []string{"controlplane.cluster.x-k8s.io", "machine.openshift.io", "karpenter.k8s.aws"}, nodes)
 	if err != nil || f.Unread != "" {
 		t.Fatal(err, f.Unread)
 	}
@@ -126,7 +126,7 @@ func TestSources(t *testing.T) {
 		t.Error(diff)
 	}
 	// nobody selects what machines are made by: nothing is read
-	f, err = machineobjects.Find(context.Background(), c, machineobjects.New(c), machinekinds.BuiltIn(), nil, nodes)
+	f, err = machineobjects.FindMachines(context.Background(), c, machineobjects.NewKinds(c), machinekinds.BuiltIn(), nil, nodes)
 	if err != nil || len(f.Machines) != 0 {
 		t.Errorf("%v %v", err, f.Machines)
 	}

@@ -18,7 +18,7 @@ func (k *Kinds) Referenced(ctx context.Context, table *machinekinds.Table, templ
 		if len(m.Template) == 0 {
 			continue
 		}
-		l := k.Of(ctx, m.Group, m.Kind, m.Versions)
+		l := k.List(ctx, m.Group, m.Kind, m.Versions)
 		if l.Err != nil {
 			return nil, l.Err
 		}
@@ -31,7 +31,7 @@ func (k *Kinds) Referenced(ctx context.Context, table *machinekinds.Table, templ
 		}
 	}
 	for _, t := range templates {
-		l := k.Of(ctx, t.Group, strings.TrimSuffix(t.Kind, "Template"), t.Versions)
+		l := k.List(ctx, t.Group, strings.TrimSuffix(t.Kind, "Template"), t.Versions)
 		if l.Err != nil {
 			return nil, l.Err
 		}

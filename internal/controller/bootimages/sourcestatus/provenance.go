@@ -33,10 +33,10 @@ type Node struct {
 	Sources []string
 }
 
-// Record counts the images that the nodes of a source were born from, and
+// RecordProvenance counts the images that the nodes of a source were born from, and
 // compares those that joined since a declaration with it.
-func Record(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []Node, now time.Time) {
-	nodes := of(s, all)
+func RecordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []Node, now time.Time) {
+	nodes := nodesOfSource(s, all)
 	st.InstalledImages, st.Nodes, st.Machines = count(nodes), int32(min(len(nodes), math.MaxInt32)), facts(nodes)
 	d := s.Spec.Declared
 	if d == nil {
@@ -50,8 +50,8 @@ func Record(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, al
 	st.Contradiction = contradiction(d, st.DeclaredSince.Time, nodes)
 }
 
-// of a source: the nodes of its machines, and those that its selector means.
-func of(s *v1alpha1.MachineSource, all []Node) []Node {
+// nodesOfSource a source: the nodes of its machines, and those that its selector means.
+func nodesOfSource(s *v1alpha1.MachineSource, all []Node) []Node {
 	selected := labels.Nothing()
 	if s.Spec.NodeSelector != nil {
 		if m, err := metav1.LabelSelectorAsSelector(s.Spec.NodeSelector); err == nil {

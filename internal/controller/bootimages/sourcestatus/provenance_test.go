@@ -38,7 +38,7 @@ func TestRecord(t *testing.T) {
 		"nobody's":                               {"other", nil, 0, nil},
 	} {
 		var st v1alpha1.MachineSourceStatus
-		sourcestatus.Record(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: tc.source}, Spec: v1alpha1.MachineSourceSpec{NodeSelector: tc.selector}}, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)
+		sourcestatus.RecordProvenance(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: tc.source}, Spec: v1alpha1.MachineSourceSpec{NodeSelector: tc.selector}}, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)
 		if st.Nodes != tc.nodes {
 			t.Errorf("%s: %d nodes, want %d", name, st.Nodes, tc.nodes)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Effective says in words what counts: the defaults are filled in.
-func Effective(p *v1alpha1.BootImagePolicy) []string {
+// EffectiveSettings says in words what counts: the defaults are filled in.
+func EffectiveSettings(p *v1alpha1.BootImagePolicy) []string {
 	var out []string
 	for _, m := range p.Spec.Managers {
 		word := cmp.Or(m.Select, "All")
@@ -23,8 +23,8 @@ func Effective(p *v1alpha1.BootImagePolicy) []string {
 	return out
 }
 
-// Count adds a source to a policy's numbers.
-func Count(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
+// CountSource adds a source to a policy's numbers.
+func CountSource(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
 	st.Sources++
 	switch s.Status.State {
 	case v1alpha1.SourceCurrent, v1alpha1.SourceDeclared:
@@ -45,8 +45,8 @@ func Count(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
 	}
 }
 
-// Words are the numbers as a sentence. It never says "all" unless it is all.
-func Words(st *v1alpha1.BootImagePolicyStatus) string {
+// SummaryText are the numbers as a sentence. It never says "all" unless it is all.
+func SummaryText(st *v1alpha1.BootImagePolicyStatus) string {
 	if st.Sources == 0 {
 		return "no source of machines is selected"
 	}

@@ -67,10 +67,10 @@ func (k *Keeper) Authority(ctx context.Context, spec *v1alpha1.BootImageAuthorit
 // longHistory is how many writes are remembered.
 const longHistory = 16
 
-// Record a verdict in the status of a source. Without one, what was said stays if
+// RecordVerdict a verdict in the status of a source. Without one, what was said stays if
 // the policy looks after authorities (it could not be looked at this time), else it
 // is taken back.
-func Record(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verdict, wanted bool, generation int64, now time.Time) {
+func RecordVerdict(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verdict, wanted bool, generation int64, now time.Time) {
 	switch {
 	case v == nil && wanted:
 		st.Authority = old.Authority

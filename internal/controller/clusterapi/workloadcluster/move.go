@@ -70,7 +70,7 @@ func Move(ctx context.Context, c client.Client, w Wish) (Reply, error) {
 	case err != nil:
 		return Reply{}, err
 	}
-	return judge(&u, w, notYet), nil
+	return phaseFor(&u, w, notYet), nil
 }
 
 // observe says what of the wish is not so on the node, "" if all is: what the
@@ -187,8 +187,8 @@ func newer(a, b *v1alpha1.Bundle) bool {
 	return a.Name < b.Name
 }
 
-// judge reads how far an update is.
-func judge(u *v1alpha1.ClusterUpdate, w Wish, notYet string) Reply {
+// phaseFor reads how far an update is.
+func phaseFor(u *v1alpha1.ClusterUpdate, w Wish, notYet string) Reply {
 	object := "ClusterUpdate/" + u.Name
 	switch u.Status.Phase {
 	case v1alpha1.PhaseDone:

@@ -186,8 +186,8 @@ func (s *files) Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, 
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// Passes reports whether an error of a build is one of nodes that have not sent a blob.
-func Passes(err error) bool {
+// IsTransient reports whether an error of a build is one of nodes that have not sent a blob.
+func IsTransient(err error) bool {
 	var n NotRead
 	return errors.As(err, &n)
 }

@@ -124,16 +124,16 @@ func TestAnIndexOfWhichABundleHasAPart(t *testing.T) {
 		t.Error("it is said to have what it has not")
 	}
 	// What it has not cannot be built, and what a node did not send is waited for.
-	if _, err := imagebuild.Append(t.Context(), imagebuild.AppendRequest{Base: base.Root, Platforms: []string{"linux/arm64"}}); err == nil || Passes(err) || !strings.Contains(err.Error(), "no small blob") {
+	if _, err := imagebuild.Append(t.Context(), imagebuild.AppendRequest{Base: base.Root, Platforms: []string{"linux/arm64"}}); err == nil || IsTransient(err) || !strings.Contains(err.Error(), "no small blob") {
 		t.Error(err)
 	}
 	s.broken = errors.New("connection refused")
-	if _, err := base.Platforms(t.Context()); !Passes(err) || !strings.Contains(err.Error(), "connection refused") {
+	if _, err := base.Platforms(t.Context()); !IsTransient(err) || !strings.Contains(err.Error(), "connection refused") {
 		t.Error(err)
 	}
 	s.broken = nil
 	b.blobs[len(b.blobs)-1] = []byte("{}")
-	if _, err := base.Platforms(t.Context()); err == nil || Passes(err) || !strings.Contains(err.Error(), "other bytes") {
+	if _, err := base.Platforms(t.Context()); err == nil || IsTransient(err) || !strings.Contains(err.Error(), "other bytes") {
 		t.Error("a blob with other bytes is believed: ", err)
 	}
 }

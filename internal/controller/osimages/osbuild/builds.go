@@ -46,7 +46,7 @@ type Builds struct {
 	Bases *Finder
 	Now   func() time.Time
 	// Tell says what becomes of builds; nil says nothing.
-	Tell *Teller
+	Tell *EventRecorder
 }
 
 // Setup registers the reconciler with a manager.

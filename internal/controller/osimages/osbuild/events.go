@@ -14,8 +14,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Teller tells of builds.
-type Teller struct {
+// EventRecorder tells of builds.
+type EventRecorder struct {
 	events events.EventRecorder
 
 	builds           *prometheus.GaugeVec
@@ -28,12 +28,12 @@ type Teller struct {
 // durations of builds, in seconds: a layer takes one, a Containerfile minutes.
 var durations = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 2400, 3600}
 
-// New makes the metrics and registers them.
-func New(recorder events.EventRecorder, reg prometheus.Registerer) *Teller {
+// NewEventRecorder makes the metrics and registers them.
+func NewEventRecorder(recorder events.EventRecorder, reg prometheus.Registerer) *EventRecorder {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "refit", Name: name, Help: help}, labels)
 	}
-	t := &Teller{events: recorder,
+	t := &EventRecorder{events: recorder,
 		builds:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "refit", Name: "os_builds", Help: "OSBuilds that there are, by phase: Prepared ones wait, Building ones run."}, []string{"os_image", "phase"}),
 		ended:    counter("os_builds_ended_total", "Builds of OS images that ended, by builder and how.", "os_image", "builder", "phase"),
 		retries:  counter("os_build_retries_total", "Tries of builds that failed because of their surroundings.", "os_image"),
@@ -47,7 +47,7 @@ func New(recorder events.EventRecorder, reg prometheus.Registerer) *Teller {
 }
 
 // Count the builds there are.
-func (t *Teller) Count(list []v1alpha1.OSBuild) {
+func (t *EventRecorder) Count(list []v1alpha1.OSBuild) {
 	if t == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (t *Teller) Count(list []v1alpha1.OSBuild) {
 }
 
 // Changed tells what a step did to a build: b is as it was before, st what is written.
-func (t *Teller) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) {
+func (t *EventRecorder) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) {
 	if t == nil {
 		return
 	}
@@ -93,7 +93,7 @@ func (t *Teller) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) {
 }
 
 // Reused tells that a pool has the image of an earlier build again.
-func (t *Teller) Reused(o *v1alpha1.OSImage, pool, build string) {
+func (t *EventRecorder) Reused(o *v1alpha1.OSImage, pool, build string) {
 	if t == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (t *Teller) Reused(o *v1alpha1.OSImage, pool, build string) {
 }
 
 // NotBooted tells that a pool's nodes need not boot what was built.
-func (t *Teller) NotBooted(o *v1alpha1.OSImage, pool, why string) {
+func (t *EventRecorder) NotBooted(o *v1alpha1.OSImage, pool, why string) {
 	if t == nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (t *Teller) NotBooted(o *v1alpha1.OSImage, pool, why string) {
 	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageNotBooted, "Build", "%s", note("pool "+pool+": "+why))
 }
 
-func (t *Teller) event(b *v1alpha1.OSBuild, kind, reason, message string) {
+func (t *EventRecorder) event(b *v1alpha1.OSBuild, kind, reason, message string) {
 	t.events.Eventf(b, nil, kind, reason, "Build", "%s", note(message))
 }
 

@@ -36,7 +36,7 @@ func (r *Builds) forNodes(ctx context.Context, b *v1alpha1.OSBuild, m materials)
 	}
 	img, err := appended(ctx, base, b, m)
 	switch {
-	case Passes(err):
+	case IsTransient(err):
 		return result{waits: baseEvery, because: "no node has sent the base's manifest or configuration yet: " + err.Error()}, ctx.Err()
 	case errors.Is(err, fs.ErrNotExist):
 		return result{user: fmt.Sprintf("append build: the bundle %s has not all of the base's manifests and configurations: %v; name in spec.platforms those that it has", base.Bundle, err)}, nil

@@ -10,16 +10,16 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
-// track keeps the facts of a running update's nodes in the order of its plan,
+// planIndex keeps the facts of a running update's nodes in the order of its plan,
 // from one look to the next. A node whose objects are the same as before, and
 // that nothing is done to, costs two comparisons.
-type track struct {
+type planIndex struct {
 	under   string
 	edition int
 	plan    *model.NodePlan // the first: another plan is another slice
 	// rows are what every look goes through; beside them, in the same order, seen is
 	// what the objects say, facts what was found by a closer look, too.
-	rows        []tracked
+	rows        []plannedNode
 	seen, facts []rollout.Node
 	row         []*rollout.Node
 	// places are their places in that order, by name.
@@ -28,8 +28,8 @@ type track struct {
 	cps []int
 }
 
-// tracked is one node of the plan.
-type tracked struct {
+// plannedNode is one node of the plan.
+type plannedNode struct {
 	// at is its place among the nodes, -1 if it has left.
 	at     int
 	node   *corev1.Node
@@ -38,8 +38,8 @@ type tracked struct {
 	live bool
 }
 
-// begin takes in another update, plan, or order of nodes.
-func (t *track) begin(under string, w *world, plan model.Plan) {
+// reset takes in another update, plan, or order of nodes.
+func (t *planIndex) reset(under string, w *rolloutSnapshot, plan model.Plan) {
 	var first *model.NodePlan
 	if len(plan.Nodes) > 0 {
 		first = &plan.Nodes[0]
@@ -52,7 +52,7 @@ func (t *track) begin(under string, w *world, plan model.Plan) {
 		here[n.Name] = i
 	}
 	n := len(plan.Nodes)
-	*t = track{under: under, edition: w.edition, plan: first, rows: make([]tracked, n), seen: make([]rollout.Node, n), facts: make([]rollout.Node, n),
+	*t = planIndex{under: under, edition: w.edition, plan: first, rows: make([]plannedNode, n), seen: make([]rollout.Node, n), facts: make([]rollout.Node, n),
 		row: make([]*rollout.Node, n), places: make(map[string]int, n)}
 	for i := range plan.Nodes {
 		x := &t.rows[i]
@@ -78,8 +78,8 @@ func controlPlanesOf(plan model.Plan) []int {
 	return out
 }
 
-// read reads the i-th node's objects, if they are not those that were read before.
-func (t *track) read(i int, w *world, u *v1alpha1.ClusterUpdate, np *model.NodePlan) *rollout.Node {
+// readNode reads the i-th node's objects, if they are not those that were read before.
+func (t *planIndex) readNode(i int, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, np *model.NodePlan) *rollout.Node {
 	x := &t.rows[i]
 	n, report := w.nodes[x.at], w.reports[x.at]
 	if x.node != n || x.report != report {
@@ -89,12 +89,12 @@ func (t *track) read(i int, w *world, u *v1alpha1.ClusterUpdate, np *model.NodeP
 }
 
 // since is when a node's update began, zero if the plan does not have it.
-func (t *track) since(node string) (at time.Time) {
+func (t *planIndex) since(node string) (at time.Time) {
 	if i, planned := t.places[node]; planned {
 		at = t.facts[i].StartedAt
 	}
 	return at
 }
 
-// set keeps the facts of a node.
-func (t *track) set(i int, n rollout.Node) { t.facts[i] = n }
+// setFacts keeps the facts of a node.
+func (t *planIndex) setFacts(i int, n rollout.Node) { t.facts[i] = n }

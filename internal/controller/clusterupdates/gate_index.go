@@ -24,10 +24,10 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// asking keeps the gate's facts of all nodes for an update that is being prepared.
+// gateIndex keeps the gate's facts of all nodes for an update that is being prepared.
 // A node whose objects are the same as before has the same facts, and with them
 // what the gate said of them.
-type asking struct {
+type gateIndex struct {
 	facts nodeindex.Row[*gate.Node]
 	all   []*gate.Node
 	// found is what the gate found about those nodes last.
@@ -56,19 +56,19 @@ type underHeader struct {
 }
 
 // decide asks the gate. It passes in what the gate found about nodes last.
-func (a *asking) decide(in gate.Input) gate.Result {
+func (a *gateIndex) decide(in gate.Input) gate.Result {
 	a.found = gate.CheckNodes(in, a.found)
 	return gate.DecideFrom(in, a.found)
 }
 
 // askingFor is what is remembered for an update.
-func (r *Reconciler) askingFor(uid types.UID) *asking {
+func (r *Reconciler) askingFor(uid types.UID) *gateIndex {
 	a := cmp.Or(r.asks[uid], r.asked[uid])
 	if a == nil {
-		a = &asking{}
+		a = &gateIndex{}
 	}
 	if r.asks == nil {
-		r.asks = map[types.UID]*asking{}
+		r.asks = map[types.UID]*gateIndex{}
 	}
 	r.asks[uid] = a
 	return a
@@ -79,7 +79,7 @@ func (r *Reconciler) askingFor(uid types.UID) *asking {
 func (r *Reconciler) forgetAsked() { r.asked, r.asks = r.asks, nil }
 
 // gateNodes are the facts of all nodes.
-func (r *Reconciler) gateNodes(ctx context.Context, w *world, h *bundle.Header, made *plans.Made, a *asking) ([]*gate.Node, error) {
+func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundle.Header, made *plans.Made, a *gateIndex) ([]*gate.Node, error) {
 	if err := r.rereadLists(ctx, h, a); err != nil {
 		return nil, err
 	}
@@ -111,14 +111,14 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *world, h *bundle.Header, 
 
 // movesOtherwise reports whether the plan asks something else of a node than when its
 // facts were gathered.
-func (a *asking) movesOtherwise(g *gate.Node, node string) bool {
+func (a *gateIndex) movesOtherwise(g *gate.Node, node string) bool {
 	return g.InPlan != inPlan(a.made, node) || g.Drained != a.moves.Drains(node) || !reflect.DeepEqual(g.Needs, a.moves.Needs(node))
 }
 
 func inPlan(made *plans.Made, node string) bool { return made.Planned[node] || made.NothingToDo() }
 
 // rereadLists looks whether the hold lists are what they were: one may have come.
-func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *asking) error {
+func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *gateIndex) error {
 	changed := false
 	for key, before := range a.lists {
 		now, err := r.heldList(ctx, key, h)
@@ -135,11 +135,11 @@ func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *askin
 
 // gateNode is what the gate needs of the i-th node; passing is true if that is so
 // at this moment alone.
-func (r *Reconciler) gateNode(ctx context.Context, w *world, i int, h *bundle.Header, a *asking) (g *gate.Node, passing bool, err error) {
+func (r *Reconciler) gateNode(ctx context.Context, w *rolloutSnapshot, i int, h *bundle.Header, a *gateIndex) (g *gate.Node, passing bool, err error) {
 	n, nu := w.nodes[i], w.reports[i]
 	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name), Busy: atWorkFor(n, nu)}
 	if nu != nil {
-		if err := r.reported(ctx, w, g, n, nu, h, a); err != nil {
+		if err := r.addReport(ctx, w, g, n, nu, h, a); err != nil {
 			return nil, false, err
 		}
 	}
@@ -162,12 +162,12 @@ func atWorkFor(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	return ""
 }
 
-// reported is what a node's agent says.
-func (r *Reconciler) reported(ctx context.Context, w *world, g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, h *bundle.Header, a *asking) error {
+// addReport is what a node's agent says.
+func (r *Reconciler) addReport(ctx context.Context, w *rolloutSnapshot, g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, h *bundle.Header, a *gateIndex) error {
 	if x := nu.Status.Agent; x != nil {
 		g.AgentKnown, g.Agent = true, gate.AgentInfo{Version: x.Version, Updaters: x.Updaters, Formats: x.Formats}
 	}
-	g.Heartbeat, g.HeartbeatSeconds = r.pulse.Heard(nu, w.now), nu.Spec.HeartbeatSeconds
+	g.Heartbeat, g.HeartbeatSeconds = r.heartbeats.LastHeard(nu, w.now), nu.Spec.HeartbeatSeconds
 	g.WantHold = nu.Spec.Pins
 	key := listKey{nu.Spec.Pins, platform(n)}
 	list, known := a.lists[key]

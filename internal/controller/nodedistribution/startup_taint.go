@@ -19,21 +19,21 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
 )
 
-// doorkeeper is a pool that wants nodes to hold first.
-type doorkeeper struct {
+// taintingPool is a pool that wants nodes to hold first.
+type taintingPool struct {
 	uid      string
 	selector labels.Selector
 	since    time.Time
 }
 
-// doorkeepers of these pools; a selector that cannot be read picks nobody.
-func doorkeepers(pools []v1alpha1.UpdatePool) []doorkeeper {
-	var out []doorkeeper
+// taintingPools of these pools; a selector that cannot be read picks nobody.
+func taintingPools(pools []v1alpha1.UpdatePool) []taintingPool {
+	var out []taintingPool
 	for i := range pools {
 		p := &pools[i]
 		s, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
 		if p.Spec.StartupTaint && err == nil && p.DeletionTimestamp.IsZero() {
-			out = append(out, doorkeeper{fmt.Sprint(p.UID, " ", p.Generation), s, p.CreationTimestamp.Time})
+			out = append(out, taintingPool{fmt.Sprint(p.UID, " ", p.Generation), s, p.CreationTimestamp.Time})
 		}
 	}
 	return out
@@ -43,7 +43,7 @@ func doorkeepers(pools []v1alpha1.UpdatePool) []doorkeeper {
 // after one that does.
 type asked struct{ asks, later bool }
 
-func askedOf(n *corev1.Node, doors []doorkeeper) (a asked) {
+func askedOf(n *corev1.Node, doors []taintingPool) (a asked) {
 	for _, d := range doors {
 		if d.selector.Matches(labels.Set(n.Labels)) {
 			a.asks = true
@@ -53,8 +53,8 @@ func askedOf(n *corev1.Node, doors []doorkeeper) (a asked) {
 	return a
 }
 
-// newcomers are the nodes whose taint, or note, is to be changed.
-func (r *Reconciler) newcomers(w *world, want *wanted) []TaintChange {
+// taintChanges are the nodes whose taint, or note, is to be changed.
+func (r *Reconciler) taintChanges(w *fleetSnapshot, want *wanted) []TaintChange {
 	var stamp strings.Builder
 	for _, d := range w.doors {
 		stamp.WriteString(d.uid + ",")
@@ -69,15 +69,15 @@ func (r *Reconciler) newcomers(w *world, want *wanted) []TaintChange {
 		if !same {
 			*a = askedOf(n, w.doors)
 		}
-		if c := want.newcomer(i, *a); c.Action != startuptaint.Leave {
+		if c := want.taintChange(i, *a); c.Action != startuptaint.Leave {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// newcomer decides what becomes of the i-th node.
-func (want *wanted) newcomer(i int, a asked) TaintChange {
+// taintChange decides what becomes of the i-th node.
+func (want *wanted) taintChange(i int, a asked) TaintChange {
 	n, nu := want.w.nodes[i], want.w.reports[i]
 	f := startuptaint.Facts{Asks: a.asks, Key: keyOf(n, nu), Admitted: n.Annotations[v1alpha1.AnnotationAdmitted]}
 	if taint := StartupTaint(n); taint != nil {
@@ -123,7 +123,7 @@ func (want *wanted) holdsAll(i int) (bool, string) {
 	if d := want.unread(n); d != "" {
 		return false, "what bundle " + d + " brings is not known yet"
 	}
-	hold := want.holds.of(n, nu)
+	hold := want.holds.holdListOf(n, nu)
 	if hold == "" {
 		return true, "nothing is asked of it"
 	}
@@ -157,7 +157,7 @@ func (want *wanted) unread(n *corev1.Node) string {
 	return ""
 }
 
-func (w *world) unread(approved []string) (out []blind) {
+func (w *fleetSnapshot) unread(approved []string) (out []blind) {
 	for _, d := range w.missingSets(approved) {
 		if w.served(d) {
 			out = append(out, blind{digest: d})
@@ -175,16 +175,16 @@ func (w *world) unread(approved []string) (out []blind) {
 	return out
 }
 
-// letIn writes what becomes of newcomers. Those that are to be kept out and are not
+// applyTaints writes what becomes of newcomers. Those that are to be kept out and are not
 // yet, are told nothing: that they are new would be forgotten.
-func (r *Reconciler) letIn(ctx context.Context, w *world, want *wanted) (waiting map[string]bool, err error) {
+func (r *Reconciler) applyTaints(ctx context.Context, w *fleetSnapshot, want *wanted) (waiting map[string]bool, err error) {
 	waiting = map[string]bool{}
-	changes := r.newcomers(w, want)
+	changes := r.taintChanges(w, want)
 	var mu sync.Mutex
 	err = queue.ForEach(ctx, changes, func(c TaintChange) error {
 		n, err := TaintWriter{Client: r.Client, Events: r.Events}.Write(ctx, c)
 		if err == nil {
-			r.roster.Node(n, w.now)
+			r.nodes.PutNode(n, w.now)
 			return nil
 		}
 		mu.Lock()

@@ -38,8 +38,8 @@ type group struct {
 	first int
 }
 
-// tally counts the nodes of a world.
-type tally struct {
+// kindCounts counts the nodes of a world.
+type kindCounts struct {
 	// groups in the order of their first nodes.
 	groups []group
 	// media are the places of nodes that report any, reports counts NodeUpdates of nodes.
@@ -50,8 +50,8 @@ type tally struct {
 // maxKinds are remembered; then everything is read anew.
 const maxKinds = 20000
 
-// ledger remembers of which kind each node is, until the node changes.
-type ledger struct {
+// kindIndex remembers of which kind each node is, until the node changes.
+type kindIndex struct {
 	entries nodeindex.Row[entry]
 	ids     map[kind]int32
 	kinds   []*kind
@@ -63,19 +63,19 @@ type entry struct {
 	media bool
 }
 
-// take counts the nodes as they are now.
-func (l *ledger) take(w *world) *tally {
+// count counts the nodes as they are now.
+func (l *kindIndex) count(w *fleetSnapshot) *kindCounts {
 	if len(l.kinds) > maxKinds {
 		l.resets, l.ids, l.kinds = l.resets+1, nil, nil
 	}
 	l.entries.Under(fmt.Sprintf("%d|%s", l.resets, setsSeen(w)), w.edition, w.nodes)
-	t := &tally{}
+	t := &kindCounts{}
 	at := make([]int32, len(l.kinds)) // where a kind is among the groups, from 1
 	for i, n := range w.nodes {
 		nu := w.reports[i]
 		e, same := l.entries.At(i, n, nu)
 		if !same {
-			*e = l.read(w, n, nu)
+			*e = l.entryOf(w, n, nu)
 		}
 		for int(e.kind) >= len(at) {
 			at = append(at, 0)
@@ -98,7 +98,7 @@ func (l *ledger) take(w *world) *tally {
 }
 
 // setsSeen names the sets as they select now.
-func setsSeen(w *world) string {
+func setsSeen(w *fleetSnapshot) string {
 	var b strings.Builder
 	for i := range w.sets {
 		s := &w.sets[i]
@@ -107,7 +107,7 @@ func setsSeen(w *world) string {
 	return b.String()
 }
 
-func (l *ledger) read(w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate) entry {
+func (l *kindIndex) entryOf(w *fleetSnapshot, n *corev1.Node, nu *v1alpha1.NodeUpdate) entry {
 	k := kindOf(w, n, nu)
 	id, known := l.ids[k]
 	if !known {
@@ -120,7 +120,7 @@ func (l *ledger) read(w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate) entry {
 	return entry{id, nu != nil && len(nu.Status.Media) > 0}
 }
 
-func kindOf(w *world, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
+func kindOf(w *fleetSnapshot, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
 	selected := make([]byte, len(w.sets))
 	for i := range w.sets {
 		selected[i] = '0'
@@ -150,10 +150,10 @@ func stalledOf(nu *v1alpha1.NodeUpdate) *metav1.Condition {
 	return nil
 }
 
-// tally is the count of this look.
-func (w *world) tally() *tally {
+// kindCounts is the count of this look.
+func (w *fleetSnapshot) countKinds() *kindCounts {
 	if w.counted == nil {
-		w.counted = w.ledger.take(w)
+		w.counted = w.kinds.count(w)
 	}
 	return w.counted
 }
@@ -162,7 +162,7 @@ func (w *world) tally() *tally {
 func (k *kind) in(i int) bool { return k.selected[i] == '1' }
 
 // wants reports whether a set asks the nodes of a kind for all of a bundle.
-func (w *world) wants(k *kind, digest string) bool {
+func (w *fleetSnapshot) wants(k *kind, digest string) bool {
 	for i := range w.sets {
 		if s := &w.sets[i]; s.Spec.Bundle == digest && s.Spec.AllOfBundle && k.in(i) {
 			return true

@@ -41,11 +41,11 @@ type Changes struct {
 	Update func(before, after *v1alpha1.NodeUpdate) bool
 }
 
-// Roster of the nodes. Look is for one goroutine, the rest for any.
-type Roster struct {
+// Index of the nodes. Look is for one goroutine, the rest for any.
+type Index struct {
 	nodes   side[*corev1.Node]
 	updates side[*v1alpha1.NodeUpdate]
-	calls   chan event.GenericEvent
+	wakes   chan event.GenericEvent
 	synced  []toolscache.InformerSynced
 	filled  atomic.Bool
 
@@ -55,13 +55,13 @@ type Roster struct {
 }
 
 // New makes an empty roster.
-func New() *Roster {
-	return &Roster{nodes: newSide[*corev1.Node](), updates: newSide[*v1alpha1.NodeUpdate](), calls: make(chan event.GenericEvent, 1),
+func New() *Index {
+	return &Index{nodes: newSide[*corev1.Node](), updates: newSide[*v1alpha1.NodeUpdate](), wakes: make(chan event.GenericEvent, 1),
 		view: View{ByName: map[string]*corev1.Node{}, Updates: map[string]*v1alpha1.NodeUpdate{}}, at: map[string]int{}}
 }
 
 // Watch follows a cache that has not started yet.
-func (r *Roster) Watch(ctx context.Context, c cache.Cache, which Changes) error {
+func (r *Index) Watch(ctx context.Context, c cache.Cache, which Changes) error {
 	if err := follow(ctx, r, c, &corev1.Node{}, &r.nodes, which.Node); err != nil {
 		return err
 	}
@@ -74,40 +74,40 @@ func (r *Roster) Watch(ctx context.Context, c cache.Cache, which Changes) error 
 
 // fill puts in order what was there at the start, before the first look: that is
 // tens of thousands of names.
-func (r *Roster) fill(ctx context.Context) {
+func (r *Index) fill(ctx context.Context) {
 	if toolscache.WaitForCacheSync(ctx.Done(), r.synced...) {
-		r.Look(time.Now())
+		r.Refresh(time.Now())
 		r.filled.Store(true)
 	}
 }
 
-// Called gets an event, for many changes at once, when there is a reason to look.
-func (r *Roster) Called() <-chan event.GenericEvent { return r.calls }
+// Changed gets an event, for many changes at once, when there is a reason to look.
+func (r *Index) Changed() <-chan event.GenericEvent { return r.wakes }
 
-func (r *Roster) call() {
+func (r *Index) wake() {
 	select {
-	case r.calls <- event.GenericEvent{}:
+	case r.wakes <- event.GenericEvent{}:
 	default: // a call is waiting already
 	}
 }
 
 // Synced reports whether everything that was there at the start is known and in
 // its order: nobody may look before.
-func (r *Roster) Synced() bool { return r.filled.Load() }
+func (r *Index) Synced() bool { return r.filled.Load() }
 
-// Node notes a node as the API server answered it.
-func (r *Roster) Node(n *corev1.Node, now time.Time) { r.nodes.answer(n, now) }
+// PutNode notes a node as the API server answered it.
+func (r *Index) PutNode(n *corev1.Node, now time.Time) { r.nodes.putAnswer(n, now) }
 
-// Update notes a NodeUpdate as the API server answered it.
-func (r *Roster) Update(nu *v1alpha1.NodeUpdate, now time.Time) { r.updates.answer(nu, now) }
+// PutUpdate notes a NodeUpdate as the API server answered it.
+func (r *Index) PutUpdate(nu *v1alpha1.NodeUpdate, now time.Time) { r.updates.putAnswer(nu, now) }
 
-// Look takes in what is new.
-func (r *Roster) Look(now time.Time) *View {
+// Refresh takes in what is new.
+func (r *Index) Refresh(now time.Time) *View {
 	if len(r.view.ByName)+len(r.view.Updates) == 0 { // the first: maps that grow by and by cost twice the time
 		r.view.ByName, r.view.Updates = make(map[string]*corev1.Node, r.nodes.count()), make(map[string]*v1alpha1.NodeUpdate, r.updates.count())
 		r.at = make(map[string]int, r.nodes.count())
 	}
-	r.updates.take(now, func(name string, nu *v1alpha1.NodeUpdate, there bool) {
+	r.updates.drain(now, func(name string, nu *v1alpha1.NodeUpdate, there bool) {
 		if i, known := r.at[name]; known {
 			r.view.Reports[i] = nu
 		}
@@ -118,7 +118,7 @@ func (r *Roster) Look(now time.Time) *View {
 		r.view.Updates[name] = nu
 	})
 	moved := false
-	r.nodes.take(now, func(name string, n *corev1.Node, there bool) {
+	r.nodes.drain(now, func(name string, n *corev1.Node, there bool) {
 		i, known := r.at[name]
 		switch {
 		case !there:
@@ -140,9 +140,9 @@ func (r *Roster) Look(now time.Time) *View {
 }
 
 // Size is how many nodes the last Look showed.
-func (r *Roster) Size() int { return int(r.size.Load()) }
+func (r *Index) Size() int { return int(r.size.Load()) }
 
-func (r *Roster) sort() {
+func (r *Index) sort() {
 	r.view.Nodes = make([]*corev1.Node, 0, len(r.view.ByName))
 	for _, n := range r.view.ByName {
 		r.view.Nodes = append(r.view.Nodes, n)
@@ -158,7 +158,7 @@ func (r *Roster) sort() {
 }
 
 // follow takes the events of one kind.
-func follow[T client.Object](ctx context.Context, r *Roster, c cache.Cache, of T, s *side[T], calls func(before, after T) bool) error {
+func follow[T client.Object](ctx context.Context, r *Index, c cache.Cache, of T, s *side[T], calls func(before, after T) bool) error {
 	inf, err := c.GetInformer(ctx, of)
 	if err != nil {
 		return fmt.Errorf("watch %T: %w", of, err)
@@ -166,8 +166,8 @@ func follow[T client.Object](ctx context.Context, r *Roster, c cache.Cache, of T
 	reg, err := inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
 			if x, ok := o.(T); ok {
-				s.shown(x)
-				r.call()
+				s.put(x)
+				r.wake()
 			}
 		},
 		UpdateFunc: func(before, after any) {
@@ -176,9 +176,9 @@ func follow[T client.Object](ctx context.Context, r *Roster, c cache.Cache, of T
 			if !okA || !okB {
 				return
 			}
-			s.shown(b)
+			s.put(b)
 			if calls == nil || calls(a, b) {
-				r.call()
+				r.wake()
 			}
 		},
 		DeleteFunc: func(o any) {
@@ -186,8 +186,8 @@ func follow[T client.Object](ctx context.Context, r *Roster, c cache.Cache, of T
 				o = d.Obj
 			}
 			if x, ok := o.(T); ok {
-				s.gone(x)
-				r.call()
+				s.remove(x)
+				r.wake()
 			}
 		},
 	})

@@ -13,7 +13,7 @@ import (
 )
 
 // progressOneByOne asks every node by itself what progress counts by kinds.
-func progressOneByOne(w *world, digest string) progress {
+func progressOneByOne(w *fleetSnapshot, digest string) progress {
 	var p progress
 	h, err := w.header(digest)
 	known := map[listKey]bool{}
@@ -60,7 +60,7 @@ func TestATallyIsTheSumOfTheNodes(t *testing.T) {
 	t.Parallel()
 	one, two := dig("a"), dig("b")
 	rapid.Check(t, func(t *rapid.T) {
-		f, l := newFake("n1", "n2", "n3", "n4", "n5", "n6"), &ledger{}
+		f, l := newFake("n1", "n2", "n3", "n4", "n5", "n6"), &kindIndex{}
 		f.bundle(one, "app:1=x", "db:1=y")
 		f.bundle(two, "app:1=z")
 		f.set(allOf(one))
@@ -124,7 +124,7 @@ func shake(t *rapid.T, f *fake, i int, holds []string) {
 // Media are found on the nodes that report them, and no longer once they are gone.
 func TestMediaAreFoundWhereTheyAre(t *testing.T) {
 	t.Parallel()
-	f, l := newFake("n1", "n2"), &ledger{}
+	f, l := newFake("n1", "n2"), &kindIndex{}
 	if got := f.seeWith(l).foundBundles(); len(got) != 0 {
 		t.Fatalf("%v", got)
 	}

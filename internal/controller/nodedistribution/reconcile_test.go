@@ -30,12 +30,12 @@ func dig(s string) string { return "sha256:" + strings.Repeat(s, 64)[:64] }
 
 // fake is a world of nodes and bundles; a bundle's images are name -> digest.
 type fake struct {
-	*world
+	*fleetSnapshot
 	headers map[string]*bundle.Header
 }
 
 func newFake(nodes ...string) *fake {
-	f := &fake{world: &world{now: start, updates: map[string]*v1alpha1.NodeUpdate{}, contents: map[string]*v1alpha1.Content{}}, headers: map[string]*bundle.Header{}}
+	f := &fake{fleetSnapshot: &fleetSnapshot{now: start, updates: map[string]*v1alpha1.NodeUpdate{}, contents: map[string]*v1alpha1.Content{}}, headers: map[string]*bundle.Header{}}
 	for _, n := range nodes {
 		f.nodes = append(f.nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"name": n}},
 			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}}})
@@ -51,16 +51,16 @@ func newFake(nodes ...string) *fake {
 }
 
 // see is a look at the world as it is now, by a controller that has just started.
-func (f *fake) see() *world { return f.seeWith(&ledger{}) }
+func (f *fake) see() *fleetSnapshot { return f.seeWith(&kindIndex{}) }
 
 // seeWith is a look by one that remembers.
-func (f *fake) seeWith(l *ledger) *world {
+func (f *fake) seeWith(l *kindIndex) *fleetSnapshot {
 	f.reports = f.reports[:0]
 	for _, n := range f.nodes {
 		f.reports = append(f.reports, f.updates[n.Name])
 	}
-	f.ledger, f.counted = l, nil
-	return f.world
+	f.kinds, f.counted = l, nil
+	return f.fleetSnapshot
 }
 
 func (f *fake) bundle(digest string, images ...string) {
@@ -99,7 +99,7 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 		if f.nodes[i].Name != node {
 			continue
 		}
-		name := h.of(f.nodes[i], f.updates[node])
+		name := h.holdListOf(f.nodes[i], f.updates[node])
 		f.updates[node].Spec.Pins = name
 		if name == "" {
 			return nil
@@ -421,11 +421,11 @@ func BenchmarkLook(b *testing.B) {
 		f.byName[n.Name] = n
 	}
 	look := func(r *Reconciler) []staleNode {
-		f.ledger = &r.ledger
+		f.kinds = &r.kinds
 		f.selectors, f.lists, f.counted = nodeindex.Selectors{}, nil, nil
-		want := &wanted{w: f.world, order: []string{next, old}, approvals: approvals, names: f.bundleNames(), holds: f.newHolding([]string{next, old}),
-			trust: "trust-x", peers: r.peers.look(f.world, "key")}
-		stale, _ := r.stale(f.world, want)
+		want := &wanted{w: f.fleetSnapshot, order: []string{next, old}, approvals: approvals, names: f.bundleNames(), holds: f.newHolding([]string{next, old}),
+			trust: "trust-x", peers: r.peers.refresh(f.fleetSnapshot, "key")}
+		stale, _ := r.stale(f.fleetSnapshot, want)
 		for name, data := range want.holds.data {
 			f.contents[name] = &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(0)}, Type: v1alpha1.ContentPins, Data: data}
 		}
@@ -436,7 +436,7 @@ func BenchmarkLook(b *testing.B) {
 		for i := range f.sets {
 			f.setStatus(i)
 		}
-		if err := r.sweep(context.Background(), f.world, nil); err != nil {
+		if err := r.sweep(context.Background(), f.fleetSnapshot, nil); err != nil {
 			b.Fatal(err)
 		}
 		return stale

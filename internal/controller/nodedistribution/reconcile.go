@@ -56,16 +56,16 @@ type Reconciler struct {
 	// one was put off. One look runs at a time.
 	progressAt map[types.UID]time.Time
 	later      bool
-	roster     *nodeindex.Roster
+	nodes      *nodeindex.Index
 	// more: there was too much to write for one look.
 	more bool
 	// settled has how urgent each node was; peers knows neighbours.
 	settled nodeindex.Row[ranked]
-	// told is the edition of the neighbours that the nodes were last compared with.
-	told    int
-	peers   peers
-	ledger  ledger
-	running running
+	// peersEdition is the edition of the neighbours that the nodes were last compared with.
+	peersEdition int
+	peers        peerIndex
+	kinds        kindIndex
+	running      running
 	// foundGone is since when no node has a Bundle that nobody approved.
 	foundGone map[types.UID]time.Time
 	// unread is why the header of a found bundle was not read, as it was logged, by digest.
@@ -76,17 +76,17 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times, again source.Source) error {
-	r.roster = nodeindex.New()
-	if err := r.roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: reportChanged}); err != nil {
+	r.nodes = nodeindex.New()
+	if err := r.nodes.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: reportChanged}); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		WatchesRawSource(source.Channel(r.roster.Called(), queue.Paced("fleet", func() time.Duration { return queue.Settle(r.roster.Size()) }))).
+		WatchesRawSource(source.Channel(r.nodes.Changed(), queue.DebounceBy("fleet", func() time.Duration { return queue.DebounceDelay(r.nodes.Size()) }))).
 		WatchesRawSource(again)
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
-		b = b.Watches(o, queue.Whole("fleet", settle))
+		b = b.Watches(o, queue.Debounce("fleet", settle))
 	}
-	b = b.Watches(&v1alpha1.UpdatePool{}, queue.Whole("fleet", settle), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	b = b.Watches(&v1alpha1.UpdatePool{}, queue.Debounce("fleet", settle), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	return b.Complete(times.Of("fleet", r))
 }
 
@@ -145,7 +145,7 @@ func platform(n *corev1.Node) string {
 
 // Reconcile looks at everything and writes what differs.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if !r.roster.Synced() {
+	if !r.nodes.Synced() {
 		return ctrl.Result{RequeueAfter: settle}, nil
 	}
 	r.later = false
@@ -167,5 +167,5 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 // HeaderSource triggers a look when a header has arrived.
 func HeaderSource(changed <-chan event.GenericEvent) source.Source {
-	return source.Channel(changed, queue.Whole("fleet", settle))
+	return source.Channel(changed, queue.Debounce("fleet", settle))
 }

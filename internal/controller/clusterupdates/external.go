@@ -18,10 +18,10 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// lookOutside has an external updater do its step on a node that has run its own, and
+// observeExternal has an external updater do its step on a node that has run its own, and
 // notes how far it is. Whether it is done is what the agent sees. One that has failed is
 // not asked again before the next attempt.
-func (r *Reconciler) lookOutside(ctx context.Context, w *world, u *v1alpha1.ClusterUpdate, c *closer) error {
+func (r *Reconciler) observeExternal(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, c *closer) error {
 	n := w.byName[c.np.Node]
 	if n == nil || !ranOwn(&c.rn) {
 		return nil
@@ -37,7 +37,7 @@ func (r *Reconciler) lookOutside(ctx context.Context, w *world, u *v1alpha1.Clus
 		if err != nil {
 			return err
 		}
-		judgeWord(&call, word, *step, missing, w.now)
+		evaluateAnswer(&call, word, *step, missing, w.now)
 	}
 	c.outside = &call
 	c.rn.Outside = &rollout.Outside{Step: step.ID, Says: call.Message, Failed: call.Failed}
@@ -62,8 +62,8 @@ func callOf(u *v1alpha1.ClusterUpdate, c *closer, updater string, now time.Time)
 	return call
 }
 
-// judgeWord: the updater's own "done" is worth nothing before the agent sees it.
-func judgeWord(call *v1alpha1.ExternalCall, word externalupdaters.Word, step model.Step, missing string, now time.Time) {
+// evaluateAnswer: the updater's own "done" is worth nothing before the agent sees it.
+func evaluateAnswer(call *v1alpha1.ExternalCall, word externalupdaters.Word, step model.Step, missing string, now time.Time) {
 	call.Failed, call.Message = word.Failed, word.Says
 	if word.Done {
 		call.Message += ", and " + missing + " as the node's agent sees it"

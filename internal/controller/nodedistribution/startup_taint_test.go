@@ -125,9 +125,9 @@ func TestANodeThatCannotBeKeptOutIsNotForgotten(t *testing.T) {
 			f.bundle(dig("a"), "app:1=x")
 			f.set(allOf(dig("a")))
 			w := f.see()
-			w.doors = []doorkeeper{{"p", labels.Everything(), start}}
-			r := &Reconciler{Client: api, roster: nodeindex.New()}
-			waiting, err := r.letIn(context.Background(), w, &wanted{w: w, holds: w.newHolding(nil)})
+			w.doors = []taintingPool{{"p", labels.Everything(), start}}
+			r := &Reconciler{Client: api, nodes: nodeindex.New()}
+			waiting, err := r.applyTaints(context.Background(), w, &wanted{w: w, holds: w.newHolding(nil)})
 			if !waiting["n1"] || waiting["n2"] || (err != nil) != c.said || r.more == c.said {
 				t.Errorf("waiting %v, error %v, again %v", waiting, err, r.more)
 			}

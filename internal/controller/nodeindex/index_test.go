@@ -20,9 +20,9 @@ func node(name, uid, version string) *corev1.Node {
 }
 
 // seen is the roster in words: name@version.
-func seen(r *Roster, now time.Time) string {
+func seen(r *Index, now time.Time) string {
 	var out []string
-	v := r.Look(now)
+	v := r.Refresh(now)
 	for i, n := range v.Nodes {
 		if v.ByName[n.Name] != n || r.at[n.Name] != i || v.Reports[i] != v.Updates[n.Name] {
 			return fmt.Sprintf("%s is not where the index says", n.Name)
@@ -39,48 +39,48 @@ func TestNewestIsShown(t *testing.T) {
 	t.Parallel()
 	soon, late := start.Add(time.Second), start.Add(2*believe)
 	cases := map[string]struct {
-		events func(*Roster)
+		events func(*Index)
 		at     time.Time
 		want   string
 	}{
-		"nodes are in the order of their names": {func(r *Roster) {
-			r.nodes.shown(node("b", "1", "5"))
-			r.nodes.shown(node("a", "2", "6"))
+		"nodes are in the order of their names": {func(r *Index) {
+			r.nodes.put(node("b", "1", "5"))
+			r.nodes.put(node("a", "2", "6"))
 		}, soon, "[a@6 b@5]"},
-		"an answer that is newer than the cache is shown": {func(r *Roster) {
-			r.nodes.shown(node("a", "1", "5"))
-			r.Node(node("a", "1", "9"), start)
+		"an answer that is newer than the cache is shown": {func(r *Index) {
+			r.nodes.put(node("a", "1", "5"))
+			r.PutNode(node("a", "1", "9"), start)
 		}, soon, "[a@9]"},
-		"an event that is older than the answer changes nothing": {func(r *Roster) {
-			r.Node(node("a", "1", "9"), start)
-			r.nodes.shown(node("a", "1", "8"))
+		"an event that is older than the answer changes nothing": {func(r *Index) {
+			r.PutNode(node("a", "1", "9"), start)
+			r.nodes.put(node("a", "1", "8"))
 		}, soon, "[a@9]"},
-		"the cache that has caught up is shown": {func(r *Roster) {
-			r.nodes.shown(node("a", "1", "5"))
-			r.Node(node("a", "1", "9"), start)
-			r.nodes.shown(node("a", "1", "10"))
+		"the cache that has caught up is shown": {func(r *Index) {
+			r.nodes.put(node("a", "1", "5"))
+			r.PutNode(node("a", "1", "9"), start)
+			r.nodes.put(node("a", "1", "10"))
 		}, soon, "[a@10]"},
-		"versions are numbers, not texts": {func(r *Roster) {
-			r.nodes.shown(node("a", "1", "99"))
-			r.Node(node("a", "1", "100"), start)
+		"versions are numbers, not texts": {func(r *Index) {
+			r.nodes.put(node("a", "1", "99"))
+			r.PutNode(node("a", "1", "100"), start)
 		}, soon, "[a@100]"},
-		"an older answer does not take the place of a newer": {func(r *Roster) {
-			r.Node(node("a", "1", "9"), start)
-			r.Node(node("a", "1", "7"), start)
+		"an older answer does not take the place of a newer": {func(r *Index) {
+			r.PutNode(node("a", "1", "9"), start)
+			r.PutNode(node("a", "1", "7"), start)
 		}, soon, "[a@9]"},
-		"an answer is not believed for ever: the cache may have gone back": {func(r *Roster) {
-			r.Node(node("a", "1", "9"), start)
-			r.nodes.shown(node("a", "1", "3"))
+		"an answer is not believed for ever: the cache may have gone back": {func(r *Index) {
+			r.PutNode(node("a", "1", "9"), start)
+			r.nodes.put(node("a", "1", "3"))
 		}, late, "[a@3]"},
-		"a node that was deleted is gone, whatever was answered": {func(r *Roster) {
-			r.nodes.shown(node("a", "1", "5"))
-			r.Node(node("a", "1", "9"), start)
-			r.nodes.gone(node("a", "1", "10"))
+		"a node that was deleted is gone, whatever was answered": {func(r *Index) {
+			r.nodes.put(node("a", "1", "5"))
+			r.PutNode(node("a", "1", "9"), start)
+			r.nodes.remove(node("a", "1", "10"))
 		}, soon, "[]"},
-		"a node that was made again stays, although the old one's end comes late": {func(r *Roster) {
-			r.nodes.shown(node("a", "1", "5"))
-			r.Node(node("a", "2", "12"), start)
-			r.nodes.gone(node("a", "1", "10"))
+		"a node that was made again stays, although the old one's end comes late": {func(r *Index) {
+			r.nodes.put(node("a", "1", "5"))
+			r.PutNode(node("a", "2", "12"), start)
+			r.nodes.remove(node("a", "1", "10"))
 		}, soon, "[a@12]"},
 	}
 	for name, c := range cases {
@@ -107,14 +107,14 @@ func TestNewestIsShown(t *testing.T) {
 func TestLookFollows(t *testing.T) {
 	t.Parallel()
 	r := New()
-	r.nodes.shown(node("b", "1", "1"))
-	before := slices.Clone(r.Look(start).Nodes)
-	r.nodes.shown(node("a", "2", "2"))
-	r.nodes.shown(node("b", "1", "3"))
+	r.nodes.put(node("b", "1", "1"))
+	before := slices.Clone(r.Refresh(start).Nodes)
+	r.nodes.put(node("a", "2", "2"))
+	r.nodes.put(node("b", "1", "3"))
 	if got := seen(r, start); got != "[a@2 b@3]" {
 		t.Errorf("got %s", got)
 	}
-	r.nodes.gone(node("a", "2", "4"))
+	r.nodes.remove(node("a", "2", "4"))
 	if got := seen(r, start); got != "[b@3]" {
 		t.Errorf("got %s", got)
 	}
@@ -130,21 +130,21 @@ func TestReportsStandBesideTheirNodes(t *testing.T) {
 		return &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", ResourceVersion: version}}
 	}
 	r := New()
-	r.updates.shown(report("b", "1"))
-	r.nodes.shown(node("b", "1", "1"))
+	r.updates.put(report("b", "1"))
+	r.nodes.put(node("b", "1", "1"))
 	if got := seen(r, start); got != "[b@1]" || r.view.Reports[0] == nil {
 		t.Fatalf("%s, %v", got, r.view.Reports)
 	}
 	edition := r.view.Edition
-	r.updates.shown(report("b", "2"))
+	r.updates.put(report("b", "2"))
 	if seen(r, start); r.view.Reports[0].ResourceVersion != "2" || r.view.Edition != edition {
 		t.Error("a report that changed is not shown, or is taken for another order")
 	}
-	r.nodes.shown(node("a", "2", "3"))
+	r.nodes.put(node("a", "2", "3"))
 	if seen(r, start); r.view.Reports[0] != nil || r.view.Reports[1] == nil || r.view.Edition == edition {
 		t.Error("a node that came moved the others away from their reports")
 	}
-	r.updates.gone(report("b", "3"))
+	r.updates.remove(report("b", "3"))
 	if seen(r, start); r.view.Reports[1] != nil {
 		t.Error("a report that is gone is shown")
 	}

@@ -27,15 +27,15 @@ const (
 	longMessage  = 1000
 )
 
-// Judge knows the streams of now.
-type Judge struct {
+// VersionRules knows the streams of now.
+type VersionRules struct {
 	Streams map[string]*bootstreams.Stream
 	Now     time.Time
 }
 
 // Findings are what does not hold for a source at a version; p may be nil. next: it is
 // not the version that runs.
-func (j Judge) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
+func (j VersionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
 	var rules []v1alpha1.SkewRule
 	var releases []convert.StreamRelease
 	if p != nil {
@@ -51,13 +51,13 @@ func (j Judge) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, 
 
 // Ages are the findings about how long an image has been out, for a source that starts
 // machines from it.
-func (j Judge) Ages(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) []skew.Finding {
+func (j VersionRules) Ages(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) []skew.Finding {
 	return slices.DeleteFunc(j.Findings(s, p, version, false), func(f skew.Finding) bool { return f.Kind != skew.TooFresh && f.Kind != skew.AgeUnknown })
 }
 
 // Record fills in what does not hold for what runs and what comes next, and returns
 // the condition for what runs.
-func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) metav1.Condition {
+func (j VersionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) metav1.Condition {
 	s.Status.Skew = nil
 	c := metav1.Condition{Type: v1alpha1.ConditionNewEnough, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected, Message: "its image is new enough for what runs"}
 	for i, target := range append([]string{version}, next(version)...) {
@@ -74,7 +74,7 @@ func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, ve
 			c.Reason, c.Message = v1alpha1.ReasonBootImageWaived, text.Truncate(fs[0].Message+" ("+fs[0].Waived+")", longMessage)
 			continue
 		}
-		f := First(fs)
+		f := FirstUnwaived(fs)
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, text.Truncate(f.Message+"; "+convert.SkewFix(s), longMessage)
 		if f.Kind == skew.Unknown || f.Kind == skew.AgeUnknown {
 			c.Reason = v1alpha1.ReasonBootImageUnknown
@@ -83,8 +83,8 @@ func (j Judge) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, ve
 	return c
 }
 
-// First finding that nobody waived.
-func First(fs []skew.Finding) skew.Finding {
+// FirstUnwaived finding that nobody waived.
+func FirstUnwaived(fs []skew.Finding) skew.Finding {
 	for _, f := range fs {
 		if f.Waived == "" {
 			return f
@@ -93,8 +93,8 @@ func First(fs []skew.Finding) skew.Finding {
 	return skew.Finding{}
 }
 
-// Blocked are the targets that a policy's sources, which were judged, are too old for.
-func Blocked(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v1alpha1.BlockedTarget {
+// BlockedTargets are the targets that a policy's sources, which were judged, are too old for.
+func BlockedTargets(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v1alpha1.BlockedTarget {
 	var out []v1alpha1.BlockedTarget
 	for _, s := range sources {
 		if s.Status.Policy != p.Name || len(out) >= mostBlocked {

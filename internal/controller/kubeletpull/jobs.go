@@ -82,15 +82,15 @@ func ByTrack(o *v1alpha1.ImageTrack) By {
 		Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerTracks, v1alpha1.LabelTrack: o.Name}}
 }
 
-// Bring has the nodes that lack images fetch them; nodes are what they report,
+// Pull has the nodes that lack images fetch them; nodes are what they report,
 // one after the other. why says what stops it, "" if nothing.
-func (j *Jobs) Bring(ctx context.Context, o By, p Place, images []Image, lack []*v1alpha1.NodeUpdate) (why string, err error) {
+func (j *Jobs) Pull(ctx context.Context, o By, p Place, images []Image, lack []*v1alpha1.NodeUpdate) (why string, err error) {
 	for i, nu := range lack {
 		if i == atOnce {
 			break
 		}
 		for _, image := range images {
-			said, err := j.one(ctx, o, p, image, nu)
+			said, err := j.pullOne(ctx, o, p, image, nu)
 			if err != nil {
 				return "", err
 			}
@@ -102,7 +102,7 @@ func (j *Jobs) Bring(ctx context.Context, o By, p Place, images []Image, lack []
 	return why, nil
 }
 
-func (j *Jobs) one(ctx context.Context, o By, p Place, image Image, nu *v1alpha1.NodeUpdate) (why string, err error) {
+func (j *Jobs) pullOne(ctx context.Context, o By, p Place, image Image, nu *v1alpha1.NodeUpdate) (why string, err error) {
 	name := jobName(o, image, nu.Name)
 	var pods corev1.PodList
 	if err := j.Live.List(ctx, &pods, client.InNamespace(p.Namespace), client.MatchingLabels{batchv1.JobNameLabel: name}); err != nil {

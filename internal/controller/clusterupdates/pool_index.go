@@ -9,13 +9,13 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// census keeps who is in which pool, who is unavailable, who is of the control
+// poolIndex keeps who is in which pool, who is unavailable, who is of the control
 // plane and which updates have a hand in whom, in the order of the nodes. Only what
 // changed is read anew: thirty thousand objects lie far apart in memory.
-type census struct {
+type poolIndex struct {
 	under   string
 	edition int
-	rows    []resident
+	rows    []poolNode
 	// size counts the nodes of every pool, hands the marks and permissions of every
 	// update, by its UID.
 	size, hands map[string]int
@@ -23,8 +23,8 @@ type census struct {
 	staging int
 }
 
-// resident is one node of a census.
-type resident struct {
+// poolNode is one node of a census.
+type poolNode struct {
 	node   *corev1.Node
 	report *v1alpha1.NodeUpdate
 	pools  []string
@@ -35,11 +35,11 @@ type resident struct {
 	stage        bool
 }
 
-// take counts the nodes that changed.
-func (c *census) take(w *world) {
+// refresh counts the nodes that changed.
+func (c *poolIndex) refresh(w *rolloutSnapshot) {
 	under := poolsSeen(w.pools)
 	if c.under != under || c.edition != w.edition || len(c.rows) != len(w.nodes) {
-		*c = census{under: under, edition: w.edition, rows: make([]resident, len(w.nodes)), size: map[string]int{}, hands: map[string]int{}}
+		*c = poolIndex{under: under, edition: w.edition, rows: make([]poolNode, len(w.nodes)), size: map[string]int{}, hands: map[string]int{}}
 	}
 	for i, n := range w.nodes {
 		x := &c.rows[i]
@@ -52,8 +52,8 @@ func (c *census) take(w *world) {
 	}
 }
 
-func (w *world) resident(n *corev1.Node, nu *v1alpha1.NodeUpdate) resident {
-	x := resident{node: n, report: nu, pools: defaultPool, out: rolloutfacts.Unavailable(n), cp: controlPlane(n)}
+func (w *rolloutSnapshot) resident(n *corev1.Node, nu *v1alpha1.NodeUpdate) poolNode {
+	x := poolNode{node: n, report: nu, pools: defaultPool, out: rolloutfacts.Unavailable(n), cp: controlPlane(n)}
 	if len(w.pools) > 0 {
 		x.pools = w.poolsOf(n)
 	}
@@ -69,7 +69,7 @@ func (w *world) resident(n *corev1.Node, nu *v1alpha1.NodeUpdate) resident {
 
 var defaultPool = []string{updateplan.DefaultPool}
 
-func (c *census) count(x *resident, by int) {
+func (c *poolIndex) count(x *poolNode, by int) {
 	if x.stage {
 		c.staging += by
 	}
@@ -86,14 +86,14 @@ func (c *census) count(x *resident, by int) {
 	}
 }
 
-// of names the pools of the i-th node.
-func (c *census) of(w *world) func(i int) []string {
-	c.take(w)
+// poolsByNode names the pools of the i-th node.
+func (c *poolIndex) poolsByNode(w *rolloutSnapshot) func(i int) []string {
+	c.refresh(w)
 	return func(i int) []string { return c.rows[i].pools }
 }
 
 // pools are the pools with their nodes counted, as rolloutfacts.Pools counts them.
-func (c *census) pools(w *world) map[string]rollout.Pool {
+func (c *poolIndex) pools(w *rolloutSnapshot) map[string]rollout.Pool {
 	away, cps, cordoned := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for i := range c.rows {
 		x := &c.rows[i]
@@ -123,7 +123,7 @@ func (c *census) pools(w *world) map[string]rollout.Pool {
 }
 
 // controlPlanes are the nodes of the control plane.
-func (c *census) controlPlanes() []*corev1.Node {
+func (c *poolIndex) controlPlanes() []*corev1.Node {
 	var out []*corev1.Node
 	for i := range c.rows {
 		if c.rows[i].cp {
@@ -135,7 +135,7 @@ func (c *census) controlPlanes() []*corev1.Node {
 
 // marked are the places of the nodes that an update has marked, and of those
 // among them that are of the control plane.
-func (c *census) marked(uid string) (all, controlPlane []int) {
+func (c *poolIndex) marked(uid string) (all, controlPlane []int) {
 	for i := range c.rows {
 		if x := &c.rows[i]; x.mark == uid {
 			all = append(all, i)
@@ -149,7 +149,7 @@ func (c *census) marked(uid string) (all, controlPlane []int) {
 
 // orphans are the places of the nodes in which updates have a hand that are no
 // more; there are none at almost any time, which costs nothing to see.
-func (c *census) orphans(alive map[string]bool) []int {
+func (c *poolIndex) orphans(alive map[string]bool) []int {
 	none := true
 	for uid := range c.hands {
 		none = none && alive[uid]
