@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -48,21 +49,28 @@ func jsonOf(root string) ([]string, error) {
 	return out, nil
 }
 
-// exitCodes has a line for each constant of package exit that is a number.
+// exitCodes has a line for each constant number in a file exit.go of the command line, without what
+// only its Go name has.
 func exitCodes(root string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(root, "internal", "cli", "*", "exit.go"))
+	if err != nil {
+		return nil, err
+	}
 	var out []string
-	err := eachFile(filepath.Join(root, "internal", "cli", "exit"), func(f *ast.File) {
-		ast.Inspect(f, func(n ast.Node) bool {
-			if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == len(v.Values) {
-				for i := range v.Values {
-					if lit, ok := v.Values[i].(*ast.BasicLit); ok && lit.Kind == token.INT {
-						out = append(out, lit.Value+" "+v.Names[i].Name)
+	for _, name := range files {
+		err = errors.Join(err, eachFile(name, func(f *ast.File) {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == len(v.Values) {
+					for i := range v.Values {
+						if lit, ok := v.Values[i].(*ast.BasicLit); ok && lit.Kind == token.INT {
+							out = append(out, lit.Value+" "+strings.TrimSuffix(strings.TrimPrefix(v.Names[i].Name, "Exit"), "Code"))
+						}
 					}
 				}
-			}
-			return true
-		})
-	})
+				return true
+			})
+		}))
+	}
 	return out, err
 }
 
