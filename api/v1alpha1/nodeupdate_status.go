@@ -1,0 +1,260 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// AgentInfo says which agent speaks and how it is reached.
+type AgentInfo struct {
+	// Version of the agent.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Version string `json:"version"`
+	// Address of its chunk server, host:port.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Address string `json:"address"`
+	// PublicKey of this agent, base64 of PKIX DER.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	PublicKey string `json:"publicKey"`
+	// Updaters this agent can run, and Formats of Contents that it reads. The gate
+	// compares them with the plan before anything is drained.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9-]+$`
+	Updaters []string `json:"updaters,omitempty"`
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9./-]+$`
+	Formats []string `json:"formats,omitempty"`
+	// Heartbeat is when the agent last said that it lives, written at least
+	// once a minute while it reaches the API server. It is here, not in a Lease:
+	// the NodeRestriction admission plugin lets a node write no Lease but its
+	// kubelet's own.
+	// +optional
+	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
+}
+
+// Medium is one stick, disk or file with a bundle on it.
+type Medium struct {
+	// Device or file.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Device string `json:"device"`
+	// Digest found, empty if it could not be read.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Digest string `json:"digest,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Name string `json:"name,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Version string `json:"version,omitempty"`
+	// SignedBy are the trusted keys that signed it.
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	SignedBy []string `json:"signedBy,omitempty"`
+	// State: Found (not approved), Refused, Copying, Copied, Unreadable.
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	State string `json:"state"`
+	// Message says why, with what was found and what was expected.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Message string `json:"message,omitempty"`
+}
+
+// States of a Medium.
+const (
+	MediumFound      = "Found"
+	MediumRefused    = "Refused"
+	MediumCopying    = "Copying"
+	MediumCopied     = "Copied"
+	MediumUnreadable = "Unreadable"
+)
+
+// FileSystem says how much room a place has.
+type FileSystem struct {
+	// Name: state (the agent's own store), images (the runtime's) or programs
+	// (where the kubelet's program is).
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Name string `json:"name"`
+	// ID tells file systems apart: two names with one ID share the room.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	ID string `json:"id"`
+	// FreeBytes that may be used before the kubelet would evict.
+	FreeBytes int64 `json:"freeBytes"`
+	// TotalBytes of the file system.
+	TotalBytes int64 `json:"totalBytes"`
+}
+
+// PinStatus says how much of spec.hold the node has.
+type PinStatus struct {
+	// Content is the name of the hold list this is about.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Content string `json:"content"`
+	// Images wanted, held (present in the runtime) and pinned, as CRI reports them.
+	ImagesTotal  int32 `json:"imagesTotal"`
+	ImagesReady  int32 `json:"imagesReady"`
+	ImagesPinned int32 `json:"imagesPinned"`
+	// FetchedTotal and FetchedHeld are images that may come from registries, and
+	// how many of them are held and pinned. They are not among those above: no
+	// update waits for a registry.
+	// +optional
+	FetchedTotal int32 `json:"fetchedTotal,omitempty"`
+	// +optional
+	FetchedReady int32 `json:"fetchedReady,omitempty"`
+	// PayloadsTotal and PayloadsHeld count node payloads in the agent's store.
+	PayloadsTotal int32 `json:"payloadsTotal"`
+	PayloadsReady int32 `json:"payloadsReady"`
+	// BytesTotal and BytesDone of the blobs wanted from the bundle.
+	BytesTotal int64 `json:"bytesTotal"`
+	BytesDone  int64 `json:"bytesDone"`
+	// BytesFromMedia and BytesFromPeers say where they came from.
+	BytesFromMedia int64 `json:"bytesFromMedia"`
+	BytesFromPeers int64 `json:"bytesFromPeers"`
+	// Missing are images that kubeadm needs on this node for the bundle's release
+	// and that neither the bundle brings nor the node has. The first 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Missing []string `json:"missing,omitempty"`
+	// NeededBytes is the room still needed, by file system name.
+	// +optional
+	NeededBytes map[string]int64 `json:"neededBytes,omitempty"`
+}
+
+// ColdStart is what a node would start from, and what the check before its
+// kubelet's start found last.
+type ColdStart struct {
+	// Copies are the held images whose blobs are all in the agent's own store, of
+	// imagesTotal.
+	Copies int32 `json:"copies"`
+	// CopyBytes of these blobs.
+	CopyBytes int64 `json:"copyBytes"`
+	// Without are held images of which this node has no whole copy. The first 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Without []string `json:"without,omitempty"`
+	// CheckedBoot is the last boot whose images were checked before the kubelet started.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	CheckedBoot string `json:"checkedBoot,omitempty"`
+	// CheckedAt is when; CheckSeconds how long it took.
+	// +optional
+	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
+	// +optional
+	CheckSeconds int32 `json:"checkSeconds,omitempty"`
+	// Unclean: the end before was no orderly one, so contents were compared.
+	// +optional
+	Unclean bool `json:"unclean,omitempty"`
+	// Drill that this start was, as refit.dev/drill named it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Drill string `json:"drill,omitempty"`
+	// Compared files by content, Restored images, Missing ones that could not be.
+	// +optional
+	Compared int32 `json:"compared,omitempty"`
+	// +optional
+	Restored int32 `json:"restored,omitempty"`
+	// +optional
+	Missing int32 `json:"missing,omitempty"`
+}
+
+// NodeProblem is something that is wrong with a node's agent.
+type NodeProblem struct {
+	// Reason word.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// Object is the file or the unit that it is about.
+	// +kubebuilder:validation:MaxLength=256
+	Object string `json:"object"`
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Fix string `json:"fix,omitempty"`
+	// Repaired: nothing is left to do.
+	// +optional
+	Repaired bool `json:"repaired,omitempty"`
+}
+
+// NodeUpdateStatus is what the node did. Written by its own agent only.
+type NodeUpdateStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Phase for people: Idle, Waiting, Copying, Loading, Ready, Updating, Failed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Phase string `json:"phase,omitempty"`
+	// Message is one sentence about the phase.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Message string `json:"message,omitempty"`
+	// +optional
+	Agent *AgentInfo `json:"agent,omitempty"`
+	// +optional
+	Observed *Observed `json:"observed,omitempty"`
+	// Health is what the gate asks of the node itself.
+	// +optional
+	Health *NodeHealth `json:"health,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	FileSystems []FileSystem `json:"fileSystems,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=device
+	// +kubebuilder:validation:MaxItems=8
+	Media []Medium `json:"media,omitempty"`
+	// Bundles whose header (top manifest, metadata, chunk table) this node has
+	// and serves.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=71
+	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Bundles []string `json:"bundles,omitempty"`
+	// +optional
+	Pins *PinStatus `json:"pins,omitempty"`
+	// ColdStart is what this node would start from if its runtime's store were lost.
+	// +optional
+	ColdStart *ColdStart `json:"coldStart,omitempty"`
+	// +optional
+	Run *NodeRunStatus `json:"run,omitempty"`
+	// Problems of this node's agent that do not stop it: damaged state files, a disk
+	// without room, a kubelet that started unchecked. Repaired ones are listed for a day.
+	// The first 8.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Problems []NodeProblem `json:"problems,omitempty"`
+	// Conditions: Ready, Reconciling, Stalled, ImagesReady; Degraded while there are problems.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
