@@ -98,41 +98,65 @@ func apiWords(root string) ([]string, error) {
 func metrics(root string) ([]string, error) {
 	var out []string
 	err := eachFile(filepath.Join(root, "internal"), func(f *ast.File) {
-		if !slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return strings.HasSuffix(i.Path.Value, `client_golang/prometheus"`) }) {
-			return
+		if slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return strings.HasSuffix(i.Path.Value, `client_golang/prometheus"`) }) {
+			out = append(out, metricsOf(f)...)
 		}
-		helpers := map[string]string{} // their namespace
-		ast.Inspect(f, func(n ast.Node) bool {
-			if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == 1 && len(a.Rhs) == 1 {
-				id, isName := a.Lhs[0].(*ast.Ident)
-				fn, isFunc := a.Rhs[0].(*ast.FuncLit)
-				if isName && isFunc {
-					if _, namespace, ok := optsIn(fn); ok {
-						helpers[id.Name] = namespace
-						return false
-					}
-				}
-			}
-			c, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			if id, ok := c.Fun.(*ast.Ident); ok {
-				if namespace, ok := helpers[id.Name]; ok && len(c.Args) > 1 {
-					out = append(out, metricLine(namespace, c.Args[0], c.Args[2:]))
-				}
-				return true
-			}
-			if len(c.Args) > 0 {
-				if opts, ok := c.Args[0].(*ast.CompositeLit); ok && isOpts(opts) {
-					name, namespace := nameOf(opts)
-					out = append(out, metricLine(namespace, name, c.Args[1:]))
-				}
-			}
-			return true
-		})
 	})
 	return out, err
+}
+
+func metricsOf(f *ast.File) []string {
+	var out []string
+	helpers := map[string]string{} // their namespace
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if name, namespace, ok := helperIn(n); ok {
+				helpers[name] = namespace
+				return false
+			}
+		case *ast.CallExpr:
+			if line, ok := metricIn(n, helpers); ok {
+				out = append(out, line)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// helperIn reports whether an assignment is of a function that makes a metric.
+func helperIn(a *ast.AssignStmt) (name, namespace string, ok bool) {
+	if len(a.Lhs) != 1 || len(a.Rhs) != 1 {
+		return "", "", false
+	}
+	id, isName := a.Lhs[0].(*ast.Ident)
+	fn, isFunc := a.Rhs[0].(*ast.FuncLit)
+	if !isName || !isFunc {
+		return "", "", false
+	}
+	_, namespace, ok = optsIn(fn)
+	return id.Name, namespace, ok
+}
+
+// metricIn returns the metric that a call makes.
+func metricIn(c *ast.CallExpr, helpers map[string]string) (string, bool) {
+	if id, ok := c.Fun.(*ast.Ident); ok {
+		namespace, ok := helpers[id.Name]
+		if !ok || len(c.Args) < 2 {
+			return "", false
+		}
+		return metricLine(namespace, c.Args[0], c.Args[2:]), true
+	}
+	if len(c.Args) == 0 {
+		return "", false
+	}
+	opts, ok := c.Args[0].(*ast.CompositeLit)
+	if !ok || !isOpts(opts) {
+		return "", false
+	}
+	name, namespace := nameOf(opts)
+	return metricLine(namespace, name, c.Args[1:]), true
 }
 
 func metricLine(namespace string, name ast.Expr, labels []ast.Expr) string {

@@ -158,23 +158,14 @@ func (s *Source) fields(prefix string, name typeName, above []typeName) []Field 
 	var out []Field
 	above = append(slices.Clone(above), name)
 	for _, f := range st.Fields.List {
-		jsonName, options := "", ""
-		if f.Tag != nil {
-			tag, _ := strconv.Unquote(f.Tag.Value)
-			jsonName, options, _ = strings.Cut(reflect.StructTag(tag).Get("json"), ",")
-		}
+		jsonName, inline := memberOf(f)
 		words, below, suffix := s.describe(f.Type, d)
 		switch {
-		case jsonName == "-" || prefix == "" && (jsonName == "apiVersion" || jsonName == "kind"):
-			continue
-		case len(f.Names) == 0 && jsonName == "" || strings.Contains(options, "inline"):
+		case inline:
 			out = append(out, s.fields(prefix, below, above)...)
 			continue
-		case jsonName == "":
-			if !f.Names[0].IsExported() {
-				continue
-			}
-			jsonName = f.Names[0].Name
+		case jsonName == "", prefix == "" && (jsonName == "apiVersion" || jsonName == "kind"):
+			continue
 		}
 		out = append(out, Field{prefix + jsonName, words, marker.ReplaceAllString(f.Doc.Text(), "") + " " + f.Comment.Text()})
 		if below.dir != apiDir { // those have a page of their own
@@ -182,6 +173,25 @@ func (s *Source) fields(prefix string, name typeName, above []typeName) []Field 
 		}
 	}
 	return out
+}
+
+// memberOf returns the name that a field has in JSON, "" for none, and whether its own fields stand
+// in its place.
+func memberOf(f *ast.Field) (name string, inline bool) {
+	options := ""
+	if f.Tag != nil {
+		tag, _ := strconv.Unquote(f.Tag.Value)
+		name, options, _ = strings.Cut(reflect.StructTag(tag).Get("json"), ",")
+	}
+	switch {
+	case name == "-":
+		return "", false
+	case len(f.Names) == 0 && name == "", strings.Contains(options, "inline"):
+		return "", true
+	case name == "" && f.Names[0].IsExported():
+		return f.Names[0].Name, false
+	}
+	return name, false
 }
 
 // describe returns a type in words, the struct type below it, and what stands between
@@ -216,17 +226,22 @@ func (s *Source) describe(e ast.Expr, d *declared) (words string, below typeName
 		}
 		return words, below, suffix
 	}
-	switch {
-	case name.name == "Time":
-		return "time", typeName{}, ""
-	case name.name == "bool":
-		return "boolean", typeName{}, ""
-	case name.name == "RawMessage":
-		return "any", typeName{}, ""
-	case slices.Contains([]string{"int", "int32", "int64", "uint32", "uint64", "uint", "Duration"}, name.name):
-		return "integer", typeName{}, ""
-	case slices.Contains([]string{"float64", "float32"}, name.name):
-		return "number", typeName{}, ""
+	return plainWords(name.name), typeName{}, ""
+}
+
+// plainWords says what a type of Go or of a library is in JSON.
+func plainWords(name string) string {
+	switch name {
+	case "Time":
+		return "time"
+	case "bool":
+		return "boolean"
+	case "RawMessage":
+		return "any"
+	case "int", "int32", "int64", "uint32", "uint64", "uint", "Duration":
+		return "integer"
+	case "float64", "float32":
+		return "number"
 	}
-	return name.name, typeName{}, ""
+	return name
 }
