@@ -392,7 +392,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 		t.Fatalf("the finding is %+v", found.Media[0])
 	}
 	if l, _ := a.agent.library.Blobs().List(); len(l) != 0 || len(a.agent.library.Digests()) != 0 {
-		t.Fatalf("R0.68: something was kept before approval: %v", l)
+		t.Fatalf("something was kept before approval: %v", l)
 	}
 	introduce(a, b, c)
 	approve(t, h, everything(h), a, b, c)
@@ -408,7 +408,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 	a.reported("the stick may be pulled", func(s *v1alpha1.NodeUpdateStatus) bool {
 		return len(s.Media) == 1 && s.Media[0].State == v1alpha1.MediumCopied
 	})
-	t.Run("R0.117: an image that somebody deletes is put back from the store, without the stick", func(t *testing.T) {
+	t.Run("an image that somebody deletes is put back from the store, without the stick", func(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +422,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 			t.Errorf("it is not said, or not from where: %q", a.api.events)
 		}
 	})
-	t.Run("R0.150: after a restart without API server and peers all is put back", func(t *testing.T) {
+	t.Run("after a restart without API server and peers all is put back", func(t *testing.T) {
 		c.stop()
 		c.api.mu.Lock()
 		c.api.away = true
@@ -465,7 +465,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 }
 
 // Promise 8: nothing that is not approved is kept or loaded, and the status
-// says what was found and what was expected (R0.54).
+// says what was found and what was expected.
 func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 	wanted := bundletest.Tiny()
 	wanted.Version = "2.0.0"
@@ -544,7 +544,7 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 	})
 }
 
-// R0.145: who waits says so once; the status is not written again and again.
+// Who waits says so once; the status is not written again and again.
 func TestWaitingIsQuiet(t *testing.T) {
 	_, h := stick(t, bundletest.Tiny(), 1)
 	n, peer := newTestNode(t, "n1", 17956), newTestNode(t, "n2", 17957)

@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// R0.155: a node that keeps no copy holds the images all the same; what it loses
+// A node that keeps no copy holds the images all the same; what it loses
 // comes from a neighbour that keeps, and it says what it would start from.
 func TestANodeThatKeepsNoCopy(t *testing.T) {
 	path, h := stick(t, bundletest.Tiny(), 1)

@@ -19,8 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// holdEvery is how often pins are looked at without any event (R0.117: pins
-// vanish by other tools' doing, without a word).
+// holdEvery is how often pins are looked at without any event.
 const holdEvery = time.Minute
 
 func (a *Agent) holdLoop(ctx context.Context) {

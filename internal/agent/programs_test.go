@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// R0.82: the room that replacing the programs takes is counted: the new one where
+// The room that replacing the programs takes is counted: the new one where
 // the old is, and the copy of the old one; until it is replaced.
 func TestRoomForProgramsIsCounted(t *testing.T) {
 	path, h := stick(t, bundletest.Tiny(), 1)

@@ -61,7 +61,7 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 	}
 }
 
-// R0.88: what is loaded leaves free what the kubelet wants before it evicts, and
+// What is loaded leaves free what the kubelet wants before it evicts, and
 // before it collects images, whichever is more.
 func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
 	images := func(e kube.Eviction) pin.Room {
@@ -96,7 +96,7 @@ func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
 	}
 }
 
-// R0.153: an agent that finds its NodeUpdate filled in by another agent says that the
+// An agent that finds its NodeUpdate filled in by another agent says that the
 // node's store is another one, once, and until all is here again.
 func TestAnotherStoreIsSaid(t *testing.T) {
 	a := idle(t, &fakeRuntime{})

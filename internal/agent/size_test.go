@@ -39,7 +39,7 @@ func TestTheStatusOfAFailedRunIsSmall(t *testing.T) {
 	}
 }
 
-// R0.141: a node that holds a release of 200 images refers to it by a name. What a
+// A node that holds a release of 200 images refers to it by a name. What a
 // control plane says is below 3 KiB then (of that a third its certificates; its spec is
 // below 1.75 KiB, see controller/nodedistribution), and what it lacks never makes it large. Fields
 // of configurations come on top.

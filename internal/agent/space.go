@@ -33,7 +33,7 @@ func (a *Agent) rooms(ctx context.Context) []pin.Room {
 	}
 	add(pin.StateFS, a.conf.StateDir, ev.NodeFiles, ev.NodeFS)
 	if root, err := a.runtime.Root(ctx); err == nil {
-		// R0.88: what is loaded must not set off the collection of other images.
+		// What is loaded must not set off the collection of other images.
 		add(pin.ImagesFS, root, ev.ImageFiles, ev.ImageFS, ev.Collect)
 	}
 	if dir := a.programsDir(ctx); dir != "" {

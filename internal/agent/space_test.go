@@ -39,7 +39,7 @@ func sizeOf(h *bundle.Header) (total int64) {
 	return total
 }
 
-// R0.82, R0.83, R0.88, trap 7: each of two more sets fits, both together do not: that is
+// Each of two more sets fits, both together do not: that is
 // a verdict on this node before a byte of either is copied, with needed and free
 // bytes, and what was held stays held. With room it goes on by itself.
 func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
@@ -88,7 +88,7 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 	}
 }
 
-// R0.88: what may be made of files leaves free what the kubelet wants.
+// What may be made of files leaves free what the kubelet wants.
 func TestFilesLeaveTheKubeletsThreshold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -112,7 +112,7 @@ func TestStage(t *testing.T) {
 }
 
 // The loop: not while a run is under way, again after a minute if it did not work, at
-// once when it is told something else, which also ends what is on its way (R2.91, R2.101).
+// once when it is told something else, which also ends what is on its way.
 func TestStageLoop(t *testing.T) {
 	a, s, r := idle(t, &fakeRuntime{dir: t.TempDir()}), &fakeStager{away: true}, &busyRun{busy: true}
 	a.stager, a.runner = s, r
@@ -169,7 +169,7 @@ func TestStageLoop(t *testing.T) {
 }
 
 // What somebody changed is put back where the configuration that is wanted now asks for
-// it, and told (R2.183).
+// it, and told.
 func TestPutBack(t *testing.T) {
 	repair := `{"version":"refit.dev/config/v1","drift":"repair"}`
 	report := `{"version":"refit.dev/config/v1"}`

@@ -35,7 +35,7 @@ type Authority struct {
 	Contest   Contest
 }
 
-// DecideAuthority says what is to be done (R1.42, R1.43). The decision of the image
+// DecideAuthority says what is to be done. The decision of the image
 // has no part in it: a machine with a fresh image and an old authority does not
 // join either.
 func DecideAuthority(in Authority) Decision {

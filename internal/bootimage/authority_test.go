@@ -8,7 +8,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage"
 )
 
-// R1.42, R1.43: what is done about the authority in a first-boot configuration.
+// What is done about the authority in a first-boot configuration.
 func TestDecideAuthority(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

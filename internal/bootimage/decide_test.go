@@ -22,7 +22,7 @@ func pool(change func(*bootimage.Input)) bootimage.Input {
 	return in
 }
 
-// Every "no" has its word, every mode writes only what it may (R1.21 to R1.53, 3.3).
+// Every "no" has its word, every mode writes only what it may.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -120,7 +120,7 @@ func TestA4NewerIsLeftAlone(t *testing.T) {
 	}
 }
 
-// R1.46, A7 (the rule): after three writes in the window it is enough, the writer
+// After three writes in the window it is enough, the writer
 // is named, and after quiet it goes on.
 func TestContest(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage"
 )
 
-// R1.32, R1.33: where a platform has no public image the exact commands are said.
+// Where a platform has no public image the exact commands are said.
 func TestUploadSteps(t *testing.T) {
 	t.Parallel()
 	sum, inner := strings.Repeat("a", 64), strings.Repeat("b", 64)

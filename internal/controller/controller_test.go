@@ -249,7 +249,7 @@ func TestGateStaysClosed(t *testing.T) {
 	s.approve("expected", d)
 	s.plugIn("n2", wrong)
 
-	// A wrong stick: which was found where, and which was expected (R0.54).
+	// A wrong stick: which was found where, and which was expected.
 	b := s.waitBundle("expected", "the mismatch is said", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonDigestMismatch))
 	msg := b.Status.Conditions[0].Message + b.Status.Conditions[2].Message
 	for _, want := range []string{d, digest(t, wrong), "n2 /dev/sdb"} {

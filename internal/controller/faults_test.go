@@ -106,7 +106,7 @@ func (t mortalTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // The controller dies after every write or two, from the first to the last: the
-// end is the same, and each node ran once (R4.26).
+// end is the same, and each node ran once.
 func TestDiesAfterEveryWrite(t *testing.T) {
 	s := newSite(t, from)
 	s.stop()

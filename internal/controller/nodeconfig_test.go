@@ -109,7 +109,7 @@ func TestNodeConfigs(t *testing.T) {
 		t.Error("what cannot be took a node's configuration away")
 	}
 
-	// A ClusterUpdate plans it: each node's step names the very configuration (R4.24).
+	// A ClusterUpdate plans it: each node's step names the very configuration.
 	raw := header(t, "refit-demo", "9.9.9", "", "example.test/app:1")
 	s.plugIn("n2", raw)
 	s.approve("nothing-but-images", digest(t, raw))

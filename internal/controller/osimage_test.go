@@ -19,7 +19,7 @@ import (
 
 // The installed controller builds a pool's image, and tells the pool's nodes, and
 // no others, which they are to boot, with the arguments it was made with. Nothing
-// moves by itself (R2.40, R2.56, R2.80).
+// moves by itself.
 func TestOSImages(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
@@ -65,7 +65,7 @@ func TestOSImages(t *testing.T) {
 
 // What a node boots lies ready on it before anything is taken from it: while the registry
 // is away nobody is cordoned; then it goes on by itself, and afterwards nobody keeps
-// anything ready; so it is if the update is no more (R2.91, R2.101).
+// anything ready; so it is if the update is no more.
 func TestStagedBeforeTheDrain(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
@@ -157,8 +157,7 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 }
 
 // A change whose rule says reload takes nothing from a node of a pool with an image: no
-// build, no cordon, no drain, no restart; one without a rule does all of it (R2.46,
-// R2.160, R2.164).
+// build, no cordon, no drain, no restart; one without a rule does all of it.
 func TestAReloadTakesNothing(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
@@ -240,7 +239,7 @@ func TestAReloadTakesNothing(t *testing.T) {
 }
 
 // A pool that is held on a build has the image and the configuration of then, whatever
-// is wanted since; let go, it has today's (R2.120).
+// is wanted since; let go, it has today's.
 func heldOnABuild(t *testing.T, s *site, first model.NodeConfig) {
 	t.Helper()
 	ctx := context.Background()

@@ -76,7 +76,7 @@ func (s *site) untouched(node, version string) {
 
 // A canary fails: what was begun is taken back, the node takes pods again, and
 // nothing else starts, also with another controller. Tried again by name it goes
-// through, and then the others go (R4.44, R4.53).
+// through, and then the others go.
 func TestAFailedCanaryIsUndone(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)

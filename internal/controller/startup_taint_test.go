@@ -108,7 +108,7 @@ func (s *site) pool(change func(*v1alpha1.UpdatePool)) {
 	s.t.Fatal("the pool cannot be changed")
 }
 
-// R0.154, R0.123: a node that joins later, that registers with the taint, or whose
+// A node that joins later, that registers with the taint, or whose
 // disk was replaced takes no pods until it has proven that it holds everything; those
 // that were there before, taints of others, and nodes of other pools are left alone.
 func TestNewNodesHoldFirst(t *testing.T) {

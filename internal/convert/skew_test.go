@@ -36,7 +36,7 @@ func TestSkewTarget(t *testing.T) {
 	}
 }
 
-// What counts as the image of a source (R1.58, R1.59, R1.69).
+// What counts as the image of a source.
 func TestSkewSource(t *testing.T) {
 	t.Parallel()
 	known, custom := &v1alpha1.BootImage{Image: "ami-1", OS: "9.6.20251023-0", Release: "1.36.3"}, &v1alpha1.BootImage{Image: "ami-x"}

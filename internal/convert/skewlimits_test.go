@@ -16,7 +16,7 @@ var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func int32Of(i int32) *int32 { return &i }
 
-// R1.83: what a machine decides at its first boot.
+// What a machine decides at its first boot.
 func TestEvaluateMachine(t *testing.T) {
 	t.Parallel()
 	minimum := v1alpha1.SkewRule{Name: "os", MinimumOS: "9.6", Why: "9.4 hangs in the pivot"}

@@ -41,7 +41,7 @@ func points(scheme string) *rapid.Generator[string] {
 }
 
 // The order is total, antisymmetric and transitive within one scheme, repository
-// and project (R3.6, R3.8).
+// and project.
 func TestOrderIsAnOrder(t *testing.T) {
 	t.Parallel()
 	for _, name := range Names() {

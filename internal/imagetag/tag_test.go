@@ -16,7 +16,7 @@ func scheme(t testing.TB, name string) Scheme {
 	return s
 }
 
-// The test vectors of the tag grammar (R3.6, R3.7, R3.8).
+// The test vectors of the tag grammar.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -40,42 +40,40 @@ func changed(files ...string) []Change {
 	}
 	return out
 }
-
-// R2.160 to R2.174.
 func TestDecideDisruption(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules   []Rule
 		changes []Change
 		want    string
 	}{
-		"nothing changed":                                {nil, nil, ""},
-		"R2.164: no rule speaks of it":                   {nil, changed("/etc/unknown.conf"), "Reboot"},
-		"R2.162: the exact path":                         {[]Rule{rule("Reload x.service", "/etc/x.conf")}, changed("/etc/x.conf"), "Reload x.service"},
-		"R2.162: a directory above it":                   {[]Rule{rule("None", "/etc/x")}, changed("/etc/x/y/z"), ""},
-		"a directory is no prefix of a name":             {[]Rule{rule("None", "/etc/x")}, changed("/etc/xy"), "Reboot"},
-		"R2.162: the nearest directory counts":           {[]Rule{rule("None", "/etc/x"), rule("Restart y.service", "/etc/x/y")}, changed("/etc/x/y/z"), "Restart y.service"},
-		"the exact path before the directory":            {[]Rule{rule("Restart y.service", "/etc/x"), rule("None", "/etc/x/y")}, changed("/etc/x/y"), ""},
-		"R2.171: a wildcard in a name":                   {[]Rule{rule("None", "/etc/x/*.conf")}, changed("/etc/x/a.conf", "/etc/x/b.conf"), ""},
-		"a wildcard does not cross directories":          {[]Rule{rule("None", "/etc/*.conf")}, changed("/etc/x/a.conf"), "Reboot"},
-		"R2.171: a wildcard over directories":            {[]Rule{rule("None", "/etc/**/*.conf")}, changed("/etc/x/y/a.conf", "/etc/a.conf"), ""},
-		"R2.166: a pool's rule before refit's own":       {[]Rule{rule("None", "/etc")}, changed("/etc/sysctl.d/9.conf"), ""},
-		"what refit knows of services":                   {nil, changed("/etc/sysctl.d/9.conf"), "Reload systemd-sysctl.service"},
-		"R2.164: one reboot is all":                      {[]Rule{rule("Drain, Restart a.service", "/etc/a"), rule("Reboot", "/etc/b")}, changed("/etc/a", "/etc/b"), "Reboot"},
-		"R2.164: None is nothing beside others":          {[]Rule{rule("None", "/etc/a"), rule("Reload b.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Reload b.service"},
-		"R2.164: the same action once":                   {[]Rule{rule("Restart x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
-		"what restarts need not reload":                  {[]Rule{rule("Reload x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
-		"R2.165: the drain comes first":                  {[]Rule{rule("Restart x.service, DaemonReload, Drain", "/etc/a")}, changed("/etc/a"), "Drain, DaemonReload, Restart x.service"},
-		"R2.169: kernel arguments":                       {[]Rule{rule("None", "/**")}, []Change{{Kind: ChangeArguments}}, "Reboot"},
-		"R2.169: packages":                               {nil, []Change{{Kind: ChangePackages}}, "Reboot"},
-		"a file that only an image brings":               {[]Rule{rule("None", "/usr")}, []Change{{Kind: ChangeImage, Name: "/usr/lib/x"}}, "Reboot"},
-		"a unit by name":                                 {[]Rule{{Units: []string{"x.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Drain"},
-		"a unit by pattern":                              {[]Rule{{Units: []string{"edge-*.service"}, Actions: acts("None")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, ""},
-		"the unit's own name before a pattern":           {[]Rule{{Units: []string{"edge-*"}, Actions: acts("None")}, {Units: []string{"edge-1.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, "Drain"},
-		"a unit that nobody speaks of":                   {nil, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Reboot"},
-		"ssh keys cost nothing":                          {nil, []Change{{Kind: ChangeSSHKey}}, ""},
-		"ssh keys, if a pool says otherwise":             {[]Rule{{SSHKeys: true, Actions: acts("Restart sshd.service")}}, []Change{{Kind: ChangeSSHKey}}, "Restart sshd.service"},
-		"what the NodeConfig says of its own file":       {[]Rule{rule("Reboot", "/etc")}, []Change{{Kind: ChangeFile, Name: "/etc/a", Says: acts("Restart a.service")}}, "Restart a.service"},
-		"R2.167: what is gone, and has no rule, reboots": {nil, Changes(model.NodeConfig{Files: []model.ConfigFile{{Path: "/etc/a", Disruption: model.DisruptionNone}}}, model.NodeConfig{}), "Reboot"},
+		"nothing changed":                          {nil, nil, ""},
+		"no rule speaks of it":                     {nil, changed("/etc/unknown.conf"), "Reboot"},
+		"the exact path":                           {[]Rule{rule("Reload x.service", "/etc/x.conf")}, changed("/etc/x.conf"), "Reload x.service"},
+		"a directory above it":                     {[]Rule{rule("None", "/etc/x")}, changed("/etc/x/y/z"), ""},
+		"a directory is no prefix of a name":       {[]Rule{rule("None", "/etc/x")}, changed("/etc/xy"), "Reboot"},
+		"the nearest directory counts":             {[]Rule{rule("None", "/etc/x"), rule("Restart y.service", "/etc/x/y")}, changed("/etc/x/y/z"), "Restart y.service"},
+		"the exact path before the directory":      {[]Rule{rule("Restart y.service", "/etc/x"), rule("None", "/etc/x/y")}, changed("/etc/x/y"), ""},
+		"a wildcard in a name":                     {[]Rule{rule("None", "/etc/x/*.conf")}, changed("/etc/x/a.conf", "/etc/x/b.conf"), ""},
+		"a wildcard does not cross directories":    {[]Rule{rule("None", "/etc/*.conf")}, changed("/etc/x/a.conf"), "Reboot"},
+		"a wildcard over directories":              {[]Rule{rule("None", "/etc/**/*.conf")}, changed("/etc/x/y/a.conf", "/etc/a.conf"), ""},
+		"a pool's rule before refit's own":         {[]Rule{rule("None", "/etc")}, changed("/etc/sysctl.d/9.conf"), ""},
+		"what refit knows of services":             {nil, changed("/etc/sysctl.d/9.conf"), "Reload systemd-sysctl.service"},
+		"one reboot is all":                        {[]Rule{rule("Drain, Restart a.service", "/etc/a"), rule("Reboot", "/etc/b")}, changed("/etc/a", "/etc/b"), "Reboot"},
+		"None is nothing beside others":            {[]Rule{rule("None", "/etc/a"), rule("Reload b.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Reload b.service"},
+		"the same action once":                     {[]Rule{rule("Restart x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
+		"what restarts need not reload":            {[]Rule{rule("Reload x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
+		"the drain comes first":                    {[]Rule{rule("Restart x.service, DaemonReload, Drain", "/etc/a")}, changed("/etc/a"), "Drain, DaemonReload, Restart x.service"},
+		"kernel arguments":                         {[]Rule{rule("None", "/**")}, []Change{{Kind: ChangeArguments}}, "Reboot"},
+		"packages":                                 {nil, []Change{{Kind: ChangePackages}}, "Reboot"},
+		"a file that only an image brings":         {[]Rule{rule("None", "/usr")}, []Change{{Kind: ChangeImage, Name: "/usr/lib/x"}}, "Reboot"},
+		"a unit by name":                           {[]Rule{{Units: []string{"x.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Drain"},
+		"a unit by pattern":                        {[]Rule{{Units: []string{"edge-*.service"}, Actions: acts("None")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, ""},
+		"the unit's own name before a pattern":     {[]Rule{{Units: []string{"edge-*"}, Actions: acts("None")}, {Units: []string{"edge-1.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, "Drain"},
+		"a unit that nobody speaks of":             {nil, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Reboot"},
+		"ssh keys cost nothing":                    {nil, []Change{{Kind: ChangeSSHKey}}, ""},
+		"ssh keys, if a pool says otherwise":       {[]Rule{{SSHKeys: true, Actions: acts("Restart sshd.service")}}, []Change{{Kind: ChangeSSHKey}}, "Restart sshd.service"},
+		"what the NodeConfig says of its own file": {[]Rule{rule("Reboot", "/etc")}, []Change{{Kind: ChangeFile, Name: "/etc/a", Says: acts("Restart a.service")}}, "Restart a.service"},
+		"what is gone, and has no rule, reboots":   {nil, Changes(model.NodeConfig{Files: []model.ConfigFile{{Path: "/etc/a", Disruption: model.DisruptionNone}}}, model.NodeConfig{}), "Reboot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := DecideDisruption(c.rules, c.changes)
@@ -96,8 +94,6 @@ func TestDecideDisruption(t *testing.T) {
 		})
 	}
 }
-
-// R2.163.
 func TestCheck(t *testing.T) {
 	many := func(n int) []string {
 		return slices.Repeat([]string{"/etc/x"}, n)

@@ -9,8 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// What a node is told depends on what its pool's image was made of (R2.131, R2.134,
-// R2.137).
+// What a node is told depends on what its pool's image was made of.
 func TestOnNode(t *testing.T) {
 	own := func(f *model.ConfigFile) { f.Own = true }
 	text := func(s string) func(*model.ConfigFile) { return func(f *model.ConfigFile) { f.Data = []byte(s) } }
@@ -26,8 +25,8 @@ func TestOnNode(t *testing.T) {
 		"before there is an image the agent writes units":               {[]model.ConfigFile{file(unit, own)}, nil, []string{"write " + unit}},
 		"a file of /usr waits for the image that brings it":             {[]model.ConfigFile{file("/usr/lib/x", text("new"))}, []model.ConfigFile{file("/usr/lib/x")}, nil},
 		"a file of /usr that the image has is verified":                 {[]model.ConfigFile{file("/usr/lib/x")}, []model.ConfigFile{file("/usr/lib/x")}, []string{"image /usr/lib/x"}},
-		"a file of /etc is written wherever it comes from (R2.185)":     {[]model.ConfigFile{file("/etc/motd")}, []model.ConfigFile{file("/etc/motd")}, []string{"write /etc/motd"}},
-		"a file of /var is never the image's (R2.132)":                  {[]model.ConfigFile{file("/var/lib/x")}, nil, []string{"write /var/lib/x"}},
+		"a file of /etc is written wherever it comes from":              {[]model.ConfigFile{file("/etc/motd")}, []model.ConfigFile{file("/etc/motd")}, []string{"write /etc/motd"}},
+		"a file of /var is never the image's":                           {[]model.ConfigFile{file("/var/lib/x")}, nil, []string{"write /var/lib/x"}},
 		"a file that is to go is taken away, whoever made it":           {[]model.ConfigFile{file("/etc/motd", func(f *model.ConfigFile) { f.Absent = true })}, nil, []string{"remove /etc/motd"}},
 		"what the image has and nobody wants any more is not spoken of": {nil, []model.ConfigFile{file(unit, own), file("/usr/lib/x")}, nil},
 	} {

@@ -19,7 +19,7 @@ func inputs(change ...func(*Inputs)) Inputs {
 	return in
 }
 
-// R2.42: the name is the inputs.
+// The name is the inputs.
 func TestName(t *testing.T) {
 	base := inputs()
 	if base.Name() != inputs(func(i *Inputs) { i.Platforms = []string{} }).Name() {
@@ -58,7 +58,7 @@ func TestName(t *testing.T) {
 	} {
 		other := inputs(change)
 		if who := seen[other.Name()]; who != "" || !slices.Contains(other.Differs(base), "Containerfile") {
-			t.Errorf("R2.26: %s and %q are one build, or differ in %v", what, who, other.Differs(base))
+			t.Errorf("%s and %q are one build, or differ in %v", what, who, other.Differs(base))
 		}
 		seen[other.Name()] = what
 	}
@@ -99,39 +99,39 @@ func TestDecide(t *testing.T) {
 		verb Verb
 		says string
 	}{
-		"no build yet":                                        {Situation{}, Make, "no image of these inputs"},
-		"another is there, and why is said":                   {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Make, "changed since " + older.Name() + ": configuration"},
-		"R2.45: newer inputs interrupt":                       {Situation{Builds: []Build{running}}, Make, "interrupts " + older.Name()},
-		"it is building":                                      {Situation{Builds: []Build{build(wanted, Building)}}, Wait, "is building"},
-		"R2.57: a restart finds it and makes no other":        {Situation{Builds: []Build{build(wanted, Prepared)}}, Wait, "is prepared"},
-		"the base is on no node yet":                          {Situation{NoBase: "insert a bundle"}, Wait, "insert a bundle"},
-		"the base is not needed for what was made":            {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, ""},
-		"nor is what was made taken away before":              {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Interrupted)}}, Wait, "insert a bundle"},
-		"R2.43: it was built before":                          {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, "made it"},
-		"R2.43: first the registry is asked":                  {Situation{Builds: []Build{build(wanted, Succeeded)}}, Ask, "still there?"},
-		"R2.44: absent":                                       {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Absent}, Remake, "any more"},
-		"R2.44: denied is not absent":                         {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Denied}, Wait, "does not let refit look"},
-		"R2.44: away is not absent":                           {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Away}, Wait, "does not answer"},
-		"R2.73: failed, with the log":                         {Situation{Builds: []Build{build(wanted, Failed)}}, Stuck, "RUN false"},
-		"R2.54: failed, and a person asks again":              {Situation{Builds: []Build{build(wanted, Failed)}, Again: true}, Remake, "asked for it again"},
-		"asking again does not redo what succeeded":           {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present, Again: true}, Use, ""},
-		"interrupted, and wanted again":                       {Situation{Builds: []Build{build(wanted, Interrupted)}}, Remake, "interrupted"},
-		"it is being deleted":                                 {Situation{Builds: []Build{build(wanted, Succeeded, func(b *Build) { b.Going = true })}}, Wait, "being deleted"},
-		"R2.29: what cannot be":                               {Situation{Refused: "the base is not there", Builds: []Build{running}}, Stuck, "the base is not there"},
-		"R2.46: only live changes":                            {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, LiveWhy: "file /etc/motd", Registry: Present}, Keep, "file /etc/motd"},
-		"only live changes, but there is no image yet":        {Situation{Live: true}, Make, ""},
-		"only live changes, and the image is gone":            {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Absent}, Make, "changed since"},
-		"R2.120: held on what was built before":               {Situation{Held: older.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: wanted.Name(), Registry: Present}, Use, "held on build " + older.Name()},
-		"held, and first the registry is asked":               {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}}, Ask, "still there?"},
-		"held, and what is wanted today cannot be":            {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Present, Refused: "a conflict"}, Use, "held on build"},
-		"held on a build that nobody made":                    {Situation{Held: "edge-1"}, Stuck, "has none of that name"},
-		"held on a build that failed":                         {Situation{Held: older.Name(), Builds: []Build{build(older, Failed)}}, Stuck, "made no image"},
-		"held, and its image is gone: it is not remade":       {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Absent}, Stuck, "has its image no more"},
-		"R2.120: going back to what was built is no make":     {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Present}, Use, ""},
-		"R2.171: the image differs only in what agents write": {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Keep, "2 files"},
-		"it does, and the registry lost it":                   {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Absent}, Remake, ""},
-		"it does, and the pool's own build is gone":           {Situation{Builds: []Build{build(wanted, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, ""},
-		"it does, and a person holds the pool on it":          {Situation{Held: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, "held on"},
+		"no build yet":                                  {Situation{}, Make, "no image of these inputs"},
+		"another is there, and why is said":             {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Make, "changed since " + older.Name() + ": configuration"},
+		"newer inputs interrupt":                        {Situation{Builds: []Build{running}}, Make, "interrupts " + older.Name()},
+		"it is building":                                {Situation{Builds: []Build{build(wanted, Building)}}, Wait, "is building"},
+		"a restart finds it and makes no other":         {Situation{Builds: []Build{build(wanted, Prepared)}}, Wait, "is prepared"},
+		"the base is on no node yet":                    {Situation{NoBase: "insert a bundle"}, Wait, "insert a bundle"},
+		"the base is not needed for what was made":      {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, ""},
+		"nor is what was made taken away before":        {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Interrupted)}}, Wait, "insert a bundle"},
+		"it was built before":                           {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, "made it"},
+		"first the registry is asked":                   {Situation{Builds: []Build{build(wanted, Succeeded)}}, Ask, "still there?"},
+		"absent":                                        {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Absent}, Remake, "any more"},
+		"denied is not absent":                          {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Denied}, Wait, "does not let refit look"},
+		"away is not absent":                            {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Away}, Wait, "does not answer"},
+		"failed, with the log":                          {Situation{Builds: []Build{build(wanted, Failed)}}, Stuck, "RUN false"},
+		"failed, and a person asks again":               {Situation{Builds: []Build{build(wanted, Failed)}, Again: true}, Remake, "asked for it again"},
+		"asking again does not redo what succeeded":     {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present, Again: true}, Use, ""},
+		"interrupted, and wanted again":                 {Situation{Builds: []Build{build(wanted, Interrupted)}}, Remake, "interrupted"},
+		"it is being deleted":                           {Situation{Builds: []Build{build(wanted, Succeeded, func(b *Build) { b.Going = true })}}, Wait, "being deleted"},
+		"what cannot be":                                {Situation{Refused: "the base is not there", Builds: []Build{running}}, Stuck, "the base is not there"},
+		"only live changes":                             {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, LiveWhy: "file /etc/motd", Registry: Present}, Keep, "file /etc/motd"},
+		"only live changes, but there is no image yet":  {Situation{Live: true}, Make, ""},
+		"only live changes, and the image is gone":      {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Absent}, Make, "changed since"},
+		"held on what was built before":                 {Situation{Held: older.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: wanted.Name(), Registry: Present}, Use, "held on build " + older.Name()},
+		"held, and first the registry is asked":         {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}}, Ask, "still there?"},
+		"held, and what is wanted today cannot be":      {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Present, Refused: "a conflict"}, Use, "held on build"},
+		"held on a build that nobody made":              {Situation{Held: "edge-1"}, Stuck, "has none of that name"},
+		"held on a build that failed":                   {Situation{Held: older.Name(), Builds: []Build{build(older, Failed)}}, Stuck, "made no image"},
+		"held, and its image is gone: it is not remade": {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Absent}, Stuck, "has its image no more"},
+		"going back to what was built is no make":       {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Present}, Use, ""},
+		"the image differs only in what agents write":   {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Keep, "2 files"},
+		"it does, and the registry lost it":             {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Absent}, Remake, ""},
+		"it does, and the pool's own build is gone":     {Situation{Builds: []Build{build(wanted, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, ""},
+		"it does, and a person holds the pool on it":    {Situation{Held: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, "held on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.s.Wanted = wanted
@@ -202,8 +202,6 @@ func TestDecisionsEnd(t *testing.T) {
 		t.Fatalf("no end: %+v", Decide(s))
 	})
 }
-
-// R2.83, R2.84.
 func TestGarbage(t *testing.T) {
 	at := func(i int, phase Phase) Build {
 		return build(inputs(func(in *Inputs) { in.Config = fmt.Sprint("c", i) }), phase, func(b *Build) {
@@ -229,8 +227,6 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 }
-
-// R2.26 to R2.29.
 func TestContainerfile(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, says string
@@ -239,16 +235,16 @@ func TestContainerfile(t *testing.T) {
 		"the smallest":                        {"FROM configs\n", "", nil},
 		"with stages of its own":              {"FROM golang:1 AS make\nRUN go build\nFROM configs AS final\nCOPY --from=make /x /usr/bin/x\n", "", []string{"golang:1"}},
 		"its last stage by way of another":    {"FROM configs AS a\nRUN x\nFROM a\n", "", nil},
-		"R2.27: the stage is not used":        {"FROM fedora:41\nRUN x\n", "does not come from configs", []string{"fedora:41"}},
-		"R2.27: the stage is not the last":    {"FROM configs AS a\nFROM fedora:41\n", "does not come from configs", []string{"fedora:41"}},
-		"R2.27: the stage's name is taken":    {"FROM fedora:41 AS configs\n", "is refit's", []string{"fedora:41"}},
+		"the stage is not used":               {"FROM fedora:41\nRUN x\n", "does not come from configs", []string{"fedora:41"}},
+		"the stage is not the last":           {"FROM configs AS a\nFROM fedora:41\n", "does not come from configs", []string{"fedora:41"}},
+		"the stage's name is taken":           {"FROM fedora:41 AS configs\n", "is refit's", []string{"fedora:41"}},
 		"no FROM":                             {"ARG a\n", "it has no FROM", nil},
 		"an instruction that is none":         {"FROM configs\nRUNN x\n", `line 2: there is no instruction "RUNN"`, nil},
 		"an instruction without its argument": {"FROM configs\nCOPY\n", "line 2: COPY needs an argument", nil},
 		"something before the first FROM":     {"RUN x\nFROM configs\n", "line 1: RUN comes before", nil},
-		"R2.28: a heredoc":                    {"FROM configs\nRUN <<EOF\nanything at all\nFROM x\nEOF\nRUN y\n", "", nil},
-		"R2.28: two heredocs":                 {"FROM configs\nCOPY <<A <<\"B\" /x/\none\nA\ntwo\nB\nRUN y\n", "", nil},
-		"R2.28: an unquoted LABEL":            {"FROM configs\nLABEL a=b c d=e\n", "", nil},
+		"a heredoc":                           {"FROM configs\nRUN <<EOF\nanything at all\nFROM x\nEOF\nRUN y\n", "", nil},
+		"two heredocs":                        {"FROM configs\nCOPY <<A <<\"B\" /x/\none\nA\ntwo\nB\nRUN y\n", "", nil},
+		"an unquoted LABEL":                   {"FROM configs\nLABEL a=b c d=e\n", "", nil},
 		"continued lines with a comment":      {"FROM configs\nRUN a && \\\n  # why\n  b\n", "", nil},
 		"a heredoc that does not end":         {"FROM configs\nRUN <<EOF\nx", "", nil},
 		"small letters":                       {"from configs as final\nrun x\n", "", nil},

@@ -25,7 +25,7 @@ Version: 6.1.2
 
 const apkInstalled = "C:Q1x\nP:musl\nV:1.2.5-r0\nA:x86_64\nF:lib\nR:ld.so\n\nP:busybox\nV:1.36.1-r2\n"
 
-// R2.82: what each family of systems writes down.
+// What each family of systems writes down.
 func TestReadPackages(t *testing.T) {
 	for name, c := range map[string]struct{ got, want string }{
 		"rpm and the Job's list":  {ReadPackages("openssl 3.0.1-1.fc41\nkernel 6.2\nkernel 6.1\ngpg-pubkey x-1\n\nodd\n").Text(), "kernel 6.1\nkernel 6.2\nopenssl 3.0.1-1.fc41\n"},
@@ -39,7 +39,7 @@ func TestReadPackages(t *testing.T) {
 	}
 }
 
-// R2.82: what differs, in words.
+// What differs, in words.
 func TestPackageChanges(t *testing.T) {
 	old := ReadPackages("openssl 3.0.1\nvim 9.1\nkernel 6.1\nkernel 6.2\nsame 1\n")
 	now := ReadPackages("openssl 3.0.2\nchrony 4.5\nkernel 6.2\nkernel 6.3\nsame 1\n")

@@ -20,7 +20,7 @@ func file(path string, change ...func(*model.ConfigFile)) model.ConfigFile {
 	return f
 }
 
-// What goes where, and by which rule (R2.130 to R2.142).
+// What goes where, and by which rule.
 func TestFiles(t *testing.T) {
 	own := func(f *model.ConfigFile) { f.Own = true }
 	for name, c := range map[string]struct {
@@ -30,20 +30,20 @@ func TestFiles(t *testing.T) {
 		// entries of the layer but the one for kernel arguments; agent's files.
 		entries, agent []string
 	}{
-		"R2.134: a unit that refit named":       {file("/etc/systemd/system/p.service", own), "image /usr /usr/lib/systemd/system/p.service: refit chose", []string{"usr/lib/systemd/system/p.service"}, []string{"-/etc/systemd/system/p.service", "=/usr/lib/systemd/system/p.service"}},
-		"R2.134: a drop-in that refit named":    {file("/etc/systemd/system/p.service.d/1.conf", own), "image /usr /usr/lib/systemd/system/p.service.d/1.conf: refit chose", []string{"usr/lib/systemd/system/p.service.d/1.conf"}, []string{"-/etc/systemd/system/p.service.d/1.conf", "=/usr/lib/systemd/system/p.service.d/1.conf"}},
-		"R2.136: a unit that a person placed":   {file("/etc/systemd/system/p.service"), "image /etc /etc/systemd/system/p.service: a path that a person wrote", []string{"etc/systemd/system/p.service"}, []string{"/etc/systemd/system/p.service"}},
+		"a unit that refit named":               {file("/etc/systemd/system/p.service", own), "image /usr /usr/lib/systemd/system/p.service: refit chose", []string{"usr/lib/systemd/system/p.service"}, []string{"-/etc/systemd/system/p.service", "=/usr/lib/systemd/system/p.service"}},
+		"a drop-in that refit named":            {file("/etc/systemd/system/p.service.d/1.conf", own), "image /usr /usr/lib/systemd/system/p.service.d/1.conf: refit chose", []string{"usr/lib/systemd/system/p.service.d/1.conf"}, []string{"-/etc/systemd/system/p.service.d/1.conf", "=/usr/lib/systemd/system/p.service.d/1.conf"}},
+		"a unit that a person placed":           {file("/etc/systemd/system/p.service"), "image /etc /etc/systemd/system/p.service: a path that a person wrote", []string{"etc/systemd/system/p.service"}, []string{"/etc/systemd/system/p.service"}},
 		"a file of /etc":                        {file("/etc/motd"), "image /etc /etc/motd: ", []string{"etc/motd"}, []string{"/etc/motd"}},
 		"a file of /usr":                        {file("/usr/lib/x.conf"), "image /usr /usr/lib/x.conf: below /usr only the image", []string{"usr/lib/x.conf"}, []string{"=/usr/lib/x.conf"}},
-		"R2.131: a file of /var":                {file("/var/lib/x"), "agent : what an image has in /var", nil, []string{"/var/lib/x"}},
-		"R2.132: an ssh key":                    {file("/home/core/.ssh/authorized_keys", own, func(f *model.ConfigFile) { f.Mode = 0o600; f.Owner = "core" }), "agent : what an image has in /home", nil, []string{"/home/core/.ssh/authorized_keys"}},
+		"a file of /var":                        {file("/var/lib/x"), "agent : what an image has in /var", nil, []string{"/var/lib/x"}},
+		"an ssh key":                            {file("/home/core/.ssh/authorized_keys", own, func(f *model.ConfigFile) { f.Mode = 0o600; f.Owner = "core" }), "agent : what an image has in /home", nil, []string{"/home/core/.ssh/authorized_keys"}},
 		"root's home":                           {file("/root/.profile"), "agent : what an image has in /root", nil, []string{"/root/.profile"}},
 		"/usr/local may lead into /var":         {file("/usr/local/bin/x"), "agent : what an image has in /usr/local", nil, []string{"/usr/local/bin/x"}},
-		"R2.141: state of one machine":          {file("/etc/hostname"), "agent : it is the node's own", nil, []string{"/etc/hostname"}},
-		"R2.142: accounts":                      {file("/etc/passwd"), "agent : it is the node's own", nil, []string{"/etc/passwd"}},
-		"R2.200: a key by its content":          {file("/etc/x.pem", func(f *model.ConfigFile) { f.Data = []byte("-----BEGIN RSA PRIVATE KEY-----") }), "agent : it holds a private key", nil, []string{"/etc/x.pem"}},
-		"R2.200: a secret by its path":          {file("/etc/ostree/auth.json"), "agent : /etc/ostree/auth.json is a place for secrets", nil, []string{"/etc/ostree/auth.json"}},
-		"R2.200: what not everybody may read":   {file("/etc/x", func(f *model.ConfigFile) { f.Mode = 0o640 }), "agent : not everybody may read it", nil, []string{"/etc/x"}},
+		"state of one machine":                  {file("/etc/hostname"), "agent : it is the node's own", nil, []string{"/etc/hostname"}},
+		"accounts":                              {file("/etc/passwd"), "agent : it is the node's own", nil, []string{"/etc/passwd"}},
+		"a key by its content":                  {file("/etc/x.pem", func(f *model.ConfigFile) { f.Data = []byte("-----BEGIN RSA PRIVATE KEY-----") }), "agent : it holds a private key", nil, []string{"/etc/x.pem"}},
+		"a secret by its path":                  {file("/etc/ostree/auth.json"), "agent : /etc/ostree/auth.json is a place for secrets", nil, []string{"/etc/ostree/auth.json"}},
+		"what not everybody may read":           {file("/etc/x", func(f *model.ConfigFile) { f.Mode = 0o640 }), "agent : not everybody may read it", nil, []string{"/etc/x"}},
 		"an owner without a number":             {file("/etc/x", func(f *model.ConfigFile) { f.Owner = "chrony" }), "agent : only the node knows", nil, []string{"/etc/x"}},
 		"an owner with a number":                {file("/etc/x", func(f *model.ConfigFile) { f.Owner, f.Group = "12", "13" }), "image /etc /etc/x: ", []string{"etc/x"}, []string{"/etc/x"}},
 		"bytes that a bundle brings":            {file("/etc/x", func(f *model.ConfigFile) { f.Payload = "file.x" }), "agent : its bytes come with a bundle", nil, []string{"/etc/x"}},
@@ -80,8 +80,8 @@ func TestFiles(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ path, data, says string }{
-		"R2.135: libostree's /usr/etc": {"/usr/etc/motd", "x", "/usr/etc is libostree's own"},
-		"R2.200: a secret below /usr":  {"/usr/lib/x.pem", "-----BEGIN PRIVATE KEY-----", "it holds a private key"},
+		"libostree's /usr/etc": {"/usr/etc/motd", "x", "/usr/etc is libostree's own"},
+		"a secret below /usr":  {"/usr/lib/x.pem", "-----BEGIN PRIVATE KEY-----", "it holds a private key"},
 	} {
 		p, vs := PlaceConfig(model.NodeConfig{Files: []model.ConfigFile{file("/etc/motd"), file(c.path, func(f *model.ConfigFile) { f.Data = []byte(c.data) })}})
 		if len(vs) != 1 || !strings.Contains(vs[0].Message, c.says) || vs[0].Fix == "" || len(p.Entries) != 0 {
@@ -128,7 +128,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// R2.150: the file of kernel arguments is there without arguments too.
+// The file of kernel arguments is there without arguments too.
 func TestArguments(t *testing.T) {
 	for want, c := range map[string]model.NodeConfig{
 		"kargs = []\n":                           {},

@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/osversion"
 )
 
-// R1.69, 2.5: versions of several schemes; what cannot be read is refused.
+// Versions of several schemes; what cannot be read is refused.
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -89,7 +89,7 @@ func file(t *testing.T, f convert.SkewLimits) string {
 
 var atLeast96 = []v1alpha1.SkewRule{{Name: "os", MinimumOS: "9.6"}}
 
-// R1.83: a machine that may join is as it was but for the limits, one that may not
+// A machine that may join is as it was but for the limits, one that may not
 // is as it was but for what stands on its console.
 func TestCheck(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 )
 
-// 2.9, R1.56: what a node recorded of its birth.
+// What a node recorded of its birth.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -48,7 +48,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// R1.83: on its first boot a machine runs what it was born from.
+// On its first boot a machine runs what it was born from.
 func TestBooted(t *testing.T) {
 	t.Parallel()
 	const aleph = ".coreos-aleph-version.json"

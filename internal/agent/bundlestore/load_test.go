@@ -58,7 +58,7 @@ func (f *flaky) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(f.raw).ReadAt(p, off)
 }
 
-// R0.66: what may happen to a stick while it is copied.
+// What may happen to a stick while it is copied.
 func TestCopy(t *testing.T) {
 	good := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 	swapped := bundletest.Bytes(t, bundletest.Spec{Name: "other", Images: []bundletest.Image{

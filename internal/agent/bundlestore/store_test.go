@@ -44,7 +44,7 @@ func readAll(t interface{ Fatal(...any) }, s *BlobStore, digest string) []byte {
 	return got
 }
 
-// R0.58, promise 6: any chunks in any order, wrong ones among them, the program
+// Any chunks in any order, wrong ones among them, the program
 // killed at any point, parts of the file torn: what is complete is right.
 func TestStoreSurvivesAnyCrash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

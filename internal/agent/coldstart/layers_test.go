@@ -124,7 +124,7 @@ func TestAPathStaysInside(t *testing.T) {
 	}
 }
 
-// R0.155: a copy that has rotted is not unpacked over a layer.
+// A copy that has rotted is not unpacked over a layer.
 func TestARottenCopyChangesNothing(t *testing.T) {
 	dir, x := unpacked(t)
 	write(t, dir, "bin", "half")

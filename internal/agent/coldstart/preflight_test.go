@@ -284,7 +284,7 @@ func zero(t *testing.T, path string) {
 	must(t, os.Truncate(path, 0))
 }
 
-// R0.150, traps 2 and 3: whatever a power cut leaves of the runtime's store, the
+// Whatever a power cut leaves of the runtime's store, the
 // node has its images when the kubelet starts, from its own copy alone.
 func TestAfterAPowerCut(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, n *node, img bundle.Image, children []string){

@@ -109,7 +109,7 @@ func TestKeeper(t *testing.T) {
 			t.Fatalf("%+v, %d loads", r, m.loads)
 		}
 	})
-	t.Run("R0.142: a failing image is named, the others go on", func(t *testing.T) {
+	t.Run("a failing image is named, the others go on", func(t *testing.T) {
 		m := newMemory()
 		m.fail["a:1"] = errors.New("no space left on device")
 		r := sync(t, open(t, m, t.TempDir()), list("a:1", "b:1"), shelf{"a:1", "b:1"})

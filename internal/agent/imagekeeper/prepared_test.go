@@ -86,7 +86,7 @@ func keeper(t *testing.T, rt Runtime, dir string) *Keeper {
 	return k
 }
 
-// R0.103, R0.113, R0.117: what is for loading only is there while images are
+// What is for loading only is there while images are
 // loaded; the list of pins is put back whoever took it away.
 func TestARuntimeIsPrepared(t *testing.T) {
 	t.Run("for a whole pass, and what was for loading goes away", func(t *testing.T) {

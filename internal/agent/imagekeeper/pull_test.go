@@ -30,7 +30,7 @@ type online struct{ shelf }
 
 func (online) MayPull(img model.HeldImage) bool { return img.Registry }
 
-// R3.51: an image of no bundle is fetched by the runtime, and only such.
+// An image of no bundle is fetched by the runtime, and only such.
 func TestPullsWhatMayComeFromARegistry(t *testing.T) {
 	fetched := model.HeldImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true}
 	of := model.HeldImage{Name: "bundled:1", Digest: "sha256:b", Bundle: "sha256:x"}
@@ -50,7 +50,7 @@ func TestPullsWhatMayComeFromARegistry(t *testing.T) {
 			t.Fatalf("%v %+v", rt.pulls, r)
 		}
 	})
-	t.Run("R3.69: a registry that is away is said, with the image", func(t *testing.T) {
+	t.Run("a registry that is away is said, with the image", func(t *testing.T) {
 		rt := &registries{memory: newMemory(), away: errors.New("connection refused")}
 		if r := sync(t, rt, online{shelf{of.Name}}); !errors.Is(r.Failed[fetched.Name], rt.away) || r.Fetched != 0 || !r.Complete() {
 			t.Fatalf("what bundles bring must be complete without it: %+v", r)

@@ -99,7 +99,7 @@ func (n *servingNode) client(to *servingNode, limit *peerapi.Limit) *peerapi.Cli
 }
 
 // A node passes on what it has got within the limits of both; what was under way when
-// it was cut off is not fetched twice. R0.73, R0.76.
+// it was cut off is not fetched twice.
 func TestChunksPassThroughANodeWithinLimits(t *testing.T) {
 	file := testBundle(t, 100<<10)
 	limit := &peerapi.Limit{}
@@ -128,7 +128,7 @@ func TestChunksPassThroughANodeWithinLimits(t *testing.T) {
 	}
 }
 
-// After a restart only what is not here is fetched. R0.73: resume.
+// After a restart only what is not here is fetched.
 func TestARestartGoesOn(t *testing.T) {
 	file := testBundle(t, 100<<10)
 	a, b := start(t, 1, file, true, nil), start(t, 2, file, false, nil)
@@ -169,7 +169,7 @@ func TestARestartGoesOn(t *testing.T) {
 }
 
 // A node with a stick gives others what it does not keep itself, from the stick; when
-// that is pulled, it has it no more and says so. R0.70.
+// that is pulled, it has it no more and says so.
 func TestAStickIsReadForOthers(t *testing.T) {
 	file := testBundle(t, 20<<10)
 	path := filepath.Join(t.TempDir(), "stick.tar")

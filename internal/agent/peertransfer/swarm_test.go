@@ -167,7 +167,7 @@ func know(nodes ...*node) {
 	}
 }
 
-// R0.70, R0.73: one node has the file, all get it, though they know only a few
+// One node has the file, all get it, though they know only a few
 // neighbours each; and the first does not have to send everything to everyone.
 func TestSwarm(t *testing.T) {
 	data, blob := testBlob(64)
@@ -212,7 +212,7 @@ func TestSwarm(t *testing.T) {
 	}
 }
 
-// R0.58, promise 8: a peer that lies is believed nothing and costs only itself.
+// A peer that lies is believed nothing and costs only itself.
 func TestBadPeersCostOnlyThemselves(t *testing.T) {
 	data, blob := testBlob(32)
 	for name, spoil := range map[string]func(*node){

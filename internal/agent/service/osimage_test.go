@@ -34,7 +34,7 @@ func (e exports) Export(_ context.Context, digest, dir string) (string, error) {
 
 // The image comes from the node's own runtime, from what was fetched before, or from
 // the registry, in this order; what was fetched needs no registry any more, and takes
-// the room of one image (R2.91, R2.100).
+// the room of one image.
 func TestWhereAnImageIs(t *testing.T) {
 	r := registrytest.Start(t)
 	one := r.Push("os/edge", registrytest.Image{Version: "1", Platforms: []string{"linux/amd64", "linux/arm64"}})

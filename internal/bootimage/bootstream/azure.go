@@ -44,7 +44,7 @@ func sameProduct(i Image, plan string, current map[string]string, text string) b
 	return i.Attributes["publisher"] == current["publisher"] && i.Attributes["offer"] == current["offer"]
 }
 
-// generationOf the hardware that an image is for (R1.34): ARM has the second only;
+// generationOf the hardware that an image is for: ARM has the second only;
 // an uploaded image says it in its name, the free offer as -v2, and the paid ones
 // are of the second unless they say -gen1.
 func generationOf(architecture string, current map[string]string, text string) string {

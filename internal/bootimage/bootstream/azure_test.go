@@ -8,7 +8,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 )
 
-// R1.27, R1.34: the same product, the same generation of hardware, another version.
+// The same product, the same generation of hardware, another version.
 func TestLike(t *testing.T) {
 	t.Parallel()
 	var offers []string

@@ -9,7 +9,7 @@ import (
 )
 
 // Stock recognises an image that its vendor made and that no stream lists any more,
-// by where it comes from and not by a list of all that ever were (R1.26): of the
+// by where it comes from and not by a list of all that ever were: of the
 // Google project, or of the publisher and offer on Azure, that the stream's own
 // images are of. Its version is read from its name. Without one it is not
 // recognised: it might be newer.

@@ -2,7 +2,7 @@ package bootstream_test
 
 import "testing"
 
-// R1.26: an image of the vendor in another version is stock; what might be newer,
+// An image of the vendor in another version is stock; what might be newer,
 // or somebody's own, is not.
 func TestStock(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ func parse(t testing.TB, data []byte) *bootstream.Stream {
 	return s
 }
 
-// R1.1, 2.2: every field that is read, from where it stands.
+// Every field that is read, from where it stands.
 func TestCoreOSFields(t *testing.T) {
 	t.Parallel()
 	s := parse(t, coreos(t))
@@ -85,7 +85,7 @@ func clean(m map[string]string) map[string]string {
 	return m
 }
 
-// R1.2: what is missing is named, with what there is.
+// What is missing is named, with what there is.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	s := parse(t, coreos(t))
@@ -172,7 +172,7 @@ func TestOSOfAStream(t *testing.T) {
 	}
 }
 
-// R1.2: a hand edit must surface.
+// A hand edit must surface.
 func TestBadDataIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ data, want string }{
@@ -199,7 +199,7 @@ func TestBadDataIsAnError(t *testing.T) {
 	}
 }
 
-// R1.5, R1.6: OpenShift's ConfigMap with one stream, and with several.
+// OpenShift's ConfigMap with one stream, and with several.
 func TestConfigMap(t *testing.T) {
 	t.Parallel()
 	ten := `{"architectures":{"x86_64":{"images":{"aws":{"regions":{"eu-central-1":{"release":"10.1.20260101-0","image":"ami-010"}}}}}}}`

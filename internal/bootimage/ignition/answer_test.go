@@ -9,7 +9,7 @@ import (
 
 const spec = "application/vnd.coreos.ignition+json;version="
 
-// R1.80 to R1.82: the headers are a signal of age, and every no is a sentence.
+// The headers are a signal of age, and every no is a sentence.
 func TestDecideAnswer(t *testing.T) {
 	t.Parallel()
 	pool := ignition.Pool{Name: "worker", Spec: 3, MinimumIgnition: "2.14.0", Fix: "Use image 9.6."}

@@ -89,7 +89,7 @@ func validate(t *testing.T, config []byte) {
 	}
 }
 
-// R1.39: what cannot be carried over is named, and nothing is made.
+// What cannot be carried over is named, and nothing is made.
 func TestWhatCannotBeConvertedIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ config, want string }{
@@ -119,8 +119,6 @@ func TestWhatCannotBeConvertedIsNamed(t *testing.T) {
 		}
 	}
 }
-
-// R1.42, R1.43.
 func TestAuthority(t *testing.T) {
 	t.Parallel()
 	const pem = "-----BEGIN CERTIFICATE-----\nnew\n-----END CERTIFICATE-----\n"
@@ -149,7 +147,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// R1.42: of a configuration whose authority is replaced every other byte stays.
+// Of a configuration whose authority is replaced every other byte stays.
 func TestAuthorityByteForByte(t *testing.T) {
 	t.Parallel()
 	const pem = "-----BEGIN CERTIFICATE-----\nnew\n-----END CERTIFICATE-----\n"
@@ -239,7 +237,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// R1.83: the check stands before whatever joins, and the user's configuration is
+// The check stands before whatever joins, and the user's configuration is
 // inside as it was.
 func TestWithCheck(t *testing.T) {
 	t.Parallel()
@@ -330,7 +328,7 @@ func TestPointer(t *testing.T) {
 	}
 }
 
-// R1.82: what stands on the console.
+// What stands on the console.
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []int{2, 3} {

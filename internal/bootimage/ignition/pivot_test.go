@@ -22,7 +22,7 @@ func bootcSays(staged, booted, rollback string) string {
 	return `{"apiVersion":"org.containers.bootc/v1","kind":"BootcHost","spec":{"image":{"image":"r.example/os@sha256:aaaa"},"bootOrder":"default"},"status":{"staged":` + entry(staged) + `,"booted":` + entry(booted) + `,"rollback":` + entry(rollback) + `,"type":"bootcHost"}}`
 }
 
-// R2.193: a new machine boots its pool's image once, before it joins; it joins on no
+// A new machine boots its pool's image once, before it joins; it joins on no
 // other, and a machine that cannot is let on.
 func TestPivot(t *testing.T) {
 	bash, err := exec.LookPath("sh")

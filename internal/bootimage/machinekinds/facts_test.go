@@ -23,7 +23,7 @@ const (
 	openshift = "machine.openshift.io"
 )
 
-// R1.21, R1.24, R1.25, R1.28, R1.30, 3.2: what an object says of itself.
+// What an object says of itself.
 func TestFacts(t *testing.T) {
 	t.Parallel()
 	table := machinekinds.BuiltIn()
@@ -108,7 +108,7 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// R1.34: securityType is left alone; AWSMachinePool decides itself what a change does.
+// SecurityType is left alone; AWSMachinePool decides itself what a change does.
 func TestImageKindsSayMore(t *testing.T) {
 	t.Parallel()
 	table := machinekinds.BuiltIn()

@@ -228,7 +228,7 @@ func (j *judge) say(rule, kind, format string, args ...any) {
 	j.found = append(j.found, Finding{Rule: rule, Kind: kind, Message: fmt.Sprintf(format, args...)})
 }
 
-// stream: a release that has no images of an OS stream has retired it (R1.89).
+// stream: a release that has no images of an OS stream has retired it.
 func (j *judge) stream() {
 	s, t := j.in.Source, j.in.Target
 	if s.OSStream == "" || !t.Known || slices.Contains(t.OSStreams, s.OSStream) {
@@ -258,7 +258,7 @@ func (j *judge) rule(r Rule) {
 	}
 }
 
-// minimum: the release decides if both the rule and the image have one (R1.69).
+// minimum: the release decides if both the rule and the image have one.
 func (j *judge) minimum(r Rule) {
 	switch {
 	case r.MinimumRelease != "" && j.releaseErr == nil:

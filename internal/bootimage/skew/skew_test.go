@@ -14,7 +14,7 @@ var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func n(i int) *int { return &i }
 
-// R1.67 to R1.73, R1.85 to R1.90: the rules, one sentence each. want lists
+// The rules, one sentence each. want lists
 // "rule kind", with ~ before what was waived.
 func TestRules(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func TestA10OneMajorStepAndWaiverWithExpiry(t *testing.T) {
 	}
 }
 
-// R1.76: opted out, nothing blocks, and it is still said.
+// Opted out, nothing blocks, and it is still said.
 func TestNoneIsSaidAndDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	fs := skew.Judge(skew.Input{Source: skew.Source{Name: "p", Mode: skew.None}, Now: now})

@@ -721,7 +721,7 @@ spec:
 	if w := s.look(); len(w) != 0 {
 		s.t.Errorf("nothing new costs no write: %v", w)
 	}
-	// opting out keeps the last image (R1.18)
+	// opting out keeps the last image
 	p := s.policy("ocp")
 	p.Spec.Managers[0].Select = "None"
 	if err := s.admin.Update(context.Background(), p); err != nil {

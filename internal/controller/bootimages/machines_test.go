@@ -290,7 +290,7 @@ func sourceOf(pem string) string {
 	return "data:text/plain;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(pem))
 }
 
-// R1.42, R1.43: the server's authority rotates, and every first-boot configuration
+// The server's authority rotates, and every first-boot configuration
 // that selected managers refer to gets it.
 func testAuthority(s *site) {
 	s.namespace("ca")

@@ -89,7 +89,7 @@ func rules(t *testing.T) []map[string]any {
 	return out
 }
 
-// R1.77, R1.92: each alert fires when its fact is there, and none without.
+// Each alert fires when its fact is there, and none without.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	source := func(st v1alpha1.MachineSourceStatus) map[string]*v1alpha1.MachineSource {

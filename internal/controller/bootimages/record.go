@@ -105,7 +105,7 @@ func imageOf(i bootimage.Image) *v1alpha1.BootImage {
 	return &v1alpha1.BootImage{Image: i.Text, OS: i.OS, Release: i.Release}
 }
 
-// skewMode: refit promises only where it writes, and for all of a kind (R1.63, R1.64).
+// skewMode: refit promises only where it writes, and for all of a kind.
 func (c *candidate) skewMode() string {
 	own := ""
 	if c.source != nil {

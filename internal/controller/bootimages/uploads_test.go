@@ -28,7 +28,7 @@ spec:
 
 const sumOfNew = "2222222222222222222222222222222222222222222222222222222222222222"
 
-// R1.33: a platform without public images. Nothing names a template before a person
+// A platform without public images. Nothing names a template before a person
 // has said that it was uploaded; then it is used, recognised, and the next release
 // waits again.
 func testUploads(s *site) {
@@ -135,7 +135,7 @@ spec: {amiSelectorTerms: [{id: ami-135}], role: r}`[1:])
 	s.end("rn")
 }
 
-// R1.26: a machine set of an old cluster, whose image is of no stream that is kept
+// A machine set of an old cluster, whose image is of no stream that is kept
 // but of the vendor's project, is refreshed; one that is newer is left alone.
 func testStock(s *site) {
 	s.namespace("st")

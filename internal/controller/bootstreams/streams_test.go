@@ -175,7 +175,7 @@ func TestWhatIsNotFetched(t *testing.T) {
 	}
 }
 
-// R1.3, R1.4: one gate: a stream is for its own release and later ones.
+// One gate: a stream is for its own release and later ones.
 func TestFor(t *testing.T) {
 	t.Parallel()
 	all := map[string]*bootstreams.Stream{"a": {Name: "a", Kubernetes: "1.35.4"}, "b": {Name: "b", Kubernetes: "1.36.3"}, "c": {Name: "c"}}

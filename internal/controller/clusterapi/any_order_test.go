@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Property (R4.23, R4.29, R4.72): whatever happens in whatever order, with every
+// Property: whatever happens in whatever order, with every
 // write and read failing now and then and another replica answering each time, a
 // machine is called done only while its node is seen at the version, and when
 // everything works again it gets there and nothing is left on it.

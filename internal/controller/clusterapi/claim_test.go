@@ -39,7 +39,7 @@ const (
 	bothChanged = `{"version":"v1.36.3"}|{"vm":{"memory":8},"image":"i"}|{"files":[{"path":"/etc/motd","content":"hunter2"}]}`
 )
 
-// What is claimed, what is left, and what becomes of it (R4.8 to R4.19, R4.49 to R4.51).
+// What is claimed, what is left, and what becomes of it.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -94,7 +94,7 @@ func TestClaims(t *testing.T) {
 				t.Errorf("refused %v: %q, want %q", a.Failed, a.Message, tc.refused)
 			}
 			if again := w.ask(hooks.CanUpdateMachineSet, claim(tc.settings, tc.current, tc.desired)); again.Message != a.Message {
-				t.Errorf("the same question has another answer (R4.33): %q, %q", a.Message, again.Message)
+				t.Errorf("the same question has another answer: %q, %q", a.Message, again.Message)
 			}
 			got := map[string]string{}
 			for role, p := range a.Patches {

@@ -151,7 +151,7 @@ func TestManyUpdatersBehindOne(t *testing.T) {
 		t.Errorf("whatever patch an updater answers with, Cluster API gets what it changes: %s", got)
 	}
 	if inplaceValue(seen.Current[capidiff.Machine], capidiff.SpecOfTemplate, "version") != newVersion || seen.Settings["own"] != "motd" || seen.Settings["common"] != "x" {
-		t.Errorf("a later updater sees the objects as the earlier ones leave them (R4.11): %+v %v", seen.Current[capidiff.Machine], seen.Settings)
+		t.Errorf("a later updater sees the objects as the earlier ones leave them: %+v %v", seen.Current[capidiff.Machine], seen.Settings)
 	}
 	plan := w.plan("machinedeployment.pool")
 	want := []v1alpha1.InPlaceClaim{
@@ -180,7 +180,7 @@ func TestManyUpdatersBehindOne(t *testing.T) {
 	fs.update = func(hooks.Request) hooks.Answer { return answers["fs"] }
 	w.is(w.update("m1", newVersion), false, "is asked for in its cluster")
 	if vm.count("updatemachine/") != 0 {
-		t.Error("a later updater waits until the one before is done (R4.15)")
+		t.Error("a later updater waits until the one before is done")
 	}
 	w.node("node-m1", newVersion, newVersion)
 	w.phase(v1alpha1.PhaseDone)

@@ -209,7 +209,7 @@ func clientCertificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// R4.74: what was asked and how it was answered is counted.
+// What was asked and how it was answered is counted.
 func TestRequestsAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -36,7 +36,7 @@ func (w *world) skips(name string) bool {
 }
 
 // One machine from the first call to the last, every call answered by another
-// replica that knows nothing (R4.23, R4.29, trap 9, trap 16).
+// replica that knows nothing.
 func TestAMachineIsDoneWhenItsNodeWasSeen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -178,7 +178,7 @@ func secret(name string) client.Object {
 }
 
 // A kill at any write: every failing write is tried again at the next call, and
-// the end is the same (R4.72).
+// the end is the same.
 func TestEveryWriteMayFailOnce(t *testing.T) {
 	t.Parallel()
 	for _, fail := range []string{"status InPlacePlan", "get InPlacePlan", "patch Machine", "get Machine", "get Secret", "get MachineDeployment"} {

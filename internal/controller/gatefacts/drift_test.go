@@ -11,7 +11,7 @@ import (
 )
 
 // What the agent says, by the pool's policy; that a person took the node back is never
-// overruled by a policy (R2.123, R2.183).
+// overruled by a policy.
 func TestDriftOf(t *testing.T) {
 	says := map[string]string{model.FieldFilesDrift: "/etc/motd is not as refit wrote it", "os/drift": "LayeredPackages,UsrOverlay", "os/drift/UsrOverlay": "/usr was unlocked", "os/drift/LayeredPackages": "vim"}
 	files, overlay, packages := gate.Drift{Kind: gate.DriftFiles, Detail: says[model.FieldFilesDrift]}, gate.Drift{Kind: gate.DriftOverlay, Detail: "/usr was unlocked"}, gate.Drift{Kind: gate.DriftPackages, Detail: "vim"}

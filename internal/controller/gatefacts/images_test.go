@@ -51,7 +51,7 @@ func TestRisksOfWhatANodeNeeds(t *testing.T) {
 	}
 }
 
-// R0.162, R0.164: pods that ask a registry are named by who makes them, and so are
+// Pods that ask a registry are named by who makes them, and so are
 // products that resolve tags.
 func TestWhoAsksRegistries(t *testing.T) {
 	t.Parallel()

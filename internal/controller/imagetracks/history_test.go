@@ -20,7 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
-// publisher makes a history as the four cases do (R3.17): which tags are new and
+// publisher makes a history as the four cases do: which tags are new and
 // which move.
 type publisher struct {
 	w          *world
@@ -120,7 +120,7 @@ func (w *world) quiet(tracks map[string]v1alpha1.TrackFollow) {
 	}
 }
 
-// R3.69: whatever the registry does, what is approved stays, the reason is said
+// Whatever the registry does, what is approved stays, the reason is said
 // once, and what happened meanwhile is found when it is back.
 func TestARegistryInTrouble(t *testing.T) {
 	w := newWorld(t)
@@ -197,7 +197,7 @@ func TestARegistryInTrouble(t *testing.T) {
 }
 
 // The mirror is asked first, and who answered is said; without it the repository
-// is asked (R3.48, R3.66).
+// is asked.
 func TestMirrors(t *testing.T) {
 	w := newWorld(t)
 	mirror := registrytest.Start(t)

@@ -23,7 +23,7 @@ func noPreload(s *v1alpha1.ImageTrackSpec) {
 	s.Preload = &no
 }
 
-// R3.50: pods of a workload that replaces only what goes are evicted, one after
+// Pods of a workload that replaces only what goes are evicted, one after
 // the other, and the API server itself keeps the budget.
 func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
 	w := newWorld(t)

@@ -118,7 +118,7 @@ func row(t *testing.T, o *v1alpha1.ImageTrack, workload, state string, words ...
 	t.Fatalf("no %s in %+v", workload, o.Status.Workloads)
 }
 
-// R3.46, R3.50 to R3.53: static pods last, by the agents of their nodes, one node
+// Static pods last, by the agents of their nodes, one node
 // after the other and the control plane at the end; what fails is taken back and
 // halts; what is kubeadm's is not touched; a controller that forgets everything
 // between any two looks goes on.
@@ -238,7 +238,7 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 		}
 	}
 
-	t.Log("R3.71: somebody takes one manifest back by hand, and that is heeded")
+	t.Log("somebody takes one manifest back by hand, and that is heeded")
 	w.manifest("n2", w.reg.Ref("shop/app:2.6.2-rev1-b5.1@"+a))
 	o = look()
 	if o.Status.Approved == nil || o.Status.Approved.Digest != a || o.Status.RolledBack[0].Actor != proxy {

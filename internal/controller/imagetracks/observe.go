@@ -169,7 +169,7 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 	i.App, i.Same, i.Security, i.Size = d.AppVersion, d.Same, d.Labels[track.SecurityLabel] == "security", d.Size
 	i.Same = i.Same[:min(len(i.Same), maxSame)]
 	i.Vouched = i.Security && a.vouched(digest)
-	if own := d.Labels["org.opensuse.reference"]; own != "" { // R3.14: it may say its own long tag
+	if own := d.Labels["org.opensuse.reference"]; own != "" { // an image may name its own long tag
 		if ref, err := imagetag.ParseRef(own); err == nil && a.names(ctx, ref.Tag, digest) {
 			i.Long = ref.Tag
 			return i, nil

@@ -175,7 +175,7 @@ func (l *turn) conditions() {
 	l.setCondition(v1alpha1.ConditionSkewed, skew, reason, said)
 }
 
-// skew says which digests run where, if it is more than one (R3.70).
+// skew says which digests run where, if it is more than one.
 func (l *turn) skew() (bool, string) {
 	if len(l.status.Running) < 2 {
 		return false, "all pods run one image"

@@ -32,7 +32,7 @@ func (w *world) newTrack(change ...func(*v1alpha1.ImageTrackSpec)) {
 	w.create(o)
 }
 
-// R3.70 to R3.73, R3.50: a tag moved under running pods. It is said who runs
+// A tag moved under running pods. It is said who runs
 // what; what a person approves is on the nodes first, then the workload is rolled
 // when its budget has room; a roll-back stays.
 func TestATagMovedUnderRunningPods(t *testing.T) {
@@ -97,7 +97,7 @@ func TestATagMovedUnderRunningPods(t *testing.T) {
 	says(t, o, v1alpha1.ConditionSkewed, v1alpha1.ReasonAsExpected)
 	w.steady("app")
 
-	t.Log("R3.71: the workload is taken back by hand, and stays there")
+	t.Log("the workload is taken back by hand, and stays there")
 	w.setImage("app", w.reg.Ref("shop/app:2.6.2-rev1@"+a))
 	w.runs("app", a, a, a)
 	o = w.look("app")

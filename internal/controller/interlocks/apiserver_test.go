@@ -212,7 +212,7 @@ func (s *site) picture() map[string]any {
 }
 
 // Held with the controller's own rights, given back on every way an update ends,
-// whichever write the controller died at (R0.134, R4.55, promise 6).
+// whichever write the controller died at.
 func TestNeighboursOnAnAPIServer(t *testing.T) {
 	s := newSite(t)
 	before := s.picture()

@@ -19,7 +19,7 @@ func held(by string) map[string]string {
 	return a
 }
 
-// Who is held, and who is given back (R0.134, R4.55).
+// Who is held, and who is given back.
 func TestDecide(t *testing.T) {
 	on := map[string]bool{"u1": true}
 	long, soon := noon.Add(50*time.Minute), noon.Add(10*time.Minute)

@@ -88,7 +88,7 @@ func served(t *testing.T, body string) (*convert.SkewLimits, string) {
 	return f, string(data(c.Ignition.Config.Merge[0].Source))
 }
 
-// R1.83: a machine is given the rules of its pool, and of the policy and the
+// A machine is given the rules of its pool, and of the policy and the
 // streams that it names, beside its configuration.
 func TestServesLimits(t *testing.T) {
 	t.Parallel()

@@ -133,7 +133,7 @@ func (d doc) fields(t *testing.T) map[string]string {
 }
 
 // A machine that joins is given all that its pool wants, so that the agent finds
-// nothing to change, and the image by digest (R2.190, R2.193; part 7 of day 1).
+// nothing to change, and the image by digest.
 func TestServesTheWholePool(t *testing.T) {
 	t.Parallel()
 	s := pools(t, everything()...)

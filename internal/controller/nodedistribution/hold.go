@@ -151,7 +151,7 @@ func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, ol
 	return l
 }
 
-// union adds up what several sets want (R0.120). A tag can name one image on a
+// union adds up what several sets want. A tag can name one image on a
 // node: where two bundles give it to different images, the first in rank has it.
 type union struct {
 	list     model.HoldList

@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// R0.118: a set that may go stays while a pod, refit's own among them, runs an image
+// A set that may go stays while a pod, refit's own among them, runs an image
 // that nothing else brings, and says which; pods are asked before it goes, whatever
 // was known, and seldom while it stays.
 func TestWhatRunsIsNotLetGo(t *testing.T) {
@@ -109,7 +109,7 @@ func TestNothingGoesUnasked(t *testing.T) {
 	}
 }
 
-// R0.145: a set that nodes still load is Reconciling with counters and nothing else;
+// A set that nodes still load is Reconciling with counters and nothing else;
 // a node that a person must see to, such as one whose runtime ignores pins, is Stalled
 // with its own reason.
 func TestSlowIsNotStopped(t *testing.T) {

@@ -142,7 +142,7 @@ func TestHold(t *testing.T) {
 			f.bundle(old, "app:1=x", "db:1=y")
 			f.set(allOf(old))
 		}, nil, "app:1=x db:1=y kubelet"},
-		"two sets with one image hold it once (R0.120)": {func(f *fake) {
+		"two sets with one image hold it once": {func(f *fake) {
 			f.bundle(old, "app:1=x", "db:1=y")
 			f.bundle(next, "app:1=x", "db:2=z")
 			f.set(allOf(old))
@@ -169,7 +169,7 @@ func TestHold(t *testing.T) {
 			f.set(s)
 			f.pools = []v1alpha1.UpdatePool{poolOf("n1", v1alpha1.LocalCopyDiscard)}
 		}, nil, "app:1=x kubelet"},
-		"who keeps a copy has its way (R0.120)": {func(f *fake) {
+		"who keeps a copy has its way": {func(f *fake) {
 			f.bundle(old, "app:1=x", "db:1=y")
 			f.set(lean(old))
 			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.PinnedImageSetSpec{Bundle: old,
@@ -193,7 +193,7 @@ func TestHold(t *testing.T) {
 			s.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": "n2"}}
 			f.set(s)
 		}, nil, ""},
-		"an empty selector is every node (R0.115)": {func(f *fake) {
+		"an empty selector is every node": {func(f *fake) {
 			f.bundle(old, "app:1=x")
 			s := allOf(old)
 			s.Spec.NodeSelector = &metav1.LabelSelector{}
@@ -257,7 +257,7 @@ func TestHoldIsNeverLost(t *testing.T) {
 	})
 }
 
-// Which of our own sets may go (R0.118).
+// Which of our own sets may go.
 func TestLetGo(t *testing.T) {
 	running, older := dig("a"), dig("b")
 	done := func(d string, minute int) v1alpha1.ClusterUpdate {

@@ -205,7 +205,7 @@ func selectsBySpec(sel *metav1.LabelSelector, labels map[string]string) bool {
 	return true
 }
 
-// R0.115, R0.120, H: over any history of sets, selectors, labels, losses and
+// Over any history of sets, selectors, labels, losses and
 // headers, what some set wants on a node is there and pinned after its pass, what
 // none wants carries no pin of ours, and pins of others are never taken off.
 func TestReferencesAreCounted(t *testing.T) {
@@ -250,7 +250,7 @@ func TestReferencesAreCounted(t *testing.T) {
 	})
 }
 
-// R0.118: over any history of updates, the set of a release is let go only when
+// Over any history of updates, the set of a release is let go only when
 // a later update of the whole cluster is complete, and never that of what runs,
 // of what an update wants, or of what is approved.
 func TestOnlyACompleteSuccessorLetsGo(t *testing.T) {

@@ -16,7 +16,7 @@ func ours(s *v1alpha1.PinnedImageSet) bool {
 	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController
 }
 
-// missingSets are the approved bundles that have no set yet (R0.125).
+// missingSets are the approved bundles that have no set yet.
 func (w *fleetSnapshot) missingSets(approved []string) []string {
 	have := map[string]bool{}
 	for i := range w.sets {
@@ -35,7 +35,7 @@ func (w *fleetSnapshot) missingSets(approved []string) []string {
 
 // letGo lists our own sets that may go: the bundle is approved no longer, no
 // update wants it, it is not what the last update brought, and a later update
-// was completed since (R0.118). A revoked bundle that never ran goes at once.
+// was completed since. A revoked bundle that never ran goes at once.
 func (w *fleetSnapshot) letGo(approved []string) []*v1alpha1.PinnedImageSet {
 	keep := map[string]bool{}
 	for _, d := range approved {

@@ -267,7 +267,7 @@ func TestAPoolChangesWhatNodesAreTold(t *testing.T) {
 	}
 }
 
-// R0.141: what a node is told of a release of 200 images is a name, below 1.75 KiB with
+// What a node is told of a release of 200 images is a name, below 1.75 KiB with
 // all its neighbours; the list itself stands once, for all nodes of a kind.
 func TestALargeReleaseIsReferredTo(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ type fatal struct{}
 
 func (fatal) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// R0.154: only what the node's own agent said since the node booted, about the list
+// Only what the node's own agent said since the node booted, about the list
 // that it is to hold now, proves anything.
 func TestHoldsAll(t *testing.T) {
 	t.Parallel()

@@ -158,7 +158,7 @@ func (m *machine) sees(c *model.NodeConfig) map[string]string {
 // digest, is as it is wanted when it joins: nothing is built for it, no step is planned, and
 // the configuration has the same hash before and after. All by the functions that run: what
 // day1 writes, what the image in the registry has, what the agent sees, what the planner
-// says (R2.190, R2.191, R2.193).
+// says.
 func TestAdoptedWithoutARebuild(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("files of root are written: run as root")

@@ -51,7 +51,7 @@ func (w *site) job(name string) *batchv1.Job {
 
 // What a Containerfile names is looked for before a build is spent, is copied when it
 // starts, and what changes an image is another build; every architecture is built on
-// its own, and the image is an index of them all (R2.26, R2.30, R2.32, R2.33, R2.50).
+// its own, and the image is an index of them all.
 func TestInputsOfAContainerfile(t *testing.T) {
 	w := newWorld(t)
 	w.base = w.reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}, Platforms: []string{"linux/amd64", "linux/arm64", "linux/s390x"}}, "9")
@@ -115,7 +115,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	// Half is done: it is no image yet. R2.50: the image is of both.
+	// Half is done: it is no image yet. The image is of both.
 	one := w.reg.Push("os/edge", registrytest.Image{Layers: []string{"amd"}, Platforms: []string{"linux/amd64"}}, "a")
 	two := w.reg.Push("os/edge", registrytest.Image{Layers: []string{"arm"}, Platforms: []string{"linux/arm64"}}, "b")
 	list := w.reg.Push("os/edge", registrytest.Image{Files: map[string]string{"packages": "openssl 3.0.2\nkernel 6.2\n"}}, "list")
@@ -128,7 +128,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	w.make()
 	st := w.build(b.Name).Status
 	if text := w.packages(st); text != "kernel 6.2\nopenssl 3.0.2\n" || st.PackageCount != 2 || st.PackagesSay != "2 packages" || w.has(list) {
-		t.Errorf("R2.82: %q %+v", text, st)
+		t.Errorf("%q %+v", text, st)
 	}
 	if st.Phase != v1alpha1.BuildSucceeded || fmt.Sprint(st.Platforms) != "[linux/amd64 linux/arm64]" || fmt.Sprint(st.Manifests) != fmt.Sprint([]string{one, two}) {
 		t.Fatalf("%+v", st)
@@ -150,7 +150,7 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	if err := w.admin.Get(context.Background(), client.ObjectKeyFromObject(amd), amd); err == nil && amd.DeletionTimestamp.IsZero() {
 		t.Error("the Jobs of a build that succeeded stay")
 	}
-	// R2.47: a fault of one is the build's, and says whose it is.
+	// A fault of one is the build's, and says whose it is.
 	w.change(func(s *v1alpha1.OSImageSpec) { s.Containerfile.Inline += "RUN false\n" })
 	b = w.build(w.pool(w.work()).Wanted)
 	w.ends(w.job(b.Name+"-amd64"), imagebuild.ExitUser, "RUN false failed")
@@ -176,7 +176,7 @@ func (w *site) packages(st v1alpha1.OSBuildStatus) string {
 	return c.Data
 }
 
-// R2.82: the packages of every image are recorded, and what changed is said where the
+// The packages of every image are recorded, and what changed is said where the
 // image is.
 func TestPackagesOfABase(t *testing.T) {
 	w := newWorld(t)

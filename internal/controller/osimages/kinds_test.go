@@ -79,21 +79,21 @@ func TestKinds(t *testing.T) {
 			*s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest, Output: v1alpha1.OutputNodes}
 		}), "takes a base that a bundle brings"},
 		"an output that is none":            {image(func(s *v1alpha1.OSImageSpec) { s.Output = "Stick" }), "Registry"},
-		"R2.25: a tag to push to":           {image(func(s *v1alpha1.OSImageSpec) { s.Repository = "r.example/os/edge:1" }), "without tag or digest"},
-		"R2.198: a finished image":          {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest} }), ""},
-		"R2.192: a finished image by tag":   {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{Image: "r.example/os:1"} }), "nodes are never pointed at a tag"},
+		"a tag to push to":                  {image(func(s *v1alpha1.OSImageSpec) { s.Repository = "r.example/os/edge:1" }), "without tag or digest"},
+		"a finished image":                  {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest} }), ""},
+		"a finished image by tag":           {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{Image: "r.example/os:1"} }), "nodes are never pointed at a tag"},
 		"both":                              {image(func(s *v1alpha1.OSImageSpec) { s.Image = "r.example/os" + digest }), "set base to have images built, or image"},
 		"neither":                           {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{} }), "set base to have images built, or image"},
 		"a Containerfile and nobody builds": {image(func(s *v1alpha1.OSImageSpec) { s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs"} }), "containerfile needs build.image"},
-		"R2.49: a builder by tag":           {image(func(s *v1alpha1.OSImageSpec) { s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b:1"} }), "must be named by digest"},
+		"a builder by tag":                  {image(func(s *v1alpha1.OSImageSpec) { s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b:1"} }), "must be named by digest"},
 		"all that a build takes": {image(func(s *v1alpha1.OSImageSpec) {
 			s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs", PerArchitecture: []v1alpha1.OSArchitectureFile{{Architecture: "arm64", ConfigMap: key}}}
 			s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest, Context: &v1alpha1.OSBuildContext{ConfigMap: "files"}, Secrets: []v1alpha1.PullSecret{{Name: "a"}}, Mirrors: key}
 			s.CABundle, s.Proxy = key, &v1alpha1.OSBuildProxy{HTTPS: "http://proxy:3128", NoProxy: ".svc"}
 		}), ""},
-		"R2.26: texts per architecture for all platforms": {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Platforms = []string{"linux/arm64"} }), ""},
-		"R2.26: texts per architecture and no platforms":  {image(per), "name the platforms, each with a text"},
-		"R2.26: a platform without a text":                {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Platforms = []string{"linux/amd64", "linux/arm64"} }), "name the platforms, each with a text"},
+		"texts per architecture for all platforms": {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Platforms = []string{"linux/arm64"} }), ""},
+		"texts per architecture and no platforms":  {image(per), "name the platforms, each with a text"},
+		"a platform without a text":                {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Platforms = []string{"linux/amd64", "linux/arm64"} }), "name the platforms, each with a text"},
 		"a Containerfile without a text": {image(func(s *v1alpha1.OSImageSpec) {
 			s.Containerfile, s.Build = &v1alpha1.OSContainerfile{}, &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest}
 		}), "set inline or configMap"},
@@ -101,10 +101,10 @@ func TestKinds(t *testing.T) {
 			s.Containerfile, s.Build = &v1alpha1.OSContainerfile{Inline: "FROM configs", ConfigMap: key}, &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest}
 		}), "set one of inline and configMap"},
 		"an architecture without a text": {image(func(s *v1alpha1.OSImageSpec) { per(s); s.Containerfile.PerArchitecture[0].Inline = "" }), "set exactly one of inline and configMap"},
-		"R2.30: a context by tag": {image(func(s *v1alpha1.OSImageSpec) {
+		"a context by tag": {image(func(s *v1alpha1.OSImageSpec) {
 			s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest, Context: &v1alpha1.OSBuildContext{Artifact: "r.example/files:1"}}
 		}), "by a tag the same build would not be the same"},
-		"R2.30: no context": {image(func(s *v1alpha1.OSImageSpec) {
+		"no context": {image(func(s *v1alpha1.OSImageSpec) {
 			s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b" + digest, Context: &v1alpha1.OSBuildContext{}}
 		}), "set exactly one of configMap and artifact"},
 		"a proxy with a password":      {image(func(s *v1alpha1.OSImageSpec) { s.Proxy = &v1alpha1.OSBuildProxy{HTTP: "http://a:b@proxy"} }), "without user and password"},
@@ -113,13 +113,13 @@ func TestKinds(t *testing.T) {
 		"an authority for what nobody builds": {image(func(s *v1alpha1.OSImageSpec) {
 			*s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest, CABundle: key}
 		}), "nothing is built, so leave out"},
-		"R2.22: one secret, and another": {image(func(s *v1alpha1.OSImageSpec) {
+		"one secret, and another": {image(func(s *v1alpha1.OSImageSpec) {
 			s.Secret, s.PushSecret = &v1alpha1.PullSecret{Name: "a"}, &v1alpha1.PullSecret{Name: "b"}
 		}), "set secret if one does for all"},
-		"a rule":                  {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Restart", "x.service"), act("Drain", "")}}), ""},
-		"R2.163: Reboot and more": {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Reboot", ""), act("Drain", "")}}), "None and Reboot stand alone"},
-		"a restart of nothing":    {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Restart", "")}}), "Reload and Restart take a unit"},
-		"a rule about nothing":    {rules(v1alpha1.DisruptionRule{Actions: []v1alpha1.DisruptionAction{act("None", "")}}), "name files, units or sshKeys"},
+		"a rule":               {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Restart", "x.service"), act("Drain", "")}}), ""},
+		"Reboot and more":      {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Reboot", ""), act("Drain", "")}}), "None and Reboot stand alone"},
+		"a restart of nothing": {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Restart", "")}}), "Reload and Restart take a unit"},
+		"a rule about nothing": {rules(v1alpha1.DisruptionRule{Actions: []v1alpha1.DisruptionAction{act("None", "")}}), "name files, units or sshKeys"},
 		"kernel arguments, keys, packages": {nodes(func(s *v1alpha1.NodeConfigSpec) {
 			s.KernelArguments = []v1alpha1.KernelArgument{"console=ttyS0,115200n8", "a.b=c"}
 			s.Packages = []v1alpha1.PackageName{"g++"}

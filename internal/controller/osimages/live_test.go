@@ -104,8 +104,7 @@ func (w *site) number(name string, labels ...string) float64 {
 // A new base that differs from the one that nodes run only in a file that a rule speaks of
 // is not booted: nodes keep their image, and agents are told the file. So it stays while
 // the registry is away, and for a controller that knows nothing. When the rule goes, or
-// when the next base differs in more, the image is booted; the file is given back to it
-// (R2.46, R2.171, opening 8).
+// when the next base differs in more, the image is booted; the file is given back to it.
 func TestNotBootedForAFile(t *testing.T) {
 	w := newWorld(t)
 	one := w.baseOf(map[string]string{"etc/chrony.conf": "one", "usr/bin/x": "x"})

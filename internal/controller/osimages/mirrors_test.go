@@ -33,7 +33,7 @@ func (w *site) mirror(to string) {
 
 // The base is read where the mirrors say, by refit itself as by a build: a tag that is
 // followed, manifests, and what is copied. It is called as it was, so the image is the same
-// wherever the base was read (R2.32, R2.197).
+// wherever the base was read.
 func TestBasesFromMirrors(t *testing.T) {
 	w := newWorld(t)
 	yes := true

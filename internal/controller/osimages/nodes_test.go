@@ -89,7 +89,7 @@ func (w *site) serves(node string, digests ...string) {
 
 // The image of a pool is made on a site without any registry: of a base that a bundle
 // brings, of which only manifest and configuration are read, and nodes are told where
-// its parts are. What it waits for is said (R2.47, R2.90, R2.197).
+// its parts are. What it waits for is said.
 func TestWithoutARegistry(t *testing.T) {
 	w, s := offline(t)
 	other, h := s.put(t, "8"), s.put(t, "9")

@@ -69,7 +69,7 @@ func (w *site) set() *v1alpha1.PinnedImageSet {
 }
 
 // The image that a pool's nodes are to boot is held by them beforehand; how many do,
-// and why others do not, is in the OSImage (R2.44, R2.91, R2.100, R2.107).
+// and why others do not, is in the OSImage.
 func TestNodesHoldTheImage(t *testing.T) {
 	w := newWorld(t)
 	w.joins("n1")

@@ -24,7 +24,7 @@ import (
 )
 
 // A pool's configuration becomes an image; what needs no reboot does not; going
-// back is no build; a paused pool builds (R2.42, R2.43, R2.46, R2.56, R2.120).
+// back is no build; a paused pool builds.
 func TestAppendBuild(t *testing.T) {
 	w := newWorld(t)
 	w.create(w.osImage(), pool(), config())
@@ -81,7 +81,7 @@ func TestAppendBuild(t *testing.T) {
 }
 
 // Inputs that change while a build runs interrupt it; what ended does not change
-// any more; a controller that was cut off finds its build (R2.45, R2.57, R2.70).
+// any more; a controller that was cut off finds its build.
 func TestInterrupted(t *testing.T) {
 	w := newWorld(t)
 	w.create(w.osImage(), pool(), config())
@@ -120,7 +120,7 @@ func refuse(status int) func(*http.Request) *http.Response {
 }
 
 // Absent, denied and away are told apart; what passes is tried again, what does not
-// fails at once (R2.44, R2.47, R2.74).
+// fails at once.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
 	w.create(w.osImage(), pool(), config())
@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A base that is followed moves, and the pool's image with it (R2.12, R2.41).
+// A base that is followed moves, and the pool's image with it.
 func TestFollowedBase(t *testing.T) {
 	w := newWorld(t)
 	yes := true
@@ -196,8 +196,7 @@ func TestFollowedBase(t *testing.T) {
 	}
 }
 
-// What nodes have, want or go back to stays; the rest goes, image and build (R2.83,
-// R2.84).
+// What nodes have, want or go back to stays; the rest goes, image and build.
 func TestGarbage(t *testing.T) {
 	w := newWorld(t)
 	none := int32(0)
@@ -240,7 +239,7 @@ func TestGarbage(t *testing.T) {
 }
 
 // A Containerfile is built by a Job; whose fault it is when it fails, and the end of
-// the log, are in the OSBuild (R2.28, R2.47, R2.48, R2.73).
+// the log, are in the OSBuild.
 func TestContainerfile(t *testing.T) {
 	w := newWorld(t)
 	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) {

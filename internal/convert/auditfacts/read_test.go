@@ -148,7 +148,7 @@ func TestHolding(t *testing.T) {
 	}
 }
 
-// R2.3 of the inventory: init containers, sidecars, image volumes, static pods,
+// Init containers, sidecars, image volumes, static pods,
 // workloads without pods.
 func TestInventory(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func FuzzDump(f *testing.F) {
 	})
 }
 
-// R0.162: pods of a kind whose template nobody can see are looked at once for each
+// Pods of a kind whose template nobody can see are looked at once for each
 // owner; those of a workload that was read are not, nor Jobs of a CronJob.
 func TestPodsThatNoWorkloadHereMakes(t *testing.T) {
 	t.Parallel()

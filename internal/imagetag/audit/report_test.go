@@ -150,7 +150,7 @@ var stories = map[string]func() Facts{
 	"no-pods": func() Facts { return Facts{} },
 }
 
-// R3.23, R3.66, R3.70, R3.72: the table of a cluster, story by story.
+// The table of a cluster, story by story.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	for name, story := range stories {

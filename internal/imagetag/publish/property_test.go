@@ -90,7 +90,7 @@ func mustScheme(t *rapid.T) imagetag.Scheme {
 
 // Whatever a publisher does: pointers never go back, points never move, planned
 // tags are legal, every image stays reachable, and a push that broke off at any
-// step ends where it would have (R3.6, R3.17, R3.27, R3.73).
+// step ends where it would have.
 func TestNoHistoryMovesAPointerBack(t *testing.T) {
 	t.Parallel()
 	done := 0

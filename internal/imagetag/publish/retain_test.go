@@ -53,7 +53,7 @@ func deleted(t *testing.T, pub Published, keep Keep) string {
 	return strings.Join(out, " ")
 }
 
-// Retention (R3.27, R3.28): stated times, first releases, bundles, pointers.
+// Retention: stated times, first releases, bundles, pointers.
 func TestRetain(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

@@ -67,7 +67,7 @@ func (w *world) ask(event, registry string) model.RestartAnswer {
 	return New(w.site).Ask(&w.pod, w.use(), event, registry)
 }
 
-// R3.39 to R3.46, R3.69, R3.72, R3.75: what a start would run.
+// What a start would run.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	pinned := func(w *world) {

@@ -86,7 +86,7 @@ func parsed(t Track, text string) imagetag.Tag {
 
 // lies says how the version in the tags differs from the one inside, "" if it
 // does not, or nobody can tell. A tag may name a part of the version: 10.2 of
-// 10.2.15 (R3.12).
+// 10.2.15.
 func lies(t Track, i *Image) string {
 	if i.App == "" {
 		return ""

@@ -64,7 +64,7 @@ func look(t Track, s State, f Found, now time.Time, images ...Image) (State, []C
 	return Decide(t, Take(s, Look{Images: images}, now), f, now)
 }
 
-// R3.17, R3.19, spec 2.5: which change is of which class, and who decides.
+// Which change is of which class, and who decides.
 func TestDecide(t *testing.T) {
 	a := image("a", "2.6.2-rev1-b5.1")
 	for name, c := range map[string]struct {
@@ -76,21 +76,21 @@ func TestDecide(t *testing.T) {
 		taken    bool
 		says     string
 	}{
-		"R3.17 case 3: a rebuild moves by itself where that is allowed": {rev(Rebuild), image("b", "2.6.2-rev1-b5.2"), Rebuild, Automatic, true, ""},
-		"a rebuild waits for a person where it is not":                  {rev(), image("b", "2.6.2-rev1-b5.2"), Rebuild, NeedsApproval, false, "spec.automatic"},
-		"b10 is above b9, whatever the alphabet says":                   {rev(Rebuild), image("b", "2.6.2-rev1-b10.1"), Rebuild, Automatic, true, ""},
-		"a vouched rebuild for security is a class of its own":          {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
-		"a label alone lifts no approval":                               {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "label alone"},
-		"a label alone counts as a rebuild":                             {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, Automatic, true, ""},
-		"a node needs the workload: a label alone does not move it":     {critical(Security, Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "node needs"},
-		"a node needs the workload: a vouched security rebuild moves":   {critical(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
-		"R3.17 case 2: a mended definition waits for a person":          {rev(Rebuild), image("b", "2.6.2-rev2-b1.1", func(i *Image) { i.Tag = "2.6.2-rev2" }), ImageFix, NeedsApproval, false, ""},
-		"R3.17 case 1: a new version waits for a person":                {rev(Rebuild), image("b", "2.7.0-rev1-b1.1", func(i *Image) { i.Tag = "2.7.0-rev1" }), NewVersion, NeedsApproval, false, ""},
-		"R3.19 case 4b: a tag that lies is for nobody":                  {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagVersionMismatch, Blocked, false, "2.6.3"},
-		"R3.12: a tag may name a part of the version":                   {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.2.15" }), Rebuild, Automatic, true, ""},
-		"an older build does not come by itself":                        {rev(Rebuild), image("b", "2.6.2-rev1-b4.9"), Backwards, Blocked, false, "--any-order"},
-		"without a long tag nobody knows which is newer":                {rev(Rebuild), image("b", ""), Unordered, Blocked, false, "no long tag"},
-		"a long tag that was overwritten":                               {rev(Rebuild), image("b", "2.6.2-rev1-b5.1"), Unordered, Blocked, false, "overwrote"},
+		"a rebuild moves by itself where that is allowed":             {rev(Rebuild), image("b", "2.6.2-rev1-b5.2"), Rebuild, Automatic, true, ""},
+		"a rebuild waits for a person where it is not":                {rev(), image("b", "2.6.2-rev1-b5.2"), Rebuild, NeedsApproval, false, "spec.automatic"},
+		"b10 is above b9, whatever the alphabet says":                 {rev(Rebuild), image("b", "2.6.2-rev1-b10.1"), Rebuild, Automatic, true, ""},
+		"a vouched rebuild for security is a class of its own":        {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
+		"a label alone lifts no approval":                             {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "label alone"},
+		"a label alone counts as a rebuild":                           {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, Automatic, true, ""},
+		"a node needs the workload: a label alone does not move it":   {critical(Security, Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "node needs"},
+		"a node needs the workload: a vouched security rebuild moves": {critical(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
+		"a mended definition waits for a person":                      {rev(Rebuild), image("b", "2.6.2-rev2-b1.1", func(i *Image) { i.Tag = "2.6.2-rev2" }), ImageFix, NeedsApproval, false, ""},
+		"a new version waits for a person":                            {rev(Rebuild), image("b", "2.7.0-rev1-b1.1", func(i *Image) { i.Tag = "2.7.0-rev1" }), NewVersion, NeedsApproval, false, ""},
+		"a tag that lies is for nobody":                               {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagVersionMismatch, Blocked, false, "2.6.3"},
+		"a tag may name a part of the version":                        {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.2.15" }), Rebuild, Automatic, true, ""},
+		"an older build does not come by itself":                      {rev(Rebuild), image("b", "2.6.2-rev1-b4.9"), Backwards, Blocked, false, "--any-order"},
+		"without a long tag nobody knows which is newer":              {rev(Rebuild), image("b", ""), Unordered, Blocked, false, "no long tag"},
+		"a long tag that was overwritten":                             {rev(Rebuild), image("b", "2.6.2-rev1-b5.1"), Unordered, Blocked, false, "overwrote"},
 		"a node needs the workload: a rebuild waits for a person": {func() Track { x := rev(Rebuild); x.Critical = true; return x }(),
 			image("b", "2.6.2-rev1-b5.2"), Rebuild, NeedsApproval, false, "node needs"},
 		"a frozen track waits": {func() Track { x := rev(Rebuild); x.Freeze = true; return x }(), image("b", "2.6.2-rev1-b5.2"), Rebuild, Waits, false, "frozen"},
@@ -143,8 +143,8 @@ func TestTheFirstLook(t *testing.T) {
 		decision Decision
 	}{
 		"what the tag names runs everywhere: it gets its digest": {[]string{d("b")}, nil, Adopt, Automatic},
-		"nothing runs": {nil, nil, Adopt, Automatic},
-		"R3.70: an older build runs on some nodes":             {[]string{d("b"), d("a")}, []Image{old}, Rebuild, NeedsApproval},
+		"nothing runs":                                         {nil, nil, Adopt, Automatic},
+		"an older build runs on some nodes":                    {[]string{d("b"), d("a")}, []Image{old}, Rebuild, NeedsApproval},
 		"something runs that nobody knows: a person must look": {[]string{d("c")}, nil, Unordered, Blocked},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestTheFirstLook(t *testing.T) {
 	}
 }
 
-// R3.71: who goes back is not brought forward again by a look, whichever way it
+// Who goes back is not brought forward again by a look, whichever way it
 // was done; a newer image, or a person's later word, ends it.
 func TestRollback(t *testing.T) {
 	a, b, c := image("a", "2.6.2-rev1-b5.1"), image("b", "2.6.2-rev1-b5.2"), image("c", "2.6.2-rev1-b5.3")
@@ -173,8 +173,8 @@ func TestRollback(t *testing.T) {
 		found Found
 		by    string
 	}{
-		"by refusing what runs":           {func() Track { x := auto; x.Refused = map[string]string{b.Digest: "slow"}; return x }(), Found{}, "spec.refused"},
-		"by kubectl rollout undo (R3.71)": {auto, undone, "Deployment/shop/app"},
+		"by refusing what runs":   {func() Track { x := auto; x.Refused = map[string]string{b.Digest: "slow"}; return x }(), Found{}, "spec.refused"},
+		"by kubectl rollout undo": {auto, undone, "Deployment/shop/app"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,7 +11,7 @@ import (
 var published = []string{"2.6.1", "2.6.1-rev9", "2.6.1-rev9-b1.1", "2.6.1-rev10", "2.6.1-rev10-b1.1", "2.6.2", "2.6.2-rev1", "2.6.2-rev1-b5.9", "2.6.2-rev1-b5.10",
 	"2.7.0-rev1", "2.7.0-rev1-b1.1", "2.6.2-alpine-rev1", "latest", "2.6"}
 
-// R3.4, R3.8, R3.62: which tags are asked for.
+// Which tags are asked for.
 func TestFollow(t *testing.T) {
 	tier := func(versions string) Track {
 		return Track{Scheme: scheme("rev:alpine"), Tier: imagetag.Intermediate, Versions: versions}
@@ -39,7 +39,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// R3.13: which long tags may name what is behind a pointer.
+// Which long tags may name what is behind a pointer.
 func TestLongTags(t *testing.T) {
 	x := Track{Scheme: scheme("rev:alpine")}
 	for pointer, want := range map[string][]string{

@@ -49,7 +49,7 @@ func undo(state string) func(*NodePod) {
 	}
 }
 
-// R3.46, R3.50 to R3.53: static pods last, workers before control planes, one node
+// Static pods last, workers before control planes, one node
 // at a time, each well before the next is begun.
 func TestStaticPodsNodeByNode(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestStaticPodsNodeByNode(t *testing.T) {
 		"workers need it not":                              {targets: []Target{staticTarget()}, pre: held, gate: Gate{ControlPlane: "ill"}, states: []string{Rolling}, node: "n2", turn: "n2"},
 		"all have it":                                      {targets: []Target{staticTarget(on("n1 n2 n3", hasIt))}, pre: held, states: []string{Current}},
 		"all have it, one is not well":                     {targets: []Target{staticTarget(on("n1 n2 n3", hasIt), on("n1", noReady))}, pre: held, states: []string{Rolling}, says: "node n1 has it, and its pod is not Ready"},
-		"R3.51: nothing before the nodes hold it":          {targets: []Target{staticTarget()}, pre: Preload{Wanted: true, Done: 2, Nodes: 3, Why: "node n3: no room"}, states: []string{Preloading}, says: "no room"},
+		"nothing before the nodes hold it":                 {targets: []Target{staticTarget()}, pre: Preload{Wanted: true, Done: 2, Nodes: 3, Why: "node n3: no room"}, states: []string{Preloading}, says: "no room"},
 		"nothing that is not on the node":                  {targets: []Target{staticTarget()}, states: []string{Stopped}, says: "spec.preload"},
 		"what is under way ends, whatever the nodes hold":  {targets: []Target{staticTarget(on("n2", came(RunRunning, "")))}, pre: Preload{Wanted: true, Nodes: 3}, states: []string{Rolling}, turn: "n2"},
 		"not while a ClusterUpdate moves nodes":            {targets: []Target{staticTarget()}, pre: held, gate: Gate{Update: "to-1-36"}, states: []string{Waiting}, says: "ClusterUpdate to-1-36"},

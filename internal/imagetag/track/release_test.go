@@ -7,8 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What was rolled, when, from which digest to which, by whom, and what came of it
-// (R3.65: the history is shown).
+// What was rolled, when, from which digest to which, by whom, and what came of it.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -48,7 +48,7 @@ type kept struct {
 	tags []imagetag.Tag
 }
 
-// Compare says what leads from list a to list b (R3.65). Tags are read under one
+// Compare says what leads from list a to list b. Tags are read under one
 // scheme; security says of a digest whether the image says that it mends a known
 // fault, and may be nil.
 func Compare(s imagetag.Scheme, a, b []Named, security func(digest string) bool) Summary {

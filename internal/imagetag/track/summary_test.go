@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// R3.65: what is in an update, in one sentence.
+// What is in an update, in one sentence.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	n := func(name, letter string) Named { return Named{"r.example/" + name, d(letter)} }

@@ -212,7 +212,7 @@ func (r *roll) preloading() string {
 }
 
 // sequence: ordinary workloads by name, then DaemonSets, then what nodes need,
-// static pods last (R3.53).
+// static pods last.
 func sequence(targets []Target) []int {
 	order := make([]int, len(targets))
 	for i := range order {

@@ -9,7 +9,7 @@ import (
 
 var approved = func() *Image { i := image("b", "2.6.2-rev1-b5.2"); return &i }()
 
-// R3.33, R3.35: follow the intermediate tag, run the digest.
+// Follow the intermediate tag, run the digest.
 func TestRewrite(t *testing.T) {
 	const want = "2.6.2-rev1@"
 	for image, c := range map[string]struct {
@@ -65,7 +65,7 @@ func unwell(w *Target) {
 	w.Settled, w.Progress = false, "2 of 3 pods are ready"
 }
 
-// R3.50 to R3.53, R3.70: one after the other, within the budgets, what nodes
+// One after the other, within the budgets, what nodes
 // need last.
 func TestRoll(t *testing.T) {
 	held := Preload{Wanted: true, Done: 3, Nodes: 3}
@@ -82,13 +82,13 @@ func TestRoll(t *testing.T) {
 		evict  string
 		says   string
 	}{
-		"R3.51: nothing before the nodes hold it": {[]Target{target(Deployment, "a")}, Preload{Wanted: true, Done: 1, Nodes: 3}, false, []string{Preloading}, "", "", "1 of 3 nodes"},
+		"nothing before the nodes hold it": {[]Target{target(Deployment, "a")}, Preload{Wanted: true, Done: 1, Nodes: 3}, false, []string{Preloading}, "", "", "1 of 3 nodes"},
 		"one at a time, ordinary ones first": {[]Target{target(DaemonSet, "a"), target(Deployment, "z"), target(Deployment, "b")}, held, false,
 			[]string{Waiting, Waiting, Rolling}, "Deployment/shop/b", "", ""},
 		"the next waits until the one before runs and is ready": {[]Target{target(Deployment, "a", done, unwell), target(Deployment, "b")}, held, false,
 			[]string{Rolling, Waiting}, "", "", "2 of 3 pods"},
 		"then it is its turn": {[]Target{target(Deployment, "a", done), target(Deployment, "b")}, held, false, []string{Current, Rolling}, "Deployment/shop/b", "", ""},
-		"R3.53: what nodes need comes last": {[]Target{target(DaemonSet, "a", func(w *Target) { w.Critical = true }), target(DaemonSet, "b")}, held, false,
+		"what nodes need comes last": {[]Target{target(DaemonSet, "a", func(w *Target) { w.Critical = true }), target(DaemonSet, "b")}, held, false,
 			[]string{Waiting, Rolling}, "DaemonSet/shop/b", "", ""},
 		"a strategy that no budget allows is not begun": {[]Target{target(Deployment, "a", budget(1, 1), func(w *Target) { w.TakesDown = 2 })}, held, false,
 			[]string{Stopped}, "", "", "lower the one or raise the other"},
@@ -136,7 +136,7 @@ func TestRoll(t *testing.T) {
 	}
 }
 
-// R3.36: a patch is complete and says what it is for people.
+// A patch is complete and says what it is for people.
 func TestPatch(t *testing.T) {
 	w := target(CronJob, "a", func(w *Target) {
 		w.Containers = append(w.Containers, Container{Name: "init", Init: true, Image: "r.example/app:2.6.2-rev1"})

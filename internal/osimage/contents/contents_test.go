@@ -94,8 +94,7 @@ func mode(m int64) func(*tar.Header) { return func(h *tar.Header) { h.Mode = m }
 var chrony = []osimage.Rule{{Files: []string{"/etc/chrony.conf", "/etc/app.d"}, Actions: []osimage.Action{{Type: osimage.ActionReload, Unit: "chronyd.service"}}},
 	{Units: []string{"own.service"}, Actions: []osimage.Action{{Type: osimage.ActionRestart, Unit: "own.service"}}}}
 
-// What differs between two images, and what of it reaches a node without a boot (opening
-// 8 of the specification, R2.164, R2.167).
+// What differs between two images, and what of it reaches a node without a boot.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	base := sealed("base")

@@ -89,7 +89,7 @@ func appendBuild(t testing.TB, q AppendRequest) *AppendedImage {
 	return img
 }
 
-// R2.81: the same inputs give the same digest. It is written down: another
+// The same inputs give the same digest. It is written down: another
 // compiler, library or day must give it too.
 func TestSameInputsSameDigest(t *testing.T) {
 	_, root := layout(t, []byte("base layer"), 0)

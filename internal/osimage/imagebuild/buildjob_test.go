@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// R2.48: the tightest pod that builds, as the variants were seen on real nodes.
+// The tightest pod that builds, as the variants were seen on real nodes.
 func TestPickVariant(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
@@ -97,7 +97,7 @@ func TestNoPodIsPrivileged(t *testing.T) {
 	}
 }
 
-// R2.33, R2.200: what is secret is mounted, and is not in what is written down.
+// What is secret is mounted, and is not in what is written down.
 func TestSecretsAreMountedOnly(t *testing.T) {
 	made := MakeJob(UserNamespace, build())
 	job, files := made.Job, made.Files
@@ -128,7 +128,7 @@ func ended(minute int, code int32, message string) corev1.Pod {
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}}}}}}
 }
 
-// R2.47, R2.73: who is at fault, and the end of the log.
+// Who is at fault, and the end of the log.
 func TestInspectJob(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("a", 64)
 	for name, c := range map[string]struct {
@@ -157,8 +157,7 @@ func TestInspectJob(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden Jobs anew")
 
-// What each variant's Job and its files look like, as a person would read them (R2.30,
-// R2.32, R2.33, R2.48, R2.50).
+// What each variant's Job and its files look like, as a person would read them.
 func TestGoldenJobs(t *testing.T) {
 	image := build()
 	image.Context, image.ContextImage, image.Secrets, image.CABundle, image.Mirrors, image.Proxy, image.Platform = nil, "r/context@sha256:bb", nil, "", "", nil, ""

@@ -130,8 +130,7 @@ func (b *bench) run(env ...string) (code int, said, log string) {
 }
 
 // The script with a real buildah and a real registry: RUN, files beside the
-// Containerfile, a secret, the list of packages; and whose fault is whose (R2.30, R2.33,
-// R2.47, R2.82). As root of this machine: the pods are shown in a lab.
+// Containerfile, a secret, the list of packages; and whose fault is whose. As root of this machine: the pods are shown in a lab.
 func TestScriptBuilds(t *testing.T) {
 	if _, err := exec.LookPath("buildah"); err != nil || os.Getuid() != 0 {
 		t.Skip("it takes buildah and root")

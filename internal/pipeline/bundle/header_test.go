@@ -55,7 +55,7 @@ func anySpec(t *rapid.T) bundletest.Spec {
 	return s
 }
 
-// R0.15: an ordinary tar reader finds the very bytes that the header says, at
+// An ordinary tar reader finds the very bytes that the header says, at
 // the offsets that it says.
 func TestAnyBundleReadsBackAsWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -150,7 +150,7 @@ func TestOtherThingsAreNoBundles(t *testing.T) {
 	}
 }
 
-// R0.59: whatever a hostile metadata says, it is refused with a sentence, and
+// Whatever a hostile metadata says, it is refused with a sentence, and
 // never becomes an index, a size, a path or a line on a terminal.
 func TestHostileMetadataIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -201,7 +201,7 @@ func TestHostileMetadataIsRefused(t *testing.T) {
 	}
 }
 
-// R0.59: a length in an unchecked header costs no memory before its bytes came.
+// A length in an unchecked header costs no memory before its bytes came.
 func TestHostileLengthsAreRefused(t *testing.T) {
 	file := bundletest.Bytes(t, bundletest.Tiny())
 	for name, size := range map[string]func([]byte){

@@ -39,8 +39,6 @@ func rule(t *testing.T, threshold int, keys map[string]byte) model.TrustRule {
 	}
 	return r
 }
-
-// R0.50, R0.51, R0.52, R0.54.
 func TestDecide(t *testing.T) {
 	h := parse(t, bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1), bundletest.Key(2)))
 	unsigned := parse(t, bundletest.Bytes(t, bundletest.Tiny()))

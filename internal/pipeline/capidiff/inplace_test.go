@@ -33,7 +33,7 @@ func paths(o capidiff.Object) []string {
 	return out
 }
 
-// R4.9, R4.11, R4.12: the differences of an object, named one by one.
+// The differences of an object, named one by one.
 func TestDifferencesAreNamed(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -84,7 +84,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 	}
 }
 
-// R4.33: what is said of a difference never holds the value: bodies carry secrets.
+// What is said of a difference never holds the value: bodies carry secrets.
 func TestADifferenceShowsNoValue(t *testing.T) {
 	t.Parallel()
 	o := capidiff.Object{Role: capidiff.Bootstrap, Spec: capidiff.SpecOfMachine,
@@ -125,7 +125,7 @@ func TestAClaimMovesWhatItClaims(t *testing.T) {
 
 func TestVersionsThatMove(t *testing.T) {
 	t.Parallel()
-	cases := map[string]struct{ from, to, want string }{ // R4.10
+	cases := map[string]struct{ from, to, want string }{
 		"one minor":                 {"v1.35.4", "v1.36.3", ""},
 		"a patch":                   {"v1.35.4", "v1.35.9", ""},
 		"two minors":                {"v1.34.0", "v1.36.3", "skips a minor version"},

@@ -15,7 +15,7 @@ import (
 
 const day = 24 * time.Hour
 
-// Each check over the cluster, alone (R0.165, R4.42, issue part 5).
+// Each check over the cluster, alone.
 func TestClusterChecks(t *testing.T) {
 	hook := Webhook{Configuration: "ValidatingWebhookConfiguration/policy", Name: "pods.policy.test", Service: "policy/hook", Nodes: []string{"n2"}, OwnPods: true}
 	cases := map[string]struct {

@@ -31,8 +31,8 @@ var mends = map[string]string{
 	DriftLeft:     "give the pool an image that is good on this node; or `refit accept drift` to boot the same one again",
 }
 
-// drift asks every node of the plan whether somebody changed it since refit made it
-// (R2.182): an update would write over it, or fail on it.
+// drift asks every node of the plan whether somebody changed it since refit made it:
+// an update would write over it, or fail on it.
 func drift(_ *moment, n *Node) (no, warn verdicts) {
 	for _, d := range n.Drift {
 		fix, closes := mends[d.Kind]

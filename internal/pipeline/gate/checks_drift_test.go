@@ -8,7 +8,7 @@ import (
 )
 
 // Drift before an update blocks it, with what and how it is mended, unless the risk is
-// accepted, by name and with an end (R2.182).
+// accepted, by name and with an end.
 func TestDrift(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {

@@ -45,13 +45,13 @@ func TestChecks(t *testing.T) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Held: 2, Reason: "ImagesMissing", Message: "they are fetching it"}}
 		}, closed: "os-images-held", message: "OS image r/os@sha256:1 is held by 2 of 3 nodes of pool edge: they are fetching it", waiting: true},
 		"nobody has counted yet": {change: func(in *Input) { in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3}} }, closed: "os-images-held", message: "held by 0 of 3", waiting: true},
-		"R2.44: the registry has it no more": {change: func(in *Input) {
+		"the registry has it no more": {change: func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "OSImageAbsent", Message: "registry of r/os: it has no sha256:1"}}
 		}, closed: "os-images-held", message: "it has no sha256:1"},
-		"R2.44: the registry denies it": {change: func(in *Input) {
+		"the registry denies it": {change: func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryUnauthorized", Message: "denied"}}
 		}, closed: "os-images-held", message: "denied"},
-		"R2.107: the registry is away": {change: func(in *Input) {
+		"the registry is away": {change: func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "RegistryUnreachable", Message: "away"}}
 		}, closed: "os-images-held", message: "away", waiting: true},
 		"runtimes cannot fetch what the OS itself can": {change: func(in *Input) {
@@ -158,7 +158,7 @@ func has(vs []model.Verdict, part string) bool {
 	return false
 }
 
-// All that is wrong is said at once, on every node (R0.143), in an order that
+// All that is wrong is said at once, on every node, in an order that
 // does not depend on the input's.
 func TestEverythingIsSaid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -42,7 +42,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// R0.118, R0.120: applied twice is applied once; nothing that is held loses its
+// Applied twice is applied once; nothing that is held loses its
 // pin; nothing foreign loses one.
 func TestDecideConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -21,7 +21,7 @@ func header() *bundle.Header {
 	}}
 }
 
-// R0.76: only what the node needs.
+// Only what the node needs.
 func TestWanted(t *testing.T) {
 	type want struct {
 		Blobs   []int
@@ -61,7 +61,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// R0.35, R0.76: of an index only this platform's share; step by step, as its
+// Of an index only this platform's share; step by step, as its
 // parts arrive.
 func TestShareOfAPlatform(t *testing.T) {
 	contents := map[string]string{
@@ -102,7 +102,7 @@ func TestShareOfAPlatform(t *testing.T) {
 	}
 }
 
-// R0.82, R0.88: the verdict says node, needed and free bytes.
+// The verdict says node, needed and free bytes.
 func TestCheckSpace(t *testing.T) {
 	two := []Room{{Name: StateFS, ID: "8:1", Free: 100}, {Name: ImagesFS, ID: "8:2", Free: 50}}
 	one := []Room{{Name: StateFS, ID: "8:1", Free: 100}, {Name: ImagesFS, ID: "8:1", Free: 90}}

@@ -80,7 +80,7 @@ func TestWhoIsAwayIsNotWaitedFor(t *testing.T) {
 }
 
 // Never more nodes of a pool than it bears are at it, and none is cordoned before it
-// is ready (R2.91).
+// is ready.
 func TestReadyBeforeTaken(t *testing.T) {
 	for _, limit := range []int{0, 1, 3, 100} {
 		w := staging(12)

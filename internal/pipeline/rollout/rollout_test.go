@@ -73,7 +73,7 @@ func drawCluster(t *rapid.T) (*cluster, []*member) {
 // unavailable or unproven by us than the budget, never below the quorum,
 // nothing outside a window, out of its turn, after a halt or above the attempts;
 // no node is done that is not at its target; and the end is the same: every node
-// at its target, no mark and no cordon of ours left (R4.26, R4.39, R4.42, R4.44).
+// at its target, no mark and no cordon of ours left.
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, members := drawCluster(t)

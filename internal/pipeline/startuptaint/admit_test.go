@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// R0.154: over all facts, no node is let in that has not proven what it holds, unless
+// Over all facts, no node is let in that has not proven what it holds, unless
 // nobody asks; a node at work is not kept out for what it lacks; acted on once,
 // nothing is left to do.
 func TestDecideConverges(t *testing.T) {

@@ -23,7 +23,7 @@ func reach(g map[string][]string, from string) int {
 	return len(seen)
 }
 
-// R0.70: the stick is in any one node, all others get the bundle.
+// The stick is in any one node, all others get the bundle.
 func TestNeighbours(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 200).Draw(t, "nodes")

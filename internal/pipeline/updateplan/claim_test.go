@@ -53,19 +53,19 @@ func init() {
 	same := func(more ...Updater) func(*Input) {
 		return func(in *Input) { in.KubeadmVersion, in.Updaters = "v1.36.3", more }
 	}
-	// R4.9, R4.18: two updaters want one path; the first in the list has it.
+	// Two updaters want one path; the first in the list has it.
 	stories["of overlapping claims the first in the list owns the path"] = input(same(
 		simple("files", model.DisruptionReload, PrefixFile), simple("greedy", model.DisruptionReboot, PrefixFile, PrefixUnit)),
 		cp("n1", "v1.36.3"), with(worker("n2", "v1.36.3"), nil, sysctl))
-	// R4.13, R4.14: the second in the list must go first, and is asked again.
+	// The second in the list must go first, and is asked again.
 	stories["one updater can only act after another"] = input(same(
 		after(simple("units", model.DisruptionRestart, PrefixUnit), "file//etc/sysctl.d/90-edge.conf"), simple("files", model.DisruptionReload, PrefixFile)),
 		cp("n1", "v1.36.3"), with(worker("n2", "v1.36.3"), nil, sysctl))
-	// R4.19: what nobody covers is named, with what each updater says.
+	// What nobody covers is named, with what each updater says.
 	stories["a field that nobody covers is named with the reasons"] = input(same(
 		after(simple("units", model.DisruptionRestart, PrefixUnit), "firmware/bios"), simple("files", model.DisruptionReload, PrefixFile)),
 		cp("n1", "v1.36.3"), with(worker("n2", "v1.36.3"), Fields{"firmware/bios": "1.0"}, Fields{"firmware/bios": "1.1", "unit/edge.service": "enabled"}))
-	// R4.12: one item more in a list is one field more.
+	// One item more in a list is one field more.
 	stories["an item is added to a list of files"] = input(same(files), cp("n1", "v1.36.3"),
 		with(worker("n2", "v1.36.3"), Fields{"file//etc/a": "sha256:a 0644", "file//etc/b": "sha256:b 0644"},
 			Fields{"file//etc/a": "sha256:a 0644", "file//etc/b": "sha256:b 0644", "file//etc/c": "sha256:c 0600"}))
@@ -88,7 +88,7 @@ func init() {
 	stories["two control planes with etcd somewhere else"] = input(func(in *Input) { in.ExternalEtcd = true }, cp("c1", old), cp("c2", old))
 	stories["the addons wait for a control plane that is left alone"] = input(func(in *Input) { in.Pools = pools("a", 0) },
 		cp("c1", old, "a"), cp("c2", old, "a"), cp("c3", old))
-	// R4.24: an answer that is not the question moves nothing.
+	// An answer that is not the question moves nothing.
 	stories["an updater that answers another question is refused"] = input(same(Updater{Name: "wrong", Claim: func(q Question) Claim {
 		return Claim{Steps: []model.Step{{ID: "wrong", Changes: []model.Change{{Path: "file//etc/a", From: "sha256:z", To: "sha256:y"}}}}}
 	}}), cp("n1", "v1.36.3"), with(worker("n2", "v1.36.3"), nil, Fields{"file//etc/a": "sha256:a 0644"}))
@@ -135,7 +135,7 @@ func randomFields(t *rapid.T, paths []string, what string) Fields {
 	return out
 }
 
-// R4.9, R4.18: exactly one owner per difference; the changes applied to current
+// Exactly one owner per difference; the changes applied to current
 // give desired, or a verdict names what is left; nothing foreign is touched.
 func TestEveryDifferenceHasOneOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

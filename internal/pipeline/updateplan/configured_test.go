@@ -63,7 +63,7 @@ func init() {
 	stories["Kubernetes and a configuration go in one move"] = input(nil, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionReload), nil))
 }
 
-// The step names the configuration that was planned (R4.24).
+// The step names the configuration that was planned.
 func TestTheStepNamesItsConfiguration(t *testing.T) {
 	in := stories["a configuration moves the nodes it is for"]
 	for _, n := range Make(in).Plan.Nodes {

@@ -49,7 +49,7 @@ func osImageUpdater() Updater {
 }
 
 // withoutOS leaves out what is wanted of an OS that cannot be moved, and says so: the
-// rest of the node is updated all the same (R2.115).
+// rest of the node is updated all the same.
 func withoutOS(n Node, want Fields) []model.Verdict {
 	why := n.Current[pathOSUnsupported]
 	if why == "" {
@@ -71,7 +71,7 @@ func withoutOS(n Node, want Fields) []model.Verdict {
 
 // again has the files and units of a configuration looked at once more when the image
 // is booted: what came of /etc is libostree's merge, and units that the image brings
-// can be started only then (R2.185).
+// can be started only then.
 func again(n Node, steps []model.Step) []model.Step {
 	if n.Config == nil || len(n.Config.Files)+len(n.Config.Units) == 0 || !slices.ContainsFunc(steps, func(s model.Step) bool { return s.Updater == "os-image" }) {
 		return steps

@@ -38,7 +38,7 @@ func init() {
 		configuredNode(worker("n2", old), wants, Fields{"os/driver": "package", "os/unsupported": "the OS of this node is made of packages", "os/kernel-arguments": "none"}))
 }
 
-// A node that was looked at and is as it should be is not in the plan (R2.98).
+// A node that was looked at and is as it should be is not in the plan.
 func TestABootedImageIsNoDifference(t *testing.T) {
 	in := stories["an OS image restarts the machine once, after all files were written"]
 	n := in.Nodes[1]

@@ -198,7 +198,7 @@ func held(t *testing.T, c *Client, img Image) func() bool {
 	return func() bool { tag, digest, pinned := report(t, c, img); return tag && digest && pinned }
 }
 
-// R0.1, R0.110, R0.113: loaded from blobs, under its names, pinned as CRI sees it.
+// Loaded from blobs, under its names, pinned as CRI sees it.
 func TestLoadAndPin(t *testing.T) {
 	d := startDaemon(t)
 	c, err := Open(d.socket())
@@ -370,7 +370,7 @@ func TestLoadAndPin(t *testing.T) {
 	})
 }
 
-// R0.117, promise 6: cut off at any point, the next try ends in the same; pins
+// Cut off at any point, the next try ends in the same; pins
 // outlive the runtime's restart; a deletion is noticed.
 func TestLoadSurvives(t *testing.T) {
 	d := startDaemon(t)

@@ -31,7 +31,7 @@ func serve(t *testing.T, blobs blobMap, types map[string]string) (host string, s
 	return strings.TrimPrefix(s.URL, "http://"), s.Close
 }
 
-// R3.51, R3.69: the runtime fetches by digest before anything is restarted. The
+// The runtime fetches by digest before anything is restarted. The
 // tag that pods name stays where it was, and what was fetched is there when the
 // registry is not.
 func TestPull(t *testing.T) {

@@ -233,7 +233,7 @@ func (d *daemon) nothingLeft(t *testing.T, c *Client, address string) {
 	}
 }
 
-// R0.100 to R0.103, R0.110: a real CRI-O gets images through a mirror that is gone
+// A real CRI-O gets images through a mirror that is gone
 // afterwards, has them under their names and digests, and pins them.
 func TestLoadAndPin(t *testing.T) {
 	d := startDaemon(t)

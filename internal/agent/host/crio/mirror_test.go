@@ -22,7 +22,7 @@ func listen(t *testing.T, socket string) net.Listener {
 	return l
 }
 
-// R0.100, R0.101: the mirror has the images of this load by tag and digest, and
+// The mirror has the images of this load by tag and digest, and
 // nothing for who does not know its path.
 func TestMirror(t *testing.T) {
 	blobs := blobMap{}

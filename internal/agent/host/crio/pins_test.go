@@ -70,7 +70,7 @@ func effective(t testing.TB, root string) []string {
 	return c.CRIO.Image.Pinned
 }
 
-// R0.110, R0.111, trap 16: our pins and those of others hold together, whatever
+// Our pins and those of others hold together, whatever
 // file they are in.
 func TestPinsAreMergedWithThoseOfOthers(t *testing.T) {
 	const ours = "reg.test/ours:1"
@@ -122,7 +122,7 @@ func TestPinsAreMergedWithThoseOfOthers(t *testing.T) {
 	}
 }
 
-// R0.120, H: whatever we and others pin and let go, in any order, the runtime
+// Whatever we and others pin and let go, in any order, the runtime
 // pins exactly what one of the two wants, after our next pass.
 func TestPinsHoldWhateverOthersDo(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

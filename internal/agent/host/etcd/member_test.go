@@ -90,7 +90,7 @@ func unsafe(m Member) (string, error) {
 }
 
 // Of three members one may be restarted while the others are well, and none when
-// one is away (R4.42).
+// one is away.
 func TestQuorumOfARealCluster(t *testing.T) {
 	t.Parallel()
 	ms := cluster(t, 3)

@@ -22,7 +22,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// R0.60, R0.66: what counts as plugged in.
+// What counts as plugged in.
 func TestScanDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: device nodes are made")

@@ -51,11 +51,11 @@ func TestBootcStatus(t *testing.T) {
 				Next: &Deployment{ID: "bb.3", Image: bootcB.Image, Digest: bootcB.Digest, Version: "42.1", Pinned: true, SoftReboot: true, Locked: true}}},
 		"deployed by composefs": {bootcDoc("null", `{"image":`+imgA+`,"cachedUpdate":null,"incompatible":false,"pinned":false,"store":null,"ostree":null,"composefs":{"verity":"v1","bootType":"Bls"}}`, "null", ""),
 			Status{Booted: &Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}, Next: &Deployment{ID: "v1", Image: bootcA.Image, Digest: "sha256:a", Version: "42.1"}}},
-		"packages were layered (R2.113)": {bootcDoc("null", `{"image":null,"cachedUpdate":null,"incompatible":true,"pinned":false,"ostree":{"checksum":"aa","deploySerial":0}}`, "null", ""),
+		"packages were layered": {bootcDoc("null", `{"image":null,"cachedUpdate":null,"incompatible":true,"pinned":false,"ostree":{"checksum":"aa","deploySerial":0}}`, "null", ""),
 			Status{Booted: &Deployment{ID: "aa.0", Incompatible: true}, Next: &Deployment{ID: "aa.0", Incompatible: true},
 				Unsupported: "packages were layered on the image on this node, which bootc does not carry over; `rpm-ostree reset` on the node takes them away",
 				Drift:       []Drift{{Kind: DriftPackages, Detail: "the booted deployment was changed on the node with rpm-ostree"}}}},
-		"an overlay over /usr (R2.184)": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", `,"usrOverlay":{"accessMode":"readWrite","persistence":"transient"}`),
+		"an overlay over /usr": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", `,"usrOverlay":{"accessMode":"readWrite","persistence":"transient"}`),
 			Status{Booted: bootcA, Next: bootcA, Drift: []Drift{{Kind: DriftOverlay, Detail: "an overlay lies over /usr (readWrite, transient)"}}}},
 		"somebody staged what is no image": {bootcDoc(`{"image":null,"incompatible":false,"pinned":false,"ostree":{"checksum":"cc","deploySerial":0}}`, bootcEntryOf("aa", imgA, ""), "null", ""),
 			Status{Booted: bootcA, Staged: &Deployment{ID: "cc.0"}, Next: &Deployment{ID: "cc.0"},
@@ -96,7 +96,7 @@ func TestBootcParse(t *testing.T) {
 	}
 }
 
-// All null is "unknown", never "not bootc" (R2.110).
+// All null is "unknown", never "not bootc".
 func TestUnknownIsNoAnswer(t *testing.T) {
 	s := &Script{Answers: map[string]Answer{"bootc status": {Out: bootcDoc("null", "null", "null", "")}}}
 	if _, err := NewBootc(s.Host(t, nil)).Status(t.Context()); err == nil {
@@ -125,7 +125,7 @@ func TestBootcStage(t *testing.T) {
 			[]string{"bootc switch --quiet --transport oci --download-only /var/lib/b"}},
 		"one that can restart softly alone": {map[string]Answer{"bootc switch --help": {Out: "--soft-reboot"}},
 			[]string{"bootc switch --quiet --transport oci --soft-reboot=auto /var/lib/b"}},
-		"one that keeps arguments by their owner (R2.150)": {map[string]Answer{"bootc loader-entries": {Out: "set-options-for-source"}},
+		"one that keeps arguments by their owner": {map[string]Answer{"bootc loader-entries": {Out: "set-options-for-source"}},
 			[]string{"bootc switch --quiet --transport oci /var/lib/b", "bootc loader-entries set-options-for-source --source refit --options quiet"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestBootcStage(t *testing.T) {
 }
 
 // What was downloaded is let go, for a restart of user space where that is permitted and
-// bootc says of this very deployment that it can be (R2.161, R2.169).
+// bootc says of this very deployment that it can be.
 func TestActivate(t *testing.T) {
 	staged := func(soft, locked bool) string {
 		return bootcDoc(fmt.Sprintf(`{"image":%s,"incompatible":false,"pinned":false,"softRebootCapable":%v,"downloadOnly":%v,"ostree":{"checksum":"bb","deploySerial":0}}`, imgB, soft, locked), bootcEntryOf("aa", imgA, ""), "null", "")

@@ -11,7 +11,7 @@ const (
 	silent    = `{"kind":"BootcHost","spec":{},"status":{"staged":null,"booted":null,"rollback":null,"type":null}}`
 )
 
-// The order of 2.3 of the specification (R2.110 to R2.115).
+// The order of 2.3 of the specification.
 func TestFind(t *testing.T) {
 	knows, old := Answer{Out: "rpm-ostree:\n Features:\n  - container\n"}, Answer{Out: "rpm-ostree:\n Features:\n  - rust\n"}
 	bootc := func(text string) Answer { return Answer{Out: text} }

@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 )
 
-// What hides the image is found, what is every machine's own is not (R2.137, R2.184).
+// What hides the image is found, what is every machine's own is not.
 func TestEtcDrift(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string

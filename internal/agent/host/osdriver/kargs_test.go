@@ -56,7 +56,7 @@ func image(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// The rules of bootc when the image changes (R2.150, R2.151).
+// The rules of bootc when the image changes.
 func TestFollowImage(t *testing.T) {
 	one, two := map[string]string{"10.toml": `kargs = ["a", "b"]`}, map[string]string{"20.toml": `kargs = ["c"]`, "10.toml": `kargs = ["b"]`, "note.txt": "not read"}
 	have := []string{"root=/dev/x", "a", "local", "b"}
@@ -90,7 +90,7 @@ func TestSplitKargs(t *testing.T) {
 }
 
 // What nobody named stays in its order; what is wanted is there once; doing it twice
-// changes nothing; taking back what was added gives what was there (R2.151).
+// changes nothing; taking back what was added gives what was there.
 func TestChangeLeavesTheRest(t *testing.T) {
 	args := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g"}), rapid.ID[string])
 	rapid.Check(t, func(t *rapid.T) {

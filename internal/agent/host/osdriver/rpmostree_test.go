@@ -43,7 +43,7 @@ func TestRPMOstreeStatus(t *testing.T) {
 		"finalisation is locked, and it is pinned": {list("null", rpmEntry("bb", refB, "sha256:b", `,"staged":true,"pinned":true,"finalization-locked":true`), rpmEntry("aa", refA, "sha256:a", rpmBooted)),
 			Status{Booted: rpmA, Staged: &Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true},
 				Next: &Deployment{ID: "bb.0", Image: rpmB.Image, Digest: "sha256:b", Version: "42", Pinned: true, Locked: true}}},
-		"everything that drifts (R2.184)": {list("null", rpmEntry("aa", refA, "sha256:a", `,"booted":true,"unlocked":"development","live-replaced":"cc","requested-packages":["htop","vim"],"requested-local-packages":["x"],"requested-base-removals":["y"],"requested-base-local-replacements":[["z"]],"regenerate-initramfs":true`)),
+		"everything that drifts": {list("null", rpmEntry("aa", refA, "sha256:a", `,"booted":true,"unlocked":"development","live-replaced":"cc","requested-packages":["htop","vim"],"requested-local-packages":["x"],"requested-base-removals":["y"],"requested-base-local-replacements":[["z"]],"regenerate-initramfs":true`)),
 			Status{Booted: &Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true}, Next: &Deployment{ID: "aa.0", Image: rpmA.Image, Digest: "sha256:a", Version: "42", Incompatible: true},
 				Drift: []Drift{{Kind: DriftOverlay, Detail: "/usr of the booted deployment was unlocked on the node (development)"},
 					{Kind: DriftOverlay, Detail: "packages were applied live over the booted deployment"},
@@ -76,7 +76,7 @@ func TestPlain(t *testing.T) {
 }
 
 // The image comes first, the arguments on top of what is pending: those that the new
-// image brings, those of the target, less those that the old image brought (R2.151).
+// image brings, those of the target, less those that the old image brought.
 func TestRPMOstreeStage(t *testing.T) {
 	before, after := list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted)), list("null", rpmEntry("bb", refB, "sha256:b", staged), rpmEntry("aa", refA, "sha256:a", rpmBooted))
 	s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: before}, "rpm-ostree": {}}}

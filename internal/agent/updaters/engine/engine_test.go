@@ -106,7 +106,7 @@ func permit(attempt int32) *v1alpha1.NodeRun {
 
 var points = []string{failpoint.JournalRun, failpoint.StepBefore, failpoint.StepAfter, failpoint.JournalStep, failpoint.JournalFinish}
 
-// Promise 6, R4.29: killed at any points any number of times, with the journal's
+// Killed at any points any number of times, with the journal's
 // last line torn or not, the run ends in the same, every step in order, and
 // never runs twice.
 func TestAnyCrashEndsInTheSame(t *testing.T) {
@@ -192,7 +192,7 @@ func TestEngine(t *testing.T) {
 			t.Fatalf("an older attempt was taken up again: %+v", n.last)
 		}
 	})
-	t.Run("R4.24: the plan is changed half way: nothing more starts", func(t *testing.T) {
+	t.Run("the plan is changed half way: nothing more starts", func(t *testing.T) {
 		n := newNode(t.TempDir())
 		asked := 0
 		n.engine().Run(t.Context(), func() *v1alpha1.NodeRun {

@@ -63,7 +63,7 @@ func crashes(t *rapid.T, n *node, r *v1alpha1.NodeRun) {
 	process()
 }
 
-// R4.22, promise 6: a run that failed at any step, killed anywhere, is taken
+// A run that failed at any step, killed anywhere, is taken
 // back, killed anywhere: every step that was started, last first, and no other;
 // then it can be run again to its end.
 func TestAnyCrashOfAnUndoEndsInTheSame(t *testing.T) {

@@ -72,7 +72,7 @@ func drifted(g given, f model.ConfigFile, now string) string {
 }
 
 // hidden says that a file which refit did not write is in /etc in front of the one of
-// the image: it is not refit's to remove (R2.137).
+// the image: it is not refit's to remove.
 func (u *Updater) hidden(g given, f model.ConfigFile) string {
 	if !f.Stale {
 		return ""

@@ -224,7 +224,7 @@ func TestWhatTheEndLooksLike(t *testing.T) {
 	}
 }
 
-// R4.29: a kill between the file and the restart must not leave a service with
+// A kill between the file and the restart must not leave a service with
 // its old configuration, wherever it happens; and nothing restarts twice for one
 // change when nothing was killed.
 func TestAServiceReadsItsNewConfiguration(t *testing.T) {
@@ -313,7 +313,7 @@ func TestAnUndoThatIsCutOffGoesOn(t *testing.T) {
 	}
 }
 
-// The run ends with the configuration that it began with (R4.25).
+// The run ends with the configuration that it began with.
 func TestTheConfigurationIsKeptForTheRun(t *testing.T) {
 	n := newNode(t)
 	tk := task(t, n, config())

@@ -55,8 +55,7 @@ func run(t *testing.T, u *Updater, tk updaters.Task) {
 }
 
 // A unit moves into the image: before the restart refit's own copy goes, the service
-// runs on; after it the image's is verified and runs. Undo brings the copy back
-// (R2.134, R2.137, R2.185).
+// runs on; after it the image's is verified and runs. Undo brings the copy back.
 func TestAUnitMovesIntoTheImage(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")
@@ -97,7 +96,7 @@ func TestAUnitMovesIntoTheImage(t *testing.T) {
 	}
 }
 
-// A copy that refit did not write is told and left where it is (R2.137).
+// A copy that refit did not write is told and left where it is.
 func TestAForeignCopyIsTold(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")
@@ -118,7 +117,7 @@ func TestAForeignCopyIsTold(t *testing.T) {
 }
 
 // What somebody changed since refit made it is told by its path, never its content;
-// what is wanted otherwise by now is no drift (R2.181, R2.183).
+// what is wanted otherwise by now is no drift.
 func TestDrift(t *testing.T) {
 	c := config()
 	for name, x := range map[string]struct {
@@ -196,7 +195,7 @@ func TestHalfAStepIsNoDrift(t *testing.T) {
 
 // What somebody changed is put back where the policy asks for it and no pod is moved by
 // it; all else waits for an update, and nothing is touched that refit did not give, or
-// that a run has begun to change (R2.183).
+// that a run has begun to change.
 func TestRepair(t *testing.T) {
 	idle, dir := func() bool { return false }, t.TempDir()
 	c := config()

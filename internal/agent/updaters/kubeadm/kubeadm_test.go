@@ -420,7 +420,7 @@ func TestPreflightThatRefusesIsAskedAgainAFewTimes(t *testing.T) {
 	}
 }
 
-// R4.29, R4.60: an API server that is away under kubeadm is waited for, not for ever.
+// An API server that is away under kubeadm is waited for, not for ever.
 func TestKubeadmThatLostTheAPIServerIsRunAgainWhenItAnswers(t *testing.T) {
 	t.Parallel()
 	for losses, want := range map[int]bool{1: true, starts - 1: true, starts: false} {
@@ -470,7 +470,7 @@ func snapshots(t *testing.T, f *updatertest.Fixture) []string {
 	return out
 }
 
-// A snapshot is there, whole and named, before kubeadm is started (R4.42).
+// A snapshot is there, whole and named, before kubeadm is started.
 func TestASnapshotOfEtcdComesFirst(t *testing.T) {
 	t.Run("whole, also when the first one was cut off", func(t *testing.T) {
 		f, n, u := control(t)

@@ -131,7 +131,7 @@ func TestConfigConformance(t *testing.T) {
 	t.Run("one that may not be asked", func(t *testing.T) { updatertest.Conform(t, configFixture(func(n *configNode) { n.dumb = true })) })
 }
 
-// Done is what the kubelet says, not what was written (R4.29).
+// Done is what the kubelet says, not what was written.
 func TestAKubeletThatSaysOtherwiseIsNotDone(t *testing.T) {
 	n, tk := newConfigNode(t)
 	n.lies = true

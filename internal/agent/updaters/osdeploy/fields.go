@@ -113,7 +113,7 @@ func fieldsOf(s osdriver.Status, want *model.ConfigOS, r given) map[string]strin
 
 // gone adds to what the host says that another deployment is booted than the one refit
 // booted last. left: the node was taken back from one that is wanted still to the one before
-// it, which a person or the host did, and which is not undone (R2.123).
+// it, which a person or the host did, and which is not undone.
 func gone(s osdriver.Status, want *model.ConfigOS, r given) (drift []osdriver.Drift, left bool) {
 	drift = slices.Clone(s.Drift)
 	if r.Asked == "" || s.Booted == nil {

@@ -261,11 +261,11 @@ func TestWhatGoesWrong(t *testing.T) {
 		reason string
 		boots  int
 	}{
-		"the host answers unchanged and ends with 0":           {func(m *machine) { m.unchanged = true }, v1alpha1.ReasonOSNotStaged, 0},
-		"the image is nowhere":                                 {func(m *machine) { m.away = true }, v1alpha1.ReasonOSNotStaged, 0},
-		"it came back on the old one (R2.97)":                  {func(m *machine) { m.lost = true; m.said = "No space left on device" }, v1alpha1.ReasonVersionReverted, 1},
-		"somebody chose the old one at the boot menu (R2.123)": {func(m *machine) { m.picked = true }, v1alpha1.ReasonOSRolledBack, 1},
-		"the OS is made of packages (R2.115)":                  {func(m *machine) { m.unsupported = true }, v1alpha1.ReasonOSUnsupported, 0},
+		"the host answers unchanged and ends with 0":  {func(m *machine) { m.unchanged = true }, v1alpha1.ReasonOSNotStaged, 0},
+		"the image is nowhere":                        {func(m *machine) { m.away = true }, v1alpha1.ReasonOSNotStaged, 0},
+		"it came back on the old one":                 {func(m *machine) { m.lost = true; m.said = "No space left on device" }, v1alpha1.ReasonVersionReverted, 1},
+		"somebody chose the old one at the boot menu": {func(m *machine) { m.picked = true }, v1alpha1.ReasonOSRolledBack, 1},
+		"the OS is made of packages":                  {func(m *machine) { m.unsupported = true }, v1alpha1.ReasonOSUnsupported, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, m := fixture(t)
@@ -298,7 +298,7 @@ func TestTheOtherDigest(t *testing.T) {
 	}
 }
 
-// An argument that the machine has of its own is never taken away (R2.151).
+// An argument that the machine has of its own is never taken away.
 func TestForeignArgumentsStay(t *testing.T) {
 	f, m := fixture(t)
 	m.kargs = append(m.kargs, "new=1") // a person gave it
@@ -351,7 +351,7 @@ func TestFields(t *testing.T) {
 }
 
 // A restart of user space alone, where the pool permits it and the host can; one that
-// does not happen is followed by a whole one (R2.161, R2.169).
+// does not happen is followed by a whole one.
 func TestSoftReboot(t *testing.T) {
 	for name, x := range map[string]struct{ permitted, can, refuses, want bool }{
 		"permitted, and the host can":                        {true, true, false, true},
@@ -373,7 +373,7 @@ func TestSoftReboot(t *testing.T) {
 }
 
 // The node was taken back by hand from what is wanted still: told, and not called
-// drift of another kind; what refit did itself is neither (R2.123, R2.184).
+// drift of another kind; what refit did itself is neither.
 func TestLeft(t *testing.T) {
 	f, m := fixture(t)
 	c := &model.NodeConfig{OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}}}

@@ -29,7 +29,7 @@ var errAtWork = errors.New("the OS of this node is being worked on already")
 
 // Prepare brings what a configuration boots onto the node, before anything is taken
 // from it: staged, where what is staged stays locked over a restart that nobody
-// planned (R2.91); else only its bytes, so that a registry that is away costs nothing
+// planned; else only its bytes, so that a registry that is away costs nothing
 // later. What was prepared for another configuration is dropped. It may be called any
 // number of times.
 func (u *Updater) Prepare(ctx context.Context, name string, c *model.NodeConfig) error {

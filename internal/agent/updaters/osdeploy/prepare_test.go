@@ -36,7 +36,7 @@ func prepare(t *testing.T, u *Updater, name string, c *model.NodeConfig) map[str
 }
 
 // What lies ready is what the run boots, and nothing is fetched or staged again: the
-// registry may be away by then (R2.91, R2.107).
+// registry may be away by then.
 func TestPreparedIsUsed(t *testing.T) {
 	for name, locks := range map[string]bool{"staged and locked": true, "only its bytes, where nothing can be locked (T2)": false} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestAnUnplannedRestart(t *testing.T) {
 }
 
 // What is superseded is dropped, and what nobody wants any more; what somebody else
-// staged is theirs (R2.101).
+// staged is theirs.
 func TestSuperseded(t *testing.T) {
 	const third = "q/os@sha256:cccccccccccccccc"
 	u, m, _ := updaterOf(t)

@@ -29,7 +29,7 @@ func only(digests ...string) map[string]bool {
 }
 
 // A node that is not well with the image it booted goes back to what it had, once, and
-// says what was seen; called again it says the same and goes nowhere (R2.97, R2.126).
+// says what was seen; called again it says the same and goes nowhere.
 func TestNotWell(t *testing.T) {
 	for name, c := range map[string]struct {
 		set   func(*machine)

@@ -270,7 +270,7 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
-// R4.33: a tar says of itself what it likes.
+// A tar says of itself what it likes.
 func TestHostilePlugins(t *testing.T) {
 	for name, entries := range map[string][]tar.Header{
 		"a path that climbs":         {{Name: "../../etc/passwd", Linkname: "x"}},

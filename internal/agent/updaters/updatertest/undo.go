@@ -146,7 +146,7 @@ func killedAt(t *testing.T, point string, f func()) {
 	}
 }
 
-// sameWords: two nodes on which the same happens hear the same (R4.33).
+// sameWords: two nodes on which the same happens hear the same.
 func sameWords(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	t.Run("what it says is the same every time", func(t *testing.T) {
 		for _, breaks := range []bool{false, true} {

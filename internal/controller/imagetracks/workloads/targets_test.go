@@ -101,7 +101,7 @@ func TestOwnerOf(t *testing.T) {
 	}
 }
 
-// R3.74: runtimes write an image's ID in several ways.
+// Runtimes write an image's ID in several ways.
 func TestDigestIn(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{

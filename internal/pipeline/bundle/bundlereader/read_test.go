@@ -44,7 +44,7 @@ func TestAGoodBundleVerifies(t *testing.T) {
 	}
 }
 
-// R0.52: there is no byte in the file, blob or not, whose change goes
+// There is no byte in the file, blob or not, whose change goes
 // unnoticed. A change inside a signature is no change of the bundle: there
 // the signature does not hold any more, everywhere else reading fails. Of the
 // thousands of equal spaces that fill the signature slot every 16th is tried,
@@ -78,7 +78,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 	}
 }
 
-// R0.66: cut off anywhere, as a file or as a device, it is never taken for whole.
+// Cut off anywhere, as a file or as a device, it is never taken for whole.
 func TestEveryTruncationIsFound(t *testing.T) {
 	file := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 	for n := range file {
@@ -177,7 +177,7 @@ func (m *medium) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(m.b).ReadAt(p, off)
 }
 
-// R0.58: what was opened is what is read, or reading says what happened.
+// What was opened is what is read, or reading says what happened.
 func TestASwappedStickIsNamed(t *testing.T) {
 	m := &medium{b: bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))}
 	f, err := bundlereader.Open(m, bundlereader.UnknownSize)
@@ -197,7 +197,7 @@ func TestASwappedStickIsNamed(t *testing.T) {
 	}
 }
 
-// R0.66: a bad sector is named with its image, blob and offset.
+// A bad sector is named with its image, blob and offset.
 func TestAnUnreadableSectorIsNamed(t *testing.T) {
 	m := &medium{b: bundletest.Bytes(t, bundletest.Tiny())}
 	f, err := bundlereader.Open(m, bundlereader.UnknownSize)

@@ -38,7 +38,7 @@ func contents(t testing.TB, path string) []byte {
 	return b
 }
 
-// R0.29: sizes are bytes, compressed and unpacked, shared layers once.
+// Sizes are bytes, compressed and unpacked, shared layers once.
 func TestABundleSaysWhatItHolds(t *testing.T) {
 	_, h := create(t, Options{Sources: []string{"oci:" + twoImages(t)}, Name: "two"})
 	m := h.Metadata
@@ -108,7 +108,7 @@ func archiveOf(t testing.TB, dir string) string {
 	return out
 }
 
-// R0.15: an ordinary OCI tool reads the images of a bundle by name.
+// An ordinary OCI tool reads the images of a bundle by name.
 func TestSkopeoReadsABundle(t *testing.T) {
 	skopeo, err := exec.LookPath("skopeo")
 	if err != nil {
@@ -190,7 +190,7 @@ func breakOff(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	panic(http.ErrAbortHandler)
 }
 
-// R0.23, R0.24: images come from a registry by tag, digest or both, and are
+// Images come from a registry by tag, digest or both, and are
 // the same bytes as from a layout.
 func TestImagesFromARegistry(t *testing.T) {
 	dir := twoImages(t)
@@ -223,7 +223,7 @@ func TestPlatformsAreChosen(t *testing.T) {
 	}
 	_, all := create(t, Options{Sources: []string{"oci:" + dir}})
 	if h.ImageByName(appName).Digest != all.ImageByName(appName).Digest {
-		t.Error("R0.35: choosing a platform changed the digest of the index that pods may name")
+		t.Error("choosing a platform changed the digest of the index that pods may name")
 	}
 	if h.ImageByName(appName).Size >= all.ImageByName(appName).Size {
 		t.Error("the other platform's blobs are still there")
@@ -236,7 +236,7 @@ func TestPlatformsAreChosen(t *testing.T) {
 	}
 }
 
-// R0.33, R0.34: what would not work offline is refused or warned about.
+// What would not work offline is refused or warned about.
 func TestWhatWouldFailOfflineIsRefused(t *testing.T) {
 	dir := twoImages(t)
 	tool := writeFile(t, "tool", "x", 0o755)
@@ -316,7 +316,7 @@ func TestGroupsAreInferredOrGiven(t *testing.T) {
 	}
 	_, h := create(t, Options{Sources: []string{"oci:" + twoImages(t)}, Groups: []GroupRule{{"registry.example/team/*", "infra"}}})
 	if g := h.ImageByName(appName).Group; g != "infra" {
-		t.Errorf("R0.32: group %s", g)
+		t.Errorf("group %s", g)
 	}
 }
 
@@ -362,7 +362,7 @@ func TestALayerThatDoesNotUnpackMakesNoBundle(t *testing.T) {
 	}
 }
 
-// R0.36: an interrupted build fetches again only what it lacks, trusts nothing
+// An interrupted build fetches again only what it lacks, trusts nothing
 // that lies there, and ends in the same bytes.
 func TestAnInterruptedBuildIsTakenUp(t *testing.T) {
 	var images []named
@@ -439,7 +439,7 @@ func TestLeftoversOfAnotherBuildDoNoHarm(t *testing.T) {
 	}
 }
 
-// R0.39: space is asked for before anything is written.
+// Space is asked for before anything is written.
 func TestNoRoomIsSaidBeforeWriting(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	_, err := openPartial(out, 1<<60)

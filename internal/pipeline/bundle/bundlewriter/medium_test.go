@@ -42,7 +42,7 @@ func mediumContents(t *testing.T, path string) []byte {
 	return b
 }
 
-// R0.38: a bundle is written and read back.
+// A bundle is written and read back.
 func TestABundleIsWrittenToAFile(t *testing.T) {
 	src, h := mediumSource(t)
 	dst := filepath.Join(t.TempDir(), "copy")

@@ -27,8 +27,7 @@ func put(t *testing.T, dir BlobDir, data string) ocispec.Descriptor {
 }
 
 // An image of a bundle, or one that was made on the site, lies in the store as its blobs:
-// it is a layout for the host, or it is not there; a blob that has rotted is no image
-// (R2.90, R2.97).
+// it is a layout for the host, or it is not there; a blob that has rotted is no image.
 func TestAnImageOfTheAgentsCopy(t *testing.T) {
 	dir := BlobDir(t.TempDir())
 	layer := put(t, dir, "layer")
