@@ -144,7 +144,7 @@ func (s *Scenario) kubectl(ctx context.Context, args ...string) {
 	if err != nil {
 		out += err.Error()
 	}
-	s.say("$ kubectl %s", strings.Join(args, " "))
+	s.report("$ kubectl %s", strings.Join(args, " "))
 	fmt.Fprint(indent{s.Out}, out)
 }
 
@@ -198,7 +198,7 @@ func (s *Scenario) Dump(ctx context.Context) {
 	}
 	for _, n := range s.Lab.Nodes() {
 		out, err := s.Output(ctx, n, "journalctl", "-u", "refit-agent", "-n", "60", "--no-pager", "-o", "cat")
-		s.say("agent of %s (%v):", n, err)
+		s.report("agent of %s (%v):", n, err)
 		fmt.Fprint(indent{s.Out}, out)
 	}
 	s.kubectl(ctx, "get", "refit", "-A")

@@ -53,7 +53,7 @@ func (m *APIMonitor) run(ctx context.Context, ok func() bool) {
 		now := time.Now()
 		if good {
 			if wasBad {
-				m.add(now.Sub(lastGood))
+				m.addOutage(now.Sub(lastGood))
 			}
 			lastGood, wasBad = now, false
 		} else {
@@ -63,7 +63,7 @@ func (m *APIMonitor) run(ctx context.Context, ok func() bool) {
 	}
 }
 
-func (m *APIMonitor) add(d time.Duration) {
+func (m *APIMonitor) addOutage(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.bad += d

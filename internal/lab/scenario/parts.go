@@ -30,7 +30,7 @@ const PluginsPayload = "cni-plugins"
 // digests the expected files of a node afterwards: programs by name, plugins as
 // cni-plugins/NAME.
 func (s *Scenario) RuntimePayloads(ctx context.Context) (files, digests map[string]string, err error) {
-	parts, err := components.ForNodes(ctx, func(line string) { s.say("%s", line) })
+	parts, err := components.ForNodes(ctx, func(line string) { s.report("%s", line) })
 	if err != nil {
 		return nil, nil, err
 	}

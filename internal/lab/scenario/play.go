@@ -68,7 +68,7 @@ func (s *Scenario) moveTo(ctx context.Context, b Bundle) (planDigest string, err
 	if err := s.Eject(ctx, s.Stick, device); err != nil {
 		return "", fmt.Errorf("pulling the stick: %w", err)
 	}
-	s.say("the stick is removed; every node has pinned all it needs")
+	s.report("the stick is removed; every node has pinned all it needs")
 	return planDigest, s.Apply(ctx)
 }
 
@@ -86,7 +86,7 @@ func (s *Scenario) InsertFile(ctx context.Context, node, file string) (device st
 	device, err = s.Lab.Insert(ctx, node, file)
 	if err == nil {
 		s.sticks[device] = file
-		s.say("the stick is in node %s as %s", node, device)
+		s.report("the stick is in node %s as %s", node, device)
 	}
 	return device, err
 }
@@ -231,7 +231,7 @@ func (s *Scenario) measureNode(ctx context.Context, n *corev1.Node, b Bundle) (N
 		return out, fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	if len(missing) > 0 {
-		s.say("node %s: %s", n.Name, strings.Join(missing, ", "))
+		s.report("node %s: %s", n.Name, strings.Join(missing, ", "))
 	}
 	out.Images, out.Pinned = held, pinned
 	var nu v1alpha1.NodeUpdate

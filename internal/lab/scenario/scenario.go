@@ -89,8 +89,8 @@ func New(o Options) (*Scenario, error) {
 // Path is a file in the scenario's work directory.
 func (s *Scenario) Path(name string) string { return filepath.Join(s.work, name) }
 
-// say prints one line with the seconds since the start.
-func (s *Scenario) say(format string, a ...any) {
+// report prints one line with the seconds since the start.
+func (s *Scenario) report(format string, a ...any) {
 	fmt.Fprintf(s.Out, "%7.1f  %s\n", time.Since(s.started).Seconds(), fmt.Sprintf(format, a...))
 }
 
@@ -129,7 +129,7 @@ func (s *Scenario) Run(ctx context.Context, args ...string) (RefitResult, error)
 
 // refit runs a refit command that must succeed and gives its standard output.
 func (s *Scenario) refit(ctx context.Context, args ...string) (string, error) {
-	s.say("$ refit %s", strings.Join(args, " "))
+	s.report("$ refit %s", strings.Join(args, " "))
 	r, err := s.Run(ctx, args...)
 	if err == nil && r.Code != 0 {
 		err = fmt.Errorf("exit code %d: %s", r.Code, lastLines(r.Stderr+r.Stdout, 5))
@@ -160,7 +160,7 @@ func (i indent) Write(p []byte) (int, error) {
 // Components builds, or finds built, both releases and what a node needs.
 func (s *Scenario) Components(ctx context.Context) error {
 	return s.phase("components", func() (err error) {
-		progress := func(line string) { s.say("%s", line) }
+		progress := func(line string) { s.report("%s", line) }
 		if s.from, err = components.Release(ctx, s.From, progress); err != nil {
 			return err
 		}
@@ -175,8 +175,8 @@ func (s *Scenario) Components(ctx context.Context) error {
 // Up makes the cluster at the older release, with the workload.
 func (s *Scenario) Up(ctx context.Context) error {
 	err := s.phase("labUp", func() (err error) {
-		s.say("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
-		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Version: s.From, Progress: func(line string) { s.say("%s", line) }})
+		s.report("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
+		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Version: s.From, Progress: func(line string) { s.report("%s", line) }})
 		if err != nil {
 			s.others = errors.As(err, new(lab.ErrUp))
 			return err
@@ -187,7 +187,7 @@ func (s *Scenario) Up(ctx context.Context) error {
 		return err
 	}
 	return s.phase("workload", func() error {
-		s.say("a workload of %d pods with a budget of %d starts", WorkloadReplicas, WorkloadBudget)
+		s.report("a workload of %d pods with a budget of %d starts", WorkloadReplicas, WorkloadBudget)
 		return deployWorkload(ctx, s.Client, s.app.Name)
 	})
 }

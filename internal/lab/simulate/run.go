@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.describe()
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	err := r.all(ctx, &wg)
+	err := r.runPhases(ctx, &wg)
 	cancel()
 	wg.Wait()
 	if r.controller != nil {
@@ -84,13 +84,13 @@ func (r *run) describe() {
 	r.result.Writes.Method = "apiserver_request_total of the API server, successful writes by verb and resource, differences between the marks; max of a node: its versions as the watches show them"
 }
 
-func (r *run) all(ctx context.Context, wg *sync.WaitGroup) error {
+func (r *run) runPhases(ctx context.Context, wg *sync.WaitGroup) error {
 	for _, phase := range []struct {
 		name string
 		do   func(context.Context, *sync.WaitGroup) error
 	}{{"servers", r.start}, {"join", r.join}, {"prepare", r.prepare}, {"update", r.update}} {
 		began := time.Now()
-		r.sayf("%s ...", phase.name)
+		r.reportf("%s ...", phase.name)
 		if err := phase.do(ctx, wg); err != nil {
 			return fmt.Errorf("%s: %w", phase.name, err)
 		}
@@ -99,7 +99,7 @@ func (r *run) all(ctx context.Context, wg *sync.WaitGroup) error {
 	return nil
 }
 
-func (r *run) sayf(format string, args ...any) {
+func (r *run) reportf(format string, args ...any) {
 	r.said = time.Now()
 	fmt.Fprintf(r.Out, format+"\n", args...)
 }
@@ -290,7 +290,7 @@ func (r *run) restart(ctx context.Context) (done bool, err error) {
 	case r.result.Restart.GapSeconds == 0:
 		if wrote.Sub(r.killed) > arrive {
 			r.result.Restart.GapSeconds = wrote.Sub(r.killed).Seconds()
-			r.sayf("the controller was killed at %d nodes; its successor wrote to a node %.1f s later", r.result.Restart.DoneBefore, r.result.Restart.GapSeconds)
+			r.reportf("the controller was killed at %d nodes; its successor wrote to a node %.1f s later", r.result.Restart.DoneBefore, r.result.Restart.GapSeconds)
 		}
 		return false, nil
 	}
@@ -337,10 +337,10 @@ func (r *run) wait(ctx context.Context, done func() (bool, string)) error {
 			return err
 		}
 		if time.Since(r.said) > say {
-			r.sayf("  %s", how)
+			r.reportf("  %s", how)
 			select {
 			case err := <-r.refused:
-				r.sayf("  a write was refused and is tried again: %v", err)
+				r.reportf("  a write was refused and is tried again: %v", err)
 			default:
 			}
 		}

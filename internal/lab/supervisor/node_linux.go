@@ -40,7 +40,7 @@ const (
 	tooSoon  = 3 * time.Second
 )
 
-func (n *node) look() NodeStatus {
+func (n *node) describeStatus() NodeStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := NodeStatus{Name: n.name, Boots: n.boots, Since: n.since, Last: n.last}
@@ -77,13 +77,13 @@ func (n *node) run(first chan<- error) {
 		default:
 		}
 		if err != nil {
-			n.note(nil, err.Error())
+			n.recordRun(nil, err.Error())
 			return
 		}
 		_ = cmd.Wait()
 		terminal.Close()
 		how := cmd.ProcessState.Sys().(syscall.WaitStatus)
-		n.note(nil, describeEnd(how))
+		n.recordRun(nil, describeEnd(how))
 		if time.Since(started) < tooSoon {
 			quick++
 		} else {
@@ -121,7 +121,7 @@ func (n *node) switchedOff() {
 	n.off = nil
 }
 
-func (n *node) note(cmd *exec.Cmd, last string) {
+func (n *node) recordRun(cmd *exec.Cmd, last string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cmd, n.since = cmd, time.Now()
@@ -238,7 +238,7 @@ func (n *node) powerOn(cmd *exec.Cmd, m *machine.Machine, power, fault *os.File)
 	if len(why) > 0 {
 		return errors.New(strings.TrimSpace(string(why)))
 	}
-	n.note(cmd, "")
+	n.recordRun(cmd, "")
 	if n.isCut() {
 		return errors.New("power was cut")
 	}

@@ -58,7 +58,7 @@ func (s *supervisor) answer(q Request) (*Reply, error) {
 func (s *supervisor) status() *Reply {
 	r := &Reply{}
 	for _, name := range s.config.Nodes {
-		r.Nodes = append(r.Nodes, s.nodes[name].look())
+		r.Nodes = append(r.Nodes, s.nodes[name].describeStatus())
 	}
 	return r
 }

@@ -135,7 +135,7 @@ func (w *watch) packet(p []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outside.Packets++
-	w.note(Attempt{From: from, To: to, Kind: kind})
+	w.countAttempt(Attempt{From: from, To: to, Kind: kind})
 }
 
 func readPacket(p []byte) (from, to, kind string) {
@@ -178,7 +178,7 @@ func (w *watch) question(from net.Addr, name string) {
 	}
 	if isBelow(name, w.imageHosts) {
 		w.outside.Questions++
-		w.note(Attempt{From: host, To: name, Kind: "dns"})
+		w.countAttempt(Attempt{From: host, To: name, Kind: "dns"})
 	}
 }
 
@@ -187,7 +187,7 @@ func isBelow(name string, hosts []string) bool {
 	return slices.ContainsFunc(hosts, func(h string) bool { return name == h || strings.HasSuffix(name, "."+h) })
 }
 
-func (w *watch) note(a Attempt) {
+func (w *watch) countAttempt(a Attempt) {
 	known := w.attempts[a]
 	if known == nil {
 		if len(w.attempts) >= manyKinds {
