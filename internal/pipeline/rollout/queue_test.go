@@ -114,6 +114,8 @@ func TestBudgetNamesWhoTakesIt(t *testing.T) {
 		"one of two places": {Pool{Budget: 2}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), worker("p", "b", nil)}, []string{"cordon b"}, false, "", false, false},
 		"a cordoned one and one that is not Ready": {Pool{Budget: 2}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), worker("p", "b", func(n *Node) { n.Ready, n.AtTarget = false, true }), worker("p", "c", nil)}, nil, true,
 			"pool p allows 2 unavailable nodes, and a is cordoned by somebody else, b is not Ready", false, false},
+		"a cordoned one and one that moves": {Pool{Budget: 2}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), worker("p", "b", func(n *Node) { n.Started, n.Unschedulable = true, true }), worker("p", "c", nil)}, []string{"drain b"}, true,
+			"pool p allows 2 unavailable nodes, and a is cordoned by somebody else", false, false},
 		"one that is not in the plan": {Pool{Budget: 1, Unavailable: []string{"x"}}, []plannedNode{worker("p", "b", nil)}, nil, true, "pool p allows 1 unavailable nodes, and x is cordoned or not Ready", false, false},
 		"one that is not in the plan, cordoned": {Pool{Budget: 1, Unavailable: []string{"x"}, Cordoned: []string{"x"}}, []plannedNode{worker("p", "b", nil)}, nil, false,
 			"pool p allows 1 unavailable nodes, and x is cordoned by somebody else", true, true},
@@ -251,5 +253,29 @@ func TestUnknownNodesAreGone(t *testing.T) {
 	d := Next(in)
 	if d.Gone != 2 || d.Total != 1 || !slices.Equal(verbs(d), []string{"cordon a"}) || in.At(0).Gone || !in.At(1).Gone || !in.At(2).Gone || in.At(2).Name != "c" {
 		t.Errorf("%d of %d left: %v", d.Gone, d.Total, verbs(d))
+	}
+}
+
+// What becomes of the API server while one of so many control-plane nodes moves.
+func TestAPIServerWhileANodeMoves(t *testing.T) {
+	t.Parallel()
+	members := func(n int) map[string]bool {
+		out := map[string]bool{}
+		for i := range n {
+			out[string(rune('a'+i))] = true
+		}
+		return out
+	}
+	const away, hangs, stays = "the API server is away meanwhile, workloads go on", "etcd has two members, and one alone has no quorum: the API server hangs while either moves", "the API server stays available"
+	for _, c := range []struct {
+		etcd, nodes int
+		says        string
+	}{
+		{0, 0, away}, {1, 1, away}, {3, 1, away}, {0, 2, stays}, {1, 2, stays}, {2, 2, hangs}, {2, 3, hangs}, {0, 3, stays},
+		{3, 2, "etcd keeps its quorum of 2 of 3 members"}, {3, 3, "etcd keeps its quorum of 2 of 3 members"}, {4, 4, "etcd keeps its quorum of 3 of 4 members"}, {5, 5, "etcd keeps its quorum of 3 of 5 members"},
+	} {
+		if got := AwayClause(members(c.etcd), c.nodes); got != c.says {
+			t.Errorf("%d members on %d nodes: %q, want %q", c.etcd, c.nodes, got, c.says)
+		}
 	}
 }
