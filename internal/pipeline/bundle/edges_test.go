@@ -231,3 +231,48 @@ func TestImageWithoutManifestIsNotWritten(t *testing.T) {
 		t.Errorf("%d bytes, then %d: %v", len(h.Raw), len(later), err)
 	}
 }
+
+// What is no bundle at all is refused as such whichever way it is read, and nothing is
+// known of its size.
+func TestNoBundleIsRefusedByEveryReader(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string][]byte{
+		"zeros": make([]byte, 4096), "fewer zeros": make([]byte, 100), "a program": append([]byte("\x7fELF"), make([]byte, 4096)...), "text": []byte("refit"),
+		"a header that differs at its end": append(bytes.Repeat([]byte("o"), BlockSize), 1),
+	} {
+		if h, err := readings(t, raw); h != nil || !errors.Is(err, ErrNotBundle) || err.Error() != "not a refit bundle" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n, err := HeaderSize(raw); n != 0 || !errors.Is(err, ErrNotBundle) {
+			t.Errorf("%s: a header of %d bytes, %v", name, n, err)
+		}
+	}
+	raw, at, _, _ := spoil{}.build(t, sampleMetadata())
+	copy(raw[at[entryIndex]-BlockSize+124:], "size")
+	want := fmt.Sprintf("bundle is damaged at offset %d (range of 12 bytes): tar header: the size is not a number", at[entryIndex]-BlockSize+124)
+	if _, err := readings(t, raw); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if n, err := HeaderSize(raw); n != 0 || err == nil || err.Error() != want {
+		t.Errorf("a header of %d bytes, %v, want %s", n, err, want)
+	}
+}
+
+// A signature joins those over the same statement, and replaces that of its key.
+func TestSignaturesAreMerged(t *testing.T) {
+	t.Parallel()
+	about := func(payload string, sigs ...Signature) Envelope {
+		return Envelope{PayloadType: PayloadType, Payload: []byte(payload), Signatures: sigs}
+	}
+	one, two, again := Signature{"1", []byte("x")}, Signature{"2", []byte("y")}, Signature{"1", []byte("z")}
+	have := []Envelope{about("other", Signature{"0", []byte("o")}), about("this", two, one)}
+	if diff := cmp.Diff([]Envelope{about("this", again, two)}, AddSignature(have, about("this", again))); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]Envelope{about("new", one)}, AddSignature(have, about("new", one))); diff != "" {
+		t.Error(diff)
+	}
+	if len(have) != 2 || len(have[1].Signatures) != 2 || have[1].Signatures[0].KeyID != "2" {
+		t.Errorf("the caller's envelopes became %+v", have)
+	}
+}
