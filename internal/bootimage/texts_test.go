@@ -285,7 +285,7 @@ func TestUploadNames(t *testing.T) {
 	}
 }
 
-// Who owns a field: by the field itself, by all above it, not by its neighbours.
+// Who owns a field: by the field itself, by all above it, not by its siblings.
 func TestWithin(t *testing.T) {
 	t.Parallel()
 	path := []string{"spec", "template", "name"}
@@ -337,6 +337,6 @@ func TestLastWriter(t *testing.T) {
 		}
 	}
 	if got, when := Last(nil, nil, nil); got != "" || !when.IsZero() {
-		t.Errorf("nobody wrote: %s at %s", got, when)
+		t.Errorf("no writer: %s at %s", got, when)
 	}
 }

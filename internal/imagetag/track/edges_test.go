@@ -155,7 +155,7 @@ func TestBackPastWhatIsRefused(t *testing.T) {
 	}
 }
 
-// A digest that somebody took out of a workload leaves a trace: a new serial, the
+// A digest that was taken out of a workload leaves a trace: a new serial, the
 // past, and one entry of what was left.
 func TestLetGoIsRemembered(t *testing.T) {
 	t.Parallel()
@@ -198,7 +198,7 @@ func TestRecordEdges(t *testing.T) {
 	a.At, b.At = noon, noon.Add(time.Hour)
 	rows := func(states ...string) (out []Row) {
 		for i, s := range states {
-			out = append(out, Row{Key: fmt.Sprint("w", i), State: s, Message: "because"})
+			out = append(out, Row{Key: fmt.Sprint("w", i), State: s, Message: "a reason"})
 		}
 		return out
 	}
@@ -224,7 +224,7 @@ func TestRecordEdges(t *testing.T) {
 		}
 	}
 	for states, want := range map[string]string{
-		"Blocked Rolling": "Rolling ", "Blocked Preloading": "Rolling ", "Blocked Waiting": "Halted w0: because", "Blocked Current": "Halted w0: because", "Current Blocked Blocked": "Halted w1: because",
+		"Blocked Rolling": "Rolling ", "Blocked Preloading": "Rolling ", "Blocked Waiting": "Halted w0: a reason", "Blocked Current": "Halted w0: a reason", "Current Blocked Blocked": "Halted w1: a reason",
 		"Blocked Rolling Preloading": "Rolling ", "Waiting": "Rolling ", "Proposed": "Proposed ", "Proposed Waiting": "Rolling ", "Proposed Preloading": "Rolling ", "Current OnNextRun": "Done ", "Current Proposed": "Proposed ",
 	} {
 		r := Release{Result: ResultHalted, Message: "before"}

@@ -183,9 +183,9 @@ func TestStaticPodMessages(t *testing.T) {
 		{name: "propose, done", change: []func(*Target){on("n1 n2 n3", hasIt, noReady)}, pre: ready, propose: true},
 		{name: "done, not ready", change: []func(*Target){on("n1 n2 n3", hasIt), on("n3", noReady)}, pre: ready},
 		{name: "ending", change: []func(*Target){on("n3", ending)}, pre: ready},
-		{name: "told", change: []func(*Target){on("n2", run(NodeRun{Attempt: 1}))}, pre: ready},
+		{name: "permitted", change: []func(*Target){on("n2", run(NodeRun{Attempt: 1}))}, pre: ready},
 		{name: "running", change: []func(*Target){on("n2", run(NodeRun{Attempt: 1, State: RunRunning, Message: "pulls"}))}, pre: ready},
-		{name: "undo told", change: []func(*Target){on("n2", run(NodeRun{Attempt: 2, Undo: true}))}, pre: ready},
+		{name: "undo permitted", change: []func(*Target){on("n2", run(NodeRun{Attempt: 2, Undo: true}))}, pre: ready},
 		{name: "undo running", change: []func(*Target){on("n2", run(NodeRun{Attempt: 2, Undo: true, State: RunRunning, Message: "writes"}))}, pre: ready},
 		{name: "undone", change: []func(*Target){on("n2", run(NodeRun{State: RunUndone, Because: "it hung", Message: "as before"}))}, pre: ready},
 		{name: "undone without a cause", change: []func(*Target){on("n2", run(NodeRun{State: RunUndone, Message: "as before"}))}, pre: ready},
@@ -233,11 +233,11 @@ done, not ready: write -1, turn "" of 0, node {Node: Attempt:0 Undo:false Becaus
 - StaticPod/kube-system/proxy Rolling closed false: node n3 has it, and its pod is not Ready
 ending: write -1, turn "n3" of 0, node {Node: Attempt:0 Undo:false Because:}
 - StaticPod/kube-system/proxy Rolling closed false: node n3 ends what it was permitted before
-told: write -1, turn "n2" of 0, node {Node: Attempt:0 Undo:false Because:}
+permitted: write -1, turn "n2" of 0, node {Node: Attempt:0 Undo:false Because:}
 - StaticPod/kube-system/proxy Rolling closed false: node n2, 0 of 3 nodes have it: its agent was told
 running: write -1, turn "n2" of 0, node {Node: Attempt:0 Undo:false Because:}
 - StaticPod/kube-system/proxy Rolling closed false: node n2, 0 of 3 nodes have it: pulls
-undo told: write -1, turn "n2" of 0, node {Node: Attempt:0 Undo:false Because:}
+undo permitted: write -1, turn "n2" of 0, node {Node: Attempt:0 Undo:false Because:}
 - StaticPod/kube-system/proxy Rolling closed false: node n2 takes it back: its agent was told
 undo running: write -1, turn "n2" of 0, node {Node: Attempt:0 Undo:false Because:}
 - StaticPod/kube-system/proxy Rolling closed false: node n2 takes it back: writes
