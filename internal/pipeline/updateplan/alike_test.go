@@ -47,7 +47,7 @@ func TestNodesThatShareAPlan(t *testing.T) {
 		a, b Fields
 		same bool
 	}{
-		{Fields{"a": "1", "b": "2"}, Fields{"b": "2", "a": "1"}, true}, {Fields{"a": "b"}, Fields{"a": "", "b": ""}, false}, {nil, Fields{}, true}, {Fields{"": ""}, nil, false},
+		{Fields{"a": "1", "b": "2"}, Fields{"b": "2", "a": "1"}, true}, {Fields{"a": "b"}, Fields{"a": "", "b": ""}, false}, {Fields{"a": "b"}, Fields{"ab": ""}, false}, {nil, Fields{}, true}, {Fields{"": ""}, nil, false},
 	} {
 		if got := c.a.text() == c.b.text(); got != c.same {
 			t.Errorf("%v and %v: the same %t", c.a, c.b, got)
