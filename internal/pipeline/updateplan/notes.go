@@ -60,13 +60,13 @@ func hasStep(np model.NodePlan, updater string) bool {
 func (p *planner) away(controlPlanes int) string {
 	switch {
 	case controlPlanes == 1 && p.in.ExternalEtcd:
-		return "the API server is away while kubeadm replaces it, and again for a moment when the kubelet was replaced; workloads go on"
+		return "the API server is unavailable while kubeadm replaces it, and again for a moment when the kubelet was replaced; workloads go on"
 	case controlPlanes == 1:
-		return "the API server is away while kubeadm replaces etcd and it, and again for a moment when the kubelet was replaced; workloads go on"
+		return "the API server is unavailable while kubeadm replaces etcd and it, and again for a moment when the kubelet was replaced; workloads go on"
 	case controlPlanes == 2 && !p.in.ExternalEtcd:
 		return "while this node's etcd member restarts the other has no quorum alone: both API servers hang until it is back; workloads go on"
 	}
-	return "this node's API server is away for a while; the others answer"
+	return "this node's API server is unavailable for a while; the others answer"
 }
 
 // addons: kubeadm moves kube-proxy and CoreDNS with the last control-plane node.
