@@ -158,7 +158,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 
 // installOntoHost is the command of the DaemonSet.
 func installOntoHost(cmd *cobra.Command, stay bool) error {
-	if err := install.InstallOnHost(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+	if err := install.OnHost(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	if stay {

@@ -24,7 +24,7 @@ func TestWhatTheNodeConfigsWant(t *testing.T) {
 		}
 		return l.Items
 	}
-	if said := p.types(cmdutil.ExitUsage, "plan"); !strings.Contains(said, "every node is as its NodeConfigs want") {
+	if said := p.types(cmdutil.ExitUsage, "plan"); !strings.Contains(said, "every node matches its NodeConfigs") {
 		t.Errorf("%q", said)
 	}
 	text := "hello"

@@ -76,7 +76,7 @@ func TestExplainANode(t *testing.T) {
 	if len(v.Pods) != 2 || v.Pods[0].Pod != "default/web-1" || v.Pods[0].Fate != v1alpha1.PodRefused || !strings.Contains(v.Pods[0].Fix, "can never be met") || v.Pods[1].Fate != v1alpha1.PodSkipped {
 		t.Errorf("%+v", v.Pods)
 	}
-	if !strings.Contains(v.Options, "pods with tier=local stay") || !strings.Contains(v.Headline, "1 pods must go, 1 of them are refused now; 1 stay") {
+	if !strings.Contains(v.Options, "pods with tier=local stay") || !strings.Contains(v.Headline, "1 pod to evict (1 blocked), 1 pod stays") {
 		t.Errorf("%q %q", v.Headline, v.Options)
 	}
 	var pods corev1.PodList

@@ -142,7 +142,7 @@ func TestAPersonsVerbs(t *testing.T) {
 		t.Errorf("%v", node())
 	}
 	p.types(cmdutil.ExitOK, "release", "w1")
-	if said := p.types(cmdutil.ExitOK, "release", "w1"); !strings.Contains(said, "was not held") {
+	if said := p.types(cmdutil.ExitOK, "release", "w1"); !strings.Contains(said, "was not on hold") {
 		t.Errorf("%q", said)
 	}
 	if _, held := node()[v1alpha1.AnnotationHold]; held {

@@ -166,12 +166,12 @@ var answers = map[string]struct {
 	"y":                     {"y\n", true, cmdutil.ExitOK, ""},
 	"the whole word":        {"Yes\n", true, cmdutil.ExitOK, ""},
 	"no":                    {"n\n", false, cmdutil.ExitBlocked, "error: not started\r\n"},
-	"Return alone":          {"\n", false, cmdutil.ExitBlocked, "not started: there was no answer"},
-	"another language":      {"ja\n", false, cmdutil.ExitBlocked, `not started: "ja" is no answer to this; only y or yes starts it`},
+	"Return alone":          {"\n", false, cmdutil.ExitBlocked, "not started: no answer"},
+	"another language":      {"ja\n", false, cmdutil.ExitBlocked, `not started: "ja" is not an answer; only y or yes starts it`},
 	"a cat on the keyboard": {"yyyyyy;;;\n", false, cmdutil.ExitBlocked, "only y or yes starts it"},
-	"Ctrl-D":                {ctrlD, false, cmdutil.ExitBlocked, "[y/N] \r\nerror: not started: there was no answer"},
+	"Ctrl-D":                {ctrlD, false, cmdutil.ExitBlocked, "[y/N] \r\nerror: not started: no answer"},
 	"Ctrl-D behind a y":     {"y" + ctrlD + ctrlD, false, cmdutil.ExitBlocked, "only y or yes starts it"},
-	"Ctrl-C":                {ctrlC, false, cmdutil.ExitInterrupted, "error: not started: interrupted before there was an answer"},
+	"Ctrl-C":                {ctrlC, false, cmdutil.ExitInterrupted, "error: not started: interrupted before an answer"},
 }
 
 func TestQuestionsAtATerminal(t *testing.T) {
@@ -228,11 +228,11 @@ func testApplyAsks(t *testing.T, p *person) {
 		w.types("y\n")
 		w.until("this command only watches")
 		w.types(ctrlC)
-		if said := w.ends(cmdutil.ExitInterrupted); !strings.Contains(said, "what was started in the cluster goes on") || !started(t, u) {
+		if said := w.ends(cmdutil.ExitInterrupted); !strings.Contains(said, "a started update continues in the cluster") || !started(t, u) {
 			t.Errorf("%s", said)
 		}
 		w = p.at(t, "apply", u.Name, "--no-wait")
-		if said := w.ends(cmdutil.ExitOK); strings.Contains(said, "[y/N]") || !strings.Contains(said, "there is nothing to ask") {
+		if said := w.ends(cmdutil.ExitOK); strings.Contains(said, "[y/N]") || !strings.Contains(said, "nothing to start") {
 			t.Errorf("%s", said)
 		}
 	})
@@ -241,7 +241,7 @@ func testApplyAsks(t *testing.T, p *person) {
 		cmd := command(p, []string{"apply", u.Name})
 		cmd.Stdin = strings.NewReader("y\n")
 		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "say --yes") || started(t, u) {
+		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "use --yes") || started(t, u) {
 			t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
 	})
@@ -289,9 +289,9 @@ func testDrillAsks(t *testing.T, p *person) {
 			}
 			w.types(c.keys)
 			if c.yes {
-				w.until("is asked to restart")
+				w.until("requested a restart of node")
 				p.restarts(t, nu, asked(t, nu))
-				c.says = "Node " + nu.Name + " came back by itself"
+				c.says = "Node " + nu.Name + " recovered by itself"
 			}
 			if said := w.ends(c.code); !strings.Contains(said, c.says) || (asked(t, nu) != "") != c.yes {
 				t.Errorf("asked to restart: %q, want that %t\n%q", asked(t, nu), c.yes, said)
@@ -303,7 +303,7 @@ func testDrillAsks(t *testing.T, p *person) {
 		cmd := command(p, []string{"drill", "--node", nu.Name, "--run"})
 		cmd.Stdin = strings.NewReader("y\n")
 		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "say --yes") || asked(t, nu) != "" {
+		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "use --yes") || asked(t, nu) != "" {
 			t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
 	})

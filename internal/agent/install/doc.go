@@ -6,7 +6,7 @@
 // is not refit's is not touched; every byte from the bundle is compared before
 // it counts. Uninstall removes what Install made, and pins only when asked.
 //
-// InstallOnHost does the same from a privileged pod (with hostPID) onto the node the pod
+// OnHost does the same from a privileged pod (with hostPID) onto the node the pod
 // runs on, where images can be pulled. The pod only installs and updates the host
 // service; no part that the node needs runs in the pod.
 //

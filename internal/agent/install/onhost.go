@@ -17,9 +17,9 @@ const hostRoot = "/proc/1/root"
 // landing is where this program is put on the host before it installs itself.
 const landing = "/var/tmp/refit-agent.install"
 
-// InstallOnHost copies this program to the host and lets it install itself there, in
+// OnHost copies this program to the host and lets it install itself there, in
 // the host's root. Standard output is that of the installer.
-func InstallOnHost(ctx context.Context, stdout, stderr io.Writer) error {
+func OnHost(ctx context.Context, stdout, stderr io.Writer) error {
 	return install(ctx, hostRoot, stdout, stderr)
 }
 

@@ -18,7 +18,7 @@ func NewBootc(h Host) *BootcDriver { return &BootcDriver{h} }
 func (d *BootcDriver) Name() string { return Bootc }
 
 // Read asks bootc; the words of an older one are tried when it does not know ours.
-func (d *BootcDriver) Read(ctx context.Context) (*bootcHost, error) {
+func (d *BootcDriver) Read(ctx context.Context) (*BootcHost, error) {
 	out, err := d.host.Runner.Run(ctx, nil, "bootc", "status", "--format=json", "--format-version=1")
 	var tool *ToolError
 	if errors.As(err, &tool) && tool.Code == 2 {
@@ -49,7 +49,7 @@ func (d *BootcDriver) Status(ctx context.Context) (Status, error) {
 }
 
 // status is the document in our words.
-func (h *bootcHost) status() Status {
+func (h *BootcHost) status() Status {
 	s := Status{Driver: Bootc, RollbackQueued: h.Status.RollbackQueued,
 		Booted: deployment(h.Status.Booted), Staged: deployment(h.Status.Staged), Rollback: deployment(h.Status.Rollback)}
 	switch {
@@ -70,7 +70,7 @@ func (h *bootcHost) status() Status {
 	return s
 }
 
-func (h *bootcHost) drift() []Drift {
+func (h *BootcHost) drift() []Drift {
 	var out []Drift
 	if o := h.Status.UsrOverlay; o != nil {
 		out = append(out, Drift{Kind: DriftOverlay, Detail: "an overlay lies over /usr (" + o.AccessMode + ", " + o.Persistence + ")"})
@@ -112,7 +112,7 @@ func deployment(e *bootcEntry) *Deployment {
 
 // capabilities are read from the help texts: versions say nothing about what a
 // distribution took over.
-func (d *BootcDriver) capabilities(ctx context.Context, h *bootcHost) []string {
+func (d *BootcDriver) capabilities(ctx context.Context, h *BootcHost) []string {
 	out := []string{CanKargsImage}
 	help, _ := d.host.Runner.Run(ctx, nil, "bootc", "switch", "--help") // without it there is less to use
 	if bytes.Contains(help, []byte("--download-only")) {

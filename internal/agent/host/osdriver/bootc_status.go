@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// bootcHost is the document of `bootc status`, of format v1 (0 is the same). Only what is
+// BootcHost is the document of `bootc status`, of format v1 (0 is the same). Only what is
 // read is here; what a newer version adds is ignored, and everything may be null.
-type bootcHost struct {
+type BootcHost struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Spec       struct {
@@ -22,7 +22,7 @@ type bootcHost struct {
 		Rollback         *bootcEntry  `json:"rollback"`
 		OtherDeployments []bootcEntry `json:"otherDeployments"`
 		RollbackQueued   bool         `json:"rollbackQueued"`
-		// Type is bootcHost, null unless booted from a container image.
+		// Type is BootcHost, null unless booted from a container image.
 		Type       *string       `json:"type"`
 		UsrOverlay *bootcOverlay `json:"usrOverlay"`
 		ReadOnly   bool          `json:"readOnly"`
@@ -92,8 +92,8 @@ type bootcOverlay struct {
 }
 
 // parseBootc reads a status document.
-func parseBootc(b []byte) (*bootcHost, error) {
-	h := &bootcHost{}
+func parseBootc(b []byte) (*BootcHost, error) {
+	h := &BootcHost{}
 	if err := json.Unmarshal(b, h); err != nil {
 		return nil, fmt.Errorf("answer of bootc status: %w", err)
 	}
@@ -105,10 +105,10 @@ func parseBootc(b []byte) (*bootcHost, error) {
 
 // Known reports whether the document says anything: all null is "unknown", never
 // "not bootc".
-func (h *bootcHost) Known() bool { return h.Status.Booted != nil }
+func (h *BootcHost) Known() bool { return h.Status.Booted != nil }
 
 // Manages reports whether bootc moves this host: it was booted from an image, and
 // nothing was layered on it.
-func (h *bootcHost) Manages() bool {
+func (h *BootcHost) Manages() bool {
 	return h.Known() && h.Status.Booted.Image != nil && !h.Status.Booted.Incompatible
 }

@@ -22,7 +22,7 @@ func img(name, digest string) string {
 
 func bootcDoc(staged, booted, rollback, more string) string {
 	return `{"apiVersion":"org.containers.bootc/v1","kind":"BootcHost","metadata":{"name":"host"},"spec":{"image":{"image":"quay.example/os:42","transport":"registry"},"bootOrder":"default"},
-	"status":{"staged":` + staged + `,"booted":` + booted + `,"rollback":` + rollback + more + `,"type":"bootcHost"}}`
+	"status":{"staged":` + staged + `,"booted":` + booted + `,"rollback":` + rollback + more + `,"type":"BootcHost"}}`
 }
 
 var (
