@@ -85,7 +85,7 @@ func TestTracksForPeople(t *testing.T) {
 	o := &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: v1alpha1.ImageTrackSpec{Repository: reg.Ref("shop/app"),
 		Follow: v1alpha1.TrackFollow{Tag: "2.6.2-rev1"}, Targets: []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop", Name: "app"}}}}
 	must(admin.Create(ctx, o))
-	s.must(cmdutil.ExitBlocked, []string{"approved nothing"}, "bundle", "create", "--from-tracks", "--output", "x", "--unsigned")
+	s.must(cmdutil.ExitBlocked, []string{"has no approved image"}, "bundle", "create", "--from-tracks", "--output", "x", "--unsigned")
 
 	status := func(approved, long string, change func(*v1alpha1.ImageTrackStatus)) {
 		t.Helper()
@@ -133,7 +133,7 @@ func TestTracksForPeople(t *testing.T) {
 	if len(o.Spec.Refused) != 0 || len(o.Spec.Approvals) != 1 || o.Spec.Approvals[0].Digest != b || o.Spec.Approvals[0].Serial != 2 || o.Spec.Approvals[0].ApprovedBy == "" {
 		t.Fatalf("%+v", o.Spec)
 	}
-	s.must(cmdutil.ExitBlocked, []string{"remembers nothing"}, "tags", "rollback", "app")
+	s.must(cmdutil.ExitBlocked, []string{"has no earlier image"}, "tags", "rollback", "app")
 
 	t.Log("a static pod that has failed is tried again, and the records are shown")
 	s.must(cmdutil.ExitBlocked, []string{"has failed"}, "tags", "retry", "app")
@@ -153,7 +153,7 @@ func TestTracksForPeople(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "1"), filepath.Join(dir, "2")
 	side := "docker://" + reg.Ref("shop/side:1")
-	out := s.must(cmdutil.ExitBlocked, []string{"would lack 1 images", "Deployment/shop/app asks for " + reg.Ref("shop/side:1")}, "bundle", "create", "--from-tracks", "--output", one, "--unsigned")
+	out := s.must(cmdutil.ExitBlocked, []string{"1 image of the tracks' workloads missing", "Deployment/shop/app needs " + reg.Ref("shop/side:1")}, "bundle", "create", "--from-tracks", "--output", one, "--unsigned")
 	if strings.Contains(out, "shop/app:2.6.2-rev1-b5.2") {
 		t.Fatalf("what is not approved is taken: %s", out)
 	}
@@ -174,7 +174,7 @@ func TestTracksForPeople(t *testing.T) {
 	data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{o}})
 	must(err)
 	must(os.WriteFile(file, data, 0o600))
-	s.must(cmdutil.ExitOK, []string{"are not looked at"}, "bundle", "create", "--output", filepath.Join(dir, "4"), "--unsigned", "tracks:"+file)
+	s.must(cmdutil.ExitOK, []string{"are not checked"}, "bundle", "create", "--output", filepath.Join(dir, "4"), "--unsigned", "tracks:"+file)
 
 	s.must(cmdutil.ExitOK, []string{a}, "tags", "rollback", "app", "--reason", "slow")
 	must(admin.Get(ctx, client.ObjectKeyFromObject(o), o))
