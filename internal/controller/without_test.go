@@ -55,7 +55,7 @@ func TestWithout(t *testing.T) {
 			s.waitUpdate("u", "every node is done", phase(v1alpha1.PhaseDone))
 			s.stop()
 			checkKinds(t, s, out)
-			checkStarted(t, log.lines, out)
+			checkStarted(t, log.all(), out)
 			checkRequests(t, audit, out)
 		})
 	}
@@ -189,4 +189,11 @@ func (r *record) add(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines = append(r.lines, line)
+}
+
+// all lines up to now: a controller that was stopped may still log.
+func (r *record) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
 }
