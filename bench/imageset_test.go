@@ -22,10 +22,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// imageSet is thirty images in an OCI layout, 2.1 GiB compressed and about twice
-// that unpacked: three bases, six layers that several images have in the middle, two
-// to four of its own in each. Binaries, texts and what does not compress; the same
-// bytes every time.
+// imageSet is thirty images in an OCI layout, 2.1 GiB compressed and about twice that
+// unpacked. Each image has one of three bases, shared layers (six in all) and two to four
+// layers of its own. The layers have binaries, texts and incompressible data; the bytes are
+// the same every time.
 type imageSet struct {
 	dir    string
 	images []ocispec.Descriptor

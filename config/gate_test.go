@@ -49,7 +49,7 @@ func testGateBeforeRun(t *testing.T, cfg *rest.Config, admin client.Client) {
 		u.Spec.Start, u.Spec.PlanDigest = v1alpha1.StartImmediate, plan
 		return admin.Patch(ctx, u, patch)
 	}
-	refused(t, approve("sha256:q"), "the plan of this update is sha256:p, not sha256:q: look at it with refit plan")
+	refused(t, approve("sha256:q"), "the plan of this update is sha256:p, not sha256:q: read it with refit plan")
 	reread(t, admin, u)
 	if err := approve("sha256:p"); err != nil {
 		t.Fatalf("the plan that is there can be approved: %v", err)
@@ -63,7 +63,7 @@ func testGateBeforeRun(t *testing.T, cfg *rest.Config, admin client.Client) {
 	}
 	u.Spec.Paused = true
 	if err := admin.Update(ctx, u); err != nil {
-		t.Errorf("an update can be paused whatever became of its plan: %v", err)
+		t.Errorf("an update can be paused with any plan: %v", err)
 	}
 
 	now := metav1.NewTime(time.Now())
@@ -87,7 +87,7 @@ func testGateBeforeRun(t *testing.T, cfg *rest.Config, admin client.Client) {
 	patch := client.MergeFrom(nu.DeepCopy())
 	nu.Spec.Run = nil
 	if err := controller.Patch(ctx, nu, patch); err != nil {
-		t.Errorf("a run can always be taken back: %v", err)
+		t.Errorf("a run can always be undone: %v", err)
 	}
 }
 

@@ -80,7 +80,7 @@ func testIfNotPresent(t *testing.T, admin client.Client) {
 	}
 	until(changed)
 	if got := made("tenant"); got != asked {
-		t.Errorf("a namespace that nobody chose: %s", got)
+		t.Errorf("a namespace that was not chosen: %s", got)
 	}
 	for _, o := range objects {
 		if err := admin.Delete(ctx, o); err != nil {

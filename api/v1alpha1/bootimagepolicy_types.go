@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// BootImageMode says what is done with a machine manager whose image is not the
+// BootImageMode is what refit does with a machine manager whose image is not the
 // wanted one.
 // +kubebuilder:validation:Enum=Observe;NewMachinesOnly;Piggyback;Roll;Propose
 type BootImageMode string
@@ -19,11 +19,11 @@ const (
 	BootImagePiggyback BootImageMode = "Piggyback"
 	// BootImageRoll writes, and lets the machines be replaced.
 	BootImageRoll BootImageMode = "Roll"
-	// BootImagePropose says what to write, in the MachineSource.
+	// BootImagePropose writes the wanted change to the MachineSource only.
 	BootImagePropose BootImageMode = "Propose"
 )
 
-// MachineSelection says which machine managers of a kind are meant, and how.
+// MachineSelection selects machine managers of a kind, and how refit treats them.
 //
 // +kubebuilder:validation:XValidation:rule="(self.select == 'Partial') == has(self.selector)",message="selector is for select: Partial, which needs one"
 // +kubebuilder:validation:XValidation:rule="self.kind != 'ControlPlaneMachineSet' || self.select != 'Partial'",message="there is one ControlPlaneMachineSet: select All or None"
@@ -55,8 +55,8 @@ type MachineSelection struct {
 	// custom image is left alone.
 	// +optional
 	Adopt bool `json:"adopt,omitempty"`
-	// Platform, Region, Architecture, Variant and OSStream of the image where the
-	// object does not say them. Variant is also what is chosen among several.
+	// Platform, Region, Architecture, Variant and OSStream apply where the object does
+	// not set them. Variant also selects one of several images.
 	// +optional
 	Platform string `json:"platform,omitempty"`
 	// +optional
@@ -92,7 +92,8 @@ type SkewRule struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// Targets are minor versions (1.36, 4.19) for which it holds; empty is every one.
+	// Targets are the minor versions (1.36, 4.19) that the rule applies to; empty is
+	// every one.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -114,7 +115,7 @@ type SkewRule struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MajorSteps *int32 `json:"majorSteps,omitempty"`
-	// MinAgeDays since an image was made before it may be used.
+	// MinAgeDays is the minimum age of an image before it may be used.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinAgeDays *int32 `json:"minAgeDays,omitempty"`
@@ -125,9 +126,9 @@ type SkewRule struct {
 	// Incompatible facts of a source.
 	// +optional
 	Incompatible *IncompatibleFacts `json:"incompatible,omitempty"`
-	// MinimumFacts are the least values of facts that the machines themselves say:
-	// cpu (x86-64-v3), shim and grub (versions). The least of a source's nodes
-	// counts, or what its facts declare while it has none.
+	// MinimumFacts are the minimum values of facts that machines report: cpu
+	// (x86-64-v3), shim and grub (versions). The lowest value of a source's nodes
+	// counts, or its declared facts while it has no nodes.
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=8
@@ -162,13 +163,13 @@ type SkewWaiver struct {
 	Rule string `json:"rule,omitempty"`
 	// Reason, for those who come after.
 	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",message="say why: a waiver without a reason is none"
+	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",message="set a reason: a waiver without one does not count"
 	Reason string `json:"reason"`
 	// Until it counts.
 	Until metav1.Time `json:"until"`
 }
 
-// BootImageSkew says how old a boot image may be.
+// BootImageSkew limits how old a boot image may be.
 type BootImageSkew struct {
 	// Mode for all sources of the policy. Manual: administrators update images and
 	// declare them in the MachineSources. None: images are not updated, and nothing is
@@ -225,9 +226,9 @@ type AuthorityConfigMap struct {
 	Key string `json:"key,omitempty"`
 }
 
-// BootImageAuthority is the certificate authority of the server that first-boot
-// configurations fetch the rest from. When it is another, every configuration that
-// machines of the policy are given gets it, in the modes that write.
+// BootImageAuthority is the certificate authority of the server from which
+// first-boot configurations fetch the rest. When it changes, refit writes it to
+// every first-boot configuration of the policy's machines, in the modes that write.
 type BootImageAuthority struct {
 	// ConfigMap with the certificates; OpenShift's is machine-config-server-ca in
 	// openshift-machine-config-operator.
@@ -240,7 +241,7 @@ type BootImageAuthority struct {
 	Servers []string `json:"servers"`
 }
 
-// BootImagePolicySpec says which machine managers get which boot images.
+// BootImagePolicySpec selects machine managers and the boot images that they get.
 type BootImagePolicySpec struct {
 	// Streams with the wanted images, names of BootImageStreams. The one of the
 	// newest release that a control-plane node runs counts; the others are for
@@ -261,9 +262,8 @@ type BootImagePolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Contest BootImageContest `json:"contest,omitempty"`
-	// Kinds are further rows of the table of machine kinds: managers and images as
-	// in docs/reference/machine-kinds.md. A row of a kind that refit knows counts
-	// instead of its own.
+	// Kinds are additional rows of the table of machine kinds: managers and images as in
+	// docs/reference/machine-kinds.md. A row overrides refit's own row of the same kind.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Kinds *runtime.RawExtension `json:"kinds,omitempty"`
@@ -286,7 +286,7 @@ type BlockedTarget struct {
 	Namespace string `json:"namespace,omitempty"`
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Message says why and what to do.
+	// Message is the reason and the fix.
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message"`
 }
@@ -339,9 +339,9 @@ type BootImagePolicyStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// BootImagePolicy keeps the boot images of machine managers fresh, and says when
-// they are too old. It decides what new machines start from: only administrators
-// write one.
+// BootImagePolicy keeps the boot images of machine managers current, and reports
+// when they are too old. It decides what new machines start from: only
+// administrators may write one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -21,7 +21,7 @@ type StreamURL struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	CABundle string `json:"caBundle,omitempty"`
-	// SHA256 that the data must have, in hex; empty takes what comes.
+	// SHA256 that the data must have, in hex; empty accepts any data.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9a-f]{64})?$`
 	SHA256 string `json:"sha256,omitempty"`
@@ -32,8 +32,7 @@ type StreamURL struct {
 	EveryMinutes int32 `json:"everyMinutes,omitempty"`
 }
 
-// StreamBundle is a stream that a bundle brings (refit bundle create
-// boot-images:FILE).
+// StreamBundle is a stream in a bundle (refit bundle create boot-images:FILE).
 type StreamBundle struct {
 	// Digest of the bundle, which is approved and on the nodes. The release and the
 	// Kubernetes version default to the bundle's.
@@ -59,7 +58,7 @@ type StreamArtifact struct {
 	EveryMinutes int32 `json:"everyMinutes,omitempty"`
 }
 
-// UploadedImage says that a person has brought a file of the stream to its
+// UploadedImage records that a person has uploaded a file of the stream to its
 // platform.
 type UploadedImage struct {
 	// SHA256 of the file as the stream has it, or of what is in it.
@@ -76,8 +75,7 @@ type UploadedImage struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// BootImageStreamSpec says where wanted boot images are listed, and for which
-// release.
+// BootImageStreamSpec is where wanted boot images are listed, and for which release.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.configMap), has(self.url), has(self.bundle), has(self.artifact)].filter(x, x).size() == 1",message="set exactly one of inline, configMap, url, bundle and artifact"
 type BootImageStreamSpec struct {
@@ -92,24 +90,24 @@ type BootImageStreamSpec struct {
 	// URL that the data is fetched from.
 	// +optional
 	URL *StreamURL `json:"url,omitempty"`
-	// Bundle that brings the data.
+	// Bundle that contains the data.
 	// +optional
 	Bundle *StreamBundle `json:"bundle,omitempty"`
 	// Artifact in a registry with the data.
 	// +optional
 	Artifact *StreamArtifact `json:"artifact,omitempty"`
-	// Release that the images are for; empty if the data says it.
+	// Release that the images are for; empty if the data has it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Release string `json:"release,omitempty"`
-	// Kubernetes version of that release, for example 1.36.3. The images are used
-	// when a control-plane node runs it. Empty: the release, if it is a version of
-	// Kubernetes itself, or what the data says.
+	// Kubernetes version of that release, for example 1.36.3. The images are used when a
+	// control-plane node runs it. Empty: the release, if it is a Kubernetes version, or
+	// the version in the data.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Kubernetes string `json:"kubernetes,omitempty"`
-	// Rules that the release brings: limits for the images of machines that are to
-	// run it. Those of a BootImagePolicy hold as well.
+	// Rules of the release: limits for the images of machines that will run it. Rules of
+	// a BootImagePolicy apply as well.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -124,7 +122,7 @@ type BootImageStreamSpec struct {
 	Uploaded []UploadedImage `json:"uploaded,omitempty"`
 }
 
-// BootImageStreamStatus says what was read.
+// BootImageStreamStatus is the result of reading the stream.
 type BootImageStreamStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -168,9 +166,9 @@ type BootImageStreamStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// BootImageStream lists the boot images that are wanted, by architecture,
-// platform, region and OS stream, for one release. New machines start from what
-// it names: only administrators write one.
+// BootImageStream lists the wanted boot images of one release by architecture,
+// platform, region and OS stream. New machines start from them: only administrators
+// may write one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -6,9 +6,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.digest) || (has(self.digest) && self.digest == oldSelf.digest)",message="an approved digest cannot be changed: delete this Bundle and create one with the other digest"
 type BundleSpec struct {
-	// Digest of the bundle's top manifest. Naming it approves every byte under
-	// it to be copied, loaded and held by the nodes. It does not move any node:
-	// that takes a ClusterUpdate. Empty on a bundle that was only found.
+	// Digest of the bundle's top manifest. Setting it approves every byte under it to be
+	// copied, loaded and pinned by the nodes. It does not move any node: that needs a
+	// ClusterUpdate. Empty on a bundle that was only discovered.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as `refit bundle inspect` prints it"
@@ -23,7 +23,7 @@ type BundleLocation struct {
 	Device string `json:"device"`
 }
 
-// BundleStatus says what is known of a bundle and how far it has come.
+// BundleStatus describes a bundle and how far nodes have loaded it.
 type BundleStatus struct {
 	// ObservedGeneration is the generation of the spec this status is about.
 	// +optional
@@ -31,13 +31,13 @@ type BundleStatus struct {
 	// Digest of the top manifest that was found.
 	// +optional
 	Digest string `json:"digest,omitempty"`
-	// Name the bundle gives itself.
+	// Name in the bundle's metadata.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Version the bundle gives itself.
+	// Version in the bundle's metadata.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// KubernetesVersion the bundle's node payloads bring, empty if none.
+	// KubernetesVersion of the bundle's node payloads, empty if it has none.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Platforms the bundle has images for.
@@ -51,7 +51,7 @@ type BundleStatus struct {
 	// SizeBytes is the size of the bundle file in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// SignedBy lists the identifiers of trusted keys whose signatures hold.
+	// SignedBy lists the identifiers of trusted keys with a valid signature.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -61,7 +61,7 @@ type BundleStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Locations []BundleLocation `json:"locations,omitempty"`
-	// Loaded is how many nodes hold and pin all they need of the bundle, as
+	// Loaded is how many nodes have pinned all that they need of the bundle, as
 	// "loaded/wanted".
 	// +optional
 	Loaded string `json:"loaded,omitempty"`

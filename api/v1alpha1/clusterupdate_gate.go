@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AcceptedRisk lets an update start although one check of the gate says no.
+// AcceptedRisk lets an update start although one check of the gate is closed.
 //
 // +kubebuilder:validation:XValidation:rule="!(self.check in ['bundle-approved','plan','plan-unchanged','no-other-update','space','agents','agent-versions','control-plane','quorum','images-held','payloads-held'])",message="this check can never be accepted: what it guards (the approval, the quorum, the images, one update at a time) cannot be fixed afterwards; fix the cause that the update's status names"
 type AcceptedRisk struct {
@@ -24,8 +24,8 @@ type DrainOptions struct {
 	// SkipSelector picks pods that stay on their node and die with its update.
 	// +optional
 	SkipSelector *metav1.LabelSelector `json:"skipSelector,omitempty"`
-	// EvictUnownedSelector picks pods that nothing would make again and that may
-	// be lost. Without it each such pod needs the annotation refit.dev/evict.
+	// EvictUnownedSelector selects pods that no controller recreates and that may be
+	// lost. Without it each such pod needs the annotation refit.dev/evict.
 	// +optional
 	EvictUnownedSelector *metav1.LabelSelector `json:"evictUnownedSelector,omitempty"`
 	// KeepEmptyDirData refuses pods with data in an emptyDir, which would be
@@ -58,15 +58,14 @@ const (
 type GateCheck struct {
 	Name   string      `json:"name"`
 	Result CheckResult `json:"result"`
-	// Verdicts and Warnings count what it has to say; the sentences are in
-	// blockers and warnings.
+	// Verdicts and Warnings count its messages, which are in blockers and warnings.
 	// +optional
 	Verdicts int32 `json:"verdicts,omitempty"`
 	// +optional
 	Warnings int32 `json:"warnings,omitempty"`
 }
 
-// RiskState says what an accepted risk does.
+// RiskState is the effect of an accepted risk.
 // +kubebuilder:validation:Enum=InForce;NotNeeded;Expired;UnknownCheck;CannotBeAccepted
 type RiskState string
 
@@ -107,7 +106,7 @@ type PodDrain struct {
 	// Reason word of a refusal or a wait.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message says by which budget, what it allows, and who owns the pod.
+	// Message names the budget, what it allows, and the owner of the pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
@@ -116,7 +115,7 @@ type PodDrain struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// NodeDrain says how far the drain of one node is.
+// NodeDrain is the progress of one node's drain.
 type NodeDrain struct {
 	Node string `json:"node"`
 	// Since when the node is being emptied.

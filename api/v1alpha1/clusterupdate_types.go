@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// StartMode says when a ClusterUpdate starts.
+// StartMode is when a ClusterUpdate starts.
 // +kubebuilder:validation:Enum=Manual;Immediate
 type StartMode string
 
@@ -29,8 +29,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.bundle) == has(oldSelf.bundle) && (!has(self.bundle) || self.bundle == oldSelf.bundle)",message="the target of an update cannot be changed: delete this ClusterUpdate and create another"
 // +kubebuilder:validation:XValidation:rule="has(self.nodes) == has(oldSelf.nodes) && (!has(self.nodes) || self.nodes == oldSelf.nodes)",message="the nodes of an update cannot be changed: delete this ClusterUpdate and create another"
 type ClusterUpdateSpec struct {
-	// Bundle is the digest of the bundle to run. Without one the update brings the
-	// nodes to what their NodeConfigs want, and changes nothing else.
+	// Bundle is the digest of the bundle to run. Without one the update applies the
+	// nodes' NodeConfigs and changes nothing else.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits, as `kubectl get bundles -o wide` shows it"
@@ -42,8 +42,8 @@ type ClusterUpdateSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
 	Nodes []string `json:"nodes,omitempty"`
-	// Start says when: Manual waits for a person, Immediate starts as soon as
-	// every check passes.
+	// Start is when the update starts: Manual waits for a person, Immediate starts as
+	// soon as every check passes.
 	// +optional
 	// +kubebuilder:default=Manual
 	Start StartMode `json:"start,omitempty"`
@@ -52,7 +52,7 @@ type ClusterUpdateSpec struct {
 	// approves the plan that is current at the start.
 	// +optional
 	PlanDigest string `json:"planDigest,omitempty"`
-	// Paused keeps further nodes from starting; a node that has started goes on.
+	// Paused keeps further nodes from starting; nodes that have started continue.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 	// AllowDowngrade lets an older bundle run (a rollback). Without it an older
@@ -66,8 +66,8 @@ type ClusterUpdateSpec struct {
 	// Drain changes how this update empties nodes.
 	// +optional
 	Drain *DrainOptions `json:"drain,omitempty"`
-	// AcceptedRisks are checks of the gate whose "no" a person takes as a
-	// warning, with a reason and an end.
+	// AcceptedRisks are checks of the gate that only warn when closed, each with a
+	// reason and a deadline.
 	// +optional
 	// +listType=map
 	// +listMapKey=check
@@ -92,12 +92,13 @@ type NodeRetry struct {
 }
 
 // Estimate is when an update will be done, learned from how long this cluster's
-// own nodes took. It is no promise and no part of the plan.
+// own nodes took, or nodes of refit's lab. It is no promise and no part of the plan.
 type Estimate struct {
 	// Earliest and Latest time at which the last node is expected to be done.
 	Earliest metav1.Time `json:"earliest"`
 	Latest   metav1.Time `json:"latest"`
-	// Samples is the number of nodes that it was learned from.
+	// Samples is the number of nodes that it was learned from; 0 is an estimate by the
+	// times of refit's lab, while nodes of some role were never timed in this cluster.
 	Samples int32 `json:"samples"`
 }
 
@@ -114,10 +115,10 @@ type Unavailability struct {
 type Blocker struct {
 	// Reason word, one of the catalogue.
 	Reason string `json:"reason"`
-	// Message says what, where and how much.
+	// Message is what is wrong, where and by how much.
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message"`
-	// Fix says what would unblock it.
+	// Fix is what unblocks it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Fix string `json:"fix,omitempty"`
@@ -137,10 +138,11 @@ type ExternalCall struct {
 	Attempt int32  `json:"attempt"`
 	// Since when it is asked.
 	Since metav1.Time `json:"since"`
-	// Failed: it said so, or missed its deadline. It is not asked again in this attempt.
+	// Failed: the updater reported a failure or missed its deadline. It is not called
+	// again in this attempt.
 	// +optional
 	Failed bool `json:"failed,omitempty"`
-	// Message is what it said last, or why there is no answer.
+	// Message is its last message, or why there is no answer.
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message"`
 }
@@ -161,8 +163,7 @@ const (
 	ResourcesFailed   = "Failed"   // refused, by refit or by the API server
 )
 
-// ResourcesStatus says what becomes of the cluster resources that the bundle
-// brings.
+// ResourcesStatus is the state of the bundle's cluster resources.
 type ResourcesStatus struct {
 	// State is one of Compared, Started, Waiting, Applied, Conflict, Failed.
 	State string `json:"state"`
@@ -171,9 +172,9 @@ type ResourcesStatus struct {
 	Change    int32 `json:"change"`
 	Remove    int32 `json:"remove"`
 	Unchanged int32 `json:"unchanged"`
-	// Before counts the objects that are applied before the nodes move: those with
-	// the annotation refit.dev/apply: before-nodes. BeforeApplied says that they are
-	// there and work.
+	// Before counts the objects that are applied before the nodes move: those with the
+	// annotation refit.dev/apply: before-nodes. BeforeApplied is true when they are
+	// ready.
 	// +optional
 	Before int32 `json:"before,omitempty"`
 	// +optional
@@ -188,7 +189,7 @@ type ResourcesStatus struct {
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
-// ClusterUpdateStatus says how far the update is, what it waits for, and why.
+// ClusterUpdateStatus is the progress of the update, what it waits for, and why.
 type ClusterUpdateStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -201,7 +202,7 @@ type ClusterUpdateStatus struct {
 	// PlanDigest is the digest of the current plan.
 	// +optional
 	PlanDigest string `json:"planDigest,omitempty"`
-	// Plan is the name of the Content that holds the plan.
+	// Plan is the name of the Content with the plan.
 	// +optional
 	Plan string `json:"plan,omitempty"`
 	// Progress as "done/wanted" nodes.
@@ -230,8 +231,8 @@ type ClusterUpdateStatus struct {
 	// BlockerCount is the number of all reasons.
 	// +optional
 	BlockerCount int32 `json:"blockerCount,omitempty"`
-	// Warnings do not keep the update from starting, but would hold it up later,
-	// for example a disruption budget that allows no eviction. The first 20.
+	// Warnings do not keep the update from starting but would delay it later, for
+	// example a disruption budget that allows no eviction. The first 20.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -242,7 +243,7 @@ type ClusterUpdateStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Checks []GateCheck `json:"checks,omitempty"`
-	// AcceptedRisks says what became of each accepted risk.
+	// AcceptedRisks is the effect of each accepted risk.
 	// +optional
 	// +listType=map
 	// +listMapKey=check
@@ -254,19 +255,19 @@ type ClusterUpdateStatus struct {
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=10
 	Drains []NodeDrain `json:"drains,omitempty"`
-	// External says how far external updaters are with the nodes that wait for them.
+	// External is the progress of external updaters on the nodes that wait for them.
 	// +optional
 	// +listType=map
 	// +listMapKey=node
 	// +kubebuilder:validation:MaxItems=100
 	External []ExternalCall `json:"external,omitempty"`
-	// Phases says when each phase began, oldest first; the last 20.
+	// Phases is when each phase started, oldest first; the last 20.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Phases []PhaseTime `json:"phases,omitempty"`
-	// Resources of the bundle: compared before the nodes move, applied after. Absent
-	// if the bundle brings none.
+	// Resources of the bundle: compared before the nodes move, applied after. Absent if
+	// the bundle has none.
 	// +optional
 	Resources *ResourcesStatus `json:"resources,omitempty"`
 	// Estimate is when the update will be done; absent while no node of a role

@@ -9,7 +9,7 @@ import (
 
 // Types of Content.
 const (
-	// ContentPins is a model.HoldList: what a node holds and pins.
+	// ContentPins is a pin list: what a node must have and pin.
 	ContentPins = "pins"
 	// ContentTrust is a model.Trust: trusted keys and revoked digests.
 	ContentTrust = "trust"
@@ -17,9 +17,9 @@ const (
 	ContentPlan = "plan"
 	// ContentConfig is a model.NodeConfig: a node's rendered configuration.
 	ContentConfig = "config"
-	// ContentOSConfig is a model.NodeConfig: what a pool's OS image is made of.
+	// ContentOSConfig is a model.NodeConfig: the inputs of a pool's OS image.
 	ContentOSConfig = "osconfig"
-	// ContentOSImage is a model.MadeImage: the parts of an assembled OS image in addition
+	// ContentOSImage is a model.ImageOverlay: the parts of an assembled OS image in addition
 	// to its base.
 	ContentOSImage = "osimage"
 	// ContentPackages is text: the packages of an OS image, lines of name and version.

@@ -2,16 +2,16 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Where a track looks.
+// Sources of a track.
 const (
 	// SourceRegistry: the repository, or a mirror of it.
 	SourceRegistry = "Registry"
-	// SourceBundles: the bundles that the cluster holds. Without a registry
-	// applying a bundle is the only thing that moves tags.
+	// SourceBundles: the approved bundles in the cluster. Without a registry only
+	// applying a bundle moves tags.
 	SourceBundles = "Bundles"
 )
 
-// What a track does with what it may take.
+// Actions of a track on digests that it may apply.
 const (
 	// ModePropose: a patch is written to a ConfigMap; nothing is changed.
 	ModePropose = "Propose"
@@ -49,7 +49,7 @@ const (
 	TargetBlocked = "Blocked"
 )
 
-// TrackFollow says which pointer is followed.
+// TrackFollow is the tag to follow.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.tag) != has(self.tier)",message="set exactly one of tag (one pointer, for example 2.6.2-rev1) and tier (the newest pointer of a tier in a range of versions)"
 // +kubebuilder:validation:XValidation:rule="!has(self.versions) || has(self.tier)",message="versions needs tier: a single tag has one version"
@@ -69,8 +69,8 @@ type TrackFollow struct {
 	Versions string `json:"versions,omitempty"`
 }
 
-// TrackTarget picks workloads. In them every container whose image is of the
-// track's repository is meant.
+// TrackTarget selects workloads. The track applies to each of their containers whose
+// image is of its repository.
 type TrackTarget struct {
 	// Kind of the workload. A StaticPod is written by the agents of its nodes, one
 	// node after the other; those of kubeadm are not: a ClusterUpdate moves them.
@@ -135,7 +135,7 @@ type PullSecret struct {
 	Name string `json:"name"`
 }
 
-// ImageTrackSpec says which tag is followed and who may take what is behind it.
+// ImageTrackSpec is the tag to follow, and which workloads may run its digest.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.follow.tier) || !has(self.scheme) || !self.scheme.startsWith('floating')",message="scheme floating has no tiers and no order: follow one tag"
 // +kubebuilder:validation:XValidation:rule="!has(self.source) || self.source != 'Bundles' || (!has(self.mirrors) && !has(self.pullSecret))",message="mirrors and pullSecret are for source Registry: bundles are read from the nodes that hold them"
@@ -145,7 +145,7 @@ type ImageTrackSpec struct {
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+$')",message="must be a registry and a path without tag or digest, for example registry.example/shop/app"
 	Repository string `json:"repository"`
-	// Source: Registry, or Bundles for those that the cluster holds.
+	// Source: Registry, or Bundles for the bundles in the cluster.
 	// +optional
 	// +kubebuilder:default=Registry
 	// +kubebuilder:validation:Enum=Registry;Bundles
@@ -156,9 +156,9 @@ type ImageTrackSpec struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:MaxLength=255
 	Mirrors []string `json:"mirrors,omitempty"`
-	// PullSecret for the controller's own questions to the registry, and for nodes to
-	// fetch with if no pod of the targets has imagePullSecrets of its own. A node gets
-	// it as any pod's pull secret: its kubelet does, while it fetches.
+	// PullSecret for the controller's own requests to the registry, and for nodes to
+	// fetch with if no pod of the targets has imagePullSecrets. A node's kubelet reads
+	// it while it fetches, like any pod's pull secret.
 	// +optional
 	PullSecret *PullSecret `json:"pullSecret,omitempty"`
 	// Scheme of the tags, as for `refit tags compare --scheme`. It is rev
@@ -170,7 +170,7 @@ type ImageTrackSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(rev|dotted|dashed|release|distro-r|single|semver|date|floating)(:[A-Za-z0-9._,-]+)?$') || self.startsWith('regexp:')",message="must be rev, dotted, dashed, release, distro-r, single, semver, date or floating, with variants if the repository has some (rev:alpine,slim), or regexp: and an expression with the groups app, variant, rev, build"
 	Scheme string `json:"scheme,omitempty"`
-	// Follow says which pointer.
+	// Follow is the tag to follow.
 	Follow TrackFollow `json:"follow"`
 	// Automatic are the classes that may move by themselves; all others need an
 	// approval. Of node-critical workloads (kube-system's, host network, system
@@ -219,8 +219,8 @@ type ImageTrackSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
-	// ReadySeconds that a static pod may take until it is ready with a new image. After
-	// that the agent restores the old manifest, and no other node starts.
+	// ReadySeconds is how long a static pod may take to become ready with a new image.
+	// After that the agent restores the old manifest, and no other node starts.
 	// +optional
 	// +kubebuilder:default=300
 	// +kubebuilder:validation:Minimum=30
@@ -231,10 +231,10 @@ type ImageTrackSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Retry int32 `json:"retry,omitempty"`
-	// Preload brings a digest to the nodes that run the workloads before these
-	// are restarted: from bundles, or from the registry by the nodes' runtimes. If
-	// the pods of the targets have imagePullSecrets, or the track has a pullSecret,
-	// the kubelets fetch with those: a short Job per node, which runs nothing.
+	// Preload fetches a digest to the nodes that run the workloads before these restart:
+	// from bundles, or from the registry by the nodes' runtimes. If the pods of the
+	// targets have imagePullSecrets, or the track has a pullSecret, the kubelets fetch
+	// with those: a short Job per node, which runs nothing.
 	// +optional
 	// +kubebuilder:default=true
 	Preload *bool `json:"preload,omitempty"`

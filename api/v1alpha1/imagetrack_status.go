@@ -13,7 +13,7 @@ type TrackedImage struct {
 	// AppVersion found inside.
 	// +optional
 	AppVersion string `json:"appVersion,omitempty"`
-	// Security: it says that it was rebuilt for a known security fix.
+	// Security: the image declares that it was rebuilt for a known security fix.
 	// +optional
 	Security bool `json:"security,omitempty"`
 	// Same are the digests under it that a runtime may report instead: platform
@@ -21,7 +21,7 @@ type TrackedImage struct {
 	// +optional
 	// +listType=atomic
 	Same []string `json:"same,omitempty"`
-	// SizeBytes that a node fetches, as its manifest says; 0 if that is not known.
+	// SizeBytes is what a node fetches by its manifest; 0 if unknown.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// ObservedAt is when it was first seen, or when it was taken.
@@ -71,7 +71,8 @@ type RolledBack struct {
 	To string `json:"to"`
 	// Actor spec (refused) or a workload that was rolled back.
 	Actor string `json:"actor"`
-	// Serial when it was noticed: only an approval after it takes it again.
+	// Serial is the approval's serial when it was found: only a later approval applies
+	// it again.
 	Serial int64 `json:"serial"`
 	// +optional
 	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
@@ -161,7 +162,7 @@ type TrackRelease struct {
 	Message string `json:"message,omitempty"`
 }
 
-// PollError is why the last look failed.
+// PollError is why the last poll failed.
 type PollError struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
@@ -170,8 +171,8 @@ type PollError struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// ImageTrackStatus is all that a track remembers. A look that finds nothing
-// new changes nothing of it.
+// ImageTrackStatus is the whole state of a track. A poll without news does not
+// change it.
 type ImageTrackStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -205,8 +206,8 @@ type ImageTrackStatus struct {
 	// Approved is the digest that the targets are to run.
 	// +optional
 	Approved *TrackedImage `json:"approved,omitempty"`
-	// History of what was approved before, the latest first; the first is where a
-	// roll-back goes, and is kept on the nodes.
+	// History of earlier approvals, the latest first. A roll-back returns to the first,
+	// which stays on the nodes.
 	// +optional
 	// +listType=atomic
 	History []TrackedImage `json:"history,omitempty"`
@@ -233,7 +234,7 @@ type ImageTrackStatus struct {
 	// +optional
 	// +listType=atomic
 	Releases []TrackRelease `json:"releases,omitempty"`
-	// PollError of the last look, none if it went well.
+	// PollError of the last poll, absent if it succeeded.
 	// +optional
 	PollError *PollError `json:"pollError,omitempty"`
 	// Conditions: Ready, Reconciling, Stalled, Skewed.

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ImageTrack follows a tag of a repository for some workloads: it says what is
-// new behind it and of which kind, and takes what it may, by digest.
+// ImageTrack follows a tag of a repository for some workloads: it reports new images
+// and their kind, and applies by digest what it may.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

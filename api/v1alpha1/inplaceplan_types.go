@@ -2,13 +2,13 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Fallback says what becomes of machines whose change no updater covers.
+// Fallback is what happens to machines whose change no updater covers.
 // +kubebuilder:validation:Enum=Preserve;Replace
 type Fallback string
 
 const (
-	// FallbackPreserve leaves the machines as they are and says why: neither an
-	// update nor a replacement. The default.
+	// FallbackPreserve, the default, leaves the machines unchanged and reports why:
+	// neither an update nor a replacement.
 	FallbackPreserve Fallback = "Preserve"
 	// FallbackReplace lets Cluster API replace them.
 	FallbackReplace Fallback = "Replace"
@@ -24,7 +24,7 @@ type InPlacePool struct {
 	Name string `json:"name"`
 }
 
-// InPlacePlanSpec says which machines the plan is about.
+// InPlacePlanSpec identifies the machines of the plan.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a plan stays with its pool: it is made by refit's controller and goes with the pool"
 type InPlacePlanSpec struct {
@@ -36,7 +36,7 @@ type InPlacePlanSpec struct {
 
 // InPlaceClaim is one updater's share of the change.
 type InPlaceClaim struct {
-	// Updater that takes it.
+	// Updater that claims the paths.
 	Updater string `json:"updater"`
 	// Paths of the fields that it moves. No values: they may be secret.
 	// +listType=atomic
@@ -51,7 +51,7 @@ type InPlaceClaim struct {
 type UncoveredPath struct {
 	// Path of the field.
 	Path string `json:"path"`
-	// Why, as the updaters that know the field said.
+	// Why is the reason from the updaters that know the field.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Why string `json:"why,omitempty"`
@@ -72,7 +72,7 @@ type InPlaceMachine struct {
 	// Reason word, one of the catalogue.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message says what is done or waited for.
+	// Message is what happens or what the machine waits for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -120,9 +120,9 @@ type InPlacePlanStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// InPlacePlan says how the machines of a Cluster API pool are updated in place,
-// or which fields of the change keep them as they are. refit's controller makes
-// one per pool when Cluster API first asks about it.
+// InPlacePlan shows how the machines of a Cluster API pool are updated in place, or
+// which fields of the change prevent that. refit's controller creates one per pool
+// when Cluster API first calls it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

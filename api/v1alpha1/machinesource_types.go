@@ -11,7 +11,7 @@ type MachineManager struct {
 	Name      string `json:"name"`
 }
 
-// DeclaredImage is what a person says that machines start from.
+// DeclaredImage is the image that machines start from, as a person declares it.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.release) || has(self.os)",message="declare the release, the OS version, or both"
 type DeclaredImage struct {
@@ -19,13 +19,13 @@ type DeclaredImage struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Release string `json:"release,omitempty"`
-	// OS version in the image, as its /etc/os-release or aleph file says it.
+	// OS version in the image, from its /etc/os-release or aleph file.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	OS string `json:"os,omitempty"`
 }
 
-// MachineSourceSpec says where machines come from.
+// MachineSourceSpec is where machines come from.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.manager) || has(self.declared)",message="a source has a manager (refit makes those) or says what its machines start from: set declared"
 type MachineSourceSpec struct {
@@ -43,7 +43,7 @@ type MachineSourceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Facts map[string]string `json:"facts,omitempty"`
-	// Skew of this source: None takes the risk for it alone.
+	// Skew of this source: None accepts the risk for this source only.
 	// +optional
 	// +kubebuilder:validation:Enum="";Manual;None
 	Skew string `json:"skew,omitempty"`
@@ -60,14 +60,14 @@ type BootImage struct {
 	OS string `json:"os,omitempty"`
 	// +optional
 	Release string `json:"release,omitempty"`
-	// Object that holds it, if it is not the manager itself, as Kind/name.
+	// Object with the image, if it is not the manager itself, as Kind/name.
 	// +optional
 	Object string `json:"object,omitempty"`
 }
 
 // InstalledImage is an image that nodes of a source were installed from.
 type InstalledImage struct {
-	// OS version, as the node says it.
+	// OS version that the node reports.
 	OS string `json:"os"`
 	// Nodes with it; Example is one of them.
 	Nodes int32 `json:"nodes"`
@@ -75,7 +75,7 @@ type InstalledImage struct {
 	Example string `json:"example,omitempty"`
 }
 
-// MachineFact is what the nodes of a source say of their machines.
+// MachineFact is a fact that the nodes of a source report about their machines.
 type MachineFact struct {
 	// Name of the fact: cpu, shim, grub, loaderBuilt.
 	Name string `json:"name"`
@@ -86,7 +86,7 @@ type MachineFact struct {
 	Nodes int32 `json:"nodes,omitempty"`
 	// +optional
 	Example string `json:"example,omitempty"`
-	// Silent are the nodes that do not say it.
+	// Silent is the number of nodes that do not report it.
 	// +optional
 	Silent int32 `json:"silent,omitempty"`
 }
@@ -154,7 +154,7 @@ type BootImageUpload struct {
 	// Region that it is wanted in.
 	// +optional
 	Region string `json:"region,omitempty"`
-	// Payload of the bundle that brought the stream, if the file is in there.
+	// Payload of the stream's bundle that contains the file, if any.
 	// +optional
 	Payload string `json:"payload,omitempty"`
 	// Steps are commands; words in capitals are to be filled in.
@@ -164,14 +164,14 @@ type BootImageUpload struct {
 	Steps []string `json:"steps,omitempty"`
 }
 
-// SkewFinding is a rule that does not hold.
+// SkewFinding is a violated rule.
 type SkewFinding struct {
 	// Target version.
 	Target string `json:"target"`
 	Rule   string `json:"rule"`
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message"`
-	// Waived says why it refuses nothing.
+	// Waived is the waiver because of which it refuses nothing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Waived string `json:"waived,omitempty"`
@@ -211,8 +211,8 @@ type MachineSourceStatus struct {
 	// Facts of the policy for this source.
 	// +optional
 	Facts map[string]string `json:"facts,omitempty"`
-	// DeclaredSince is when the declaration, DeclaredSeen, was first seen: nodes
-	// that are newer are compared with it. Contradiction is what they say.
+	// DeclaredSince is when the declaration, DeclaredSeen, was first seen: newer nodes
+	// are compared with it. Contradiction is what they report instead.
 	// +optional
 	DeclaredSince *metav1.Time `json:"declaredSince,omitempty"`
 	// +optional
@@ -242,7 +242,7 @@ type MachineSourceStatus struct {
 	Nodes int32 `json:"nodes,omitempty"`
 	// +optional
 	Joining int32 `json:"joining,omitempty"`
-	// Machines are the least values of what its nodes say of their machines.
+	// Machines are the lowest values of the facts that its nodes report.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -253,11 +253,11 @@ type MachineSourceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Refused []RefusedMachine `json:"refused,omitempty"`
-	// Authority of its first-boot configuration, where the policy looks after it.
+	// Authority of its first-boot configuration, if the policy manages it.
 	// +optional
 	Authority *SourceAuthority `json:"authority,omitempty"`
-	// Proposal is the JSON patch that would bring the image to the manager, where
-	// others write it.
+	// Proposal is the JSON patch that would set the image on the manager, where others
+	// write it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Proposal string `json:"proposal,omitempty"`
@@ -269,7 +269,7 @@ type MachineSourceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	History []BootImageWrite `json:"history,omitempty"`
-	// Skew are the rules that do not hold, for what runs and what comes next.
+	// Skew are the violated rules for the running and the next versions.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -281,9 +281,9 @@ type MachineSourceStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// MachineSource is one place that machines come from: refit makes one for every
-// machine manager that a BootImagePolicy selects, people make one for what has no
-// manager.
+// MachineSource is one place that machines come from. refit creates one for every
+// machine manager that a BootImagePolicy selects; people create one for a place
+// without a manager.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

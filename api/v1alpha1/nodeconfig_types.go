@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ConfigDisruption says what a change does to its node, mildest first.
+// ConfigDisruption is what a change does to its node, mildest first.
 // +kubebuilder:validation:Enum=none;reload;restart;drain;reboot
 type ConfigDisruption string
 
@@ -23,8 +23,8 @@ type ConfigMapKey struct {
 
 // PayloadFile names a file of a bundle, and pins it.
 type PayloadFile struct {
-	// Name of the payload, beginning with file. (payload:file.motd=motd.txt of
-	// refit bundle create): nodes hold those of every approved bundle.
+	// Name of the payload, starting with file. (payload:file.motd=motd.txt of refit
+	// bundle create): nodes store those of every approved bundle.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^file[.][a-z0-9._-]+$')",message="must be the name of a payload that begins with file., for example file.motd: nodes hold only those"
 	Name string `json:"name"`
@@ -34,8 +34,8 @@ type PayloadFile struct {
 	Digest string `json:"digest"`
 }
 
-// FileContents says where a file's bytes come from. There is no way to a
-// Secret: what is rendered is read by every node.
+// FileContents is the source of a file's bytes. It cannot be a Secret: every node
+// can read the rendered file.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.inline) ? 1 : 0) + (has(self.base64) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + (has(self.payload) ? 1 : 0) == 1",message="set exactly one of inline, base64, configMap and payload"
 type FileContents struct {
@@ -50,7 +50,7 @@ type FileContents struct {
 	// ConfigMap key; a change of it is a change of the configuration.
 	// +optional
 	ConfigMap *ConfigMapKey `json:"configMap,omitempty"`
-	// Payload is a file that a bundle brings and the nodes hold.
+	// Payload is a file in an approved bundle, which the nodes store.
 	// +optional
 	Payload *PayloadFile `json:"payload,omitempty"`
 }
@@ -136,12 +136,12 @@ type NodeUnit struct {
 	Disruption ConfigDisruption `json:"disruption,omitempty"`
 }
 
-// NodeCertificate says how young a certificate of the node must be.
+// NodeCertificate is how recent a certificate of the node must be.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.notBefore) || has(self.daysLeft)",message="set notBefore or daysLeft"
 type NodeCertificate struct {
-	// Name as kubeadm says it, kubelet-client, or all for every one that kubeadm
-	// renews. Nodes without it pass it over.
+	// Name of the certificate in kubeadm, kubelet-client, or all for every one that
+	// kubeadm renews. Nodes without it skip it.
 	// +kubebuilder:validation:Enum=all;admin.conf;super-admin.conf;controller-manager.conf;scheduler.conf;apiserver;apiserver-etcd-client;apiserver-kubelet-client;etcd-healthcheck-client;etcd-peer;etcd-server;front-proxy-client;kubelet-client
 	Name string `json:"name"`
 	// NotBefore is the first day on which it may have been made, for example
@@ -168,8 +168,8 @@ type NodeField struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:+-]*$')",message="must be a version or a word: letters, digits and . _ : + -"
 	Value string `json:"value"`
-	// File on the node that holds the value as it is, for example
-	// /sys/class/dmi/id/bios_version; blanks around it do not count.
+	// File on the node with the plain value, for example /sys/class/dmi/id/bios_version;
+	// blanks around it do not count.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') && !self.endsWith('/') && !self.contains('//') && !self.contains('/../') && !self.contains('/./') && !self.endsWith('/..')",message="must be an absolute, clean path of a file"
 	File string `json:"file"`
@@ -226,9 +226,9 @@ type NodeConfigSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Units []NodeUnit `json:"units,omitempty"`
-	// Kubelet holds fields of a KubeletConfiguration that are laid over the
-	// node's own, as a drop-in. NodeConfigs that match one node are merged; the
-	// same field in two is refused.
+	// Kubelet has fields of a KubeletConfiguration that override the node's own, as a
+	// drop-in. NodeConfigs that match one node are merged; the same field in two is
+	// refused.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -240,7 +240,7 @@ type NodeConfigSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	Certificates []NodeCertificate `json:"certificates,omitempty"`
 	// SandboxImage of the container runtime, for example registry.k8s.io/pause:3.10.2.
-	// The node must hold it.
+	// The node must have pinned it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	SandboxImage string `json:"sandboxImage,omitempty"`
@@ -272,7 +272,8 @@ type NodeConfigSpec struct {
 	Packages []PackageName `json:"packages,omitempty"`
 }
 
-// NodeConfigStatus says for which nodes it counts, and why not for others.
+// NodeConfigStatus is how many nodes the NodeConfig applies to, and why not to
+// others.
 type NodeConfigStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

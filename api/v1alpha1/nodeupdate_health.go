@@ -12,16 +12,16 @@ type CertificateExpiry struct {
 	NotAfter metav1.Time `json:"notAfter"`
 }
 
-// EtcdHealth is what the etcd member of this node says of itself.
+// EtcdHealth is the health that this node's etcd member reports.
 type EtcdHealth struct {
 	Healthy bool `json:"healthy"`
-	// Message says why it is not healthy.
+	// Message is why it is not healthy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Message string `json:"message,omitempty"`
-	// SizeBytes of the database file, InUseBytes of it that hold data, and
-	// QuotaBytes from which on etcd takes no more writes; 0 if unknown.
+	// SizeBytes of the database file, InUseBytes of it with data, and QuotaBytes at
+	// which etcd refuses writes; 0 if unknown.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// +optional

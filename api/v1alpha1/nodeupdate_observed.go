@@ -2,7 +2,7 @@ package v1alpha1
 
 // Observed is what the agent sees on its node.
 type Observed struct {
-	// KubeletVersion of the binary that runs, as it says itself.
+	// KubeletVersion that the running binary reports.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
@@ -31,8 +31,8 @@ type Observed struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	BootID string `json:"bootID,omitempty"`
-	// InstalledImage is the OS version of the image that the node's disk was made from, as the
-	// node itself says it (aleph file, BUILD_ID); empty if nothing says it.
+	// InstalledImage is the OS version of the image that the node was installed from
+	// (aleph file, BUILD_ID); empty if unknown.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`

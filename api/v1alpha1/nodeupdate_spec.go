@@ -60,10 +60,10 @@ type NodeRun struct {
 	// Attempt counts from 1; raised to try a failed run again.
 	Attempt int32 `json:"attempt"`
 	// Undo undoes the started steps of this run, last first, instead of running them. An
-	// undo is an attempt of its own.
+	// undo is a separate attempt.
 	// +optional
 	Undo bool `json:"undo,omitempty"`
-	// Cause says, of an undo, what had failed.
+	// Cause is, for an undo, what had failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Cause string `json:"cause,omitempty"`
@@ -89,7 +89,7 @@ type NodeUpdateSpec struct {
 	// Trust is the name of the Content with the trusted keys (type trust).
 	// +optional
 	Trust string `json:"trust,omitempty"`
-	// Pins is the name of the Content with what to hold and pin (type hold).
+	// Pins is the name of the Content with what to pin (type hold).
 	// +optional
 	Pins string `json:"pins,omitempty"`
 	// Config is the name of the Content with the node's rendered configuration

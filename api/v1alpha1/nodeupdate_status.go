@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AgentInfo says which agent speaks and how it is reached.
+// AgentInfo identifies the agent and its address.
 type AgentInfo struct {
 	// Version of the agent.
 	// +kubebuilder:validation:MaxLength=128
@@ -30,10 +30,9 @@ type AgentInfo struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9./-]+$`
 	Formats []string `json:"formats,omitempty"`
-	// Heartbeat is when the agent last said that it lives, written at least
-	// once a minute while it reaches the API server. It is here, not in a Lease:
-	// the NodeRestriction admission plugin lets a node write no Lease but its
-	// kubelet's own.
+	// Heartbeat is when the agent last reported, at least once a minute while it reaches
+	// the API server. It is here, not in a Lease: the NodeRestriction admission plugin
+	// lets a node write no Lease but its kubelet's own.
 	// +optional
 	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
 }
@@ -68,7 +67,7 @@ type Medium struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	State string `json:"state"`
-	// Message says why, with what was found and what was expected.
+	// Message is the reason, with what was found and what was expected.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
@@ -84,7 +83,7 @@ const (
 	MediumUnreadable = "Unreadable"
 )
 
-// FileSystem says how much room a place has.
+// FileSystem is the free space of a file system.
 type FileSystem struct {
 	// Name: state (the agent's own store), images (the runtime's) or programs
 	// (where the kubelet's program is).
@@ -101,13 +100,13 @@ type FileSystem struct {
 	TotalBytes int64 `json:"totalBytes"`
 }
 
-// PinStatus says how much of spec.hold the node has.
+// PinStatus is how much of spec.pins the node has.
 type PinStatus struct {
-	// Content is the name of the hold list this is about.
+	// Content is the name of the pin list that this status is about.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Content string `json:"content"`
-	// Images wanted, held (present in the runtime) and pinned, as CRI reports them.
+	// Images wanted, ready (present in the runtime) and pinned, as CRI reports them.
 	ImagesTotal  int32 `json:"imagesTotal"`
 	ImagesReady  int32 `json:"imagesReady"`
 	ImagesPinned int32 `json:"imagesPinned"`
@@ -124,11 +123,11 @@ type PinStatus struct {
 	// BytesTotal and BytesDone of the blobs wanted from the bundle.
 	BytesTotal int64 `json:"bytesTotal"`
 	BytesDone  int64 `json:"bytesDone"`
-	// BytesFromMedia and BytesFromPeers say where they came from.
+	// BytesFromMedia and BytesFromPeers count the bytes by source.
 	BytesFromMedia int64 `json:"bytesFromMedia"`
 	BytesFromPeers int64 `json:"bytesFromPeers"`
-	// Missing are images that kubeadm needs on this node for the bundle's release
-	// and that neither the bundle brings nor the node has. The first 16.
+	// Missing are images that kubeadm needs on this node for the bundle's release and
+	// that are neither in the bundle nor on the node. The first 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -143,12 +142,12 @@ type PinStatus struct {
 // ColdStart is what a node would start from, and what the check before its
 // kubelet's start found last.
 type ColdStart struct {
-	// Copies are the held images whose blobs are all in the agent's own store, of
-	// imagesTotal.
+	// Copies are the images, of imagesTotal, whose blobs are all in the agent's own
+	// store.
 	Copies int32 `json:"copies"`
 	// CopyBytes of these blobs.
 	CopyBytes int64 `json:"copyBytes"`
-	// Without are held images of which this node has no whole copy. The first 16.
+	// Without are images without a complete copy on this node. The first 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

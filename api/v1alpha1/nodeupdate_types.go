@@ -21,8 +21,8 @@ type NodeUpdate struct {
 
 	// +optional
 	Spec NodeUpdateSpec `json:"spec,omitempty"`
-	// Status has one writer, who always writes all of it: to say of each field who
-	// owns it would make a third of every object.
+	// Status has one writer, which always writes all of it: field ownership of each
+	// field would make a third of every object.
 	// +optional
 	// +structType=atomic
 	Status NodeUpdateStatus `json:"status,omitempty"`

@@ -150,7 +150,8 @@ type OSBuildStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Variant string `json:"variant,omitempty"`
-	// VariantWhy says why no tighter pod builds here; Tried are variants that did not.
+	// VariantWhy is why no more restricted pod builds here; Tried are variants that
+	// failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	VariantWhy string `json:"variantWhy,omitempty"`
@@ -159,7 +160,7 @@ type OSBuildStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=128
 	Tried []string `json:"tried,omitempty"`
-	// Log is the end of what the builder said, if it failed.
+	// Log is the end of the builder's output, if it failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Log string `json:"log,omitempty"`

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OSBase is the image that an OS image is made of.
+// OSBase is the base image of an OS image.
 //
 // +kubebuilder:validation:XValidation:rule="self.image.contains('@') != has(self.track)",message="set image to repository@sha256:..., or to repository:tag with track: true to follow the tag"
 // +kubebuilder:validation:XValidation:rule="!has(self.track) || self.track",message="leave track out, or set it to true"
@@ -22,7 +22,7 @@ type OSBase struct {
 	PullSecret *PullSecret `json:"pullSecret,omitempty"`
 }
 
-// OSContainerfile says what is run on top of the base and the configuration.
+// OSContainerfile is what the build runs on top of the base and the configuration.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(self.configMap)",message="set one of inline and configMap, not both"
 // +kubebuilder:validation:XValidation:rule="has(self.inline) || has(self.configMap) || has(self.perArchitecture)",message="set inline or configMap, or a text for every architecture under perArchitecture"
@@ -35,8 +35,8 @@ type OSContainerfile struct {
 	// ConfigMap key with the text.
 	// +optional
 	ConfigMap *ConfigMapKey `json:"configMap,omitempty"`
-	// PerArchitecture are texts of their own for some architectures; the others take
-	// the one above.
+	// PerArchitecture are Containerfiles for some architectures; the others use the one
+	// above.
 	// +optional
 	// +listType=map
 	// +listMapKey=architecture
@@ -49,7 +49,7 @@ type OSContainerfile struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.configMap)",message="set exactly one of inline and configMap"
 type OSArchitectureFile struct {
-	// Architecture as nodes say it (kubernetes.io/arch): amd64, arm64.
+	// Architecture as in the node label kubernetes.io/arch: amd64, arm64.
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]+$`
 	Architecture string `json:"architecture"`
@@ -98,7 +98,7 @@ type OSBuildProxy struct {
 	NoProxy string `json:"noProxy,omitempty"`
 }
 
-// OSBuildPlace says where and with what Containerfile builds run.
+// OSBuildPlace is where and with which builder Containerfile builds run.
 type OSBuildPlace struct {
 	// Image with buildah, by digest.
 	// +kubebuilder:validation:MaxLength=512
@@ -120,13 +120,13 @@ type OSBuildPlace struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Secrets []PullSecret `json:"secrets,omitempty"`
-	// MaxMemory and MaxDisk are what a build may take of its node: 4Gi and 100Gi
-	// without them. A build needs several times the size of the image on disk.
+	// MaxMemory and MaxDisk limit what a build uses of its node; the defaults are 4Gi
+	// and 100Gi. A build needs several times the size of the image on disk.
 	// +optional
 	MaxMemory *resource.Quantity `json:"maxMemory,omitempty"`
 	// +optional
 	MaxDisk *resource.Quantity `json:"maxDisk,omitempty"`
-	// Mirrors is spec.mirrors of the OSImage, in an older place.
+	// Mirrors is the old place of the OSImage's spec.mirrors.
 	// +optional
 	Mirrors *ConfigMapKey `json:"mirrors,omitempty"`
 }
@@ -140,22 +140,22 @@ const (
 	OutputNodes    OSImageOutput = "Nodes"
 )
 
-// OSImageSpec says how the OS image of a pool is made. Pools name it with
+// OSImageSpec is how the OS image of a pool is built. Pools name it with
 // spec.osImage.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.image) != has(self.base)",message="set base to have images built, or image to a finished one"
 // +kubebuilder:validation:XValidation:rule="!has(self.base) || has(self.repository) || (has(self.output) && self.output == 'Nodes')",message="base needs repository: where built images are pushed; on a site without a registry set output: Nodes instead"
 // +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (has(self.base) && !has(self.base.track) && !has(self.base.pullSecret))",message="output: Nodes takes a base that a bundle brings, by its digest: set base.image to repository@sha256:... (refit bundle inspect FILE says it), and leave out base.track and base.pullSecret"
 // +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (!has(self.repository) && !has(self.pullRepository) && !has(self.secret) && !has(self.pullSecret) && !has(self.pushSecret) && !has(self.caBundle) && !has(self.proxy))",message="with output: Nodes no registry is asked: leave out repository, pullRepository, secret, pullSecret, pushSecret, caBundle and proxy, or leave out output"
-// +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (!has(self.containerfile) && !has(self.build))",message="output: Nodes adds a layer and runs nothing, and a Containerfile must push its image somewhere: build it where there is a registry, bring it in a bundle (refit bundle create --os-image), and name it with spec.image"
+// +kubebuilder:validation:XValidation:rule="!has(self.output) || self.output != 'Nodes' || (!has(self.containerfile) && !has(self.build))",message="output: Nodes adds a layer and runs nothing. A Containerfile must push its image somewhere: build it where there is a registry, bring it in a bundle (refit bundle create --os-image), and name it with spec.image"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || has(self.build)",message="containerfile needs build.image: the image with buildah that runs it"
 // +kubebuilder:validation:XValidation:rule="!has(self.secret) || (!has(self.pushSecret) && !has(self.pullSecret))",message="set secret if one does for all, or pushSecret and pullSecret"
 // +kubebuilder:validation:XValidation:rule="!has(self.mirrors) || !has(self.build) || !has(self.build.mirrors)",message="set mirrors, or build.mirrors in its older place, not both"
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || (!has(self.containerfile) && !has(self.repository) && !has(self.build) && !has(self.caBundle) && !has(self.mirrors) && !has(self.proxy))",message="image is a finished one: nothing is built, so leave out containerfile, repository, build, caBundle, mirrors and proxy"
 // +kubebuilder:validation:XValidation:rule="!has(self.containerfile) || !has(self.containerfile.perArchitecture) || has(self.containerfile.inline) || has(self.containerfile.configMap) || (has(self.platforms) && self.platforms.all(p, self.containerfile.perArchitecture.exists(a, p == 'linux/' + a.architecture || p.startsWith('linux/' + a.architecture + '/'))))",message="containerfile has only texts per architecture: name the platforms, each with a text (platforms: [linux/amd64]), or add inline or configMap for the others"
 type OSImageSpec struct {
-	// Image is a finished one, repository@sha256:...: nothing is built, and who made it
-	// sees to what is in it.
+	// Image is a finished one, repository@sha256:...: refit builds nothing, and its
+	// author is responsible for its contents.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$')",message="must be repository@sha256:...: nodes are never pointed at a tag"
@@ -189,8 +189,8 @@ type OSImageSpec struct {
 	// pulling the base and pushing the image.
 	// +optional
 	Secret *PullSecret `json:"secret,omitempty"`
-	// PullSecret lets kubelets fetch built images for their nodes, if not secret: let
-	// it read and no more.
+	// PullSecret lets kubelets fetch built images for their nodes, if it is not secret:
+	// it should allow reading only.
 	// +optional
 	PullSecret *PullSecret `json:"pullSecret,omitempty"`
 	// PushSecret lets images be pushed; it is only where builds run.
@@ -203,15 +203,16 @@ type OSImageSpec struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	// +kubebuilder:validation:items:Pattern=`^linux/[a-z0-9]+(/[a-z0-9]+)?$`
 	Platforms []string `json:"platforms,omitempty"`
-	// Build says where and with what a Containerfile is built, or packages are installed.
+	// Build is where and with which builder a Containerfile is built or packages are
+	// installed.
 	// +optional
 	Build *OSBuildPlace `json:"build,omitempty"`
 	// CABundle is the key of a ConfigMap with certificates of authorities in PEM. Builds
 	// trust them for registries and package repositories, in addition to the system's.
 	// +optional
 	CABundle *ConfigMapKey `json:"caBundle,omitempty"`
-	// Mirrors is the key of a ConfigMap with a registries.conf: where builds, and refit for
-	// them, find bases and contexts. What is pushed is never looked for there.
+	// Mirrors is the key of a ConfigMap with a registries.conf: where builds, and refit
+	// for them, find bases and contexts. Pushes never use it.
 	// +optional
 	Mirrors *ConfigMapKey `json:"mirrors,omitempty"`
 	// Proxy that builds, and refit for them, reach registries by.
@@ -236,7 +237,7 @@ type OSImagePool struct {
 	// fails.
 	// +optional
 	Image string `json:"image,omitempty"`
-	// Build that made it; Wanted is the build of what is wanted now.
+	// Build is the build that created it; Wanted is the build of the current inputs.
 	// +optional
 	Build string `json:"build,omitempty"`
 	// +optional
@@ -249,15 +250,15 @@ type OSImagePool struct {
 	State string `json:"state,omitempty"`
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Prepulled says how many nodes of the pool, of those with an agent, hold the image, have
-	// it staged or run it: "held/nodes".
+	// Prepulled is how many nodes of the pool, of those with an agent, have pinned,
+	// staged or booted the image: "ready/nodes".
 	// +optional
 	Prepulled string `json:"prepulled,omitempty"`
 	// Missing are the first hundred nodes that do not.
 	// +optional
 	// +listType=atomic
 	Missing []string `json:"missing,omitempty"`
-	// PrepullReason and HoldMessage say why, if not all do.
+	// PrepullReason and PrepullMessage are why not all nodes have it.
 	// +optional
 	PrepullReason string `json:"prepullReason,omitempty"`
 	// +optional
@@ -265,7 +266,7 @@ type OSImagePool struct {
 	// Placed counts where what is configured went: image /usr, image /etc, agent.
 	// +optional
 	Placed map[string]int32 `json:"placed,omitempty"`
-	// Reboot says why nodes have to boot Image, if it was compared with the one before it.
+	// Reboot is why nodes have to boot Image, if it was compared with the one before it.
 	// +optional
 	Reboot string `json:"reboot,omitempty"`
 	// Live is a newer image that needs no boot: nodes keep Image, and agents write what
@@ -281,7 +282,7 @@ type OSImagePool struct {
 
 // OSImageLive is an image that differs from the pool's only in files that agents write.
 type OSImageLive struct {
-	// Build that made it, and the image, repository@sha256:...; no node is pointed at it.
+	// Build is the build that created the image, repository@sha256:...; no node uses it.
 	Build string `json:"build"`
 	Image string `json:"image"`
 	// Content in refit-nodes with the files; empty if nothing differs.
@@ -294,7 +295,7 @@ type OSImageLive struct {
 	Message string `json:"message,omitempty"`
 }
 
-// OSImageStatus says which image every pool has.
+// OSImageStatus is the image of every pool.
 type OSImageStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PinnedImage is one image to hold.
+// PinnedImage is one image to pin.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.base) == has(self.parts)",message="base and parts go together: what an image was made of, and the Content with what was added"
 type PinnedImage struct {
@@ -42,18 +42,18 @@ type ImageGroup struct {
 	Images []PinnedImage `json:"images"`
 }
 
-// LocalCopy says whether a node keeps the blobs of images it holds.
+// LocalCopy is whether a node keeps the blobs of its pinned images.
 // +kubebuilder:validation:Enum=Keep;Discard
 type LocalCopy string
 
 const (
 	// LocalCopyKeep keeps them.
 	LocalCopyKeep LocalCopy = "Keep"
-	// LocalCopyDiscard keeps them until the runtime holds the images.
+	// LocalCopyDiscard keeps them until the runtime has the images.
 	LocalCopyDiscard LocalCopy = "Discard"
 )
 
-// PinnedImageSetSpec says which images which nodes hold.
+// PinnedImageSetSpec is which images which nodes pin.
 type PinnedImageSetSpec struct {
 	// NodeSelector picks the nodes by label; empty means every node.
 	// +optional
@@ -98,7 +98,7 @@ type PinnedImageSetStatus struct {
 	// Images is the number of images of the set.
 	// +optional
 	Images int32 `json:"images,omitempty"`
-	// Nodes that hold and pin the whole set, as "done/wanted".
+	// Nodes that have pinned the whole set, as "done/wanted".
 	// +optional
 	Nodes string `json:"nodes,omitempty"`
 	// Conditions: Ready, Reconciling, Stalled.

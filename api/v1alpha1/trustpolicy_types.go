@@ -14,7 +14,7 @@ type TrustedKey struct {
 	PublicKey string `json:"publicKey"`
 }
 
-// Requirement says what a bundle needs to be loaded.
+// Requirement is what a bundle needs to be loaded.
 // +kubebuilder:validation:Enum=Digest;Signatures
 type Requirement string
 
@@ -26,12 +26,12 @@ const (
 	RequireSignatures Requirement = "Signatures"
 )
 
-// TrustPolicySpec says whose bundles may be loaded.
+// TrustPolicySpec is whose bundles may be loaded.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= size(self.keys)",message="threshold is larger than the number of keys, so no bundle could ever satisfy it: lower it or add keys"
 type TrustPolicySpec struct {
-	// Keys that are trusted. A bundle signed by enough of them may be loaded;
-	// running it takes its digest in a ClusterUpdate.
+	// Keys that are trusted. A bundle signed by enough of them may be loaded; to run it,
+	// set its digest in a ClusterUpdate.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
@@ -58,7 +58,7 @@ type TrustPolicySpec struct {
 	RevokedDigests []string `json:"revokedDigests,omitempty"`
 }
 
-// TrustPolicyStatus says whether the policy is in force.
+// TrustPolicyStatus is whether the policy is in force.
 type TrustPolicyStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// UpdaterSpec registers an external updater that speaks Cluster API's in-place
+// UpdaterSpec registers an external updater that implements Cluster API's in-place
 // update hooks.
 type UpdaterSpec struct {
 	// Nodes: it is asked about fields of plain nodes that none of refit's own
@@ -40,8 +40,8 @@ type UpdaterSpec struct {
 	Settings map[string]string `json:"settings,omitempty"`
 }
 
-// Updater registers an external updater. It is shown what it is asked about,
-// which may carry secrets: only administrators register one.
+// Updater registers an external updater. Requests to it contain whole objects, which
+// may contain secrets: only administrators may register one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=refit,shortName=rupd

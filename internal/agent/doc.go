@@ -1,31 +1,48 @@
-// Package agent wires the node's parts into one host service: it watches one
-// NodeUpdate, scans media, fetches and serves chunks, loads and pins images, runs
-// permitted steps, and reports in the NodeUpdate's status.
+// Package agent runs the loops of one node's agent. They follow the node's NodeUpdate, scan
+// media, fetch and serve chunks, load and pin images, run permitted updates, and report in the
+// NodeUpdate's status.
 //
-// Promise: the last desired state is on disk, so that the agent works while the API
-// server is unavailable and after a restart: media, pins and a started run need no API
-// server. Content that is not approved is not copied, served or loaded. A change of
-// state is reported at once, progress at most every 10 s, a heartbeat at most once a
-// minute; in a large cluster less (package statusreport).
+// The desired state is on disk, so that the agent works without an API server and after a
+// restart: media, pins and a started run need no API server. The agent copies, serves and loads
+// approved content only. It reports a change of state at once, progress at most every 10 s, and
+// a heartbeat at most once a minute; less often in a large cluster (package statusreport).
 //
-// Loops, each woken by a notification and by a timer of its own:
+// New wires the loops, Run starts them. Each is a type with its own state and a method Run. A
+// wake-up and a timer of its own start a pass:
 //
-//	watch    NodeUpdate and Contents -> desired state (on disk)
-//	media    devices and files -> findings
-//	bundles  headers, garbage collection, copy from a medium or fetch from peers
-//	images   load and pin, read back over CRI, again every minute
-//	run      the steps of spec.run, by package engine
-//	stage    the next boot, prepared while pods run
-//	facts    versions, file systems
-//	publish  state -> status
+//	watchLoop        NodeUpdate and Contents -> desired state, on disk
+//	mediaLoop        devices and files -> media in the status
+//	bundleLoop       headers and chunks, from a medium or from peers; garbage collection
+//	imageLoop        loads and pins images, reads them back over CRI
+//	runLoop          the steps of spec.run, with the Runner
+//	stageLoop        the next boot, prepared while pods run
+//	factsLoop        drift repair, then versions and fields of the node
+//	healthLoop       certificates, etcd, clock
+//	maintenanceLoop  work after pinning, cold-start drills
+//	problemLoop      problems of the agent -> status and events
+//	peerServer       serves chunks to peers
+//	statusLoop       state -> status
 //
-// It also keeps what the status reports in passing: the sources of received bytes (on
-// disk, a statistic; in memory, per blob), and how long something has been unwanted (in
-// memory; a restart starts again).
+// authority.Keeper and the container runtime's watch run next to them.
 //
-// Size: the loops share one state and are read together; the parts that stand alone are
+// The loops embed a pointer to shared. Its lock mu guards three fields:
+//
+//   - want and fromAPI, the desired state and its origin. Only watchLoop writes them. A
+//     desired.State never changes after that, so readers keep it without the lock.
+//   - state, what the status reports. Each loop writes its own part through update, which
+//     wakes statusLoop. bundleLoop and imageLoop share the counts of pins; they write them only
+//     if the desired pin set is still the one that they counted.
+//
+// The other fields of shared are set by New; their types have locks of their own. So have
+// payloadFinder, configApproval and spaceChecker's cache of digests, which several loops use.
+// State that a single loop owns needs no lock.
+//
+// The counts of received bytes by bundle survive a restart. Those by blob, and the grace times
+// of unwanted content, start again.
+//
+// Size: the loops are read together, because they share a state; parts that stand alone are
 // packages below (agentconfig, apiclient, desired, service, install).
 //
-// Inputs: agentconfig.Config, Parts. Outputs: the node and the status. Caller:
-// cmd/refit-agent, through package service.
+// Inputs: agentconfig.Config, Parts. Outputs: the node and the status. Caller: cmd/refit-agent,
+// through package service.
 package agent

@@ -1,7 +1,7 @@
-// Package areas lists the product areas that an installation may leave out, and what belongs to
-// each: its kinds, the controller's rights for it, its other objects and its controllers.
+// Package areas lists the product areas that an installation may leave out, with their kinds,
+// the controller's access rights for them, other objects, and controllers.
 //
-// Promise: this is the only list. Manifests (config), the controller and the CLI follow it; what
-// belongs to several areas goes when all of them are left out. Inputs: names as the user writes
+// Promise: this is the only list. Manifests (config), the controller and the CLI follow it.
+// What several areas need is left out only when all of them are. Inputs: names as users write
 // them. Output: values.
 package areas

@@ -1,14 +1,12 @@
-// Package bootimage decides what is to be done about the boot image of one
-// machine manager.
+// Package bootimage decides whether refit writes a new boot image into one machine
+// manager (a MachineDeployment, a MachineSet, a NodePool).
 //
-// Promise: pure. No machine that runs is replaced unless the mode is Roll, or
-// Piggyback together with a version that a person asked for. An image that
-// nobody recognises, one that is newer, an object that somebody else writes are
-// left alone, and every such "no" says why and what would change it. Whoever
-// undoes what is written is not fought: after some writes it is enough, until
-// both sides were quiet.
+// Promise: pure. refit replaces no running machine unless the mode is Roll, or Piggyback
+// together with a version that the user asked for. It leaves alone an unknown image, a newer
+// image, and an object that another tool writes; each such decision names the reason and the
+// fix. refit does not fight another writer: after Contest.Writes it stops until both sides
+// were quiet.
 //
-// Inputs: what is known of the manager, its image, the wanted one, who else
-// writes, what was written before, now. Output: Decision. Caller:
-// internal/controller/bootimages.
+// Inputs: the manager, its current and its wanted image, other writers, earlier writes, now.
+// Output: Decision. Caller: internal/controller/bootimages.
 package bootimage

@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage"
 )
 
-// Where a platform has no public image the exact commands are said.
+// For a platform without public images refit prints the exact commands.
 func TestUploadSteps(t *testing.T) {
 	t.Parallel()
 	sum, inner := strings.Repeat("a", 64), strings.Repeat("b", 64)

@@ -15,7 +15,7 @@ func TestApproveErrorNamesTheRight(t *testing.T) {
 	said := approveError("Bundle b", forbidden).Error()
 	for _, want := range []string{"cannot approve Bundle b", "verb approve on bundles.refit.dev", "--clusterrole=refit-approver"} {
 		if !strings.Contains(said, want) {
-			t.Errorf("%q lacks %q", said, want)
+			t.Errorf("%q does not contain %q", said, want)
 		}
 	}
 	if said := approveError("Bundle b", errors.New("timeout")).Error(); strings.Contains(said, "clusterrole") || !strings.Contains(said, "timeout") {

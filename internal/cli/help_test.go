@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The help of every command is read on consoles of 80 columns, and less: no line is
-// longer, but for a word that is, no word is lost, and every command says what it does.
+// Users read the help of every command on consoles of 80 columns and less. No line is
+// longer unless one word is, no word is lost, and every command has a description.
 func TestHelpFitsAConsole(t *testing.T) {
 	t.Parallel()
 	var walk func(c *cobra.Command)

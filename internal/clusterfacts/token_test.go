@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A pod's annotation names the address, and a node may make such a pod of its own: the
-// controller's token goes to who has an API server's certificate, not to who has the
-// address's, as a kubelet has.
+// A pod's annotation names the address, and a node may create such a pod. So the
+// controller sends its token only to a server with an API server's certificate. A
+// certificate for the address alone, as a kubelet has, is not enough.
 func TestTokenOnlyForAPIServers(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// The controller's wall clock is set forward and back by hours while a node is drained and
-// while nodes are watched: no drain exceeds its limit for that, no soak ends, and neither
-// takes longer.
+// The controller's wall clock jumps forward and backward by hours while a node drains and
+// while nodes soak. No drain exceeds its limit because of the jump, no soak ends early, and
+// neither takes longer.
 func TestClockOfTheControllerIsSet(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)

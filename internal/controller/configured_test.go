@@ -28,9 +28,9 @@ func (s *site) has(node, path string) string {
 	return digest
 }
 
-// An edit of a NodeConfig moves nodes by an update of its own, without any bundle:
-// planned, approved by its digest, run node by node. Asked for at once after the edit
-// it is never called done because nobody had looked yet.
+// An edited NodeConfig reaches the nodes through a ClusterUpdate without a bundle: it is
+// planned, approved by its plan digest and run node by node. An update created right after
+// the edit is never Done only because the controller has not observed the edit yet.
 func TestANodeConfigAloneMakesAnUpdate(t *testing.T) {
 	s := newSite(t, from)
 	edit := func(text string) {
@@ -49,7 +49,7 @@ func TestANodeConfigAloneMakesAnUpdate(t *testing.T) {
 	}
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "motd"}, Spec: v1alpha1.NodeConfigSpec{Files: []v1alpha1.NodeFile{inline("/etc/motd", "one")}}})
 	s.updateOfConfigs("first", v1alpha1.StartManual)
-	u := s.waitUpdate("first", "it is planned, and waits for a person", phase(v1alpha1.PhaseReady))
+	u := s.waitUpdate("first", "the update is planned and waits for its start", phase(v1alpha1.PhaseReady))
 	if u.Status.NodesTotal != 3 || u.Status.Version != "their configuration" {
 		t.Errorf("%d nodes to %q", u.Status.NodesTotal, u.Status.Version)
 	}
@@ -71,21 +71,21 @@ func TestANodeConfigAloneMakesAnUpdate(t *testing.T) {
 	}
 	// Now there is nothing to do, and it says so.
 	s.updateOfConfigs("second", v1alpha1.StartManual)
-	if u = s.waitUpdate("second", "it says that no node has to change", phase(v1alpha1.PhaseDone)); u.Status.NodesTotal != 0 || u.Status.StartedAt != nil {
+	if u = s.waitUpdate("second", "an update without changes is done", phase(v1alpha1.PhaseDone)); u.Status.NodesTotal != 0 || u.Status.StartedAt != nil {
 		t.Errorf("%+v", u.Status)
 	}
 	// At once after the edit, several times: the plan waits until the edit is known.
 	for _, text := range []string{"two", "three", "four"} {
 		edit(text)
 		s.updateOfConfigs("to-"+text, v1alpha1.StartImmediate)
-		if u = s.waitUpdate("to-"+text, "it is done", phase(v1alpha1.PhaseDone)); u.Status.NodesDone != 3 || s.has("n3", "/etc/motd") != model.DigestOf([]byte(text)) {
+		if u = s.waitUpdate("to-"+text, "the update is done", phase(v1alpha1.PhaseDone)); u.Status.NodesDone != 3 || s.has("n3", "/etc/motd") != model.DigestOf([]byte(text)) {
 			t.Errorf("%s: %d nodes done, n3 has %s", text, u.Status.NodesDone, s.has("n3", "/etc/motd"))
 		}
 	}
 	// What a NodeConfig wants and may not have holds the update, with the reason.
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "clash"}, Spec: v1alpha1.NodeConfigSpec{Files: []v1alpha1.NodeFile{inline("/etc/motd", "mine")}}})
 	s.updateOfConfigs("refused", v1alpha1.StartImmediate)
-	s.waitUpdate("refused", "the conflict is said", func(u *v1alpha1.ClusterUpdate) bool {
+	s.waitUpdate("refused", "the update reports the conflict", func(u *v1alpha1.ClusterUpdate) bool {
 		return u.Status.Phase == v1alpha1.PhaseBlocked && blocked(v1alpha1.ReasonConfigConflict)(u)
 	})
 }

@@ -41,7 +41,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 		// Lives grow: on a machine so busy that the first are over before the
 		// caches are full, nothing but kills would never let an update end.
 		time.Sleep(time.Duration((300+r.Intn(1200))*(5+kills)/5) * time.Millisecond)
-		last = s.waitUpdate("u", "it is there", func(*v1alpha1.ClusterUpdate) bool { return true })
+		last = s.waitUpdate("u", "the update exists", func(*v1alpha1.ClusterUpdate) bool { return true })
 		for _, name := range []string{"n1", "n2", "n3"} {
 			if n := s.node(name); n.Status.NodeInfo.KubeletVersion == to && len(markings(n)) == 0 && n.Spec.Unschedulable {
 				t.Errorf("%s is left cordoned without a mark", name)
@@ -245,8 +245,8 @@ func (d *door) shut() {
 	d.conns = map[net.Conn]bool{}
 }
 
-// The API server is away for the controller while nodes work on: it goes on
-// when it is back, without having been started again.
+// The controller loses the API server while agents continue. It resumes when the API server
+// is back, without a restart.
 func TestAPIServerUnavailable(t *testing.T) {
 	s := newSite(t, from)
 	s.stop()
@@ -269,5 +269,5 @@ func TestAPIServerUnavailable(t *testing.T) {
 	})
 	time.Sleep(3 * time.Second)
 	d.open()
-	s.waitUpdate("u", "it goes on", phase(v1alpha1.PhaseDone))
+	s.waitUpdate("u", "the update resumes", phase(v1alpha1.PhaseDone))
 }

@@ -42,9 +42,9 @@ func risk(u *v1alpha1.ClusterUpdate) v1alpha1.RiskRecord {
 	return u.Status.AcceptedRisks[0]
 }
 
-// A closed gate lists every check; a risk that is accepted opens it until its
-// end and stays on record; a drain says of each pod what happens to it, and does
-// what a person set for this update (issue parts 4 and 5).
+// A closed gate lists every failing check. An acknowledged risk opens it until the deadline
+// and stays on record. A drain reports what happens to each pod, and follows the drain
+// settings of this update.
 func TestTheGateAndTheDrainExplainThemselves(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)

@@ -54,6 +54,6 @@ func TestProbesAnswerWithoutAnAPIServer(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err == nil {
-		t.Error("it ended without an error before it had an API server")
+		t.Error("the controller ended without an error before it reached the API server")
 	}
 }

@@ -18,8 +18,8 @@ const (
 	keyField  = "key.pem"
 )
 
-// identity reads the controller's key from its Secret and makes it once if
-// there is none. Every agent is told the public half.
+// identity reads the controller's key from its Secret, and creates it once if there is
+// none. The desired state of every node names the public half.
 func identity(ctx context.Context, c client.Client) (*peerapi.Identity, error) {
 	for range 3 {
 		var s corev1.Secret

@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// configOf is the rendered configuration that a node is told, and its name.
+// configOf returns the rendered configuration in the desired state of a node, and its name.
 func (s *site) configOf(node string) (model.NodeConfig, string) {
 	var nu v1alpha1.NodeUpdate
 	var c v1alpha1.Content
@@ -83,7 +83,7 @@ func TestNodeConfigs(t *testing.T) {
 		}
 		return ""
 	})
-	s.waitConfig("all", "it says that nodes are not there yet", func(c *v1alpha1.NodeConfig) bool {
+	s.waitConfig("all", "the status reports that nodes do not have it yet", func(c *v1alpha1.NodeConfig) bool {
 		return configSays(v1alpha1.ReasonConfigWaiting, "0 of 3 nodes")(c) && c.Status.Nodes == 3
 	})
 	_, before := s.configOf("n2")
@@ -92,10 +92,10 @@ func TestNodeConfigs(t *testing.T) {
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, Files: []v1alpha1.NodeFile{inline("/etc/motd", "mine")}}}
 	s.create(clash)
 	for _, name := range []string{"all", "clash"} {
-		s.waitConfig(name, "the conflict is said of both", configSays(v1alpha1.ReasonConfigConflict, "all and clash", "/etc/motd"))
+		s.waitConfig(name, "both report the conflict", configSays(v1alpha1.ReasonConfigConflict, "all and clash", "/etc/motd"))
 	}
 	if _, now := s.configOf("n2"); now != before {
-		t.Error("a conflict changed what the node is told")
+		t.Error("a conflict changed the desired state of the node")
 	}
 	if err := s.admin.Delete(context.Background(), clash); err != nil {
 		t.Fatal(err)
@@ -103,8 +103,8 @@ func TestNodeConfigs(t *testing.T) {
 	s.waitConfig("all", "the conflict is over", configSays(v1alpha1.ReasonConfigWaiting))
 
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: v1alpha1.NodeConfigSpec{Files: []v1alpha1.NodeFile{inline("/etc/kubernetes/x", "x"),
-		{Path: "/etc/y", Contents: &v1alpha1.FileContents{ConfigMap: &v1alpha1.ConfigMapKey{Name: "nobody", Key: "x"}}}}}})
-	s.waitConfig("bad", "what cannot be is said", configSays(v1alpha1.ReasonConfigInvalid, "no ConfigMap nobody"))
+		{Path: "/etc/y", Contents: &v1alpha1.FileContents{ConfigMap: &v1alpha1.ConfigMapKey{Name: "absent", Key: "x"}}}}}})
+	s.waitConfig("bad", "the invalid configuration is reported", configSays(v1alpha1.ReasonConfigInvalid, "no ConfigMap absent"))
 	if _, now := s.configOf("n3"); now == "" {
 		t.Error("what cannot be took a node's configuration away")
 	}
@@ -114,7 +114,7 @@ func TestNodeConfigs(t *testing.T) {
 	s.plugIn("n2", raw)
 	s.approve("nothing-but-images", digest(t, raw))
 	s.update("u", digest(t, raw), func(u *v1alpha1.ClusterUpdateSpec) { u.Start = v1alpha1.StartManual })
-	u := s.waitUpdate("u", "it is planned", func(u *v1alpha1.ClusterUpdate) bool { return u.Status.NodesTotal == 3 })
+	u := s.waitUpdate("u", "the update is planned", func(u *v1alpha1.ClusterUpdate) bool { return u.Status.NodesTotal == 3 })
 	var c v1alpha1.Content
 	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c); err != nil {
 		t.Fatal(err)

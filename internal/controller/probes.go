@@ -63,7 +63,7 @@ func (s *probeServer) handler() http.Handler {
 
 func (s *probeServer) stuck() string {
 	if age := s.Oldest(); age > s.Limit {
-		return fmt.Sprintf("a look at the cluster has not ended for %s", age.Round(time.Second))
+		return fmt.Sprintf("a reconcile has been running for %s", age.Round(time.Second))
 	}
 	return ""
 }

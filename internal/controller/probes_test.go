@@ -17,8 +17,8 @@ func TestAnswers(t *testing.T) {
 	}{
 		"at the start it lives and is not ready": {0, "waiting for the API server: connection refused", 200, 503, "ok", "connection refused"},
 		"at work it is both":                     {time.Second, "", 200, 200, "ok", "ok"},
-		"a look that does not end is stuck":      {6 * time.Minute, "", 503, 200, "6m0s", "ok"},
-		"a long look is not stuck":               {5 * time.Minute, "", 200, 200, "ok", "ok"},
+		"a reconcile that does not end is stuck": {6 * time.Minute, "", 503, 200, "6m0s", "ok"},
+		"a long reconcile is not stuck":          {5 * time.Minute, "", 200, 200, "ok", "ok"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newProbeServer(func() time.Duration { return tc.oldest }, 5*time.Minute)

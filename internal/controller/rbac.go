@@ -52,21 +52,26 @@ package controller
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:urls=/metrics,verbs=get
 //
-// Neighbours that are held back while a node is updated, and given back: a mark
-// on the Machine of Cluster API, a budget of Karpenter's NodePool. Where the
-// cluster has no such kinds these say nothing.
+// Interlocks that pause other controllers while a node is updated, and are removed
+// afterwards: an annotation on the Machine of Cluster API, a budget of Karpenter's
+// NodePool. Clusters without these kinds do not use the rights.
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;patch
 // +kubebuilder:rbac:groups=karpenter.sh,resources=nodepools,verbs=get;list;patch
 //
-// What happens is told.
+// Events.
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 //
-// Whatever is said to nodes lives in one namespace.
-// +kubebuilder:rbac:groups=refit.dev,namespace=refit-nodes,resources=nodeupdates;contents,verbs=get;list;watch;create;patch;delete
+// The objects that nodes read are in one namespace; in others no program reads them. A
+// right of the whole cluster is found first: RBAC compares a request that only a
+// RoleBinding allows with the RoleBinding of every node.
+// +kubebuilder:rbac:groups=refit.dev,resources=nodeupdates;contents,verbs=get;list;watch;create;patch;delete
 //
-// Each node is granted its own NodeUpdate (noderights); an admission policy limits
-// the grants to that.
+// Each node is granted its own NodeUpdate (NodeRightsGranter); the admission policy
+// refit-controller-grants limits the grants to that. Without bind and escalate, the API
+// server would compare each grant with all rights of the controller there. It finds them
+// in the RoleBindings of all nodes.
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,namespace=refit-nodes,resources=roles;rolebindings,verbs=list;create
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,namespace=refit-nodes,resources=roles,verbs=bind;escalate
 //
 // Files of a NodeConfig may come from ConfigMaps of that namespace. There is no
 // way from a NodeConfig to a Secret. What a bundle has brought into the cluster is

@@ -108,9 +108,9 @@ func (s *site) pool(change func(*v1alpha1.UpdatePool)) {
 	s.t.Fatal("the pool cannot be changed")
 }
 
-// A node that joins later, that registers with the taint, or whose
-// disk was replaced takes no pods until it has proven that it holds everything; those
-// that were there before, taints of others, and nodes of other pools are left alone.
+// A new node, one that registers with the taint, and one with a replaced disk take no pods
+// until their agents report every image. Existing nodes, foreign taints and the nodes of
+// other pools are unchanged.
 func TestNewNodesHoldFirst(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)
@@ -120,7 +120,7 @@ func TestNewNodesHoldFirst(t *testing.T) {
 	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{StartupTaint: true,
 		NodeSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "class", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"other"}}}}}})
 
-	// A node joins: it is kept out at first sight, told what to hold, and let in.
+	// A node joins: it gets the taint at once, then its pin set, and loses the taint.
 	s.join("n4", "edge")
 	s.waitOut("n4", "the new node is kept out")
 	s.waitEvent("n4", v1alpha1.ReasonNodeJoining, "takes no pods until")
@@ -131,8 +131,8 @@ func TestNewNodesHoldFirst(t *testing.T) {
 		}
 		return ""
 	})
-	s.restartController() // which knows nothing of it, nor what the bundle brings
-	s.wait("it is told what to hold", func() string {
+	s.restartController() // the new process knows neither the node nor the payload of the bundle
+	s.wait("its desired state names a pin set", func() string {
 		var nu v1alpha1.NodeUpdate
 		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n4"}, &nu); err != nil || nu.Spec.Pins == "" {
 			return fmt.Sprintf("%v %+v", err, nu.Spec)
@@ -148,17 +148,17 @@ func TestNewNodesHoldFirst(t *testing.T) {
 		return ""
 	})
 	if ours, _ := s.taintsOf("n4"); ours == nil {
-		t.Fatal("it was let in by an agent that holds nothing")
+		t.Fatal("n4 lost the taint although its agent has no image")
 	}
 	s.agents["n4"].set(func(a *simAgent) { a.full = false })
-	s.waitIn("n4", "it holds everything and is let in")
+	s.waitIn("n4", "n4 has every image and loses the taint")
 	s.waitEvent("n4", v1alpha1.ReasonNodeJoining, "takes pods: 2 of 2 images")
 
-	// It lacks something for a while: it stays in.
+	// It misses an image for a while: it stays schedulable.
 	s.agents["n4"].set(func(a *simAgent) { a.full = true })
-	s.waitBundle("expected", "a node lacks it", func(b *v1alpha1.Bundle) bool { return b.Status.Loaded == "3/4" })
+	s.waitBundle("expected", "a node misses an image", func(b *v1alpha1.Bundle) bool { return b.Status.Loaded == "3/4" })
 	if ours, _ := s.taintsOf("n4"); ours != nil {
-		t.Fatal("a node at work is kept out because it lacks something")
+		t.Fatal("a node at work got the taint because it misses an image")
 	}
 
 	// Its disk is replaced: another store, and nothing in it.
@@ -166,7 +166,7 @@ func TestNewNodesHoldFirst(t *testing.T) {
 	s.waitOut("n4", "the node with another store is kept out")
 	s.waitEvent("n4", v1alpha1.ReasonStoreReplaced, "another store")
 	s.agents["n4"].set(func(a *simAgent) { a.full = false })
-	s.waitIn("n4", "it is filled again and let in")
+	s.waitIn("n4", "n4 has every image again and loses the taint")
 	if key := s.node("n4").Annotations[v1alpha1.AnnotationAdmitted]; key != s.agents["n4"].key {
 		t.Errorf("the key of the new store is noted, not %q", key)
 	}
@@ -175,18 +175,18 @@ func TestNewNodesHoldFirst(t *testing.T) {
 	s.join("n5", "other", corev1.Taint{Key: v1alpha1.TaintImagesNotReady, Effect: corev1.TaintEffectNoSchedule})
 	s.join("n6", "other")
 	s.agentOn("n5", nil)
-	s.waitIn("n5", "it registered with the taint and is let in")
-	// The pool does not ask any more: nobody stays behind a taint of ours.
+	s.waitIn("n5", "n5 registered with the taint and loses it")
+	// The pool no longer asks for the taint: no node keeps one of ours.
 	s.join("n7", "edge")
 	s.waitOut("n7", "another new node is kept out")
 	s.pool(func(p *v1alpha1.UpdatePool) { p.Spec.StartupTaint = false })
-	s.waitIn("n7", "nobody asks any more")
+	s.waitIn("n7", "no pool asks for the taint any more")
 	for _, n := range []string{"n1", "n2", "n3", "n6"} {
 		if ours, _ := s.taintsOf(n); ours != nil {
-			t.Errorf("node %s, which nobody asked about, is kept out", n)
+			t.Errorf("node %s is in no pool with the startup taint, and has it", n)
 		}
 	}
 	if _, noted := s.node("n6").Annotations[v1alpha1.AnnotationAdmitted]; noted {
-		t.Error("a node that nobody asks about is written to")
+		t.Error("a node in no pool with the startup taint is written")
 	}
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
-// The whole way, with the rights of an installation: a track that may move
-// rebuilds by itself has the nodes hold the digest, as their agents say, and then
-// writes it where it was given the right to.
+// The whole way with the RBAC of an installation. A track with automatic approval of rebuilds
+// has the nodes pin the digest, waits for their agents to report it, and then writes it to
+// the workloads that it may update.
 func TestATrackFromTheRegistryToTheWorkload(t *testing.T) {
 	s := newSite(t, "v1.35.4")
 	reg := registrytest.Start(t)
@@ -68,7 +68,7 @@ func TestATrackFromTheRegistryToTheWorkload(t *testing.T) {
 		return ""
 	})
 	if got := image(); got != reg.Ref("shop/app:1.2.3-rev1") {
-		t.Fatalf("it was written before all nodes hold it: %s", got)
+		t.Fatalf("the workload was written before all nodes have the image: %s", got)
 	}
 	s.agents["n3"].set(func(a *simAgent) { a.full = false })
 	s.wait("the digest is in the workload", func() string {

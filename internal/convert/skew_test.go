@@ -47,15 +47,15 @@ func TestSkewSource(t *testing.T) {
 		os       string
 		unknown  bool
 	}{
-		"refit knows it":                         {nil, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: known}, "9.6.20251023-0", false},
-		"refit knows it, whatever is declared":   {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: known}, "9.6.20251023-0", false},
-		"a person keeps it":                      {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Manual, Referenced: known}, "9.4.20250101-0", false},
-		"a custom image is unknown":              {nil, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: custom}, "", true},
-		"a custom image that is declared":        {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: custom}, "9.4.20250101-0", false},
-		"an excluded source, whatever was known": {nil, v1alpha1.MachineSourceStatus{State: v1alpha1.SourceExcluded, Referenced: known}, "9.6.20251023-0", true},
-		"an excluded source that is declared":    {said, v1alpha1.MachineSourceStatus{State: v1alpha1.SourceExcluded}, "9.4.20250101-0", false},
-		"a declaration that a node contradicts":  {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Manual, Contradiction: "n was born from x"}, "9.4.20250101-0", true},
-		"nothing was ever said":                  {nil, v1alpha1.MachineSourceStatus{}, "", false},
+		"refit knows it": {nil, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: known}, "9.6.20251023-0", false},
+		"refit knows it; the declaration is ignored": {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: known}, "9.6.20251023-0", false},
+		"a person keeps it":                          {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Manual, Referenced: known}, "9.4.20250101-0", false},
+		"a custom image is unknown":                  {nil, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: custom}, "", true},
+		"a custom image that is declared":            {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Automatic, Referenced: custom}, "9.4.20250101-0", false},
+		"an excluded source is unknown":              {nil, v1alpha1.MachineSourceStatus{State: v1alpha1.SourceExcluded, Referenced: known}, "9.6.20251023-0", true},
+		"an excluded source that is declared":        {said, v1alpha1.MachineSourceStatus{State: v1alpha1.SourceExcluded}, "9.4.20250101-0", false},
+		"a declaration that a node contradicts":      {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Manual, Contradiction: "n was installed from x"}, "9.4.20250101-0", true},
+		"nothing was ever said":                      {nil, v1alpha1.MachineSourceStatus{}, "", false},
 	} {
 		got := convert.SkewSource(&v1alpha1.MachineSource{Spec: v1alpha1.MachineSourceSpec{Declared: tc.declared}, Status: tc.status})
 		if got.OS != tc.os || (got.Unknown != "") != tc.unknown {

@@ -8,7 +8,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// TrustList joins policies, sorted by name.
+// TrustList merges policies, sorted by name.
 func TrustList(policies []v1alpha1.TrustPolicy) model.Trust {
 	t := model.Trust{Policies: []model.TrustRule{}}
 	sorted := slices.SortedFunc(slices.Values(policies), func(a, b v1alpha1.TrustPolicy) int { return cmp.Compare(a.Name, b.Name) })

@@ -12,8 +12,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
-// A file that is replaced is the old one or the new one, whatever room there is, and a
-// failed try leaves nothing that fills the disk.
+// Replace leaves the old file or the new one, for any amount of free space. A failed
+// attempt leaves nothing that fills the disk.
 func TestReplacedOnSmallDisks(t *testing.T) {
 	older, newer := bytes.Repeat([]byte("o"), 10_000), bytes.Repeat([]byte("n"), 300_000)
 	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(newer))

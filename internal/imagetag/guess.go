@@ -6,9 +6,8 @@ import "fmt"
 // most telling first.
 var guessed = []string{"rev", "distro-r", "date"}
 
-// Guess looks at the tags of a repository and names the scheme that they seem to
-// follow, with the reason: for reports and hints only, nothing may be done on a
-// guess. It answers the zero Scheme where two schemes would read the same tags
+// Guess returns the scheme that a repository's tags seem to follow, with the reason. Use it
+// for reports and hints only. It returns the zero Scheme where two schemes would read the same tags
 // differently: 2.6.1-1.100 is revision 1 build 100 in one and build 1.100 in
 // another.
 func Guess(tags []string) (Scheme, string) {

@@ -8,9 +8,8 @@ import (
 // MaxLength of a tag in the OCI distribution specification, in bytes.
 const MaxLength = 128
 
-// Legal says why text cannot be a tag in any registry that follows the OCI
-// distribution specification, nil if it can: one letter, digit or underscore,
-// then up to 127 letters, digits, underscores, dots and hyphens.
+// Legal returns why the OCI distribution specification forbids a tag, nil if it does not. A tag
+// is a letter, digit or underscore, then up to 127 letters, digits, underscores, dots and hyphens.
 func Legal(text string) error {
 	if text == "" {
 		return fmt.Errorf("an empty tag is not legal: a tag has 1 to %d characters", MaxLength)

@@ -37,8 +37,8 @@ func (s Scheme) ComparePoints(a, b Point) (Order, string) {
 	return s.Compare(a.Tag, b.Tag)
 }
 
-// Compare says where tag a stands as seen from tag b of the same repository, and
-// why. Same is said of one text, and of two ways to write one version.
+// Compare returns the order of tag a relative to tag b of the same repository, and why. Same
+// means equal text, or two spellings of one version.
 func (s Scheme) Compare(a, b string) (Order, string) {
 	ta, err := s.Parse(a)
 	if err != nil {

@@ -75,7 +75,7 @@ func transitive(t *rapid.T, s Scheme, a, b, c string) {
 	}
 }
 
-// Whatever the tags are, a chain of answers never contradicts itself, and Sort
+// For any tags, a chain of answers never contradicts itself, and Sort
 // puts no newer tag before an older one.
 func TestPartialOrder(t *testing.T) {
 	t.Parallel()

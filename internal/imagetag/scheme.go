@@ -132,9 +132,9 @@ func Custom(name, expression string) (Scheme, error) {
 // Name of the scheme as it was declared, "" for the zero Scheme.
 func (s Scheme) Name() string { return s.name }
 
-// Parse reads a tag. Legal text that begins with no version (latest) is a
-// Floating tag in every scheme; text that is illegal, or begins with a version
-// and then breaks the scheme's rules, is an error.
+// Parse reads a tag. Legal text that does not begin with a version (latest) is a
+// Floating tag in every scheme. Illegal text is an error, as is a version that
+// breaks the scheme's rules.
 func (s Scheme) Parse(text string) (Tag, error) {
 	if s.pattern == nil {
 		return Tag{}, errors.New("no tag scheme is declared: say how this repository writes its tags")

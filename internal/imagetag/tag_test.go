@@ -45,7 +45,7 @@ func TestCompare(t *testing.T) {
 		"one variant":                                       {"rev:alpine", "2.6.2-alpine-rev1-b2", "2.6.2-alpine-rev1-b1", Newer, "build"},
 		"a letter behind the number is above it":            {"rev", "1.1.1w-rev1-b1", "1.1.1-rev1-b1", Newer, "version"},
 		"w is above k":                                      {"rev", "1.1.1w-rev1-b1", "1.1.1k-rev1-b1", Newer, "version"},
-		"rc1 without a hyphen: nobody knows":                {"rev", "1.0.0rc1-rev1-b1", "1.0.0-rev1-b1", Incomparable, "before or after"},
+		"rc1 without a hyphen: unclear":                     {"rev", "1.0.0rc1-rev1-b1", "1.0.0-rev1-b1", Incomparable, "before or after"},
 		"rc2 and rc1 without a hyphen":                      {"rev", "1.0.0rc2-rev1-b1", "1.0.0rc1-rev1-b1", Newer, "version"},
 		"no version at all":                                 {"rev", "main-rev1-b1", "next-rev1-b1", Incomparable, "not both versions"},
 		"dotted: build 100 is above 99":                     {"dotted", "2.6.1-1.100", "2.6.1-1.99", Newer, "build"},
@@ -188,7 +188,7 @@ func TestParseRefuses(t *testing.T) {
 		})
 	}
 	if _, err := (Scheme{}).Parse("1.0"); err == nil {
-		t.Error("a scheme that nobody declared reads tags")
+		t.Error("an undeclared scheme reads tags")
 	}
 }
 
@@ -318,9 +318,9 @@ func TestInRange(t *testing.T) {
 		"above":                             {"2.6.2-rev1", ">=2.6.0", true},
 		"alternatives":                      {"4.1.9", ">=2.6 <3 || ~4.1", true},
 		"between":                           {"3.0.0", ">= 2.6, <3", false},
-		"a pre-release that nobody named":   {"2.7.0-rc.1-rev1-b1", ">=2.6", false},
-		"a pre-release that was named":      {"2.7.0-rc.2-rev1-b1", ">=2.7.0-rc.1", true},
-		"no version":                        {"latest", "*", false},
+		"a pre-release that the range does not name": {"2.7.0-rc.1-rev1-b1", ">=2.6", false},
+		"a pre-release that was named":               {"2.7.0-rc.2-rev1-b1", ">=2.7.0-rc.1", true},
+		"no version":                                 {"latest", "*", false},
 	} {
 		r, err := ParseRange(c.text)
 		if err != nil {

@@ -86,7 +86,7 @@ func compareVersions(a, b version) (order int, why string, ok bool) {
 	}
 	if a.kind != b.kind {
 		if a.kind == unclear || b.kind == unclear {
-			return 0, "nobody says whether " + unclearOf(a, b) + " comes before or after the release", false
+			return 0, "it is unclear whether " + unclearOf(a, b) + " comes before or after the release", false
 		}
 		return cmp.Compare(a.kind, b.kind), "", true
 	}

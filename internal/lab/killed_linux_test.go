@@ -27,8 +27,8 @@ func TestHelperUp(t *testing.T) {
 	}
 }
 
-// Whoever makes a lab may be killed at any moment; taking the lab down, or
-// making it again, works all the same.
+// The process that creates a lab may be killed at any moment. Removing the lab, or
+// creating it again, still works.
 func TestDownAfterUpWasKilledAtAnyMoment(t *testing.T) {
 	needsRoot(t)
 	base, name := t.TempDir(), killedName()

@@ -213,12 +213,12 @@ func TestADeliberatePullIsCounted(t *testing.T) {
 			t.Errorf("pulling %s worked: the node has a way out", image)
 		}
 	}
-	pull("registry.k8s.io/whatever:1")
+	pull("registry.k8s.io/absent:1")
 	byName := count()
 	if byName.Questions == 0 {
 		t.Errorf("the question for registry.k8s.io was not counted: %+v", byName)
 	}
-	pull("192.0.2.1/whatever:1")
+	pull("192.0.2.1/absent:1")
 	byAddress := count()
 	if byAddress.Packets <= byName.Packets {
 		t.Errorf("packets to 192.0.2.1 were not counted: %+v", byAddress)
@@ -229,7 +229,7 @@ func TestADeliberatePullIsCounted(t *testing.T) {
 	}
 	for _, want := range []string{"10.88.0.12 dns registry.k8s.io", "10.88.0.12 tcp 192.0.2.1:443"} {
 		if !strings.Contains(strings.Join(seen, "\n"), want) {
-			t.Errorf("details lack %q: %q", want, seen)
+			t.Errorf("details without %q: %q", want, seen)
 		}
 	}
 }

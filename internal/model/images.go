@@ -44,8 +44,8 @@ type ImageUse struct {
 	Image string
 	// Policy is empty where a manifest leaves it out.
 	Policy PullPolicy
-	// Runs is the imageID that the kubelet reports, empty if nothing runs; RunsAs
-	// the name it reports beside it: a tag that the image had on the node then.
+	// Runs is the imageID that the kubelet reports, empty if nothing runs; RunsAs the name
+	// that it reports in addition: a tag that the image had on the node then.
 	Runs, RunsAs string
 	// Since is when the container started, in seconds since 1970; 0 if unknown.
 	Since int64
@@ -110,7 +110,7 @@ func (p *ImagePod) Bears(taints []Taint) bool {
 // Key names the pod: namespace/name.
 func (p *ImagePod) Key() string { return p.Namespace + "/" + p.Name }
 
-// Owner names who makes the pod's replicas, the pod itself if nobody does.
+// Owner names the controller of the pod's replicas, or the pod itself without one.
 func (p *ImagePod) Owner() string {
 	switch {
 	case p.Static:
@@ -179,10 +179,10 @@ type ImageNode struct {
 
 // Published is what a registry answers for a tag.
 type Published struct {
-	// Digest is the newest known; empty if nobody asked.
+	// Digest is the newest known; empty if the registry was not asked.
 	Digest string
-	// Mirror is the digest that the site's mirror answers, empty without one or
-	// if nobody asked.
+	// Mirror is the digest that the site's mirror answers; empty without a mirror or an
+	// answer.
 	Mirror string
 	// Same are digests of the same image: platform manifests and configurations.
 	Same []string
@@ -212,7 +212,7 @@ const (
 	OutcomeSame    = "same"    // the image that runs now
 	OutcomeChanges = "changes" // another image
 	OutcomeFails   = "fails"
-	OutcomeUnknown = "unknown" // it cannot be said from what is known
+	OutcomeUnknown = "unknown" // the known facts do not decide it
 	OutcomeStarts  = "starts"  // nothing runs now to compare with
 	OutcomeNone    = "none"    // this event does not start it
 )

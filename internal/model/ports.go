@@ -1,7 +1,7 @@
 package model
 
-// Ports that refit listens on unless it is told otherwise. No common node component
-// uses them: docs/reference/ports.md, which a test compares.
+// Default ports of refit. No common node component uses them: docs/reference/ports.md,
+// which a test compares.
 const (
 	// PortPeers is where agents answer each other.
 	PortPeers = 18740

@@ -51,9 +51,9 @@ var secretTexts = []struct {
 	{regexp.MustCompile(`(?im)^\s*(export\s+)?["']?[a-z0-9_.-]*(password|passwd|passphrase|secret[_-]?key|secret[_-]?access[_-]?key|client[_-]?secret|api[_-]?key|auth[_-]?token|access[_-]?token|bearer[_-]?token|\bpsk|wpa-psk|privatekey)["']?\s*[:=]\s*["']?[^\s"'$%{</#,;][^\s"']{5,}`), "it holds a password or a key"},
 }
 
-// NodeSecret says why a file of a NodeConfig is taken for a secret, "" if it is not:
-// what LooksSecret says, and tokens and passwords by their form. It is a heuristic.
-// Connections of NetworkManager are judged by what they hold, not by their place.
+// NodeSecret says why a file of a NodeConfig is taken for a secret, "" if it is not: what
+// LooksSecret says, and tokens and passwords by their form. It is a heuristic. Connections
+// of NetworkManager are classified by their content, not by their path.
 func NodeSecret(p string, data []byte) string {
 	if path.Dir(p) == "/etc/NetworkManager/system-connections" {
 		p = ""

@@ -23,7 +23,7 @@ func KubeadmPod(namespace, name string) bool {
 	return namespace == "kube-system" && slices.Contains(kubeadmPods, name)
 }
 
-// StaticPodImages is what updater static-pod is told: the parameters of its step.
+// StaticPodImages are the parameters of a step of the updater static-pod.
 type StaticPodImages struct {
 	// Namespace and Pod, without the node's name.
 	Namespace, Pod string

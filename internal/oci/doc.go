@@ -4,7 +4,7 @@
 // one image: refit's own.
 //
 // Promise: manifests are checked against their digest and size before they are
-// believed and are held to 8 MiB; other blobs are streamed by their reader,
+// used, and have at most 8 MiB; other blobs are streamed by their reader,
 // who checks them. An archive is read in place: no file of it is ever created,
 // links and odd names in it are not followed.
 //
@@ -18,7 +18,7 @@
 // none. TLS is always verified: insecure permits plain HTTP and no more.
 //
 // Inputs: paths and references, a docker configuration, a registries.conf. Outputs: Root
-// (a named image and the store it lies in), Graph (all blobs under it, in the order of
+// (a named image and its store), Graph (all blobs under it, in the order of
 // the walk, and its platforms), credentials, repositories. Callers: bundlewriter,
 // registry, controller/osimages, the command line.
 //

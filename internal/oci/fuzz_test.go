@@ -33,7 +33,7 @@ func walked(t *testing.T, root Root, platforms []string) {
 
 const fuzzManifest = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[]}`
 
-// Whatever indexes and manifests say: the walk ends, and names each blob once.
+// For any indexes and manifests the walk ends, and names each blob once.
 func FuzzWalk(f *testing.F) {
 	m := digest.FromString(fuzzManifest)
 	f.Add([]byte(`{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"`+m.String()+`","size":300,"platform":{"os":"linux","architecture":"amd64"}}]}`), []byte(fuzzManifest), true)
@@ -51,8 +51,8 @@ func FuzzWalk(f *testing.F) {
 	})
 }
 
-// Whatever an archive holds: an error, or images that can be walked; nothing is
-// written anywhere.
+// Any archive results in an error, or in images that can be walked; nothing is written to
+// disk.
 func FuzzOpenArchive(f *testing.F) {
 	archive := func(files map[string]string) []byte {
 		var b bytes.Buffer

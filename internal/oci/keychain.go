@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
-// LoginConfig is a docker configuration, as far as it says who asks.
+// LoginConfig is the part of a docker configuration that is about credentials.
 type LoginConfig struct {
 	Auths map[string]struct {
 		Auth     string `json:"auth"`
@@ -24,8 +24,8 @@ type LoginConfig struct {
 	CredHelpers map[string]string `json:"credHelpers"`
 }
 
-// ErrLoginConfig is what is wrong with a configuration. It repeats nothing of it.
-var ErrLoginConfig = errors.New("no docker configuration in JSON")
+// ErrLoginConfig says that a configuration is invalid. It repeats nothing of it.
+var ErrLoginConfig = errors.New("not a docker configuration in JSON")
 
 // ParseLogins reads the entries of a configuration that hold credentials.
 func ParseLogins(text []byte) (LoginConfig, map[string]authn.AuthConfig, error) {
@@ -39,11 +39,11 @@ func ParseLogins(text []byte) (LoginConfig, map[string]authn.AuthConfig, error) 
 		if a.Auth != "" {
 			raw, err := base64.StdEncoding.DecodeString(a.Auth)
 			if err != nil {
-				return c, nil, fmt.Errorf("%w: an auth entry is no base64", ErrLoginConfig)
+				return c, nil, fmt.Errorf("%w: an auth entry is not base64", ErrLoginConfig)
 			}
 			user, password, _ = strings.Cut(string(raw), ":")
 		}
-		if user != "" || a.Token != "" { // empty ones stand for what a helper keeps
+		if user != "" || a.Token != "" { // empty ones mean that a helper has the credentials
 			out[LoginEntry(key)] = authn.AuthConfig{Username: user, Password: password, IdentityToken: a.Token}
 		}
 	}
@@ -52,9 +52,9 @@ func ParseLogins(text []byte) (LoginConfig, map[string]authn.AuthConfig, error) 
 
 // DefaultKeychain finds credentials in the usual files: ~/.docker/config.json or
 // $DOCKER_CONFIG, else $REGISTRY_AUTH_FILE, else
-// ${XDG_RUNTIME_DIR}/containers/auth.json. Credential helpers are asked as
-// [authn.DefaultKeychain] asks them. That keychain alone would not do: it passes by a
-// login for a path above the repository, and shows one for a path to the whole host.
+// ${XDG_RUNTIME_DIR}/containers/auth.json. It calls credential helpers as
+// [authn.DefaultKeychain] does. That keychain alone does not suffice: it ignores a login for
+// a path above the repository, and sends one for a path to the whole host.
 var DefaultKeychain authn.Keychain = keychain{}
 
 type keychain struct{}
@@ -84,7 +84,7 @@ func (keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, nil
 }
 
-// loginFile that is there first, "" if none is.
+// loginFile is the first of these files that exists, "" if none does.
 func loginFile() string {
 	places := []string{os.Getenv("REGISTRY_AUTH_FILE")}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {

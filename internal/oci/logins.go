@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// dockerHub by the name that its API has.
+// dockerHub is the host of Docker Hub's API.
 const dockerHub = "index.docker.io"
 
-// LoginEntry is what a key of a docker configuration covers, in the form in which Find looks
-// for it: without scheme, and without the version that old logins end with
+// LoginEntry is what a key of a docker configuration covers, in the form that FindLogin looks
+// for: without scheme, and without the version at the end of old logins
 // (https://index.docker.io/v1/).
 func LoginEntry(key string) string {
 	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
@@ -23,8 +23,8 @@ func LoginEntry(key string) string {
 	return host + "/" + rest
 }
 
-// FindLogin returns the longest entry that covers a repository, which begins with its
-// registry; entries with a wildcard come after those that name the host.
+// FindLogin returns the longest entry that covers a repository with its registry. Entries
+// that name the host come before those with a wildcard.
 func FindLogin[V any](entries map[string]V, repository string) (found V, ok bool) {
 	for at := repository; ; {
 		if v, has := entries[at]; has {

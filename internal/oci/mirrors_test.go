@@ -47,7 +47,7 @@ func TestMirrorPlaces(t *testing.T) {
 		tag        bool
 		want       string
 	}{
-		"nobody speaks of it":                  {repository: "other.example/a", want: "other.example/a"},
+		"no entry has it":                      {repository: "other.example/a", want: "other.example/a"},
 		"a name that only begins so":           {repository: "r.example.org/a", want: "r.example.org/a"},
 		"mirrors, then its own":                {repository: "r.example/a", want: "m.site:5000/r/a! r.example/a"},
 		"mirrors of tags":                      {repository: "r.example/a", tag: true, want: "m.site:5000/r/a! tags.site/a r.example/a"},
@@ -55,7 +55,7 @@ func TestMirrorPlaces(t *testing.T) {
 		"the closest prefix, which has moved":  {repository: "r.example/os/base", want: "m.site:5000/deep/base moved.example/os/base"},
 		"the repository itself":                {repository: "r.example/os", want: "m.site:5000/deep moved.example/os"},
 		"only by digest":                       {repository: "r.example/os/base", tag: true, want: "moved.example/os/base"},
-		"a neighbour of the prefix":            {repository: "r.example/osmosis", want: "m.site:5000/r/osmosis! r.example/osmosis"},
+		"a name that continues the prefix":     {repository: "r.example/osmosis", want: "m.site:5000/r/osmosis! r.example/osmosis"},
 		"every host of a domain":               {repository: "a.b.wild.example/x/y", want: "m.site/wild/x/y a.b.wild.example/x/y"},
 		"the domain itself is none of its own": {repository: "wild.example/x", want: "wild.example/x"},
 		"blocked":                              {repository: "bad.example/x", want: "registries.conf blocks bad.example"},
@@ -84,7 +84,7 @@ func TestMirrorPlaces(t *testing.T) {
 func TestParseMirrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"x": "no registries.conf", "[registries.search]\nregistries = []": "version 1", "[[registry]]": "neither prefix nor location",
+		"x": "not a registries.conf", "[registries.search]\nregistries = []": "version 1", "[[registry]]": "neither prefix nor location",
 		"[[registry]]\nlocation = \"https://a\"": "without https", "[[registry]]\nlocation = \"a\"\n[[registry.mirror]]\nlocation = \"\"": "mirror \"\"",
 		"[[registry]]\nlocation = \"a\"\n[[registry.mirror]]\nlocation = \"b\"\npull-from-mirror = \"x\"": "pull-from-mirror", "[[registry]]\nprefix = \"*.a\"\nlocation = \"b\"": "names hosts alone",
 	} {

@@ -9,9 +9,9 @@ import (
 )
 
 // ParseName normalises an image reference (pause:3.10 becomes
-// docker.io/library/pause:3.10) and splits off its digest, if it has one. A
-// reference with neither tag nor digest is refused: what it means changes
-// without notice. A reference by digest alone keeps the digest in its name.
+// docker.io/library/pause:3.10) and splits off its digest, if it has one. It refuses a
+// reference with neither tag nor digest, because its meaning changes without notice. A
+// reference by digest alone keeps the digest in its name.
 func ParseName(s string) (name, digest string, err error) {
 	ref, err := reference.ParseNormalizedNamed(s)
 	if err != nil {
@@ -27,13 +27,13 @@ func ParseName(s string) (name, digest string, err error) {
 		return ref.Name() + ":" + t.Tag(), digest, nil
 	}
 	if digest == "" {
-		return "", "", fmt.Errorf("image reference %q has no tag: what it means changes without notice; add a tag or a digest", s)
+		return "", "", fmt.Errorf("image reference %q has no tag, so its meaning changes without notice; add a tag or a digest", s)
 	}
 	return ref.Name() + "@" + digest, digest, nil
 }
 
-// annotationName is the name of an image that a layout calls s. A bare word is
-// kept as it is: a layout may use any, but no pod can ask for it.
+// annotationName is the image's name for the name s in a layout. A bare word stays as it is:
+// a layout may use any, but no pod can ask for it.
 func annotationName(s string) (name string, bare bool, err error) {
 	if s == "" {
 		return "", false, errors.New("it has no name in its annotations: give it one with NAME=oci:DIR:TAG, or annotate it with org.opencontainers.image.ref.name")

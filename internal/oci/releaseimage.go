@@ -22,9 +22,9 @@ const ReleaseRepository = "refit.dev/refit"
 // ReleaseBinaries are the files of the image, in its root.
 var ReleaseBinaries = []string{"refit", "refit-agent", "refit-controller"}
 
-// WriteReleaseImage writes the image of the binaries in dir (default: where this program
-// is) as an OCI layout to output, and gives its name and digest. An existing
-// layout at output is replaced.
+// WriteReleaseImage writes the image of the binaries in dir (default: the directory of this
+// program) as an OCI layout to output, and returns its name and digest. It replaces an
+// existing layout at output.
 func WriteReleaseImage(dir, output, version string) (name, digest string, err error) {
 	if dir == "" {
 		self, err := os.Executable()
@@ -73,7 +73,7 @@ func writeReleaseLayout(img v1.Image, output, name string) error {
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp) // gone if it got its name
+	defer os.RemoveAll(tmp) // a no-op after the rename
 	p, err := layout.Write(tmp, empty.Index)
 	if err != nil {
 		return err

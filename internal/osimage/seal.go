@@ -8,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// sealed is a configuration with what is known while it is made and is no part of
-// it: whose paths refit chose.
+// sealed is the stored form of a configuration, with the paths that refit chose, which
+// model.NodeConfig does not encode.
 type sealed struct {
 	Version string           `json:"version"`
 	Config  model.NodeConfig `json:"config"`
@@ -18,7 +18,7 @@ type sealed struct {
 
 const sealVersion = "refit.dev/os-config/v1"
 
-// SealConfig writes a configuration down, so that the same image can be made of it later.
+// SealConfig encodes a configuration, so that the same image can be built from it later.
 func SealConfig(c model.NodeConfig) []byte {
 	s := sealed{Version: sealVersion, Config: c}
 	for _, f := range c.Files {
@@ -34,7 +34,7 @@ func SealConfig(c model.NodeConfig) []byte {
 	return b
 }
 
-// OpenConfig reads what Seal wrote.
+// OpenConfig decodes the result of SealConfig.
 func OpenConfig(data []byte) (model.NodeConfig, error) {
 	var s sealed
 	if err := json.Unmarshal(data, &s); err != nil {

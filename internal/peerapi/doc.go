@@ -6,15 +6,15 @@
 // date (a node's clock may be wrong). The package does not verify content; the caller
 // compares it with the bundle's digest or chunk table before use.
 //
-// One peer cannot starve the others: slots, talks and connections are counted by key,
-// connections by address before the key is known, and a peer that does not read loses
+// One peer cannot starve the others. Slots, news streams and connections are counted by
+// key, and connections by address before the key is known. A peer that does not read loses
 // its connection.
 //
 // Inputs: Identity (key), Library (approved bundles of this node), Peer (address
-// and key). Outputs: an http.Handler, a Client. Callers: distribute/agent, the
+// and key). Outputs: an http.Handler, a Client. Callers: agent/peertransfer, the
 // agent's wiring (server), the controller (client: NewClient, Client.Header).
 //
-//	id, err := exchange.NewIdentity(key)
-//	c := exchange.NewClient(id, exchange.Peer{Name: "n2", Address: "10.0.0.2:18740", PublicKey: "MCowBQ..."})
+//	id, err := peerapi.NewIdentity(key)
+//	c := peerapi.NewClient(id, peerapi.Peer{Name: "n2", Address: "10.0.0.2:18740", PublicKey: "MCowBQ..."})
 //	raw, err := c.Header(ctx, "sha256:...")
 package peerapi

@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// Identity is who a node, or the controller, is on the wire.
+// Identity is the key by which peers know a node, or the controller.
 type Identity struct {
 	public string
 	cert   tls.Certificate
@@ -47,7 +47,7 @@ func NewIdentity(key ed25519.PrivateKey) (*Identity, error) {
 	return &Identity{public: pub, cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}, nil
 }
 
-// PublicKey is what others must know of it: base64 of PKIX DER.
+// PublicKey is how others know it: base64 of PKIX DER.
 func (id *Identity) PublicKey() string { return id.public }
 
 // EncodePublicKey is base64 of PKIX DER.
@@ -103,7 +103,7 @@ func NewKey() (ed25519.PrivateKey, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// createIdentity makes a key. One that cannot be kept is used until the program ends.
+// createIdentity makes a key. A key that cannot be saved is used until the program ends.
 func createIdentity(path string, note statefile.Note) (*Identity, error) {
 	key, text, err := NewKey()
 	if err != nil {
@@ -141,7 +141,7 @@ func (id *Identity) tlsConfig(accepts func(publicKey string) bool) *tls.Config {
 	}
 }
 
-// ServerTLS is for listening; accepts is asked at every connection.
+// ServerTLS is for listening; it calls accepts at every connection.
 func (id *Identity) ServerTLS(accepts func(publicKey string) bool) *tls.Config {
 	return id.tlsConfig(accepts)
 }

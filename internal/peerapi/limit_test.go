@@ -55,7 +55,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// What is taken is limited on the taker's side, whoever sends.
+// The receiver limits what it receives, for any sender.
 func TestLimitOfWhatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Limit{}

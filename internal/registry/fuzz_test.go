@@ -29,8 +29,8 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Whatever a registry answers: a bounded number of questions, a page is one of the
-// same repository, and a wait is one that ends.
+// For any answers of a registry, the number of requests is bounded, a page is one of the
+// same repository, and a wait ends.
 func FuzzAnswers(f *testing.F) {
 	f.Add(200, `</v2/a/tags/list?last=b>; rel="next"`, "", "", `{"tags":["a","b"]}`)
 	f.Add(401, "", `Bearer realm="https://registry.example/token",service="s",scope="repository:a:pull"`, "", `{"token":"t"}`)

@@ -12,8 +12,8 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// A registry leads nobody to what is on this machine: not by its own name, not by a
-// redirect, not by the realm of its tokens.
+// A registry cannot make refit connect to services of this machine: not by its own name, not
+// by a redirect, not by the realm of its tokens.
 func TestNothingLocalIsAsked(t *testing.T) {
 	var asked atomic.Int64
 	victim := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

@@ -18,9 +18,9 @@ import (
 	"github.com/refit-dev/refit/config"
 )
 
-// imageMark is where the templates of this test keep their image: in-memory
-// machines have none, so it is an annotation that Cluster API carries over to
-// every machine that it makes of the template.
+// imageMark is the annotation in which the templates of this test name their image.
+// In-memory machines have no image field. Cluster API copies the annotation to every
+// machine that it creates from the template.
 const imageMark = "example.com/image"
 
 // bootImages are three releases, and a policy with a row for the template.

@@ -1,7 +1,7 @@
-// Package capi runs Cluster API's own controllers against refit's extension: core,
-// the kubeadm bootstrap and control-plane providers and the in-memory
-// infrastructure provider, v1.13.4, built from their Go modules, with a real etcd
-// and API server, in a network namespace of its own with nothing but loopback.
+// Package capi runs Cluster API's own controllers against refit's extension. Core, the
+// kubeadm bootstrap and control-plane providers and the in-memory infrastructure
+// provider, v1.13.4, are built from their Go modules. They run with a real etcd and API
+// server, in a network namespace of their own that has only loopback.
 //
 // What is real: Cluster API's controllers, webhooks and kinds; the API server;
 // refit's controller as two processes with the rights of an installation, its

@@ -263,7 +263,7 @@ func (m *management) serveWebhooks(managers *components.ClusterAPI, kubeconfig, 
 	}
 }
 
-// waitPort waits until somebody listens.
+// waitPort waits until a process listens on the port.
 func (m *management) waitPort(port int) {
 	m.t.Helper()
 	m.wait(fmt.Sprintf("port %d", port), func() string {

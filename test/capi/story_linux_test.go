@@ -327,14 +327,14 @@ type second struct {
 	mu sync.Mutex
 	// updates it was asked for, by machine.
 	updates map[string]int
-	// shares it was told.
+	// shares are the chunk shares that the controller asked it for.
 	shares []string
 	early  []string
 	m      *management
 }
 
-// secondExtension registers another updater with refit. The change goes on by
-// itself: nobody touches the MachineDeployment.
+// secondExtension registers another updater with refit. The change continues by itself:
+// no user touches the MachineDeployment.
 func (m *management) secondExtension() *second {
 	m.t.Helper()
 	s := &second{updates: map[string]int{}, m: m}
@@ -404,8 +404,8 @@ func (s *second) update(w io.Writer, body io.Reader) {
 	_, _ = w.Write(data)
 }
 
-// Workers that are to be newer than their control plane wait; nobody else checks
-// that (trap 10).
+// Workers that would be newer than their control plane wait. No other component checks
+// this (trap 10).
 func (m *management) workersWaitForTheControlPlane(sim *simulation) {
 	m.t.Helper()
 	var said string
@@ -527,13 +527,13 @@ func (m *management) killedInMidUpdate(sim *simulation) {
 	})
 	m.killRefit()
 	m.say("both replicas killed (SIGKILL) while the host of %s runs its steps", machine)
-	m.wait("Cluster API sees that nobody answers", func() string {
+	m.wait("Cluster API sees that no extension answers", func() string {
 		if said := condition(m.get("Machine", machine), "Updating"); !strings.Contains(said, "InPlaceUpdateFailed") {
 			return said
 		}
 		return ""
 	})
-	sim.hold(false) // the host goes on and ends its steps while nobody of the extension lives
+	sim.hold(false) // the host finishes its steps while no replica of the extension runs
 	m.wait("the host has moved by itself", func() string { return differs(sim.version(node), to) })
 	o := m.get("Machine", machine)
 	if _, busy := o.GetAnnotations()[inProgress]; !busy {

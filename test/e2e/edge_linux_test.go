@@ -180,7 +180,7 @@ func (e *edge) putBack(t *testing.T) {
 	e.registry.Tag(edgeRepo, e.broken, followed)
 	begin := time.Now()
 	e.approve(t, "-b5.3", e.broken)
-	st := e.waits(t, v1alpha1.ReasonWorkloadBlocked, "node n2", "its old manifest is back, and runs", "no other node is begun")
+	st := e.waits(t, v1alpha1.ReasonWorkloadBlocked, "node n2", "its old manifest is restored, and runs", "no other node starts")
 	e.seen.PutBackSeconds = time.Since(begin).Seconds()
 	e.runs(t, both(e.long("-b5.2", e.second)))
 	for _, node := range []string{"n2", "n3"} {

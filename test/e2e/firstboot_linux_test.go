@@ -12,11 +12,10 @@ import (
 	"github.com/refit-dev/refit/internal/convert"
 )
 
-// TestFirstBoot runs under a real systemd, with a real kubelet. The unit that a
-// machine is given keeps the kubelet from starting while the limits do not hold, the
-// console says why, and it starts when they do; afterwards nobody asks again. The
-// machine was not booted from another image: that its own is too old is a limit
-// that no image keeps.
+// TestFirstBoot runs under a real systemd, with a real kubelet. The machine's unit keeps
+// the kubelet from starting while the limits are not met, and the console shows why. The
+// kubelet starts once they are met, and the check does not run again. The machine boots no
+// other image: the test's limit is one that its own image cannot meet.
 func TestFirstBoot(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a unit before a real kubelet takes a lab of its own: make e2e")

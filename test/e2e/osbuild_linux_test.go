@@ -181,7 +181,7 @@ func (w *containerSite) ended(t *testing.T, phase, before string) (found v1alpha
 		var o v1alpha1.OSImage
 		must(t, w.s.Client.Get(t.Context(), client.ObjectKey{Name: osName}, &o))
 		if o.Status.ObservedGeneration != o.Generation || len(o.Status.Pools) != 1 {
-			return false, "not looked at"
+			return false, "not reconciled yet"
 		}
 		found = o.Status.Pools[0]
 		var b v1alpha1.OSBuild
@@ -242,7 +242,7 @@ func (w *containerSite) same(t *testing.T) {
 	}
 }
 
-// again: nobody knows any more that it was built.
+// again reconciles after the record of the build is gone.
 func (w *containerSite) again(t *testing.T) {
 	old := w.build(t, w.good.Build)
 	must(t, w.s.Client.Delete(t.Context(), old))

@@ -54,16 +54,16 @@ type osWellFailed struct {
 	Booted              string
 	KubeletOS           string
 	ReadyAgain          bool
-	// APIAway: no API server answered from the boot into the image on, until the node
-	// had gone back.
+	// APIAway: no API server answered from the boot into the image until the node had
+	// rolled back.
 	APIAway bool
 	Seconds float64
 }
 
-// TestOSImageKubeletDead: an image with which the kubelet does not start. The node
-// that booted it rolls back by itself, also while no API server answers, says why in the
-// kubelet's own words, and halts the pool; the image is not tried there again before a
-// person asks for it.
+// TestOSImageKubeletDead boots an image with which the kubelet does not start. The node
+// rolls back by itself, also while no API server answers. It reports the kubelet's own
+// message, and the pool halts. refit does not try the image there again before a person
+// asks for it.
 func TestOSImageKubeletDead(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
@@ -78,10 +78,10 @@ func TestOSImageKubeletDead(t *testing.T) {
 		"usr/lib/systemd/system/kubelet.service.d/99-bad.conf": "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=" + osBadFlag + "\n"})))
 	w.keep(t)
 	step(t, "an image with which the nodes come up is booted by both workers", w.comesUp)
-	step(t, "an image with which the kubelet does not start: the first worker goes back by itself, and says why", w.goesBack)
+	step(t, "an image with which the kubelet does not start: the first worker rolls back by itself, and reports why", w.goesBack)
 	step(t, "it is not tried again by itself, although the pool gives three attempts", w.notAgain)
-	step(t, "a person tries it again, and no API server answers: the node goes back all the same", w.withoutAPI)
-	step(t, "another update with the same image is not begun", w.gateCloses)
+	step(t, "a person tries it again, and no API server answers: the node rolls back all the same", w.withoutAPI)
+	step(t, "another update with the same image is not started", w.gateCloses)
 	step(t, "the good image is wanted again: nothing is left of it", w.over)
 }
 
@@ -194,7 +194,7 @@ func (w *osWell) ended(t *testing.T, what string, before map[string]int, begin t
 	if f.Reason != v1alpha1.ReasonOSUnhealthy || f.Boots != 2 || f.BootsOfOther != 0 || f.Booted != f.BootedBefore {
 		t.Errorf("%+v", f)
 	}
-	for _, words := range []string{"went back to ", "1m0s", "kubelet.service is ", osBadFlag} {
+	for _, words := range []string{"rolled back to ", "1m0s", "kubelet.service is ", osBadFlag} {
 		if !strings.Contains(run.Message, words) {
 			t.Errorf("%q is not in: %s", words, run.Message)
 		}
@@ -253,7 +253,7 @@ func (w *osWell) withoutAPI(t *testing.T) {
 	}
 	until(1, "the image is booted again")
 	w.run(t, "n1", "mv", apiManifest, apiAside)
-	until(2, "the node goes back, and no API server answers")
+	until(2, "the node rolls back, and no API server answers")
 	var l corev1.NodeList
 	away := w.s.Client.List(t.Context(), &l) != nil
 	w.run(t, "n1", "mv", apiAside, apiManifest)
@@ -276,7 +276,7 @@ func (w *osWell) gateCloses(t *testing.T) {
 	t.Logf("refit plan: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	eventually(t, 2*time.Minute, "the gate says why", func() (bool, string) {
 		r, err := w.s.Run(t.Context(), "gate", "-o", "json")
-		return err == nil && r.Code == 3 && strings.Contains(r.Stdout, "went back by itself") && strings.Contains(r.Stdout, `"drift"`), r.Stdout
+		return err == nil && r.Code == 3 && strings.Contains(r.Stdout, "rolled itself back") && strings.Contains(r.Stdout, `"drift"`), r.Stdout
 	})
 	w.giveUp(t)
 }
@@ -327,7 +327,7 @@ func (w *osWell) over(t *testing.T) {
 	}
 	nu, err := nodeUpdate(t, w.s, w.first)
 	must(t, err)
-	eventually(t, 2*time.Minute, "nothing is said of a failure any more", func() (bool, string) {
+	eventually(t, 2*time.Minute, "the status reports no failure any more", func() (bool, string) {
 		nu, err = nodeUpdate(t, w.s, w.first)
 		return err == nil && nu.Status.Observed.Fields[model.FieldOSFailed] == "", fmt.Sprint(nu.Status.Observed.Fields[model.FieldOSFailed], err)
 	})

@@ -1,6 +1,6 @@
-// Command mutate measures how much the tests of the pure packages notice: it
-// changes one expression or statement at a time (a mutant), runs the package's
-// own tests, and reports the mutants that no test killed.
+// Command mutate measures how much the tests of the pure packages notice. It changes one
+// expression or statement at a time (a mutant), runs the package's own tests, and reports
+// the mutants that no test killed.
 //
 //	go run ./test/mutate                         # a random sample of the twelve packages
 //	go run ./test/mutate -predicates             # every mutant of the safety predicates

@@ -1,8 +1,8 @@
-// Package results keeps what a test measured, in a file that is committed.
+// Package results keeps what a test measured, in a committed file, and compares goldens.
 //
 // Promise: a results file is written only by a test that passed, and names by itself
 // the commit that was measured and the time. A test that failed writes what it saw
-// beside it, to bin/results-failed; a test that was skipped writes nothing. The
+// to bin/results-failed instead; a test that was skipped writes nothing. The
 // commit is read when the test starts; "-dirty" is appended if a tracked file differs
 // from it, results files apart.
 //

@@ -140,7 +140,7 @@ func TestPowerCutBetweenWrites(t *testing.T) {
 		if !ok {
 			t.Logf("%d cuts, the last at write %d", i, nth)
 			if i < 5 {
-				t.Fatal("libostree hardly writes anything: the test looks at the wrong calls")
+				t.Fatal("libostree hardly writes anything: the test counts the wrong calls")
 			}
 			return
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/refit-dev/refit/internal/lab"
 )
 
-// A node of a lab, whose pid 1 is a real systemd, boots what libostree has deployed:
-// it is switched, systemd's own shutdown finishes what was staged, /etc is merged, and
-// a power cut loses what was only staged.
+// A node of a lab, whose pid 1 is a real systemd, boots what libostree has deployed. The
+// node is switched, systemd's own shutdown finalizes the staged deployment, and /etc is
+// merged. A power cut loses a deployment that was only staged.
 func TestLabNodeBootsItsDeployment(t *testing.T) {
 	Needs(t)
 	if testing.Short() {

@@ -50,7 +50,7 @@ func Needs(t testing.TB) {
 }
 
 // New installs an image on an empty disk, with arguments of the machine's own. tools
-// are programs that the host has beside this machine's.
+// are programs that the host has in addition to this machine's.
 func New(t testing.TB, layout string, kargs []string, tools map[string]string) *Host {
 	t.Helper()
 	Needs(t)
@@ -216,7 +216,7 @@ func (h *Host) Must(argv ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Asked reports whether somebody asked the machine to restart.
+// Asked reports whether a program asked the machine to restart.
 func (h *Host) Asked() bool {
 	if !h.Up() {
 		return false

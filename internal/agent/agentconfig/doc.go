@@ -1,4 +1,4 @@
-// Package agentconfig is what an agent is told by its file, flags and environment,
+// Package agentconfig reads the agent's configuration from its file, flags and environment,
 // with the defaults of a kubeadm node. Inputs: a YAML file, the kubelet's
 // kubeconfig. Output: Config. Callers: the agent, its service and installer,
 // cmd/refit-agent.

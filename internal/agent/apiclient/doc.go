@@ -4,9 +4,9 @@
 // certificates and moved endpoints. Get asks a single path, also of the API server on
 // this node.
 //
-// Promise: every call ends; an unavailable, slow or throttling API server costs only
-// time. "No such object" differs from "no answer", which is the same text whatever the
-// cause; the cause is wrapped.
+// Promise: every call ends; an unavailable, slow or throttling API server costs only time.
+// "No such object" differs from "no answer". "No answer" is the same text for every cause;
+// the cause is wrapped.
 //
 // Inputs: a kubeconfig path, the node's name, the node's static pods. Outputs: API
 // objects, bodies of answers. Callers: the agent's wiring (through its interface API),

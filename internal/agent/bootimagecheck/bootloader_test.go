@@ -21,7 +21,7 @@ const (
 	broken = `{"installed":{"EFI":`
 )
 
-// Trap 17: the loader is as old as the disk, whatever runs.
+// The boot loader is as old as the disk, also after updates of the OS.
 func TestReadBootloader(t *testing.T) {
 	t.Parallel()
 	june := time.Date(2022, 6, 16, 1, 35, 49, 0, time.UTC)

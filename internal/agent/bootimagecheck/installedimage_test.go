@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 )
 
-// What a node recorded of its birth.
+// The installed image that a node recorded.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -22,7 +22,7 @@ func TestVersion(t *testing.T) {
 		"a broken aleph file is passed over": {map[string]string{"sysroot/.coreos-aleph-version.json": `{`, "etc/os-release": "ID=x\nBUILD_ID=\"20250115\"\n"}, "20250115"},
 		"a BUILD_ID that is no version":      {map[string]string{"etc/os-release": "BUILD_ID=rolling\n"}, ""},
 		"nothing":                            {nil, ""},
-		"a text that nobody means":           {map[string]string{"sysroot/.coreos-aleph-version.json": `{"build":"` + strings.Repeat("9", 500) + `"}`}, ""},
+		"an absurdly long text":              {map[string]string{"sysroot/.coreos-aleph-version.json": `{"build":"` + strings.Repeat("9", 500) + `"}`}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +48,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// On its first boot a machine runs what it was born from.
+// On its first boot a machine runs its installed image.
 func TestBooted(t *testing.T) {
 	t.Parallel()
 	const aleph = ".coreos-aleph-version.json"
@@ -56,7 +56,7 @@ func TestBooted(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"born counts first":          {map[string]string{aleph: `{"version":"42.20250101.3.0"}`, "etc/os-release": "OSTREE_VERSION='43.20260101.3.0'\n"}, "42.20250101.3.0"},
+		"installed counts first":     {map[string]string{aleph: `{"version":"42.20250101.3.0"}`, "etc/os-release": "OSTREE_VERSION='43.20260101.3.0'\n"}, "42.20250101.3.0"},
 		"CoreOS without aleph":       {map[string]string{"etc/os-release": "VERSION_ID=42\nOSTREE_VERSION='42.20250101.3.0'\n"}, "42.20250101.3.0"},
 		"Flatcar":                    {map[string]string{"etc/os-release": "ID=flatcar\nVERSION_ID=3815.2.0\n"}, "3815.2.0"},
 		"Ubuntu":                     {map[string]string{"etc/os-release": "VERSION_ID=\"24.04\"\n"}, "24.04"},

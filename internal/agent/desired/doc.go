@@ -1,6 +1,6 @@
-// Package desired is what a node was told last: its NodeUpdate's spec and the
-// Contents that it names, compared with their names, and kept on disk so that
-// the node works on without the API server.
+// Package desired is the desired state of a node: the spec of its NodeUpdate and the Contents
+// that the spec names. It verifies each Content against its name, and stores the state on disk
+// so that the node works without the API server.
 //
 // Inputs: a NodeUpdate, Contents by name. Output: State. Caller: the agent's
 // wiring.

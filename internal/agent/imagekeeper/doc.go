@@ -1,10 +1,10 @@
-// Package imagekeeper is the node half of pin: it makes a runtime hold and pin what
-// the hold list says, image by image as their blobs arrive, and keeps it so.
+// Package imagekeeper makes a runtime hold and pin the images of the pin set, image by
+// image as their blobs arrive, and keeps them so. It is the node half of stage pin.
 //
-// Promise: see package pin; what was done is read back over CRI before it is
-// reported. The record of own pins is on disk before a pin is let go and after
-// one is made, so a crash leaves at worst a pin too many.
+// Promise: see package pin. Every change is read back over CRI before it is reported. The
+// record of own pins is on disk before a pin is released and after one is made, so a crash
+// leaves at worst a pin too many.
 //
-// Inputs: hold list, blobs of this node, a Runtime. Outputs: the runtime
+// Inputs: pin set, blobs of this node, a Runtime. Outputs: the runtime
 // changed; Result for the node's status. Caller: the agent's wiring.
 package imagekeeper

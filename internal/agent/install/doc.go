@@ -1,10 +1,10 @@
-// Package install makes a machine a member: it puts the agent's binary, its
-// unit and its configuration in place, and brings refit's own image in from a
-// bundle, so that the controller can start where there is no registry.
+// Package install installs the agent on a machine: its binary, its unit and its
+// configuration. From a bundle it also loads refit's own image, so that the controller can
+// start without a registry.
 //
-// Promise: may be repeated at any time and then changes only what differs; what
+// Promise: it may be repeated at any time and then changes only what differs; what
 // is not refit's is not touched; every byte from the bundle is compared before
-// it counts. Uninstall removes what Install made, and pins only when asked.
+// it counts. Uninstall removes what Install made, and pins only on request.
 //
 // OnHost does the same from a privileged pod (with hostPID) onto the node the pod
 // runs on, where images can be pulled. The pod only installs and updates the host

@@ -25,7 +25,7 @@ func (p headerPeer) Header(ctx context.Context, _ string) ([]byte, error) {
 	return p.raw, nil
 }
 
-// One neighbour that never comes to an end does not keep the header of the next.
+// A peer that never finishes does not keep the next one from sending the header.
 func TestAStallingPeerDoesNotKeepTheHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -7,17 +7,17 @@ import (
 	"github.com/refit-dev/refit/internal/peerapi"
 )
 
-// Peers keeps one client, and so its connections, for every neighbour.
+// Peers keeps one client, and so its connections, for every peer.
 type Peers struct {
-	// Limit is what the node may use of its network; nil is all.
+	// Limit is the bandwidth that the node may use; nil is no limit.
 	Limit *peerapi.Limit
 
 	mu  sync.Mutex
 	all map[peerapi.Peer]*peerapi.Client
 }
 
-// Clients are those of the neighbours that can be asked: they have an address
-// and are not this node itself. Clients of earlier neighbours are let go.
+// Clients are those of the peers that can be asked: they have an address and are not this
+// node itself. Clients of earlier peers are closed.
 func (s *Peers) Clients(id *peerapi.Identity, peers []v1alpha1.Peer, self string) []*peerapi.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The process that holds a port is named, whatever address it listens on.
+// The process that has a port is named, for any address it listens on.
 func TestHolder(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", ":0", "[::1]:0"} {
 		l, err := net.Listen("tcp", address)

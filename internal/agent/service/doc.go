@@ -1,3 +1,3 @@
-// Package service puts an agent together from the real parts of a node:
-// containerd, the API server, systemd, the kubelet. Caller: cmd/refit-agent.
+// Package service builds an agent from the real parts of a node: the container runtime, the API
+// server, systemd, the kubelet. Caller: cmd/refit-agent.
 package service

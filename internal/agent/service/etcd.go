@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
 )
 
-// Etcd is the member that runs as a static pod of this node, nil if there is none.
+// Etcd returns the member that runs as a static pod of this node, nil if there is none.
 func (h *nodeHost) Etcd(context.Context) (kubeadm.Etcd, error) {
 	pods, err := h.StaticPods()
 	if err != nil {
@@ -26,8 +26,7 @@ func (h *nodeHost) Etcd(context.Context) (kubeadm.Etcd, error) {
 		CA: h.paths.Etcd("ca.crt"), Cert: h.paths.Etcd("healthcheck-client.crt"), Key: h.paths.Etcd("healthcheck-client.key")}}, nil
 }
 
-// clientURL is a loopback address of the member's API, the first of all if it has
-// none.
+// clientURL returns a loopback address of the member's API, else its first address.
 func clientURL(flag string) string {
 	all := strings.Split(flag, ",")
 	i := slices.IndexFunc(all, func(s string) bool {
@@ -40,5 +39,5 @@ func clientURL(flag string) string {
 	return all[max(i, 0)]
 }
 
-// TempDir is where kubeadm leaves copies of what it replaced.
+// TempDir returns the directory in which kubeadm keeps copies of replaced files.
 func (h *nodeHost) TempDir() string { return h.paths.KubeadmTemp() }

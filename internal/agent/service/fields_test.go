@@ -38,7 +38,7 @@ func TestExternalFields(t *testing.T) {
 	}
 	for _, f := range []string{"/etc/kubernetes/admin.conf", "/var/lib/kubelet/pki/kubelet.key", "/run/refit/x", "/sys/../etc/kubernetes/x", "relative"} {
 		if got := externalFields(t.Context(), &model.NodeConfig{External: []model.ConfigField{{Path: "a/b", Value: "1", File: f}}}); len(got) > 0 {
-			t.Errorf("%s is looked at: %v", f, got)
+			t.Errorf("%s is read: %v", f, got)
 		}
 	}
 }

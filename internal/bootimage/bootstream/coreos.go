@@ -107,7 +107,7 @@ func parseCoreOS(data []byte, osStream string) (*Stream, error) {
 	for spelled, a := range in.Architectures {
 		arch, ok := Architecture(spelled)
 		if !ok {
-			continue // a future one: nobody can ask for it
+			continue // a future architecture, which no Key can select
 		}
 		if err := a.named(); err != nil {
 			return nil, fmt.Errorf("boot image stream: architectures.%s: %w", spelled, err)
@@ -120,8 +120,8 @@ func parseCoreOS(data []byte, osStream string) (*Stream, error) {
 	return s.finish()
 }
 
-// named refuses an empty name of a platform, a format or a region: nobody can
-// ask for such an image, and the plain list cannot hold it.
+// named refuses an empty name of a platform, a format or a region: no Key can select such an
+// image, and the plain list cannot hold it.
 func (a *coreosArchitecture) named() error {
 	for platform, artifact := range a.Artifacts {
 		if _, empty := artifact.Formats[""]; empty || platform == "" {

@@ -1,12 +1,11 @@
-// Package bootstream reads which boot images are wanted, and finds one.
+// Package bootstream reads lists of wanted boot images, and finds an image in one.
 //
-// Promise: pure. What is asked for and not there is an error that names what is
-// missing and what there is; a stream that cannot be read is an error and never
-// an empty stream. Fields that nobody needs are not read.
+// Promise: pure. A missing image is an error that names what is missing and what exists. An
+// unreadable stream is an error and never an empty stream. Unused fields are ignored.
 //
-// Forms: CoreOS stream metadata (RHEL and Fedora CoreOS; one stream, or several
-// in OpenShift's ConfigMap), and a plain list for everything else (Generic).
-// Architectures are spelled as Kubernetes does (amd64), whatever the form says.
+// Forms: CoreOS stream metadata (RHEL and Fedora CoreOS; one stream, or several in
+// OpenShift's ConfigMap), and a plain list for everything else (EncodeGeneric).
+// Architectures are spelled as in Kubernetes (amd64) in every form.
 //
 // Inputs: bytes. Outputs: Stream, Image. Callers: internal/controller/bootimages,
 // `refit bootimage`.

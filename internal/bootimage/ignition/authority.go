@@ -248,9 +248,8 @@ func authority(pem string) string {
 	return "data:text/plain;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(pem))
 }
 
-// Message is a configuration that writes a text where people look at a machine
-// that does not join: on its console. spec is the major version that the machine
-// reads, 2 or 3.
+// Message returns a configuration that writes a text to the console of a machine that does
+// not join. spec is the major version that the machine reads, 2 or 3.
 func Message(spec int, text string) ([]byte, error) {
 	source := "data:," + url.PathEscape("\n"+strings.TrimSpace(text)+"\n\n")
 	const at = "/etc/issue.d/99-refit-boot-image.issue"

@@ -42,9 +42,9 @@ func ParseProgram(text string) (*Program, error) {
 	return &Program{URL: m[1], Hash: m[2]}, nil
 }
 
-// WithCheck wraps a configuration of version 3 in one that checks the machine
-// before it joins: the limits as a file, a unit before whatever joins. The
-// configuration itself is inside, byte for byte.
+// WithCheck wraps a configuration of version 3 in one that checks the machine before it
+// joins: a file with the limits, and a unit ordered before the units that join. The
+// configuration itself stays inside, byte for byte.
 func WithCheck(config, limits []byte, limitsAt string, agent *Program) ([]byte, error) {
 	version, err := Version(config)
 	if err != nil {

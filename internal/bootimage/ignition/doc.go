@@ -17,8 +17,12 @@
 //     its boot image is what Ignition reports of itself in its headers. A boot image that
 //     is too old gets a configuration with only the reason, for its console. A client that
 //     is no Ignition is refused, with a sentence.
+//   - Import reads the node configuration of other tools: Ignition of version 3 in JSON, and
+//     MachineConfig in YAML or JSON. It carries every key over or lists it in NotImported with
+//     the reason. It drops secrets without repeating them, because every node reads a
+//     NodeConfig. It downloads nothing.
 //
-// Inputs: JSON, a rendered model.NodeConfig, two headers. Outputs: text, an Answer, or an
-// error that names the place. Callers: controller/bootimages, controller/joinserver, the
-// command line.
+// Inputs: JSON, YAML, a rendered model.NodeConfig, two headers. Outputs: text, an Answer, an
+// Imported configuration, or an error that names the place. Callers: controller/bootimages,
+// controller/joinserver, the command line.
 package ignition

@@ -17,7 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
 )
 
-// stub of a cluster that was born with version 2, with what its users added.
+// stub of a cluster that was installed with version 2, with its users' additions.
 const stub = `{"ignition":{"version":"2.2.0","config":{"append":[{"source":"https://api-int.c1.example:22623/config/worker","verification":{}}]},
  "security":{"tls":{"certificateAuthorities":[{"source":"data:text/plain;charset=utf-8;base64,QUJD","verification":{}}]}},"timeouts":{"httpTotal":30},"proxy":{}},
  "networkd":{"units":[{"name":"10-bond.network","contents":"[Match]\nName=bond0\n","dropins":[{"name":"x.conf","contents":"[Link]\n"}]}]},
@@ -93,7 +93,7 @@ func validate(t *testing.T, config []byte) {
 func TestWhatCannotBeConvertedIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ config, want string }{
-		"a key that nobody knows":            {`{"ignition":{"version":"2.2.0"},"custom":{"a":1}}`, ".custom: it has no counterpart"},
+		"an unknown key":                     {`{"ignition":{"version":"2.2.0"},"custom":{"a":1}}`, ".custom: it has no counterpart"},
 		"one deep within":                    {`{"ignition":{"version":"2.2.0"},"systemd":{"units":[{"name":"a","color":"red"}]}}`, "systemd.units[0].color"},
 		"a user that is created the old way": {`{"ignition":{"version":"2.2.0"},"passwd":{"users":[{"name":"a","create":{"uid":3}}]}}`, "passwd.users[0].create"},
 		"half a MiB":                         {`{"ignition":{"version":"2.2.0"},"storage":{"disks":[{"device":"/d","partitions":[{"size":1000}]}]}}`, "no whole number of MiB"},
@@ -181,7 +181,7 @@ func TestAuthorityByteForByte(t *testing.T) {
 	}
 }
 
-// Fuzz: whatever the configuration, only the authority is another afterwards.
+// Fuzz: in any configuration, only the authority changes.
 func FuzzReplaceAuthority(f *testing.F) {
 	f.Add([]byte(stub))
 	f.Add([]byte(`{"ignition":{"version":"3.4.0","security":{"tls":{"certificateAuthorities":[{"x\"":1,"source":"old","verification":{}}]}}}}`))
@@ -237,8 +237,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// The check stands before whatever joins, and the user's configuration is
-// inside as it was.
+// The check is ordered before the units that join, and the user's configuration stays inside
+// unchanged.
 func TestWithCheck(t *testing.T) {
 	t.Parallel()
 	config := `{ "ignition": {"version": "3.2.0"}, "passwd": {"users": [{"name": "core"}]} }`
@@ -272,7 +272,7 @@ func TestWithCheck(t *testing.T) {
 	}
 }
 
-// verifyUnit shows the unit to systemd, beside the units it is ordered before.
+// verifyUnit runs systemd-analyze verify on the unit and the units it is ordered before.
 func verifyUnit(t *testing.T, text string) {
 	t.Helper()
 	bin, err := exec.LookPath("systemd-analyze")

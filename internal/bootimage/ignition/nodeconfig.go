@@ -63,7 +63,7 @@ func FromNodeConfig(c model.NodeConfig) (text []byte, left []string, err error) 
 		for _, f := range pivotFiles(image) {
 			all = append(all, configFile{Path: f.Path, Mode: f.Mode, Overwrite: true, Contents: configContents{inlineData(f.Data)}})
 		}
-	} else if image != nil && len(image.KernelArguments) > 0 { // without an image nobody else brings them
+	} else if image != nil && len(image.KernelArguments) > 0 { // without an OS image, only Ignition can set them
 		version = kargsVersion
 		doc["kernelArguments"] = map[string]any{"shouldExist": image.KernelArguments}
 	}

@@ -10,8 +10,8 @@ import (
 
 const image = "r.example/os@sha256:aaaa"
 
-// bootcSays is a status as bootc writes it: what is booted is one part of it, what is
-// staged and what could be gone back to are others.
+// bootcSays returns a status as bootc writes it, with the staged, the booted and the rollback
+// deployment.
 func bootcSays(staged, booted, rollback string) string {
 	entry := func(d string) string {
 		if d == "" {
@@ -43,9 +43,9 @@ func TestPivot(t *testing.T) {
 		"after the restart: it joins":                                               {bootc: bootcSays("", "sha256:aaaa", ""), tried: true, code: 0, says: "is booted"},
 		"it came back on the old one: it does not join, and is not restarted again": {bootc: bootcSays("", "sha256:bbbb", "sha256:aaaa"), tried: true, code: 1, says: "came back on another OS", left: "first-image first-image.tried"},
 		"staged is not booted":                                                      {bootc: bootcSays("sha256:aaaa", "sha256:bbbb", ""), tried: true, code: 1, says: "came back on another OS", left: "first-image first-image.tried"},
-		"the registry is away for a while": {bootc: bootcSays("", "sha256:bbbb", ""), switches: "1 1 0", code: 1, says: "is tried again",
+		"the registry is unreachable for a while": {bootc: bootcSays("", "sha256:bbbb", ""), switches: "1 1 0", code: 1, says: "is tried again",
 			did: strings.Repeat("bootc switch "+image+"\n", 3) + "systemctl reboot", left: "first-image first-image.tried"},
-		"the registry is away for good": {bootc: bootcSays("", "sha256:bbbb", ""), switches: "1 1 1 1 1 1 1", code: 1, says: "the machine does not join",
+		"the registry is unreachable for good": {bootc: bootcSays("", "sha256:bbbb", ""), switches: "1 1 1 1 1 1 1", code: 1, says: "the machine does not join",
 			did: strings.TrimSpace(strings.Repeat("bootc switch "+image+"\n", 7)), left: "first-image"},
 		"rpm-ostree": {rpmOSTree: `{"deployments":[{"container-image-reference":"ostree-unverified-registry:r.example/os@sha256:bbbb"}]}`, switches: "0", code: 1, says: "restarting into",
 			did: "rpm-ostree rebase ostree-unverified-registry:" + image + "\nsystemctl reboot", left: "first-image first-image.tried"},

@@ -18,14 +18,14 @@ type Facts struct {
 	OSStream string
 	// Effect of a change of its image.
 	Effect string
-	// Excluded says why it is none of ours, on purpose.
+	// Excluded is why refit must not manage it.
 	Excluded string
-	// Owner says who else writes the object, empty if nobody.
+	// Owner is the other writer of the object, empty for none.
 	Owner string
-	// PartOf is the manager of this table that owns the object, as Kind/name: the
-	// topmost object is written, not this one.
+	// PartOf is the manager of this table that owns the object, as Kind/name: refit writes
+	// the topmost object, not this one.
 	PartOf string
-	// Deleting is true while it goes away.
+	// Deleting: it has a deletion timestamp.
 	Deleting bool
 }
 
@@ -65,8 +65,8 @@ func excluded(o map[string]any, list []Exclusion) string {
 // labelArchitecture within a list of labels.
 const labelArchitecture = "kubernetes.io/arch="
 
-// architecture: a list of labels that has none, or one that nobody knows, is a
-// mistake that is said; no list is no statement.
+// architecture returns the architecture of an object. A list of labels without one is an
+// error; an object without a list has none.
 func architecture(m *Manager, o map[string]any) (string, error) {
 	for _, at := range m.Architecture {
 		v := Lookup(o, at)
@@ -86,8 +86,8 @@ func architecture(m *Manager, o map[string]any) (string, error) {
 	return "", nil
 }
 
-// owner: an owner reference means that somebody else writes the object, unless
-// its kind is one that owns for clean-up only.
+// owner returns the other writer of an object: its owner, unless owners of that kind only
+// garbage-collect it.
 func (t *Table) owner(m *Manager, o map[string]any) (who, partOf string) {
 	meta, _ := o["metadata"].(map[string]any)
 	refs, _ := meta["ownerReferences"].([]any)
@@ -106,7 +106,7 @@ func (t *Table) owner(m *Manager, o map[string]any) (who, partOf string) {
 	labels, _ := meta["labels"].(map[string]any)
 	for _, l := range m.OwnedBy {
 		if _, ok := labels[l]; ok {
-			return "whoever set the label " + l, ""
+			return "the tool that set label " + l, ""
 		}
 	}
 	return who, ""

@@ -181,7 +181,7 @@ func TestEveryRowChangesOnlyTheImage(t *testing.T) {
 	}
 }
 
-// A patch is refused by what it tests if somebody else wrote meanwhile.
+// The tests in a patch refuse it after another writer changed the object.
 func TestAPatchTestsWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	fx := fixtures(t)["gcp-machine-template"]
@@ -212,12 +212,12 @@ func TestWriteRefuses(t *testing.T) {
 	t.Parallel()
 	table := machinekinds.BuiltIn()
 	for name, tc := range map[string]struct{ fixture, part, attribute, object, want string }{
-		"an attribute that the stream lacks": {"vsphere-machine-template", "", "", "", `has no attribute "template"`},
-		"two terms of a node class":          {"ec2-node-class-id", "", "image", `{"spec":{"amiSelectorTerms":[{"id":"a"},{"id":"b"}]}}`, "there is no spec.amiSelectorTerms[only].id"},
-		"no boot disk":                       {"openshift-gcp", "v", "selfLink", `{"v":{"disks":[{"boot":false}]}}`, "there is no disks[boot=true].image"},
-		"a part that is not there":           {"openshift-gcp", "v", "selfLink", `{}`, "there is no v"},
-		"a variable that is not there":       {"cluster-topology", "", "image", `{"spec":{"topology":{"variables":[{"name":"x"}]}}}`, "there is no spec.topology.variables[name=bootImage].value"},
-		"a topology that is not there":       {"cluster-topology", "", "image", `{"spec":{}}`, "there is no spec.topology.variables[name=bootImage].value"},
+		"an attribute missing from the stream": {"vsphere-machine-template", "", "", "", `has no attribute "template"`},
+		"two terms of a node class":            {"ec2-node-class-id", "", "image", `{"spec":{"amiSelectorTerms":[{"id":"a"},{"id":"b"}]}}`, "there is no spec.amiSelectorTerms[only].id"},
+		"no boot disk":                         {"openshift-gcp", "v", "selfLink", `{"v":{"disks":[{"boot":false}]}}`, "there is no disks[boot=true].image"},
+		"a part that is not there":             {"openshift-gcp", "v", "selfLink", `{}`, "there is no v"},
+		"a variable that is not there":         {"cluster-topology", "", "image", `{"spec":{"topology":{"variables":[{"name":"x"}]}}}`, "there is no spec.topology.variables[name=bootImage].value"},
+		"a topology that is not there":         {"cluster-topology", "", "image", `{"spec":{}}`, "there is no spec.topology.variables[name=bootImage].value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -271,13 +271,13 @@ images:
 	}
 	const image = `images: [{group: g, kind: K, versions: [v1], schema: s, `
 	for name, tc := range map[string]struct{ rows, want string }{
-		"a word nobody knows":        {`image: []`, `unknown field "image"`},
+		"an unknown word":            {`image: []`, `unknown field "image"`},
 		"no path":                    {image + `forms: [{set: [{from: a}]}]}]`, "a field has a path"},
 		"a path that ends in a dot":  {image + `forms: [{set: [{path: "a.", from: a}]}]}]`, "a name is missing"},
 		"a bracket that stays open":  {image + `forms: [{set: [{path: "a[b", from: a}]}]}]`, "has no ]"},
-		"a choice nobody knows":      {image + `forms: [{set: [{path: "a[0]", from: a}]}]}]`, "neither [only]"},
+		"an unknown choice":          {image + `forms: [{set: [{path: "a[0]", from: a}]}]}]`, "neither [only]"},
 		"nothing from the stream":    {image + `forms: [{set: [{path: a, value: b}]}]}]`, "names an attribute"},
-		"an effect nobody knows":     {image + `effect: Nothing, forms: [{set: [{path: a, from: b}]}]}]`, `effect "Nothing"`},
+		"an unknown effect":          {image + `effect: Nothing, forms: [{set: [{path: a, from: b}]}]}]`, `effect "Nothing"`},
 		"a form behind the last one": {image + `forms: [{set: [{path: a, from: b}]}, {set: [{path: a, from: b}]}]}]`, "the last form"},
 		"no versions":                {`images: [{group: g, kind: K, schema: s, forms: [{set: [{path: a, from: b}]}]}]`, "versions unless it is embedded"},
 		"a manager of two ways":      {`managers: [{group: g, kind: K, versions: [v1], schema: s, effect: Replaces, itself: true, embedded: a}]`, "exactly one of"},

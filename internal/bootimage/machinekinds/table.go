@@ -16,9 +16,9 @@ var builtIn []byte
 const (
 	// NewMachines: only machines that are made later start from the new image.
 	NewMachines = "NewMachines"
-	// Replaces: machines that run are replaced.
+	// Replaces: the change replaces running machines.
 	Replaces = "Replaces"
-	// Drifts: machines that run are replaced unless every NodePool that uses the
+	// Drifts: the change replaces running machines unless every NodePool that uses the
 	// node class holds drift back.
 	Drifts = "Drifts"
 )
@@ -50,9 +50,9 @@ type Manager struct {
 	// Effects of a change: the first whose path has the value counts, else Effect.
 	Effects []Effect `json:"effects,omitempty"`
 	Effect  string   `json:"effect"`
-	// Owners that an object may have and still be nobody's: kinds.
+	// Owners are kinds that own an object but do not write it.
 	Owners []string `json:"owners,omitempty"`
-	// OwnedBy are labels that say that somebody else writes the object.
+	// OwnedBy are labels of objects that another tool writes.
 	OwnedBy []string `json:"ownedBy,omitempty"`
 	// Architecture are paths of it; a path of a list of labels is read for
 	// kubernetes.io/arch.
@@ -134,7 +134,7 @@ type Form struct {
 	Shown string `json:"shown,omitempty"`
 	// Set are the fields.
 	Set []Field `json:"set"`
-	// Clear are paths that must not be there beside them.
+	// Clear are paths that must be removed when the fields are set.
 	Clear []string `json:"clear,omitempty"`
 }
 
@@ -249,7 +249,7 @@ func (k *ImageKind) check() error {
 	return checkAll(paths, k.Effects, k.Effect, k.Exclude, false)
 }
 
-// regions are the paths of where else the region is said.
+// regions are the paths of other objects that have the region.
 func (k *ImageKind) regions() (paths []string, err error) {
 	for _, r := range k.RegionOf {
 		if r.Ref == "" || r.Group == "" || r.Kind == "" || len(r.Versions) == 0 || r.Path == "" {

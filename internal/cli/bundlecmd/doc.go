@@ -6,6 +6,12 @@
 // read headers only. Exit codes: 0 done, 2 usage, 3 no room or device in use,
 // 6 verification failed, 1 anything else.
 //
-// Inputs: arguments, files, devices, registries for create. Callers: the root
+// create runs one program: the kubeadm of the release that kubernetes:VERSION names, once its
+// published checksum is verified. Downloads go into the user's cache directory.
+//
+// Inputs: arguments, files, devices, registries and release servers for create. Callers: the root
 // command in package cli.
+//
+// Size: the commands of one noun share its errors, flags and progress. The files
+// kubernetes*.go read releases for create, which is their only caller.
 package bundlecmd

@@ -14,8 +14,8 @@ func manifest(t *testing.T, image, policy string) {
 	}
 }
 
-// What manifests ask for and the bundle does not bring refuses it before a byte
-// is copied; what is only unwise is told.
+// If manifests need something that the bundle does not have, create refuses before it
+// copies a byte; for unwise settings it only warns.
 func TestCreateChecksManifests(t *testing.T) {
 	site(t)
 	create := func(more ...string) result {

@@ -97,7 +97,7 @@ func TestCheckUsage(t *testing.T) {
 	t.Parallel()
 	dump := write(t, "dump.json", clusterDump())
 	for sentence, argv := range map[string][]string{
-		"an event nobody knows":          {"--event", "flood"},
+		"an unknown event":               {"--event", "flood"},
 		"a registry neither up nor down": {"--registry", "sideways"},
 		"a node that is not there":       {"--dump", dump, "--node", "n9"},
 		"a dump that is not there":       {"--dump", "/nonexistent"},

@@ -1,9 +1,9 @@
 // Package tagscmd is `refit tags`: compare and sort tags, plan pushes and deletions,
 // check what a cluster runs, and decide about the candidates of an ImageTrack.
 //
-// Promise: standard output has only the result; its first word is fixed for scripts. It
-// writes nothing to a registry, and nothing to a cluster but specs of ImageTracks: a
-// decision is for a digest as it was shown, and is refused if the track has changed since.
+// Promise: standard output has only the result; its first word is fixed for scripts. The
+// commands write nothing to a registry, and to a cluster only specs of ImageTracks. A
+// decision is for the digest that was shown, and is refused if the track changed since.
 // Kinds that it may not read are named on standard error and left out. One file per
 // command; tags.go has the group.
 //

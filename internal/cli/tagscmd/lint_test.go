@@ -87,7 +87,7 @@ func TestLintUsage(t *testing.T) {
 		"a path that is not there":   {"tags", "lint", "/nonexistent/x.yaml"},
 		"a template that is no YAML": {"tags", "lint", write(t, "t.yaml", "a: {{ x }}\nb: [")},
 		"a configuration not there":  {"tags", "lint", "--config", "/nonexistent", "-"},
-		"an output nobody knows":     {"tags", "lint", "-o", "xml", "-"},
+		"an unknown output":          {"tags", "lint", "-o", "xml", "-"},
 	} {
 		if r := refit(t, "", argv...); r.code != 2 || r.err == "" {
 			t.Errorf("%s: exit code %d, %q", sentence, r.code, r.err)

@@ -1,6 +1,6 @@
-// Package updatecmd has the commands for an existing update (pause, resume, retry, hold a
-// node, release it, accept a risk, set drain options), the view of its plan, and the drill
-// of a node.
+// Package updatecmd has the commands for an existing update: pause, resume, retry, hold a
+// node, release it, accept a risk, set drain options. It also has the view of a plan, and
+// the drill of a node.
 //
 // Promise: each command is one small, idempotent change of one object. The controller
 // acts on it, and refit status shows the result. ViewPlan only reads, and verifies the plan

@@ -1,21 +1,17 @@
-// Package bootimages keeps the boot images of machine managers fresh, as the
-// BootImagePolicies say, and keeps the inventory: one MachineSource for each.
+// Package bootimages keeps the boot images of machine managers current, as BootImagePolicies
+// require, and keeps an inventory: one MachineSource for each machine manager.
 //
-// Promise: what is to be done is decided by internal/bootimage; here it is
-// gathered, written and recorded. At most three writes per machine manager and
-// change (the clone of a template, the reference to it, the record), none if
-// nothing differs. All that is remembered is in the MachineSources: a restart at
-// any line goes on where it was, and nothing that refit did not make is deleted.
-// Kinds that the cluster does not serve, or that refit may not see, are said and
-// stop nothing else.
+// Promise: internal/bootimage decides; this package gathers, writes and records. A change costs
+// at most three writes per machine manager: the clone of a template, the reference to it, the
+// record. It writes nothing if nothing differs. All state is in MachineSources, so a restart at
+// any line continues where it was. refit deletes only what it created. A kind that the cluster
+// does not serve, or that refit may not read, is reported and stops no other kind.
 //
-// Inputs: BootImagePolicies, BootImageStreams, MachineSources, Nodes and what
-// their agents say, the objects of machine kinds (read live, every half minute).
-// Outputs: templates, patches, MachineSources, status. Caller: the controller.
+// Inputs: BootImagePolicies, BootImageStreams, MachineSources, Nodes and their agents' reports,
+// and the objects of machine kinds, read live every half minute. Outputs: templates, patches,
+// MachineSources, status. Caller: internal/controller.
 //
-// Files: controller.go the loop, gather.go what is looked at, candidate.go one
-// machine manager, write.go and collect.go what is written and taken away,
-// record.go the MachineSources, skew.go which versions their images block (package sourcestatus),
-// image_choice.go and image_region.go the image of a machine manager, summary.go the
-// policies, metrics.go their numbers.
+// Files: controller.go has the loop and gather.go the snapshot. candidate.go, image_choice.go
+// and image_region.go handle one machine manager and its image. write.go writes, collect.go
+// deletes. record.go, skew.go and summary.go fill the status of MachineSources and policies.
 package bootimages

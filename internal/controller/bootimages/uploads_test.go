@@ -110,7 +110,7 @@ metadata: {name: c1, namespace: rg}
 spec: {network: {}}`[1:])
 	s.expect("no region", said(), "AWSCluster rg/c1 has no spec.region")
 	s.merge(s.get("infrastructure.cluster.x-k8s.io/v1beta2", "AWSCluster", "rg", "c1"), "person", `{"spec":{"region":"r2"}}`)
-	s.expect("a region that the stream lacks", said(), "has no region r2", "there are: r1")
+	s.expect("a region that is missing in the stream", said(), "has no region r2", "there are: r1")
 	s.merge(s.get("infrastructure.cluster.x-k8s.io/v1beta2", "AWSCluster", "rg", "c1"), "person", `{"spec":{"region":"r1"}}`)
 	s.expect("found", said(), "True AsExpected", "ami-136")
 	s.end("rg")

@@ -1,14 +1,11 @@
-// Package bootstreams reads the BootImageStreams: the data from wherever it
-// stands, and whether it may be used yet.
+// Package bootstreams reads BootImageStreams: their data, and whether a stream may be used yet.
 //
-// Promise: data that cannot be read is said on the object and used by nobody;
-// what was fetched is kept as a Content, so that a restart and a site without a
-// network have it too; nothing is fetched more often than asked for. A stream is
-// never used for machines of an older release than its own.
+// Promise: a stream that cannot be read gets a condition and is not used. Fetched data is
+// stored as a Content, so that a restart and a site without a network still have it. A source
+// is not polled more often than configured. A stream is never used for machines of an older
+// release than its own. Data from a bundle, or from an artifact with a digest, never changes
+// and is fetched once.
 //
-// What a bundle or an artifact with a digest brings has that digest, and is asked
-// for once.
-//
-// Inputs: BootImageStreams, ConfigMaps, Contents, URLs, bundles, registries. Outputs: Stream values,
-// status of the objects. Caller: controller/bootimages.
+// Inputs: BootImageStreams, ConfigMaps, Contents, URLs, bundles, registries. Outputs: Stream
+// values, status of the objects. Caller: controller/bootimages.
 package bootstreams

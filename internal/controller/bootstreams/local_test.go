@@ -7,7 +7,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// A stream's address comes from an object: it leads nobody to what is on this machine.
+// A stream's URL comes from an object: it must not reach services on this machine.
 func TestNoStreamOfThisMachine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

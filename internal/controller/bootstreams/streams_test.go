@@ -27,7 +27,7 @@ func list(release string) string {
 	return fmt.Sprintf(`{"apiVersion":"refit.dev/boot-images/v1","release":"%s","images":[{"architecture":"amd64","platform":"aws","region":"r","version":"9.6.20251023-0","attributes":{"image":"ami-%s"}}]}`, release, release)
 }
 
-// site is a web server with a stream, and an API that keeps what is said.
+// site is a web server with a stream, and an API that stores the status.
 type site struct {
 	t        *testing.T
 	c        client.Client
@@ -104,7 +104,7 @@ func (s *site) contents() int {
 }
 
 // A stream that was fetched is there when its address is not any more, and is not
-// asked for more often than told.
+// polled more often than configured.
 func TestFetchedStreamOutlivesItsAddress(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -132,7 +132,7 @@ func TestFetchedStreamOutlivesItsAddress(t *testing.T) {
 	s.now = s.now.Add(time.Hour + time.Minute)
 	s.load()
 	if n := s.contents(); n != 1 {
-		t.Errorf("%d Contents: what nobody names goes", n)
+		t.Errorf("%d Contents: unreferenced ones must be deleted", n)
 	}
 }
 
@@ -142,13 +142,13 @@ func TestWhatIsNotFetched(t *testing.T) {
 		change func(*site, *v1alpha1.StreamURL)
 		want   string
 	}{
-		"from a server that nobody trusts": {func(_ *site, u *v1alpha1.StreamURL) { u.CABundle = "" }, "certificate"},
-		"with a CA that is none":           {func(_ *site, u *v1alpha1.StreamURL) { u.CABundle = "x" }, "caBundle holds no certificate"},
-		"with another sum":                 {func(_ *site, u *v1alpha1.StreamURL) { u.SHA256 = strings.Repeat("0", 64) }, "wanted is 0000"},
-		"when the server says no":          {func(s *site, _ *v1alpha1.StreamURL) { s.code = http.StatusForbidden }, "403"},
-		"away from https":                  {func(_ *site, u *v1alpha1.StreamURL) { u.URL += "/away" }, "leads away from https"},
-		"more than is kept":                {func(s *site, _ *v1alpha1.StreamURL) { s.answer = strings.Repeat("x", 900_001) }, "more than 900000 bytes"},
-		"something else":                   {func(s *site, _ *v1alpha1.StreamURL) { s.answer = "{}" }, "neither CoreOS stream metadata"},
+		"from an untrusted server": {func(_ *site, u *v1alpha1.StreamURL) { u.CABundle = "" }, "certificate"},
+		"with a CA that is none":   {func(_ *site, u *v1alpha1.StreamURL) { u.CABundle = "x" }, "caBundle holds no certificate"},
+		"with another sum":         {func(_ *site, u *v1alpha1.StreamURL) { u.SHA256 = strings.Repeat("0", 64) }, ", not 0000"},
+		"when the server says no":  {func(s *site, _ *v1alpha1.StreamURL) { s.code = http.StatusForbidden }, "403"},
+		"away from https":          {func(_ *site, u *v1alpha1.StreamURL) { u.URL += "/away" }, "redirects to a URL without https"},
+		"more than is kept":        {func(s *site, _ *v1alpha1.StreamURL) { s.answer = strings.Repeat("x", 900_001) }, "more than 900000 bytes"},
+		"something else":           {func(s *site, _ *v1alpha1.StreamURL) { s.answer = "{}" }, "neither CoreOS stream metadata"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,17 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// CheckAddress reports why the controller does not dial the address that a
-// node's agent says it is reached at: it must be one that the Node object lists. A
-// Node that lists none is dialled anywhere but at link-local and multicast addresses.
+// CheckAddress returns why the controller does not dial the address that a node's agent
+// reports: the Node object must list it. If a Node lists no address, any address is allowed
+// except link-local and multicast ones.
 func CheckAddress(n *corev1.Node, address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("its address %.64q is no IP address with a port", address)
+		return fmt.Errorf("its address %.64q is not an IP address with a port", address)
 	}
 	ip := at.Addr().Unmap()
 	if ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
-		return fmt.Errorf("its address %s is never a node's", address)
+		return fmt.Errorf("its address %s cannot belong to a node", address)
 	}
 	listed := false
 	for _, a := range n.Status.Addresses {
@@ -31,7 +31,7 @@ func CheckAddress(n *corev1.Node, address string) error {
 		listed = true
 	}
 	if listed {
-		return fmt.Errorf("its address %s is none of the node's addresses: set address in the node's /etc/refit/agent.yaml to its InternalIP", address)
+		return fmt.Errorf("its address %s is not among the node's addresses: set address in the node's /etc/refit/agent.yaml to its InternalIP", address)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the hooks.
+// metrics are those of the hooks.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -14,8 +14,8 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refit_cluster_api_requests_total", Help: "Requests of Cluster API by hook and outcome."}, []string{"hook", "outcome"}),
-		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "refit_cluster_api_request_duration_seconds", Help: "How long answers to Cluster API took."}, []string{"hook"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refit_cluster_api_requests_total", Help: "Requests from Cluster API by hook and outcome."}, []string{"hook", "outcome"}),
+		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "refit_cluster_api_request_duration_seconds", Help: "Time to answer Cluster API."}, []string{"hook"}),
 	}
 	if r != nil {
 		r.MustRegister(m.requests, m.seconds)

@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Cluster API's words.
+// Names in Cluster API.
 const (
 	group            = "cluster.x-k8s.io"
 	servedVersion    = "v1beta2"
@@ -45,21 +45,21 @@ func gvk(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: g, Version: servedVersion, Kind: kind}
 }
 
-// pool is whose machines a question is about.
+// pool is the object that owns the machines of a request.
 type pool struct {
 	v1alpha1.InPlacePool
 	Namespace, Cluster string
-	// UID and Annotations of the object; UID is empty if it is not there.
+	// UID and Annotations are the object's; UID is empty if it does not exist.
 	UID         string
 	Annotations map[string]string
 }
 
 func (p *pool) String() string { return p.Kind + "/" + p.Name }
 
-// planName of the pool's InPlacePlan.
+// planName returns the name of the pool's InPlacePlan.
 func (p *pool) planName() string { return strings.ToLower(p.Kind) + "." + p.Name }
 
-// poolOf reads from an object of a request, or from a Machine, whose it is.
+// poolOf returns the pool that an object of a request, or a Machine, belongs to.
 func poolOf(o *unstructured.Unstructured) pool {
 	labels := o.GetLabels()
 	p := pool{Namespace: o.GetNamespace(), Cluster: labels[labelCluster]}
@@ -79,8 +79,7 @@ func poolOf(o *unstructured.Unstructured) pool {
 	return p
 }
 
-// lookUpPool completes a pool with what the API server knows of it: its UID, and its
-// annotations over those of its Cluster.
+// lookUpPool adds the pool's UID, and its annotations over those of its Cluster.
 func (s *Server) lookUpPool(ctx context.Context, p *pool) error {
 	p.Annotations = map[string]string{}
 	for _, at := range []struct{ kind, name string }{{kindCluster, p.Cluster}, {p.Kind, p.Name}} {
@@ -108,13 +107,13 @@ func (s *Server) lookUpPool(ctx context.Context, p *pool) error {
 	return nil
 }
 
-// Settings of an ExtensionConfig, for pools that say nothing themselves.
+// Settings of an ExtensionConfig, for pools without annotations of their own.
 const (
 	settingFallback        = "fallback"
 	settingNewMachinesOnly = "newMachinesOnly"
 )
 
-// fallback of a pool. Whatever is not Replace preserves the machines.
+// fallback returns a pool's fallback. Any value except Replace preserves the machines.
 func (p *pool) fallback(settings map[string]string) v1alpha1.Fallback {
 	v, ok := p.Annotations[v1alpha1.AnnotationFallback]
 	if !ok {
@@ -126,7 +125,7 @@ func (p *pool) fallback(settings map[string]string) v1alpha1.Fallback {
 	return v1alpha1.FallbackPreserve
 }
 
-// newMachinesOnly lists the fields that mean nothing for a machine that runs.
+// newMachinesOnly lists the fields that have no effect on running machines.
 func (p *pool) newMachinesOnly(settings map[string]string) []string {
 	v, ok := p.Annotations[v1alpha1.AnnotationNewMachinesOnly]
 	if !ok {
@@ -141,7 +140,7 @@ func (p *pool) newMachinesOnly(settings map[string]string) []string {
 	return out
 }
 
-// machine is what is read of a Machine.
+// machine is a Cluster API Machine.
 type machine struct {
 	*unstructured.Unstructured
 }
@@ -161,8 +160,8 @@ func (m machine) controlPlane() bool {
 	return ok
 }
 
-// inUpdate reports whether Cluster API has marked the Machine for an update in
-// place and waits for the hook.
+// inUpdate reports whether Cluster API has marked the Machine for an in-place update and waits
+// for the hook.
 func (m machine) inUpdate() bool {
 	a := m.GetAnnotations()
 	if _, ok := a[annotationInProgress]; !ok {
@@ -178,14 +177,14 @@ func (m machine) inUpdate() bool {
 
 func (m machine) key() string { return m.GetNamespace() + "/" + m.GetName() }
 
-// readMachine reads a Machine past any cache.
+// readMachine reads a Machine without a cache.
 func (s *Server) readMachine(ctx context.Context, namespace, name string) (machine, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(gvk(kindMachine))
 	return machine{o}, s.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
 }
 
-// kubeconfig reads the Secret with the way to a workload cluster.
+// kubeconfig reads the Secret with a workload cluster's kubeconfig.
 func (s *Server) kubeconfig(ctx context.Context, p *pool) (*corev1.Secret, error) {
 	var secret corev1.Secret
 	return &secret, s.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.kubeconfigSecret()}, &secret)
@@ -195,5 +194,5 @@ func (p *pool) kubeconfigSecret() string {
 	if name := p.Annotations[v1alpha1.AnnotationKubeconfig]; name != "" {
 		return name
 	}
-	return p.Cluster + "-kubeconfig" // as Cluster API makes it
+	return p.Cluster + "-kubeconfig" // Cluster API's default name
 }

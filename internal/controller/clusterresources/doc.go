@@ -1,21 +1,20 @@
-// Package clusterresources applies the cluster resources that a bundle brings, after its
-// nodes were moved, and removes those that an earlier bundle of its name brought.
+// Package clusterresources applies the cluster resources in a bundle after its nodes were
+// updated, and removes those that an earlier bundle of the same name applied.
 //
-// Promise: nothing is forced. Every object is applied by server-side apply with one
-// field owner; a field that somebody else owns is a conflict that names the owner,
-// and stays. What is removed is in the inventory, has the identity that it had
-// when it was applied, and still has fields of ours; namespaces, kinds and volumes
-// are left. Kinds come first and are waited for. Objects with the annotation
-// refit.dev/apply: before-nodes are applied when the update has started, and no node
-// moves before they are there and work. Before the nodes move it is only
-// compared, by dry runs: how many objects would be made, changed, removed. Secrets
-// and refit's own kinds are refused: every node reads a bundle, and a bundle must
-// not approve one.
+// Promise: nothing is forced. Every object is applied by server-side apply with one field
+// owner. A field that another manager owns is a conflict that names the owner, and stays. refit
+// removes an object only if it is in the inventory, has the UID from when it was applied, and
+// still has fields of refit; it never removes namespaces, kinds and volumes. Kinds are applied
+// first, and the rest waits until they are served. Objects with the annotation refit.dev/apply:
+// before-nodes are applied when the update has started, and no node moves before they are
+// ready. Before that refit only compares by dry runs: how many objects it would create, change,
+// remove. It refuses Secrets and refit's own kinds: every node can read a bundle, and a bundle
+// must not approve one.
 //
-// The controller has no rights on such objects by itself: who wants them applied
-// grants them, and what is missing is named.
+// The controller has no rights on such objects by default: an administrator grants them, and
+// the status names missing ones.
 //
-// Inputs: ClusterUpdates, the payload "resources" of their bundles. Outputs: the
-// objects, ConfigMaps refit-resources-NAME in refit-nodes (inventories),
-// ClusterUpdate.status.resources. Caller: the controller.
+// Inputs: ClusterUpdates, the payload "resources" of their bundles. Outputs: the objects,
+// ConfigMaps refit-resources-NAME in refit-nodes (inventories), ClusterUpdate.status.resources.
+// Caller: internal/controller.
 package clusterresources

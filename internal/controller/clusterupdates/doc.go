@@ -1,16 +1,12 @@
-// Package clusterupdates carries ClusterUpdates out: plan, gate, rollout.
+// Package clusterupdates reconciles ClusterUpdates: plan, gate, rollout.
 //
-// Promise: everything is derived from API state each time, so that a crash at
-// any line costs nothing. What is about to be done is written down first: the
-// phase Updating, with the plan's digest, before the first node is touched; the
-// mark on a node before its pods are evicted. One update moves nodes at a time.
-// Only our own cordons are removed. A node is called done when it was observed
-// at its target, never because something ended.
+// Promise: every reconcile derives its decisions from API state, so a crash at any line loses
+// nothing. The controller records an action before it does it: the phase Updating with the
+// plan's digest before it touches the first node, the mark on a node before it evicts pods. One
+// update moves nodes at a time. Only refit's own cordons are removed. A node is done when it
+// was observed at its target, not when its steps have ended.
 //
-// Shape: gather.go reads, prepare.go and move.go ask the pure packages (update,
-// gate, rollout, drain), actions.go does (package evict with the pods), status.go tells. Caller:
-// internal/controller.
-//
-// Size: one reconciler over one world; whatever can be told apart from it is in a
-// package beside it already.
+// Files: gather.go reads; prepare.go and advance.go call the pure packages (updateplan, gate,
+// rollout, drain); actions.go acts, with package nodedrain for pods; status.go writes the
+// status. Caller: internal/controller.
 package clusterupdates

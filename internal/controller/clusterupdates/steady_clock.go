@@ -2,13 +2,14 @@ package clusterupdates
 
 import "time"
 
-// steadyClock is the wall clock until it is held. It is not for two goroutines at once.
+// steadyClock is the wall clock until it is held; then it continues with the monotonic clock.
+// It is not safe for concurrent use.
 type steadyClock struct {
 	last time.Time
 	held bool
 }
 
-// convert turns a reading of the wall clock into one of this clock.
+// convert converts a reading of the wall clock into a reading of this clock.
 func (c *steadyClock) convert(wall time.Time) time.Time {
 	if c.held {
 		wall = c.last.Add(wall.Sub(c.last)) // the difference is monotonic
@@ -17,5 +18,5 @@ func (c *steadyClock) convert(wall time.Time) time.Time {
 	return wall
 }
 
-// Hold says whether the wall clock counts no more.
+// Hold turns the wall clock's changes off or on.
 func (c *steadyClock) Hold(on bool) { c.held = on && !c.last.IsZero() }

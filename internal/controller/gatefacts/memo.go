@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// patience is how long a look at the gate waits for an answer that nobody has
-	// asked for before.
+	// patience is how long a check of the gate waits for the first answer to a question.
 	patience = 2 * time.Second
 	// longest is how long one reading may take: a walk over all pods of the
 	// largest cluster.
@@ -22,9 +21,9 @@ const (
 // errPending: the answer is being read.
 var errPending = errors.New("it is being read")
 
-// memo is one answer and the question (key) it belongs to. An answer that is too
-// old is used while it is read anew beside: a look at the gate does not wait for
-// a walk over a million pods.
+// memo is one answer and the question (key) that it belongs to. The gate uses an expired
+// answer while a new one is read in the background: it does not wait for a list of a
+// million pods.
 type memo[T any] struct {
 	mu    sync.Mutex
 	key   string
@@ -48,7 +47,7 @@ func (m *memo[T]) get(ctx context.Context, now time.Time, ttl time.Duration, key
 	}
 	usable := m.fresh(now, staleFor*ttl, key)
 	if m.over == nil {
-		from := context.Background() // nobody waits for it: it is no part of this look
+		from := context.Background() // the answer outlives the reconcile that asked
 		if !usable {
 			from = context.WithoutCancel(ctx)
 		}
@@ -72,7 +71,7 @@ func (m *memo[T]) fresh(now time.Time, age time.Duration, key string) bool {
 	return m.key == key && !m.at.IsZero() && !now.Before(m.at) && now.Sub(m.at) < age
 }
 
-// start asks beside. It outlives the look that started it, not for long.
+// start asks in the background, for a bounded time beyond the reconcile that started it.
 func (m *memo[T]) start(ctx context.Context, now time.Time, key string, ask func(context.Context) (T, error)) {
 	over := make(chan struct{})
 	m.asking, m.over = key, over

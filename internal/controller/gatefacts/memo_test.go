@@ -49,7 +49,7 @@ func TestMemo(t *testing.T) {
 		v, err = get(noon.Add(2*time.Minute), "b")
 		want("and then it has", v, err, 3, nil)
 
-		away := errors.New("the API server is away")
+		away := errors.New("the API server is unavailable")
 		fail, takes = away, 0
 		v, err = get(noon.Add(4*time.Minute), "b")
 		want("what cannot be read anew is used for a while", v, err, 3, nil)

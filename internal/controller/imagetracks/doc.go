@@ -7,9 +7,9 @@
 // is changed only under the resource version that was read, only in namespaces that
 // granted refit the right to, and never if a GitOps tool owns it. Pods are replaced by
 // their workload's own strategy or through the Eviction API; none is deleted. Credentials
-// stay in the process. Static pods are replaced by the node's agent: one run in its
-// NodeUpdate, one node at a time, under a name that is unique for image, time and try, and
-// never over an unfinished run of a ClusterUpdate. A PinnedImageSet track-NAME of another
+// stay in the process. The node's agent replaces static pods: one run in its
+// NodeUpdate, one node at a time, and never over an unfinished run of a ClusterUpdate. The
+// name of a run is unique for image, time and try. A PinnedImageSet track-NAME of another
 // owner is an error. Node progress counts only reports about the current list.
 //
 // Files: observe.go polls, prepull.go the nodes' images, apply.go workloads, staticpods.go

@@ -9,8 +9,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// ssaOver is a node's run as its owner applies it, over exactly the object that
-// was looked at.
+// ssaOver is a node's run as its owner applies it, to exactly the object that was read.
 func ssaOver(nu *v1alpha1.NodeUpdate, run *v1alpha1.NodeRun) (*unstructured.Unstructured, error) {
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.NodeUpdateSpec{Run: run})
 	if err != nil {

@@ -19,7 +19,7 @@ func held(by string) map[string]string {
 	return a
 }
 
-// Who is held, and who is given back.
+// Which objects are held, and which are restored.
 func TestDecide(t *testing.T) {
 	on := map[string]bool{"u1": true}
 	long, soon := noon.Add(50*time.Minute), noon.Add(10*time.Minute)
@@ -27,20 +27,20 @@ func TestDecide(t *testing.T) {
 		in   Input
 		want []string
 	}{
-		"nothing runs, nothing is held":           {Input{}, nil},
-		"a marked node is held":                   {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1"}}}, []string{"hold Node n1"}},
-		"one that is held already is left":        {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1")}}}, nil},
-		"its Machine and NodePool go with it":     {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}}, []string{"hold Machine a/m1"}},
-		"a mark that stands for long is left":     {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, nil},
-		"one that runs out soon is renewed":       {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: soon}}}, []string{"hold Machine a/m1"}},
-		"a node whose mark is gone is given back": {Input{Running: on, Nodes: []Node{{Name: "n1", Annotations: held("u1")}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, []string{"restore Node n1", "restore Machine a/m1"}},
-		"an update that ended owns nothing":       {Input{Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, []string{"restore Node n1", "restore Machine a/m1"}},
-		"but a node that still runs its steps":    {Input{Nodes: []Node{{Name: "n1", MarkedBy: "u1", Busy: true, Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, nil},
-		"a NodePool is held with its first node":  {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", NodePool: "np", Annotations: map[string]string{v1alpha1.AnnotationInterlock: "{}"}}}}, []string{"hold Node n1", "hold NodePool np"}},
-		"it stays held between two nodes":         {Input{Running: on, NodePools: []Object{{Key: "np", By: "u1"}}}, nil},
-		"and is given back when the update ends":  {Input{NodePools: []Object{{Key: "np", By: "u1"}}}, []string{"restore NodePool np"}},
-		"what another update held is taken over":  {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", NodePool: "np", Annotations: held("u0")}}, NodePools: []Object{{Key: "np", By: "u0"}}}, []string{"hold Node n1", "hold NodePool np"}},
-		"a person's own annotation is not ours":   {Input{Nodes: []Node{{Name: "n1", Annotations: map[string]string{scaleDownDisabled: "true"}}}}, nil},
+		"nothing runs, nothing is held":          {Input{}, nil},
+		"a marked node is held":                  {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1"}}}, []string{"hold Node n1"}},
+		"one that is held already is left":       {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1")}}}, nil},
+		"its Machine and NodePool go with it":    {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}}, []string{"hold Machine a/m1"}},
+		"a mark that stands for long is left":    {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, nil},
+		"one that runs out soon is renewed":      {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: soon}}}, []string{"hold Machine a/m1"}},
+		"a node whose mark is gone is restored":  {Input{Running: on, Nodes: []Node{{Name: "n1", Annotations: held("u1")}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, []string{"restore Node n1", "restore Machine a/m1"}},
+		"an update that ended owns nothing":      {Input{Nodes: []Node{{Name: "n1", MarkedBy: "u1", Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, []string{"restore Node n1", "restore Machine a/m1"}},
+		"but a node that still runs its steps":   {Input{Nodes: []Node{{Name: "n1", MarkedBy: "u1", Busy: true, Annotations: held("u1"), Machine: "a/m1"}}, Machines: []Object{{Key: "a/m1", By: "u1", Until: long}}}, nil},
+		"a NodePool is held with its first node": {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", NodePool: "np", Annotations: map[string]string{v1alpha1.AnnotationInterlock: "{}"}}}}, []string{"hold Node n1", "hold NodePool np"}},
+		"it stays held between two nodes":        {Input{Running: on, NodePools: []Object{{Key: "np", By: "u1"}}}, nil},
+		"and is restored when the update ends":   {Input{NodePools: []Object{{Key: "np", By: "u1"}}}, []string{"restore NodePool np"}},
+		"what another update held is taken over": {Input{Running: on, Nodes: []Node{{Name: "n1", MarkedBy: "u1", NodePool: "np", Annotations: held("u0")}}, NodePools: []Object{{Key: "np", By: "u0"}}}, []string{"hold Node n1", "hold NodePool np"}},
+		"a person's own annotation is not ours":  {Input{Nodes: []Node{{Name: "n1", Annotations: map[string]string{scaleDownDisabled: "true"}}}}, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Whatever a person had on a node, and whatever he changes while it is held: in
+// With any values of a person on a node, and any changes while it is held: in
 // the end his values are there, and nothing of ours.
 func TestWhatAPersonSetIsNeverTouched(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

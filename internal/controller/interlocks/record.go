@@ -24,7 +24,7 @@ const (
 	machineNamespace = "cluster.x-k8s.io/cluster-namespace"
 )
 
-// Record is one change that refit made and will take back.
+// Record is one change of refit, to be undone.
 type Record struct {
 	// By is the UID of the ClusterUpdate.
 	By string `json:"by"`
@@ -88,7 +88,7 @@ func hold(annotations map[string]string, by string, want map[string]string) (map
 	return out, true
 }
 
-// restore puts back what was there before, where refit's value still stands.
+// restore sets the prior values where refit's value has not changed.
 func restore(annotations map[string]string) (map[string]string, bool) {
 	if _, held := annotations[v1alpha1.AnnotationInterlock]; !held {
 		return annotations, false
@@ -96,7 +96,7 @@ func restore(annotations map[string]string) (map[string]string, bool) {
 	out := maps.Clone(annotations)
 	for key, r := range records(out) {
 		if out[key] != r.Set {
-			continue // somebody changed it since: it is theirs
+			continue // it changed since: another owner has it
 		}
 		if r.Before == nil {
 			delete(out, key)

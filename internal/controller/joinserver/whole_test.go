@@ -49,7 +49,7 @@ func everything() []client.Object {
 	return []client.Object{all, kargs, labelled, image, made, updatePool("imaged", "edge"), updatePool("made", "made"), updatePool("plain", ""), updatePool("files", "")}
 }
 
-// doc is what of Ignition is looked at.
+// doc are the members of Ignition that the tests compare.
 type doc struct {
 	Ignition struct {
 		Version string
@@ -249,7 +249,7 @@ func TestServesCloudInit(t *testing.T) {
 	s := pools(t, everything()...)
 	s.secret("first-boot-files", secretConfig, nil)
 	if code, body := s.ask(s.token("files", time.Hour), "10.0.0.1", "*/*", "Cloud-Init/23.4"); code != http.StatusBadRequest || !strings.Contains(body, "user-data") {
-		t.Errorf("without a word of it nobody gets anything: %d %s", code, body)
+		t.Errorf("without a token the server answers: %d %s", code, body)
 	}
 	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: convert.JoinNamespace, Name: "first-boot-imaged"}, Data: map[string][]byte{convert.KeyUserData: []byte("#cloud-config\nruncmd: [[kubeadm, join]]\n")}}
 	if err := s.admin.Create(context.Background(), held); err != nil {

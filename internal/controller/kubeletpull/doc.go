@@ -1,20 +1,18 @@
 // Package kubeletpull has kubelets fetch images that need credentials, before a
 // workload is restarted with them.
 //
-// Why so: a node's agent reads no Secret, and a registry's credentials in
-// something that a node can read would be there for whoever has the node. The
-// kubelet has a way of its own that is as wide as needed: a pod that is bound to
-// the node names the Secret, and only while it is there the API server lets that
-// node read it. It is the Secret with which the node fetches the workload anyway.
-// And what the kubelet fetched itself it also lets pods use that have those
-// credentials (KEP-2535), which is not so for what others put into the runtime.
+// Why: a node's agent reads no Secret, and an attacker on the node could read credentials
+// that the agent can read. The kubelet has a narrower way. A pod that is bound to the node
+// names the Secret, and only while the pod exists the API server lets that node read it.
+// The node fetches the workload with the same Secret anyway. The kubelet also lets pods
+// with those credentials use an image that it fetched itself (KEP-2535), but not an image
+// that another program imported into the runtime.
 //
-// Promise: refit names Secrets and reads none. Of the image nothing runs: the
-// container's command does not exist, as a user without rights. A Job per image
-// and node, which its own deadline and time to live remove: refit deletes nothing,
-// and needs no right to. It is made only in the namespace where refit may change
-// the workloads anyway, or in refit's own for the track's own secret, and only if
-// the node has said that there is room.
+// Promise: refit names Secrets and reads none. Nothing of the image runs: the container's
+// command does not exist, and its user has no rights. There is one Job per image and node.
+// Its own deadline and time to live remove it, so that refit needs no right to delete. A
+// Job is created only where refit may change the workloads anyway, or in refit's own
+// namespace for the track's own secret, and only if the node reports enough space.
 //
 // Inputs: the images, the nodes and what they report. Outputs: Jobs. Caller:
 // controller/imagetracks, and controller/osimages for OS images.

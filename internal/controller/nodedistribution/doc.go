@@ -1,16 +1,16 @@
-// Package nodedistribution keeps what every node must know: which bundles are approved,
-// whose keys are trusted, what to hold and pin, who the neighbours are.
+// Package nodedistribution writes the desired state of every node: approved bundles, trusted
+// keys, the pin set, peers.
 //
-// Promise: it moves no node. From people's objects (Bundle, TrustPolicy,
-// PinnedImageSet, ClusterUpdate) and what agents report it makes the
-// NodeUpdates with their specs (all but spec.run), the Contents they name, the
-// Bundles that were found, the set of every approved bundle, and the statuses of
-// Bundle, TrustPolicy and PinnedImageSet. A hold list never loses an image because the
-// controller does not know a bundle at the moment.
+// Promise: it updates no node. Its inputs are the objects of administrators (Bundle,
+// TrustPolicy, PinnedImageSet, ClusterUpdate) and the reports of agents. It writes the
+// NodeUpdates with their specs (all but spec.run), the Contents that they name, discovered
+// Bundles, the set of every approved bundle, and the statuses of Bundle, TrustPolicy and
+// PinnedImageSet. A pin set never loses an image because the controller cannot read a
+// bundle at the moment.
 //
-// Shape: gather.go reads, the files named after a subject decide (pure
-// functions over world), apply.go writes. Caller: internal/controller.
+// Files: gather.go reads, the files named after a subject decide (pure functions of
+// fleetSnapshot), apply.go writes. Caller: internal/controller.
 //
-// Size: what a node must know is one decision over one world: approvals, hold
-// lists, neighbours and their statuses share it.
+// Size: the desired state is one decision over one snapshot: approvals, pin sets, peers and
+// their statuses share it.
 package nodedistribution

@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// A node's agent is told the port of its pool; of two pools it is not guessed.
+// The desired state of a node has the peer port of its pool, and no port if two pools match.
 func TestPeerPortOfAPool(t *testing.T) {
 	pool := func(name, label string, port int32) v1alpha1.UpdatePool {
 		p := v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -50,9 +50,8 @@ func (w *fleetSnapshot) wantedByMoves() []string {
 	return out
 }
 
-// runsUnapproved: what the last update brought runs, and is held until a later
-// one is done, also when somebody deleted the Bundle that approved it. A revoked
-// one is not.
+// runsUnapproved reports whether the cluster runs a bundle although its Bundle was deleted.
+// Its images stay pinned until a later update is done. Those of a revoked bundle do not.
 func (w *fleetSnapshot) runsUnapproved(digest string, approvals map[string]approval) bool {
 	a, known := approvals[digest]
 	return (!known || a.reason == v1alpha1.ReasonAwaitingApproval || a.reason == v1alpha1.ReasonSignaturesRequired) && !slices.Contains(w.trust().RevokedDigests, digest)

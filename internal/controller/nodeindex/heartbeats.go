@@ -8,7 +8,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-// Heartbeats of all agents; the zero value has heard nobody.
+// Heartbeats of all agents; the zero value is empty.
 type Heartbeats struct {
 	mu    sync.Mutex
 	beats map[string]beat
@@ -17,7 +17,7 @@ type Heartbeats struct {
 // beat is an agent's heartbeat and when this process saw it change.
 type beat struct{ said, seen time.Time }
 
-// LastHeard says when an agent was last heard, zero if it never was.
+// LastHeard is when the heartbeat of an agent changed last, zero if it has none.
 func (p *Heartbeats) LastHeard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time {
 	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.Heartbeat == nil {
 		return time.Time{}
@@ -43,7 +43,7 @@ func (p *Heartbeats) LastHeard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time
 	return b.seen
 }
 
-// Silent reports whether an agent has not been heard for too long.
+// Silent reports whether the heartbeat of an agent is overdue.
 func (p *Heartbeats) Silent(nu *v1alpha1.NodeUpdate, now time.Time) bool {
 	every := int32(0)
 	if nu != nil {

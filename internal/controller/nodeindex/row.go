@@ -6,9 +6,9 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Row remembers what was derived from each node and its NodeUpdate until one of
-// the two changes, in the order of a View: thirty thousand nodes that did not
-// change cost two comparisons each and no lookup by name. The zero value is empty.
+// Row caches what was derived from each node and its NodeUpdate until one of the two
+// changes, in the order of a View. A node that did not change costs two comparisons and no
+// lookup by name. The zero value is empty.
 type Row[T any] struct {
 	of      any
 	edition int
@@ -21,10 +21,9 @@ type derived[T any] struct {
 	value  T
 }
 
-// Under takes in the nodes of a View, sorted by name, and what else the values
-// were derived from (a comparable value). Another of forgets all; in another order
-// every node keeps its value. moved reports whether there is another order, or
-// nothing is remembered.
+// Under sets the nodes of a View, sorted by name, and the other input of the values (a
+// comparable value). Another input drops all values; in another order every node keeps its
+// value. moved reports whether the order changed, or there was no value.
 func (m *Row[T]) Under(of any, edition int, nodes []*corev1.Node) (moved bool) {
 	if m.of != of {
 		m.of, m.got = of, nil
@@ -47,9 +46,8 @@ func (m *Row[T]) Under(of any, edition int, nodes []*corev1.Node) (moved bool) {
 	return true
 }
 
-// At is the place of the i-th node's value. same reports whether it was derived
-// from these very objects; else the caller puts the new value there, in the place
-// of the one of before.
+// At returns a pointer to the i-th node's value. same reports whether the value was derived
+// from these very objects; otherwise the caller stores the new value there.
 func (m *Row[T]) At(i int, n *corev1.Node, nu *v1alpha1.NodeUpdate) (value *T, same bool) {
 	d := &m.got[i]
 	if d.node == n && d.update == nu && n != nil {
@@ -59,5 +57,5 @@ func (m *Row[T]) At(i int, n *corev1.Node, nu *v1alpha1.NodeUpdate) (value *T, s
 	return &d.value, false
 }
 
-// Forget says that the i-th value could not be derived: At asks for it again.
+// Forget drops the i-th value, which could not be derived: At asks for it again.
 func (m *Row[T]) Forget(i int) { m.got[i].node = nil }

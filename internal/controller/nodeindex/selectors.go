@@ -5,14 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selectors reads each selector of a look once, not for every node. The zero
-// value is empty.
+// Selectors parses each selector of a reconcile once, not for every node. The zero value
+// is empty.
 type Selectors struct {
 	read map[*metav1.LabelSelector]labels.Selector
 }
 
-// Match reports whether a selector is for these labels: none at all is for every,
-// one that cannot be read for none.
+// Match reports whether a selector matches labels. A missing selector matches all labels,
+// an invalid one none.
 func (s *Selectors) Match(sel *metav1.LabelSelector, of map[string]string) bool {
 	if sel == nil {
 		return true

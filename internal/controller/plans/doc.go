@@ -1,10 +1,9 @@
-// Package plans makes plans and keeps them as Contents.
+// Package plans makes plans and stores them as Contents.
 //
-// Promise: a plan is made anew when anything that the planner looks at changed,
-// and only then; what is read back has the digest that was approved. A plan of
-// any size is kept: one that does not fit an object is split into parts, which
-// are written before what names them.
+// Promise: it makes a new plan only when an input of the planner changed. A plan that it
+// reads has the digest that was approved. A plan of any size is stored: one that does not
+// fit into an object is split into parts, which are written before the list of them.
 //
-// Input: update.Input, Contents. Output: plans with their digests. Caller:
+// Input: updateplan.Input, Contents. Output: plans with their digests. Caller:
 // controller/clusterupdates.
 package plans

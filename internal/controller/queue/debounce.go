@@ -11,19 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Backoff rests at most some seconds after an error: the usual error is an API
-// server that is being moved, and nobody should wait long after it is back.
+// Backoff waits at most some seconds after an error: the usual error is an API server that
+// is being replaced, and reconciles should continue soon after it answers.
 func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, 10*time.Second)
 }
 
-// Debounce maps every event to the one request of a controller, a moment later so
-// that many events make one look.
+// Debounce maps every event to the one request of a controller, a moment later, so that
+// many events cause one reconcile.
 func Debounce(name string, later time.Duration) handler.EventHandler {
 	return DebounceBy(name, func() time.Duration { return later })
 }
 
-// DebounceBy is Whole with a moment that may grow with the cluster.
+// DebounceBy is Debounce with a delay that may grow with the cluster.
 func DebounceBy(name string, later func() time.Duration) handler.EventHandler {
 	type limited = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(q limited) {

@@ -14,7 +14,7 @@ import (
 // and fairness is the real limit, this one keeps a controller from filling it.
 const MaxParallel = 16
 
-// maxErrors is how many failures are told in full.
+// maxErrors is how many failures are reported in full.
 const maxErrors = 5
 
 // ForEach calls do for every item.
@@ -34,7 +34,7 @@ func ForEach[T any](ctx context.Context, items []T, do func(T) error) error {
 	}
 	_ = g.Wait() // all failures are collected, not only the first
 	if left := len(items) - int(started.Load()); left > 0 {
-		failures.addError(fmt.Errorf("%d of %d were not begun: %w", left, len(items), ctx.Err()))
+		failures.addError(fmt.Errorf("%d of %d were not started: %w", left, len(items), ctx.Err()))
 	}
 	return failures.err()
 }

@@ -51,7 +51,7 @@ func TestEveryItemIsTriedOnceAndFewAtATime(t *testing.T) {
 			}
 		}
 		if err == nil || strings.Count(err.Error(), "is odd") != maxErrors || !strings.Contains(err.Error(), "and 45 more of the kind") {
-			t.Errorf("fifty failures are told as: %v", err)
+			t.Errorf("fifty failures are reported as: %v", err)
 		}
 	})
 }

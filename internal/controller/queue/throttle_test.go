@@ -14,11 +14,11 @@ func TestDue(t *testing.T) {
 		again time.Time
 		want  bool
 	}{
-		"a small cluster saves nothing":            {3, start, true},
-		"a large one rests":                        {30000, after(9), false},
-		"but not for ever":                         {30000, after(10), true},
-		"a middling one rests less":                {3000, after(3.5), true},
-		"a clock that went back does not stop all": {30000, after(-60), true},
+		"a small cluster saves nothing":               {3, start, true},
+		"a large one rests":                           {30000, after(9), false},
+		"but not for ever":                            {30000, after(10), true},
+		"a middling one rests less":                   {3000, after(3.5), true},
+		"a clock that was set back does not stop all": {30000, after(-60), true},
 	} {
 		var p Throttle
 		if !p.TakeDue("x", tc.nodes, start) || !p.TakeDue("y", tc.nodes, start) {

@@ -1,16 +1,14 @@
-// Package auditfacts makes the facts about images out of the objects of a cluster, or
-// of a dump of them: pods, nodes, NodeUpdates with what they hold, workloads.
+// Package auditfacts converts the objects of a cluster, or of a dump, to facts about images:
+// pods, nodes, NodeUpdates with their pinned images, workloads.
 //
-// Promise: only what somebody reported becomes a fact. A node's list of images
-// (status.images) is cut off at 50 images and five names each by default, so it
-// counts as complete only below that; what running containers and a complete hold
-// list prove is added to it; of two reports about one tag the newer counts. What
-// a dump does not have stays unknown.
+// Promise: only reported values become facts. A node's image list (status.images) is limited to
+// 50 images with five names each by default, so it counts as complete only below that. Images
+// of running containers and of a complete pin list are added to it. Of two reports about one
+// tag the newer counts. Values missing in a dump stay unknown.
 //
-// Inputs: Objects. Outputs: Facts (values of internal/model and
-// internal/imagetag/lint). Callers: internal/cli/tagscmd, internal/controller.
+// Inputs: Objects. Outputs: Facts (values of internal/model and internal/imagetag/lint).
+// Callers: internal/cli/tagscmd, internal/controller.
 //
-// Files: objects.go and dump.go what comes in, pods.go and nodes.go what is said
-// of one, evidence.go what containers prove, facts.go all together, workloads.go
-// objects for the lint.
+// Files: objects.go and dump.go have the inputs; pods.go, nodes.go and evidence.go convert one
+// object; facts.go combines them; workloads.go makes objects for the lint.
 package auditfacts

@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Objects of a cluster, as far as somebody has read them.
+// Objects are the objects of a cluster that the caller has read.
 type Objects struct {
 	Nodes       []corev1.Node
 	Pods        []corev1.Pod
@@ -25,18 +25,17 @@ type Objects struct {
 	Budgets     []policyv1.PodDisruptionBudget
 	Mutating    []admissionv1.MutatingWebhookConfiguration
 	Validating  []admissionv1.ValidatingWebhookConfiguration
-	// Kubelets are the kubelets' own configurations by node, where they could be
-	// asked.
+	// Kubelets are the kubelets' own configurations by node, where readable.
 	Kubelets map[string]Kubelet
-	// Published is what registries answered to somebody else, by repository:tag;
-	// it counts before what tracks say.
+	// Published are registry answers to the caller, by repository:tag; they override
+	// those of tracks.
 	Published map[string]model.Published
-	// GoneDigests are repository@digest that registries said to somebody else not to
-	// have; false is one that they have.
+	// GoneDigests are registry answers to the caller by repository@digest: true is a
+	// deleted one, false an existing one.
 	GoneDigests map[string]bool
 }
 
-// Kubelet is what a kubelet says of itself (its /configz).
+// Kubelet is a part of a kubelet's configuration (its /configz).
 type Kubelet struct {
 	Verification string   `json:"imagePullCredentialsVerificationPolicy"`
 	Allowed      []string `json:"preloadedImagesVerificationAllowlist"`

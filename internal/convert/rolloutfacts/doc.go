@@ -1,10 +1,9 @@
-// Package rolloutfacts turns API objects into the values that the rollout looks at:
-// pools with their windows, the marks and records on nodes, what came of runs.
+// Package rolloutfacts converts API objects to the values of a rollout: pools with their
+// windows, marks and records on nodes, results of runs.
 //
-// Promise: it reads objects and nothing else; no client, no clock. What cannot
-// be read (a time zone that does not exist, a mark that lost its end) is never
-// taken for "no limit": the pool starts nothing, the node is marked anew.
+// Promise: pure; no client, no clock. A value that cannot be read (an unknown time zone, a
+// truncated mark) never means "no limit": the pool starts nothing, the node is marked again.
 //
-// Inputs: objects of the API package, Nodes. Outputs: rollout's values. Callers:
-// controller/clusterupdates, and the command line, which shows how a plan will roll out.
+// Inputs: API objects, Nodes. Outputs: rollout's values. Callers: controller/clusterupdates,
+// and the command line, which shows how a plan will roll out.
 package rolloutfacts

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A full file system takes no byte, gives back what it holds, and takes bytes again after
-// Free; a read-only one refuses with EROFS.
+// A full file system refuses every write, still serves its files, and accepts writes again
+// after Free. A read-only one refuses with EROFS.
 func TestFileSystems(t *testing.T) {
 	t.Parallel()
 	Each(t, Small, func(t *testing.T, f *FS) {

@@ -1,11 +1,11 @@
-// Package lint judges image references and pull policies: sixteen rules, T01 to
-// T16, about tags that move under what a node needs, policies that ask a
-// registry which is not there, digests that nobody keeps.
+// Package lint checks image references and pull policies with sixteen rules, T01 to T16. They
+// find moving tags in critical pods, policies that need an unreachable registry, and digests
+// that are not pinned.
 //
 // Promise: pure. Every finding has a rule, a severity (error, warning, info), a
-// place (file and line of a manifest, or the object), and a fix. A rule that
-// needs a fact which nobody has says nothing; how certain a tag is to move is
-// taken from a declared scheme, and where none is declared the severity says so.
+// place (file and line of a manifest, or the object), and a fix. A rule without
+// the facts that it needs reports nothing. A declared scheme decides whether a tag
+// moves; without one the severity is lower.
 // A rule is switched off by name, with a reason, in a configuration file or in
 // an annotation of the object; what was switched off is counted, not hidden.
 //

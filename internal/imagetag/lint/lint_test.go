@@ -109,7 +109,7 @@ func TestSiteFacts(t *testing.T) {
 		"one image under two repositories of a bundle":                        {nil, Site{Bundle: map[string]string{"a.example/web:1": d("a"), "b.example/web:1": d("a"), "a.example/web:2": d("a")}}, []string{"T10 warning"}},
 		"AlwaysPullImages of a cluster whose API server has no manifest here": {nil, Site{Offline: true, AlwaysPull: true}, []string{"T13 error"}},
 		"a webhook that resolves tags is worth knowing where registries are":  {[]Object{{Kind: "MutatingWebhookConfiguration", Name: "kyverno-x", Hooks: []Hook{{Name: "m", AsksPods: true, FailsClosed: true}}}}, Site{}, []string{"T15 info"}},
-		"a webhook that nobody knows is not, there":                           {[]Object{{Kind: "MutatingWebhookConfiguration", Name: "x", Hooks: []Hook{{Name: "m", AsksPods: true, Mutating: true}}}}, Site{}, nil},
+		"an unknown webhook is not, there":                                    {[]Object{{Kind: "MutatingWebhookConfiguration", Name: "x", Hooks: []Hook{{Name: "m", AsksPods: true, Mutating: true}}}}, Site{}, nil},
 		"a controller that follows tags is worth knowing there":               {[]Object{pod("ghcr.io/keel-hq/keel@" + d("a"))}, Site{}, []string{"T16 info"}},
 		"AlwaysPullImages where registries are is no finding":                 {nil, Site{AlwaysPull: true}, nil},
 		"a kubelet of 1.34 compares no credentials":                           {[]Object{{Kind: "Node", Name: "n1", Kubelet: &Kubelet{Version: "v1.34.2", Verification: "AlwaysVerify"}}}, Site{Offline: true}, nil},
@@ -225,7 +225,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The fix is said to belong where the object is written, the outermost writer first.
+// The fix belongs where the object is written, the outermost writer first.
 func TestOwnerOf(t *testing.T) {
 	t.Parallel()
 	helm := map[string]string{"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}

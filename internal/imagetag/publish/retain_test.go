@@ -43,7 +43,7 @@ func deleted(t *testing.T, pub Published, keep Keep) string {
 	}
 	for _, f := range r.Keep {
 		if n += len(f.Tags); len(f.Why) == 0 {
-			t.Errorf("%s stays, and nobody says why", f.Tags)
+			t.Errorf("%s stays without a reason", f.Tags)
 		}
 	}
 	if n != len(pub.Tags) {
@@ -62,22 +62,22 @@ func TestRetain(t *testing.T) {
 		change func(*Published)
 		want   string
 	}{
-		"nobody states a time: nothing goes":                   {Keep{}, nil, ""},
-		"ninety days after they were replaced":                 {Keep{For: 90 * day}, nil, "1 2 3 4 5 6"},
-		"a build is as old as its successor":                   {Keep{For: 300 * day}, nil, ""},
-		"the last five builds stay":                            {Keep{For: day, Builds: 5}, nil, "1 2 3 4 5"},
-		"what a rollback takes stays":                          {Keep{For: day}, nil, "1 2 3 4 5 6 7 8"},
-		"the first release stays, by tag":                      {Keep{For: day, First: []string{"1.0.0-rev1-b1"}}, nil, "2 3 4 5 6 7 8"},
-		"the first release stays, by digest":                   {Keep{For: day, First: []string{sum("build 2")}}, nil, "1 3 4 5 6 7 8"},
-		"what a bundle lists stays":                            {Keep{For: day, Listed: []Listing{{"bundle edge-1", []string{sum("build 3")}}}}, nil, "1 2 4 5 6 7 8"},
-		"what a bundle lists by platform stays":                {Keep{For: day, Listed: []Listing{{"bundle edge-1", []string{sum("child 4")}}}}, nil, "1 2 3 5 6 7 8"},
-		"until a day to come":                                  {Keep{For: day, Until: map[string]time.Time{"1.0.0-rev1-b5": now.Add(day)}}, nil, "1 2 3 4 6 7 8"},
-		"until a day that is over":                             {Keep{For: day, Until: map[string]time.Time{"1.0.0-rev1-b5": now.Add(-day)}}, nil, "1 2 3 4 5 6 7 8"},
-		"a pointer of somebody stays":                          {Keep{For: day}, func(p *Published) { p.Tags["stable"] = sum("build 6") }, "1 2 3 4 7 8"},
-		"a tag that nobody can read stays":                     {Keep{For: day}, func(p *Published) { p.Tags["1.0-rev1-rev2"] = sum("build 6") }, "1 2 3 4 5 7 8"},
-		"a manifest of an index that stays":                    {Keep{For: day}, func(p *Published) { p.Images[sum("build 10")] = Image{Children: []string{sum("build 6")}} }, "1 2 3 4 5 7 8"},
-		"nobody knows since when: a build without a date":      {Keep{For: day}, func(p *Published) { p.Images[sum("build 4")] = Image{} }, "1 2 4 5 6 7 8"},
-		"nobody knows since when: a date before all computers": {Keep{For: day}, func(p *Published) { p.Images[sum("build 4")] = Image{Created: time.Unix(0, 0)} }, "1 2 4 5 6 7 8"},
+		"without a period nothing goes":                   {Keep{}, nil, ""},
+		"ninety days after they were replaced":            {Keep{For: 90 * day}, nil, "1 2 3 4 5 6"},
+		"a build is as old as its successor":              {Keep{For: 300 * day}, nil, ""},
+		"the last five builds stay":                       {Keep{For: day, Builds: 5}, nil, "1 2 3 4 5"},
+		"what a rollback takes stays":                     {Keep{For: day}, nil, "1 2 3 4 5 6 7 8"},
+		"the first release stays, by tag":                 {Keep{For: day, First: []string{"1.0.0-rev1-b1"}}, nil, "2 3 4 5 6 7 8"},
+		"the first release stays, by digest":              {Keep{For: day, First: []string{sum("build 2")}}, nil, "1 3 4 5 6 7 8"},
+		"what a bundle lists stays":                       {Keep{For: day, Listed: []Listing{{"bundle edge-1", []string{sum("build 3")}}}}, nil, "1 2 4 5 6 7 8"},
+		"what a bundle lists by platform stays":           {Keep{For: day, Listed: []Listing{{"bundle edge-1", []string{sum("child 4")}}}}, nil, "1 2 3 5 6 7 8"},
+		"until a day to come":                             {Keep{For: day, Until: map[string]time.Time{"1.0.0-rev1-b5": now.Add(day)}}, nil, "1 2 3 4 6 7 8"},
+		"until a day that is over":                        {Keep{For: day, Until: map[string]time.Time{"1.0.0-rev1-b5": now.Add(-day)}}, nil, "1 2 3 4 5 6 7 8"},
+		"an unknown pointer stays":                        {Keep{For: day}, func(p *Published) { p.Tags["stable"] = sum("build 6") }, "1 2 3 4 7 8"},
+		"an unreadable tag stays":                         {Keep{For: day}, func(p *Published) { p.Tags["1.0-rev1-rev2"] = sum("build 6") }, "1 2 3 4 5 7 8"},
+		"a manifest of an index that stays":               {Keep{For: day}, func(p *Published) { p.Images[sum("build 10")] = Image{Children: []string{sum("build 6")}} }, "1 2 3 4 5 7 8"},
+		"unknown since when: a build without a date":      {Keep{For: day}, func(p *Published) { p.Images[sum("build 4")] = Image{} }, "1 2 4 5 6 7 8"},
+		"unknown since when: a date before all computers": {Keep{For: day}, func(p *Published) { p.Images[sum("build 4")] = Image{Created: time.Unix(0, 0)} }, "1 2 4 5 6 7 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,11 +99,11 @@ func TestRetainWarnsOfWhatIsNotThere(t *testing.T) {
 		t.Errorf("%v, %v", r.Warnings, err)
 	}
 	if _, err := Retain(Published{Scheme: "mine"}, Keep{}, now); err == nil {
-		t.Error("a scheme that nobody knows")
+		t.Error("an unknown scheme")
 	}
 }
 
-// Whatever is asked, nothing that a pointer, a bundle or a first release names is
+// For any settings, nothing that a pointer, a bundle or a first release names is
 // deleted.
 func TestRetainNeverDeletesWhatIsNamed(t *testing.T) {
 	t.Parallel()

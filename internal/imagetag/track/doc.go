@@ -4,8 +4,8 @@
 // Promise: follow the pointer, run the digest, name by the long tag. Nothing
 // goes backwards by itself: where it cannot be shown that an image is newer, a
 // person must say so. An approval is for one digest and dies when the tag moves
-// again. A digest that somebody rolled back from is not taken again by any look,
-// only by an approval that was given afterwards. One workload at a time, and
+// again. After a rollback from a digest, only a later approval selects it again. One workload
+// at a time, and
 // never more of its pods down than its budgets allow; what belongs to a GitOps
 // tool is proposed, not changed.
 //
@@ -17,6 +17,6 @@
 // the next State, Candidates with class, decision and why, Rows and Steps.
 // Callers: internal/controller/imagetracks, internal/cli/tagscmd.
 //
-//	s := track.Take(t, state, look, now)
+//	s := track.Observe(state, observation, now)
 //	s, candidates := track.Decide(t, s, found, now)
 package track

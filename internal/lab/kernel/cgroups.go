@@ -105,9 +105,9 @@ func (h CgroupHierarchy) create(group string) error {
 	return nil
 }
 
-// inherit gives a new group what it does not get by itself: a legacy cpuset has
-// no processors and accepts no process until it is told some; a unified group
-// has only the controllers the one above hands down.
+// inherit copies to a new group what the kernel does not. A legacy cpuset has no
+// processors and accepts no process until some are written to it. A unified group has only
+// the controllers that its parent enables for it.
 func (h CgroupHierarchy) inherit(above, dir string) error {
 	if h.Unified {
 		controllers, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))

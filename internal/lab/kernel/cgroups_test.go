@@ -15,7 +15,7 @@ func TestHierarchiesAreReadFromTheMountTable(t *testing.T) {
 			"30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
 			[]CgroupHierarchy{{Mount: "/sys/fs/cgroup", Unified: true}},
 		},
-		"legacy with two controllers in one, a named one, and unified besides": {
+		"legacy with two controllers in one, a named one, and also unified": {
 			"33 32 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n" +
 				"34 32 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,release_agent=/lib/x,name=systemd\n" +
 				"35 32 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",

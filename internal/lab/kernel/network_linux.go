@@ -77,9 +77,9 @@ func (n *Network) Close() error {
 // HostAddress of host k, 1 to 254.
 func HostAddress(k int) string { return fmt.Sprintf("10.231.7.%d", k) }
 
-// Start starts a command as host k with a rate in Mbit/s each way. It is killed when
-// the caller's goroutine ends. Its network comes up after it started: it must wait
-// until it is told of it.
+// Start starts a command as host k with a rate in Mbit/s each way. The command is killed
+// when the caller's goroutine ends. Its network comes up after it started: the command must
+// wait until the caller signals it.
 func (n *Network) Start(cmd *exec.Cmd, k int, rate uint64) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
-// Who finds a lab of that name up leaves it as it is, also when all is over: a demo beside
-// somebody's lab does not take that lab away.
+// A scenario that finds a running lab of its name leaves that lab as it is, also at its
+// end: a demo does not remove a user's lab.
 func TestAnotherLabIsLeft(t *testing.T) {
 	if err := lab.Preflight(); err != nil {
 		t.Skip(err)
@@ -41,7 +41,7 @@ func TestAnotherLabIsLeft(t *testing.T) {
 	}
 	must(t, s.Close(t.Context()))
 	if _, err := os.Stat(filepath.Join(dir, "complete")); err != nil {
-		t.Errorf("the lab of somebody else is gone: %v", err)
+		t.Errorf("the user's own lab is gone: %v", err)
 	}
 	if p, err := supervisor.LoadProcess(dir); err != nil || !p.Alive() {
 		t.Errorf("its process has ended: %v", err)

@@ -23,19 +23,19 @@ const (
 	dockerLayer    = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 )
 
-// AppendRequest is what an image is made of.
+// AppendRequest has the parts of an image.
 type AppendRequest struct {
 	// Base as it was resolved: its descriptor has a digest.
 	Base oci.Root
 	// Entries of the layer.
 	Entries []osimage.LayerEntry
-	// Labels of the image, beside those of the base.
+	// Labels of the image, additional to those of the base.
 	Labels map[string]string
-	// Platforms that are taken of an index, for example linux/amd64; empty is all.
+	// Platforms of the base's index to use, for example linux/amd64; empty means all.
 	Platforms []string
 }
 
-// AppendedImage is what came out.
+// AppendedImage is the result of Append.
 type AppendedImage struct {
 	// Desc is the top: an index if the base was one, else a manifest.
 	Desc ocispec.Descriptor
@@ -49,7 +49,7 @@ type AppendedImage struct {
 	Platforms []string
 
 	base oci.Store
-	// from is the base's repository if it lies in a registry.
+	// from is the base's repository if it is in a registry.
 	from string
 }
 
@@ -165,7 +165,7 @@ func (b *builder) index(d ocispec.Descriptor) (ocispec.Descriptor, error) {
 	}
 	for _, c := range children {
 		if c.Platform == nil || c.Platform.OS == "unknown" || !b.wanted(platformOf(*c.Platform)) {
-			continue // an attestation, or a platform that nobody asked for
+			continue // an attestation, or a platform that was not requested
 		}
 		n, err := b.visit(c)
 		if err != nil {

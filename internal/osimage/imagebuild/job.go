@@ -36,17 +36,17 @@ type JobBuild struct {
 	// CABundle is PEM text, Mirrors a registries.conf; a RUN may mount the first as the
 	// secret refit-ca. Both may be empty.
 	CABundle, Mirrors string
-	// Context are the files beside the Containerfile by path, and ContextImage is an
-	// image whose files they are. At most one of the two is there.
+	// Context are the files next to the Containerfile by path, or ContextImage is an image
+	// with these files. At most one of the two is set.
 	Context      map[string][]byte
 	ContextImage string
-	// Secrets are mounted into RUN --mount=type=secret as NAME-KEY, and land in no layer.
+	// Secrets are mounted into RUN --mount=type=secret as NAME-KEY, and stay out of layers.
 	Secrets []string
 	// MaxMemory and MaxDisk of the pod; nil is maxMemory and maxDisk.
 	MaxMemory, MaxDisk *resource.Quantity
 }
 
-// Objects of a build. Context is nil if there are no files beside the Containerfile.
+// Objects of a build. Context is nil if there are no files next to the Containerfile.
 type Objects struct {
 	Job            *batchv1.Job
 	Files, Context *corev1.ConfigMap
@@ -105,10 +105,11 @@ const (
 	keyMirrors = "registries.conf"
 )
 
-// ContextSuffix of the name of the ConfigMap with the files beside the Containerfile.
+// ContextSuffix ends the name of the ConfigMap with the files next to the Containerfile.
 const ContextSuffix = "-context"
 
-// contextKey of a file: its path may have characters that a key has not.
+// contextKey returns the ConfigMap key of a file, whose path may have characters that are
+// illegal in keys.
 func contextKey(i int) string { return fmt.Sprintf("file-%03d", i) }
 
 func (b JobBuild) labels() map[string]string {

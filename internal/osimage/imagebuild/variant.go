@@ -38,32 +38,31 @@ const (
 
 // Facts are what the cluster allows and where the build may run.
 type Facts struct {
-	// UserNamespaces: the runtimes of all nodes that may build say that they can.
+	// UserNamespaces: the runtimes of all nodes that may build report user namespaces.
 	UserNamespaces bool
-	// Level of Pod Security that the namespace of builds enforces; empty is none,
-	// which is as privileged.
+	// Level of Pod Security that the namespace of builds enforces; empty means privileged.
 	Level string
-	// CRIO: a node that may build runs CRI-O, whose default capabilities lack
+	// CRIO: a node that may build runs CRI-O, whose default capabilities do not include
 	// SETFCAP.
 	CRIO bool
-	// SeccompDefault: the kubelets give every pod the runtime's profile.
+	// SeccompDefault: the kubelets apply the runtime's profile to every pod.
 	SeccompDefault bool
 }
 
-// Choice is a variant, and why no tighter one.
+// Choice is a variant, and why no more restricted one.
 type Choice struct {
 	Variant Variant
 	Why     string
 }
 
-// PickVariant takes the tightest variant that the cluster lets build and that was not
-// tried in vain. An error says why there is none, and what to do.
+// PickVariant returns the most restricted variant that the cluster allows and that has not
+// failed here. An error names the reason and the fix.
 func PickVariant(f Facts, tried []Variant) (Choice, error) {
 	var not []string
 	for _, v := range Variants {
 		why := f.refuses(v)
 		if slices.Contains(tried, v) {
-			why = "it was tried and could not make its namespaces"
+			why = "it was tried and could not create its namespaces"
 		}
 		if why == "" {
 			c := Choice{Variant: v, Why: "it is the tightest that builds"}
@@ -74,13 +73,13 @@ func PickVariant(f Facts, tried []Variant) (Choice, error) {
 		}
 		not = append(not, fmt.Sprintf("%s: %s", v, why))
 	}
-	return Choice{}, fmt.Errorf("no pod that this cluster allows can build (%s); let the namespace enforce Pod Security baseline, or privileged for a build with SYS_ADMIN, or give the nodes that build a runtime with user namespaces (runc 1.2 or later)", strings.Join(not, "; "))
+	return Choice{}, fmt.Errorf("no pod that this cluster allows can build (%s). Let the namespace enforce Pod Security baseline, or privileged for a build with SYS_ADMIN. Or install a runtime with user namespaces (runc 1.2 or later) on the build nodes", strings.Join(not, "; "))
 }
 
-// refuses says why a variant does not build here, "" if it does.
+// refuses returns why a variant cannot build here, "" if it can.
 func (f Facts) refuses(v Variant) string {
 	if f.Level == LevelRestricted {
-		return "Pod Security restricted takes away what any build with RUN needs"
+		return "Pod Security restricted forbids what every build with RUN needs"
 	}
 	needs := map[Variant]struct{ namespaces, admin, unconfined bool }{
 		UserNamespace: {namespaces: true, admin: true}, UserNamespaceUnconfined: {namespaces: true, unconfined: true},
@@ -94,7 +93,7 @@ func (f Facts) refuses(v Variant) string {
 	case needs.unconfined && f.SeccompDefault:
 		return "the kubelets force the runtime's seccomp profile, which forbids new user namespaces"
 	case v == Root && f.CRIO:
-		return "CRI-O's default capabilities lack SETFCAP"
+		return "CRI-O's default capabilities do not include SETFCAP"
 	}
 	return ""
 }

@@ -186,10 +186,10 @@ func (m *Metadata) checkImageBlobs(img Image) string {
 		size, unpacked = size+m.Blobs[b].Size, unpacked+m.Blobs[b].UnpackedSize
 	}
 	if size != img.Size {
-		return fmt.Sprintf("its size is said to be %d, its blobs have %d bytes", img.Size, size)
+		return fmt.Sprintf("its size is declared as %d, its blobs have %d bytes", img.Size, size)
 	}
 	if unpacked != img.UnpackedSize {
-		return fmt.Sprintf("its unpacked size is said to be %d, its blobs have %d bytes", img.UnpackedSize, unpacked)
+		return fmt.Sprintf("its unpacked size is declared as %d, its blobs have %d bytes", img.UnpackedSize, unpacked)
 	}
 	if _, ok := m.sizeOf(img); !ok {
 		return "its manifest is not among its blobs"

@@ -28,7 +28,7 @@ func TestCostlyHeadersAreRefusedCheaply(t *testing.T) {
 	if testing.Short() {
 		t.Skip("headers of many megabytes take seconds")
 	}
-	const most = 4 << 20 // of memory beside what is kept of the bytes
+	const most = 4 << 20 // bytes of memory, in addition to what is kept of the input
 	accepted := map[string]bool{"as many blobs as have room": true, "an unknown member": true}
 	for name, raw := range bundletest.Costly(4<<20-4096, 7<<20) {
 		t.Run(name, func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestPartsThatAreTooLargeAreNotRead(t *testing.T) {
 	}
 }
 
-// Whatever is done to the JSON of a bundle, a byte of it costs at most so many bytes
-// of memory.
+// A byte of a bundle's JSON costs a bounded number of bytes of memory, also if the JSON
+// was altered.
 func TestMemoryForAByteOfAHeaderIsBounded(t *testing.T) {
 	const fixed, factor = 256 << 10, 24
 	rapid.Check(t, func(rt *rapid.T) {
@@ -164,8 +164,8 @@ func TestSizesThatCannotBeAreRefused(t *testing.T) {
 		"an image of 2^62 unpacked":        {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize = 1 << 62 }, "unpacked size"},
 		"a blob of 2^63-1 unpacked":        {func(p *bundletest.Parts) { p.Meta.Blobs[2].UnpackedSize = 1<<63 - 1 }, "unpacked size"},
 		"blobs that sum up":                {func(p *bundletest.Parts) { p.Meta.Blobs[2].UnpackedSize, p.Meta.Blobs[3].UnpackedSize = 1<<50, 1 }, "unpack to more"},
-		"less than its layers":             {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize-- }, "its unpacked size is said to be"},
-		"more than its layers":             {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize++ }, "its unpacked size is said to be"},
+		"less than its layers":             {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize-- }, "its unpacked size is declared as"},
+		"more than its layers":             {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize++ }, "its unpacked size is declared as"},
 		"more chunks than a header may be": {func(p *bundletest.Parts) { p.Meta.Blobs[2].Size = 1 << 40 }, "chunks"},
 	} {
 		p := bundletest.Make(t, bundletest.Tiny())

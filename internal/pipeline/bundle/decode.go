@@ -9,9 +9,9 @@ import (
 	"io"
 )
 
-// Bounds of what a bundle lists. Every member is checked before the next one is
-// read and has a least length, so that the sizes of the parts bound them too; these
-// are far above what any site has.
+// Bounds of the lists of a bundle. Every member is checked before the next one is read and
+// has a minimum length, so the sizes of the parts bound the lists too. These bounds are
+// far above what any site has.
 const (
 	maxImages     = 8192
 	maxPayloads   = 4096

@@ -14,23 +14,20 @@
 //	blobs/sha256/<chunk table>   32 bytes (SHA-256) per chunk of every following blob
 //	blobs/sha256/...             all other blobs, in the order of Metadata.Blobs
 //
-// Every byte that is neither a blob nor in the signature slot (tar headers,
-// padding, oci-layout, index.json) is a function of the top manifest and is
-// compared when read. So whoever approves the digest of the top manifest
-// approves every byte of the file, and knows the offset of every blob after
-// reading the header.
+// Every byte that is neither a blob nor in the signature slot (tar headers, padding,
+// oci-layout, index.json) is a function of the top manifest and is compared when read. So
+// an approval of the digest of the top manifest approves every byte of the file, and knows
+// the offset of every blob after reading the header.
 //
 // A header is read before anything of it is trusted. Each part is checked against the
-// parts above it before it is read, and each member of a list before the next one, so
-// that the memory follows from what is valid: well below 64 MiB for any input, with the
-// bytes of the header themselves on top where they are kept (ParseHeader, ReadHeader).
-// Who knows the digest that he wants (ParseHeaderOf) compares it before anything is
-// decoded; then whatever follows was approved with that digest.
+// parts above it before it is read, and each member of a list before the next one. So
+// memory depends on valid content only: well below 64 MiB for any input, plus the bytes of
+// the header where they are kept (ParseHeader, ReadHeader). ParseHeaderOf compares a known
+// digest before it decodes anything; then the rest was approved with that digest.
 //
-// Inputs: bytes and values. Outputs: Header, Metadata, offsets, Decision, errors
-// that name the part, the digest and the offset. Callers: bundlereader,
-// bundlewriter, load and distribute (chunks), the controller (images of a
-// bundle), the CLI.
+// Inputs: bytes and values. Outputs: Header, Metadata, offsets, Decision, errors that name
+// the part, the digest and the offset. Callers: bundlereader, bundlewriter, pin and
+// transfer (chunks), the controller (images of a bundle), the CLI.
 //
 // Size: one format is one package; what is above the limit are the checks of
 // hostile input and the trust decision, which share its unexported values.

@@ -37,8 +37,8 @@ func enclose(meta, table, slot []byte) []byte {
 
 const fuzzMeta = `{"formatVersion":1,"minRefit":"0.1.0","name":"n","version":"1.0.0","platforms":[],"images":[{"name":"r.example/a:1","digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","mediaType":"m","group":"g","size":6,"unpackedSize":0,"blobs":[0]}],"payloads":[{"name":"p","digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","size":6,"mode":493,"blob":0}],"chunkSize":512,"blobs":[{"digest":"sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03","size":6,"unpackedSize":0}]}`
 
-// Whatever stands in the parts, the answer is an error or a header whose every
-// number can be used.
+// For any content of the parts, parsing returns an error or a header in which every
+// number is safe to use.
 func FuzzParseParts(f *testing.F) {
 	slot, err := EncodeSlot(nil)
 	if err != nil {

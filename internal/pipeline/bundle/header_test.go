@@ -150,8 +150,8 @@ func TestOtherThingsAreNoBundles(t *testing.T) {
 	}
 }
 
-// Whatever a hostile metadata says, it is refused with a sentence, and
-// never becomes an index, a size, a path or a line on a terminal.
+// Hostile metadata is refused with an error that says why. It never becomes an index, a
+// size, a path or a line on a terminal.
 func TestHostileMetadataIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*bundletest.Parts)
@@ -165,7 +165,7 @@ func TestHostileMetadataIsRefused(t *testing.T) {
 		"a payload twice":                         {func(p *bundletest.Parts) { p.Meta.Payloads = append(p.Meta.Payloads, p.Meta.Payloads[0]) }, "not in order"},
 		"an image index below zero":               {func(p *bundletest.Parts) { p.Meta.Images[0].Blobs[0] = -1 }, "manifest"},
 		"an image with blobs out of order":        {func(p *bundletest.Parts) { b := p.Meta.Images[0].Blobs; b[0], b[1] = b[1], b[0] }, "not in order"},
-		"an image that lies about its size":       {func(p *bundletest.Parts) { p.Meta.Images[0].Size++ }, "its blobs have"},
+		"an image with a wrong size":              {func(p *bundletest.Parts) { p.Meta.Images[0].Size++ }, "its blobs have"},
 		"a negative unpacked size":                {func(p *bundletest.Parts) { p.Meta.Images[0].UnpackedSize = -1 }, "unpacked size"},
 		"an image name with an escape sequence":   {func(p *bundletest.Parts) { p.Meta.Images[0].Name = "a\x1b[2J/b:1" }, "bad image name"},
 		"images out of order":                     {func(p *bundletest.Parts) { i := p.Meta.Images; i[0], i[1] = i[1], i[0] }, "not in order"},

@@ -179,9 +179,9 @@ func TestHostileHeadersNamePartAndOffset(t *testing.T) {
 		{"image " + imageB + ": bad group, media type or unpacked size", entryMetadata, spoil{meta: swap(`"group":"node","size":513`, `"size":513`)}},
 		{"image " + imageB + ": bad group, media type or unpacked size", entryMetadata, spoil{meta: swap(`"size":513,"unpackedSize":9,"blobs":[0,2]`, `"size":513,"unpackedSize":-9,"blobs":[0,2]`)}},
 		{"image " + imageB + ": bad group, media type or unpacked size", entryMetadata, spoil{meta: swap(`"size":513,"unpackedSize":9,"blobs":[0,2]`, `"size":513,"unpackedSize":1125899906842625,"blobs":[0,2]`)}},
-		{"image " + imageB + ": its unpacked size is said to be 0, its blobs have 9 bytes", entryMetadata, spoil{meta: swap(`"size":513,"unpackedSize":9,"blobs":[0,2]`, `"size":513,"blobs":[0,2]`)}},
-		{"image " + imageB + ": its size is said to be 0, its blobs have 513 bytes", entryMetadata, spoil{meta: swap(`"size":513,"unpackedSize":9,"blobs":[0,2]`, `"unpackedSize":9,"blobs":[0,2]`)}},
-		{"image " + imageB + ": its size is said to be 513, its blobs have 0 bytes", entryMetadata, spoil{meta: swap(`,"blobs":[0,2]`, ``)}},
+		{"image " + imageB + ": its unpacked size is declared as 0, its blobs have 9 bytes", entryMetadata, spoil{meta: swap(`"size":513,"unpackedSize":9,"blobs":[0,2]`, `"size":513,"blobs":[0,2]`)}},
+		{"image " + imageB + ": its size is declared as 0, its blobs have 513 bytes", entryMetadata, spoil{meta: swap(`"size":513,"unpackedSize":9,"blobs":[0,2]`, `"unpackedSize":9,"blobs":[0,2]`)}},
+		{"image " + imageB + ": its size is declared as 513, its blobs have 0 bytes", entryMetadata, spoil{meta: swap(`,"blobs":[0,2]`, ``)}},
 		{`payload "any": mode -1`, entryMetadata, spoil{meta: swap(`"mode":420`, `"mode":-1`)}},
 		{`payload "any": mode 4294967716`, entryMetadata, spoil{meta: swap(`"mode":420`, `"mode":4294967716`)}},
 		{"payload any: mode 1000", entryMetadata, spoil{meta: swap(`"mode":420`, `"mode":512`)}},
@@ -363,7 +363,7 @@ func TestEntriesAtTheirLimits(t *testing.T) {
 	}
 }
 
-// A later format is refused with what it needs, whatever its members are.
+// A later format is refused with an error that names the version it needs, for any members.
 func TestLaterFormat(t *testing.T) {
 	t.Parallel()
 	for meta, want := range map[string]string{

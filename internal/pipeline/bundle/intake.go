@@ -29,10 +29,10 @@ func ParseHeaderOf(digest string, raw []byte) (*Header, error) {
 	return h, nil
 }
 
-// ReadHeader reads and checks the header that r begins with, and not a byte
-// more. digest is that of the bundle that is expected, "" for any. What is
-// refused costs at most some megabytes, whatever its lengths and lists pretend:
-// no part is read before the parts above it were checked and promised it.
+// ReadHeader reads and checks the header that r begins with, and not a byte more. digest
+// is that of the bundle that is expected, "" for any. What is refused costs at most some
+// megabytes, for any lengths and lists that it claims: no part is read before the parts
+// above it were checked and promised it.
 func ReadHeader(r io.Reader, digest string) (*Header, error) {
 	return (&intake{r: r, keep: true, want: digest}).header()
 }

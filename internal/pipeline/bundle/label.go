@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Label is the little that a decision about a bundle needs: who parsed a header that
-// nobody vouches for hands it to who decides. Its size is bounded.
+// Label has the few values that a decision about a bundle needs. The process that parses
+// an untrusted header passes it to the process that decides. Its size is bounded.
 type Label struct {
 	Digest   string `json:"digest"`
 	Name     string `json:"name"`

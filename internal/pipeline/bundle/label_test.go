@@ -10,8 +10,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// A label comes from a process that a bundle may have taken over: each field of it
-// with a value that cannot be is refused, and a good one decides as its header does.
+// A label comes from a process that a hostile bundle may have taken over. Each field with an
+// impossible value is refused. A valid label leads to the same decision as its header.
 func TestLabel(t *testing.T) {
 	t.Parallel()
 	h := parse(t, bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1)))

@@ -7,7 +7,7 @@ const FormatVersion = 1
 // exchange and verify.
 const DefaultChunkSize = 512 << 10
 
-// Groups that images and payloads are put in when nobody says otherwise.
+// Default groups of images and payloads.
 const (
 	GroupControlPlane = "control-plane" // kube-apiserver, controller-manager, scheduler, etcd
 	GroupNode         = "node"          // kube-proxy, pause, coredns

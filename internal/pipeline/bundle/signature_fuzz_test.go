@@ -21,8 +21,8 @@ func fuzzHeader(f *testing.F) *Header {
 	return h
 }
 
-// Whatever stands in the signature entry, a key counts only with the one signature
-// that it made over this bundle, and what is read is written the same way again.
+// For any content of the signature entry, a key counts only with the one signature that it
+// made over this bundle. An entry that was read is written in the same way again.
 func FuzzSignatures(f *testing.F) {
 	h := fuzzHeader(f)
 	priv := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
@@ -65,8 +65,8 @@ func FuzzSignatures(f *testing.F) {
 	})
 }
 
-// No byte of metadata costs more memory than a bounded number of bytes: whoever
-// holds a stick chooses these before anything is trusted.
+// A byte of metadata costs a bounded number of bytes of memory: an attacker with a USB
+// stick chooses the metadata, and refit reads it before anything is trusted.
 func FuzzHeaderCost(f *testing.F) {
 	slot, err := EncodeSlot(nil)
 	if err != nil {

@@ -1,12 +1,11 @@
 // Package capidiff reads the objects that Cluster API shows an in-place update
 // extension as fields, and turns claims on fields back into patches.
 //
-// Promise: pure. Two versions of an object give the same differences whatever
-// the order of their keys; a field is named by a path that holds no value, and
-// its value is a digest unless it is a Kubernetes version, because these objects
-// carry secrets. Moving every difference gives exactly the desired object;
-// moving none gives the current one; a patch moves what was claimed and nothing
-// else.
+// Promise: pure. Two versions of an object give the same differences for any order of
+// their keys. A path names a field and contains no value. The value is a digest unless it
+// is a Kubernetes version, because these objects carry secrets. Moving every difference
+// gives exactly the desired object, moving none gives the current one, and a patch moves
+// only claimed fields.
 //
 // Inputs: decoded JSON, current and desired. Outputs: differences, the object
 // after a claim, an RFC 6902 patch. Caller: internal/controller/clusterapi, which

@@ -84,7 +84,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 	}
 }
 
-// What is said of a difference never holds the value: bodies carry secrets.
+// The report of a difference never contains the value: the objects carry secrets.
 func TestADifferenceShowsNoValue(t *testing.T) {
 	t.Parallel()
 	o := capidiff.Object{Role: capidiff.Bootstrap, Spec: capidiff.SpecOfMachine,
@@ -98,7 +98,7 @@ func TestADifferenceShowsNoValue(t *testing.T) {
 	}
 	m := capidiff.Object{Role: capidiff.Machine, Spec: capidiff.SpecOfMachine, Current: decode(t, `{"spec":{"version":"v1.35.4"}}`), Desired: decode(t, `{"spec":{"version":"v1.36.3"}}`)}
 	if c := capidiff.Differences(m)[0]; c.From != "v1.35.4" || c.To != "v1.36.3" {
-		t.Errorf("a version is said as it is: %+v", c)
+		t.Errorf("want both versions in the difference: %+v", c)
 	}
 }
 

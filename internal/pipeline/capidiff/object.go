@@ -42,8 +42,8 @@ var (
 	SpecOfTemplate = []string{"spec", "template", "spec"}
 )
 
-// Differences lists the fields in which current is not as desired, by path.
-// Whatever lies outside the compared part is no difference.
+// Differences lists the fields in which current is not as desired, by path. Fields outside
+// the compared part are no difference.
 func Differences(o Object) []model.Change {
 	w := walk{}
 	cur, des := o.specs()
@@ -52,8 +52,8 @@ func Differences(o Object) []model.Change {
 	return w.changes
 }
 
-// Move returns the current object with the claimed fields as desired. The
-// result shares what is unchanged with its inputs: nobody may write to it.
+// Move returns the current object with the claimed fields as desired. The result shares
+// unchanged parts with its inputs: callers must not write to it.
 func Move(o Object, claimed map[string]bool) map[string]any {
 	w := walk{claimed: claimed}
 	cur, des := o.specs()
@@ -71,7 +71,7 @@ func (o Object) specs() (cur, des any) {
 	return o.compared(dig(o.Current, o.Spec)), o.compared(dig(o.Desired, o.Spec))
 }
 
-// compared is the part of a spec that is looked at.
+// compared is the part of a spec that is compared.
 func (o Object) compared(spec any) any {
 	m, ok := spec.(map[string]any)
 	if o.Role != Machine || !ok {
@@ -86,7 +86,7 @@ func (o Object) compared(spec any) any {
 	return out
 }
 
-// merge puts the moved part back among what is not looked at.
+// merge puts the moved part back among the parts that are not compared.
 func (o Object) merge(moved any) any {
 	m, ok := moved.(map[string]any)
 	if o.Role != Machine || !ok {

@@ -9,13 +9,12 @@ import (
 type operation struct {
 	Op   string `json:"op"`
 	Path string `json:"path"`
-	// Value is a pointer so that null can be said, and nothing.
+	// Value is a pointer to tell null from absent.
 	Value *any `json:"value,omitempty"`
 }
 
-// Patch is the RFC 6902 patch that turns one object into another; changed is
-// false if they are the same, and then there must be no patch at all: callers of
-// the hooks refuse an empty one.
+// Patch is the RFC 6902 patch that turns one object into another. changed is false if they
+// are the same; then a hook must return no patch, because its caller refuses an empty one.
 func Patch(before, after map[string]any) (patch []byte, changed bool) {
 	var ops []operation
 	diff("", before, after, &ops)

@@ -34,9 +34,9 @@ func (w *walk) leaf(path string, cur, des any) any {
 	return cur
 }
 
-// object compares what both have, key by key. One that is not there is as one
-// without keys, so that each key is named; which of the two it is at the end is
-// what it was, until all that is left is as desired.
+// object compares two objects key by key. A missing object counts as one without keys, so
+// that each key is named. It stays missing in the result until everything left is as
+// desired.
 func (w *walk) object(path string, cur, des map[string]any, curWhole, desWhole any) any {
 	out := map[string]any{}
 	for _, key := range keys(cur, des) {

@@ -74,8 +74,8 @@ func (m *merger) sshKeys(source string, k SSHKeys) {
 			continue
 		}
 		line = strings.TrimSpace(line)
-		// The same key with two comments is one key; the smaller line stands for it,
-		// whoever comes first.
+		// The same key with two comments is one key; the smaller line stands for it, in
+		// any order of the sources.
 		if have, ok := keys[id]; !ok || line < have {
 			keys[id] = line
 		}
@@ -122,7 +122,7 @@ func (m *merger) keyFiles() {
 	}
 }
 
-// packages are wanted by whoever wants them.
+// packages adds the packages of a source; several sources may name the same one.
 func (m *merger) packages(s Source) {
 	for _, p := range s.Packages {
 		if !validPackage(p) {

@@ -9,14 +9,14 @@ type Bandwidth struct {
 	Site int64
 }
 
-// LeastBandwidth is what a node is left in any case, in bytes a second: with less,
-// chunks would not come within the time that a neighbour is given.
+// LeastBandwidth is what a node is left in any case, in bytes a second: with less, chunks
+// would miss the deadline of a peer.
 const LeastBandwidth = 128 << 10
 
-// Share is what one of so many nodes may use, 0 for no limit. The site's is divided
-// evenly, so that the sum keeps it whoever sends; from a hundred nodes on by a number
-// of two digits that is not smaller, so that a node that comes or goes seldom changes
-// what all are told.
+// Share is what one of so many nodes may use, 0 for no limit. The site's limit is divided
+// evenly, so that the sum never exceeds it. From a hundred nodes on, the divisor is
+// rounded up to two digits, so that one node more or less seldom changes the desired state
+// of all.
 func (b Bandwidth) Share(nodes int) int64 {
 	share := max(b.Node, 0)
 	if b.Site > 0 {

@@ -1,7 +1,6 @@
 package transfer
 
-// Bitmap says which chunks somebody has: one bit a chunk, least significant
-// bit first.
+// Bitmap has the chunks of a node: one bit for each chunk, least significant bit first.
 type Bitmap []byte
 
 // NewBitmap makes an empty one for n chunks.
@@ -22,30 +21,30 @@ func (b Bitmap) Clear(n int) {
 	}
 }
 
-// Question is what is known when one neighbour is to be asked for a chunk.
+// Question has the facts for one request to one peer.
 type Question struct {
 	// Missing are the chunks that are wanted and not here.
 	Missing []int
-	// Waits says how many neighbours chunk n has been asked of already, or that
-	// it is not to be asked for now (negative).
+	// Waits is the number of peers that were asked for chunk n already; negative if it
+	// must not be requested now.
 	Waits func(n int) int
-	// Theirs is what the neighbour has.
+	// Theirs are the chunks of the peer.
 	Theirs Bitmap
-	// Holders is how many neighbours have chunk n.
+	// Holders is how many peers have chunk n.
 	Holders func(n int) int
 	// First are chunks that come before all others, and their order.
 	First map[int]int
-	// Offers are those of Missing that the neighbour has promised to nobody else.
+	// Offers are the chunks of Missing that the peer has promised to no other node.
 	Offers []int
 	// Lot returns a number in [0,n).
 	Lot func(n int) int
 }
 
-// Pick chooses the chunk to ask the neighbour for: of those that are missing here
-// and that it has, those that somebody needs now in their order, then one that the
-// fewest neighbours have; of equals one that the neighbour offers, else by lot.
-// Chunks that are already under way come only when nothing else is left, and those
-// with the fewest askers first. -1 if the neighbour has nothing that is wanted.
+// Pick chooses the chunk to request from the peer, among the missing chunks that it has.
+// Chunks that are needed now come first, in their order, then one that the fewest peers
+// have. Of equals it is one that the peer offers, else a random one. Chunks in flight come
+// only when nothing else is left, those with the fewest requests first. -1 if the peer has
+// no missing chunk.
 func Pick(q Question) int {
 	best, bestKey, ties := -1, 0, 0
 	for _, n := range q.Missing {
@@ -73,7 +72,8 @@ func (q Question) key(n int) (key int, ok bool) {
 	if waits < 0 {
 		return 0, false
 	}
-	// Two bits for the askers, one for "nobody needs it now", the rest for the order.
+	// Two bits for the requests in flight, one for "not needed now", the rest for the
+	// order.
 	if at, first := q.First[n]; first {
 		return waits<<40 | at, true
 	}

@@ -8,10 +8,10 @@
 // updater is asked, and the list is asked again until nothing moves, so that an
 // updater may depend on another one.
 //
-// Promise: pure. The same facts, in whatever order, give the same plan and so
-// the same digest; every difference has exactly one owner, or a verdict names
-// its path and says why nobody covers it; all verdicts are returned, not the
-// first. A plan with a verdict must not run.
+// Promise: pure. The same facts, in any order, give the same plan and so the same digest.
+// Every difference has exactly one owner, or a blocker names its path and why no updater
+// covers it. All blockers are returned, not only the first. A plan with a blocker must not
+// run.
 //
 // Input: Input, gathered by the controller. Output: Outcome with a model.Plan.
 // Callers: the controller (which stores, approves and runs that very value), the
@@ -23,5 +23,5 @@
 // An updater's claim is one Updater in the list in claim.go. Example:
 //
 //	out := update.Make(update.Input{Nodes: nodes, Target: target, Payloads: payloads})
-//	if len(out.Verdicts) == 0 { run(out.Plan) }
+//	if len(out.Blockers) == 0 { run(out.Plan) }
 package updateplan

@@ -22,11 +22,11 @@ func init() {
 	brought.Files = append([]model.ConfigFile{{Path: "/usr/lib/systemd/system/own.service", Mode: 0o644, Owner: "root", Group: "root", Disruption: model.DisruptionReboot, InImage: true},
 		{Path: "/etc/systemd/system/own.service", Absent: true, Stale: true, Disruption: model.DisruptionReboot}}, wants.Files...)
 	brought.Units = []model.ConfigUnit{{Name: "own.service", State: model.UnitEnabled, Disruption: model.DisruptionRestart}}
-	stories["what lies in usr comes with the OS image, and its unit is started after the restart"] = input(only, cp("n1", old), configuredNode(worker("n2", old), brought, on(nil)))
+	stories["a file in usr comes with the OS image, and its unit is started after the restart"] = input(only, cp("n1", old), configuredNode(worker("n2", old), brought, on(nil)))
 	changed := configuredNode(worker("n2", old), brought, nil)
 	changed.Current = Fields(brought.Fields())
 	changed.Current["file//usr/lib/systemd/system/own.service"] = "sha256:other 0644 root:root"
-	stories["what lies in usr is not as the booted OS image has it"] = input(only, cp("n1", old), changed)
+	stories["a file in usr differs from the booted OS image"] = input(only, cp("n1", old), changed)
 	stories["an OS image that is laid over usr restarts no machine"] = input(only, cp("n1", old),
 		configuredNode(worker("n2", old), model.NodeConfig{OS: &model.ConfigOS{Image: "q/os@sha256:new"}}, on(Fields{"os/driver": "sysext"})))
 	kept := model.NodeConfig{OS: &model.ConfigOS{Image: "q/os@sha256:old", Note: "image q/os@sha256:new differs in 1 file: /etc/chrony.conf (Reload chronyd.service by a rule of the pool): written without a reboot"},
@@ -38,7 +38,7 @@ func init() {
 		configuredNode(worker("n2", old), wants, Fields{"os/driver": "package", "os/unsupported": "the OS of this node is made of packages", "os/kernel-arguments": "none"}))
 }
 
-// A node that was looked at and is as it should be is not in the plan.
+// A node that was observed at its desired state is not in the plan.
 func TestABootedImageIsNoDifference(t *testing.T) {
 	in := stories["an OS image restarts the machine once, after all files were written"]
 	n := in.Nodes[1]

@@ -1,10 +1,10 @@
 // Package registrytest starts a real registry for a test, and fills it.
 //
-// Promise: the registry is Debian's docker-registry (distribution), with a folder
-// and a port of its own on the loopback, and without credentials. It dies with
-// the test, however that ends; nothing of it stays enabled, running or on disk.
-// Without the package, or on another system than Linux, the test is skipped with
-// a message: `make test` installs it.
+// Promise: the registry is Debian's docker-registry (distribution), with a directory and a
+// port of its own on the loopback, and without credentials. It ends with the test, however
+// the test ends; nothing of it stays enabled, running or on disk. Without the Debian
+// package, or on another system than Linux, the test is skipped with a message: `make test`
+// installs it.
 //
 // Inputs: a test, images as a few words of content. Outputs: an address,
 // digests, the requests that were served. Callers: tests of internal/registry,

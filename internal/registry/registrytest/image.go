@@ -20,8 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Image is what a made image says and holds. The same words give the same
-// digest.
+// Image is the content of a made image. The same content gives the same digest.
 type Image struct {
 	Version   string            // label org.opencontainers.image.version, left out if empty
 	Labels    map[string]string // further labels
@@ -117,7 +116,7 @@ func tarOfFiles(s *Server, files map[string]string) []byte {
 	return buf.Bytes()
 }
 
-// Tag lets a tag point at a digest that the repository holds, from now on.
+// Tag makes a tag point to a digest of the repository.
 func (s *Server) Tag(repository, digest, tag string) {
 	s.t.Helper()
 	d, err := remote.Get(s.ref(repository + "@" + digest))
@@ -125,9 +124,8 @@ func (s *Server) Tag(repository, digest, tag string) {
 	s.must(remote.Tag(s.ref(repository+":"+tag).(name.Tag), d))
 }
 
-// Copy brings what was pushed from one repository into another, by digest. The
-// library's own way, which asks the registry to mount layers, has a data race; so
-// they are sent again, and the registry finds that it has them.
+// Copy copies a pushed image to another repository, by digest. The library's mount requests
+// have a data race, so the layers are sent again, and the registry finds that it has them.
 func (s *Server) Copy(from, digest, to string) {
 	s.t.Helper()
 	_, err := remote.Head(s.ref(from + "@" + digest))

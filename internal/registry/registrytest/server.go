@@ -69,8 +69,7 @@ storage:
 http: {addr: "%s"}
 `
 
-// Stop ends the registry; what it holds stays for Resume. Stopping twice does
-// nothing.
+// Stop ends the registry; its content stays for Resume. A second Stop does nothing.
 func (s *Server) Stop() {
 	if s.stop != nil {
 		s.stop()
@@ -86,7 +85,7 @@ func (s *Server) Resume() {
 	}
 }
 
-// run starts the program and says whether it answers.
+// run starts the program and reports whether it answers.
 func (s *Server) run() bool {
 	cmd := exec.Command(program, "serve", s.config)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // REGISTRY_* would change the configuration
@@ -101,7 +100,7 @@ func (s *Server) run() bool {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // it is killed, so the error says nothing
+			_ = cmd.Wait() // it is killed, so there always is an error
 		}
 	}()
 	if err := <-started; err != nil {
@@ -115,17 +114,16 @@ func (s *Server) run() bool {
 	return false
 }
 
-// client of this package: every httptest.Server that ends closes the idle connections
-// of the usual one, and with them may break an answer that is just arriving.
+// client of this package: every httptest.Server that ends closes the idle connections of the
+// default one, and may break an answer that is just arriving.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ownQuestion begins the query of questions that this package asks to see whether the
-// registry answers.
+// ownQuestion starts the query of requests by which this package checks whether the registry
+// answers.
 const ownQuestion = "/v2/?up="
 
-// answers waits until the registry answers; false if it ended. That it is this one,
-// and not one of another test that was quicker at a port that was free a moment ago,
-// is seen by its log.
+// answers waits until the registry answers; false if it ended. The registry's own log shows
+// that it answered, and not a registry of another test that took the free port first.
 func (s *Server) answers(ended <-chan struct{}) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -168,9 +166,8 @@ type Request struct {
 
 var accessLine = regexp.MustCompile(`"(GET|HEAD|PUT|POST|PATCH|DELETE) (\S+) HTTP/[0-9.]+" (\d{3}) `)
 
-// Requests that were served since the last call, in order, without those that
-// this package made to see whether the registry answers. The log is written
-// after the answer, so Requests marks its end with a question of its own.
+// Requests that were served since the last call, in order, without this package's own. The
+// log is written after the answer, so Requests marks its end with a request of its own.
 func (s *Server) Requests() []Request {
 	s.t.Helper()
 	mark := fmt.Sprintf("/v2/mark-%d/tags/list", time.Now().UnixNano())
@@ -205,7 +202,7 @@ func freePort(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// output is what the registry wrote.
+// output is the registry's output.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

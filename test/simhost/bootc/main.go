@@ -24,8 +24,8 @@ const (
 	old = "/etc/bootc-is-old"
 	// soft has it say that what is staged can be entered without the firmware.
 	soft = "/etc/bootc-restarts-softly"
-	// said has the lines by which it was told to change something, over restarts.
-	said = "/var/lib/bootc-was-told"
+	// said records the commands that change something, over restarts.
+	said = "/var/lib/bootc-commands"
 )
 
 func main() {
@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string) error {
 	return usage("unrecognized subcommand " + args[0])
 }
 
-// note writes down what it is told.
+// note records a command.
 func note(args []string) error {
 	if args[0] == "status" || args[len(args)-1] == "--help" {
 		return nil
@@ -84,7 +84,7 @@ func isSoft() bool { _, err := os.Stat(soft); return err == nil }
 
 func isOld() bool { _, err := os.Stat(old); return err == nil }
 
-// wish is what `switch` is told.
+// wish is what `switch` asks for.
 type wish struct {
 	image
 	lock, help bool
@@ -115,8 +115,8 @@ func parse(args []string) (w wish, err error) {
 	return w, err
 }
 
-// switchTo stages an image. It compares the reference with that of the spec, which is
-// the staged one if there is one, and does not look at a queued rollback.
+// switchTo stages an image. It compares the reference with that of the spec, which is the
+// staged one if there is one, and ignores a queued rollback.
 func switchTo(ctx context.Context, args []string) error {
 	w, err := parse(args)
 	if err != nil {
@@ -164,8 +164,8 @@ func upgrade(ctx context.Context, args []string) error {
 	return h.newer(ctx, check)
 }
 
-// newer looks behind the booted reference, and stages what is there unless it is only
-// to be told.
+// newer resolves the booted reference, and stages its image unless check is set: then it
+// only reports it.
 func (h *host) newer(ctx context.Context, check bool) error {
 	digest, err := resolve(ctx, h.booted().image)
 	switch {

@@ -33,7 +33,7 @@ func hostile(t *testing.T) string {
 	return program
 }
 
-// A program that is not trusted reaches nothing: it is told only what it was given.
+// An untrusted program reaches nothing and sees only its arguments and files.
 func TestAHostileProgramReachesNothing(t *testing.T) {
 	program := hostile(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,17 +1,16 @@
 // Package confined runs code that is not trusted, and reads its output: Output runs
 // another program, RunUnprivileged runs this program once more to parse untrusted bytes.
 //
-// Promise of Output: the program runs as nobody, without capabilities or a way to gain
-// any, in namespaces of its own: no network, no host process visible, a read-only root
+// Promise of Output: the program runs as user nobody, without capabilities or a way to gain
+// any. It has namespaces of its own: no network, no visible host process, a read-only root
 // with only the program and the given files. A program that is not a static ELF sees the
 // host's programs and libraries too, read-only. Its time and output are bounded; nothing
 // of it is left when Output returns.
 //
-// Promise of RunUnprivileged: the process has the user and group nobody (by number: no
-// passwd entry is needed) and no other group, no capability and no way to gain any
-// (no_new_privs), an empty environment, one open file next to its pipes, no file system
-// where the kernel has Landlock, and bounds of memory, CPU time and answer. It ends at
-// the deadline. A crashed or hijacked process costs its answer only: the caller verifies
+// Promise of RunUnprivileged: the process runs as user nobody (by number: no passwd entry is
+// needed) and as group nobody only. It has no capability and cannot gain any (no_new_privs),
+// an empty environment, one open file next to its pipes, and no file system where the kernel
+// has Landlock. Memory, CPU time and output are limited. It ends at the deadline. A crashed or hijacked process costs its answer only: the caller verifies
 // every form of it. An agent that is not root has no privileges to drop; then only the
 // bounds hold.
 //

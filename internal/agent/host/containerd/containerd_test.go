@@ -236,7 +236,7 @@ func TestLoadAndPin(t *testing.T) {
 		load(t, makeImage(blobs, "example.test/moves:1", "old", false))
 		load(t, makeImage(blobs, "example.test/moves:1", "new", false))
 	})
-	t.Run("a pin that somebody took off a name is put back, without a load", func(t *testing.T) {
+	t.Run("a removed pin is restored without a load", func(t *testing.T) {
 		img := makeImage(blobs, "example.test/unpinned:1", "four", false)
 		names := load(t, img)
 		if err := c.Unpin(ctx, names); err != nil {
@@ -280,7 +280,7 @@ func TestLoadAndPin(t *testing.T) {
 			}
 			have, err := is.Get(ctx, img.Name)
 			if err != nil || have.Labels[pinLabel] != pinValue || have.Labels["theirs"] != "too" {
-				t.Errorf("after our %s was taken back: %v %v", name, have.Labels, err)
+				t.Errorf("after %s was unpinned: %v %v", name, have.Labels, err)
 			}
 		}
 	})

@@ -9,6 +9,11 @@
 // Both may be repeated at any time and do only what is missing. Only this
 // node's platform is unpacked; other platforms of an index may be absent.
 //
+// A layer that is a file on this node goes straight into containerd's directory of
+// blobs, verified and synced, and containerd only records it. It never shares an inode
+// with the file that it was copied from. In any doubt containerd gets the bytes over
+// its API and verifies them.
+//
 // Inputs: an Image and a Blobs (where its blobs are). Outputs: records in
 // containerd's namespace k8s.io. Callers: the agent halves of load and pin.
 package containerd

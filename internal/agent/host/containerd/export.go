@@ -21,9 +21,9 @@ import (
 // ErrNoImage says that the runtime has no image with a digest.
 var ErrNoImage = cri.ErrNoImage
 
-// Export writes this platform's part of an image that the runtime has into a folder,
-// as an OCI layout with one manifest, whose digest it returns: that of the image, or
-// the one in its index. The folder is there wholly or not at all.
+// Export writes this platform's part of an image of the runtime into a directory, as an OCI
+// layout with one manifest. It returns the digest of that manifest: the image's, or one in its
+// index. The directory is complete or does not exist.
 func (c *Client) Export(ctx context.Context, dgst, dir string) (string, error) {
 	found, err := c.api.ImageService().List(ctx, "target.digest=="+dgst)
 	if err != nil {

@@ -219,16 +219,16 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 	return out, nil
 }
 
-// sourceAnnotation of a pod sandbox is written by the kubelet over whatever a pod has
-// there; fromFile is that of a pod whose manifest is a file of the node.
+// sourceAnnotation of a pod sandbox comes from the kubelet, which overwrites the pod's own value.
+// fromFile is its value for a pod whose manifest is a file of the node.
 const (
 	sourceAnnotation = "kubernetes.io/config.source"
 	fromFile         = "file"
 )
 
-// StaticDigests lists the digests of the image that a container of a static pod was last
-// created from, none if there is no such container. A pod of the API server counts for
-// nothing here, whatever its name; so does what the image's tag names by now.
+// StaticDigests lists the digests of the image that a container of a static pod was last created
+// from, none if there is no such container. It ignores pods of the API server, also one of the
+// same name, and the image that the tag names now.
 func (c *Client) StaticDigests(ctx context.Context, namespace, pod, container string) ([]string, error) {
 	r, err := c.runtime.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
 	if err != nil {

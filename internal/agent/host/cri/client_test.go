@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/cri/critest"
 )
 
-// A runtime that takes connections and never answers (stopped, or its disk hangs)
-// must not hold up whoever asks for ever.
+// A runtime that accepts connections and never answers (stopped, or its disk hangs) must not block
+// a caller forever.
 func TestARuntimeThatHangsIsAnError(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -64,8 +64,8 @@ func (p *pods) ListImages(context.Context, *runtime.ListImagesRequest) (*runtime
 	return &runtime.ListImagesResponse{Images: p.images}, nil
 }
 
-// What a static pod's container was created from counts, not what the tag in its manifest
-// names by now, and not what a pod of the API server runs under the same name.
+// StaticDigests reports the image of the container, not the image that the tag in the manifest
+// names now, and not that of an API pod with the same name.
 func TestStaticDigestsAreOfWhatRuns(t *testing.T) {
 	sandbox := func(id, source string) *runtime.PodSandbox {
 		return &runtime.PodSandbox{Id: id, Annotations: map[string]string{sourceAnnotation: source}}

@@ -1,8 +1,7 @@
-// Package cri asks a container runtime over CRI what it has and what runs. What
-// CRI reports is the proof that images are there and pinned, whatever was written
-// elsewhere. It changes nothing but what two calls say: Stop, Pull.
+// Package cri asks a container runtime over CRI for its images and containers. An image counts as
+// stored and pinned only if CRI reports it so. Only two calls change the runtime: Stop and Pull.
 //
 // Inputs: the runtime's socket. Outputs: images with their names, digests and
 // pins; the containers of static pods; the image file system. Callers: the
-// agent halves of pin and load, the updaters.
+// image keeper, the runtimes' loaders, the updaters.
 package cri

@@ -36,7 +36,7 @@ type Blobs interface {
 	Open(digest string) (io.ReadCloser, error)
 }
 
-// Part is a piece of an image where it lies in a runtime's own store.
+// Part is a piece of an image and its place in the runtime's store.
 type Part struct {
 	// Digest of the blob that it is, or was unpacked from.
 	Digest string

@@ -1,15 +1,14 @@
-// Package crio brings images into CRI-O, or another runtime that takes its
-// registries from /etc/containers, and pins them there.
+// Package crio loads images into CRI-O, or another runtime that configures its registries in
+// /etc/containers, and pins them there.
 //
-// Promise: images come in by the runtime's own pull, under their own names and
-// digests, so the store's format is its own affair. For that time the runtime is
-// told of a read-only mirror on loopback that has these images and no others;
-// when the load ends, the mirror and what tells of it are gone. It is proved by
-// pulls that cannot reach anything else, before the first image is pulled and
-// before the mirror ends, that the runtime has taken each of the two. Pins are a list of
-// ours in the runtime's configuration, in the file that is read last; what others
-// pin stays in it, since that file's list replaces theirs. Whether an image is
-// pinned is what CRI says.
+// Promise: the runtime pulls the images itself, under their own names and digests, so refit does
+// not depend on the format of its store. During a load, the runtime's configuration names a
+// read-only mirror on loopback that has these images and no others. The mirror and its
+// configuration are removed after the load. Test pulls that can reach only the mirror prove that
+// the runtime read the configuration: before the first image, and before the mirror stops. Pins
+// are a list in the runtime's configuration, in the file that is read last. That file replaces
+// the lists of other files, so refit copies their pins into it. CRI reports whether an image is
+// pinned.
 //
 // Of a runtime that is not CRI-O no process is signalled: it must see by itself
 // that its configuration changed, or the load fails and says so.

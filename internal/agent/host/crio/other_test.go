@@ -22,9 +22,9 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/cri/critest"
 )
 
-// otherImages is the image service of a runtime that is neither containerd nor
-// CRI-O: it takes its registries from /etc/containers as libraries do that many
-// runtimes share, pulls over HTTP and compares digests. It pins nothing.
+// otherImages is the image service of a runtime that is neither containerd nor CRI-O. It reads its
+// registries from /etc/containers, as libraries do that many runtimes share, pulls over HTTP and
+// verifies digests. It has no pins.
 type otherImages struct {
 	runtime.UnimplementedImageServiceServer
 	dir string
@@ -140,7 +140,7 @@ func (o *otherImages) PullImage(_ context.Context, q *runtime.PullImageRequest) 
 	return &runtime.PullImageResponse{ImageRef: img.Id}, nil
 }
 
-// "Any other CRI: the same way", and what does not work that way is said.
+// Another CRI runtime loads images the same way; the agent reports that it has no pins.
 func TestAnyOtherRuntime(t *testing.T) {
 	open := func(t *testing.T, o *otherImages) *Client {
 		t.Helper()

@@ -89,8 +89,7 @@ func unsafe(m Member) (string, error) {
 	return strings.Join(p, "; "), err
 }
 
-// Of three members one may be restarted while the others are well, and none when
-// one is away.
+// Of three members, one may restart while the others are healthy, and none while one is down.
 func TestQuorumOfARealCluster(t *testing.T) {
 	t.Parallel()
 	ms := cluster(t, 3)
@@ -116,7 +115,7 @@ func TestQuorumOfARealCluster(t *testing.T) {
 	}
 	ms[0].kill()
 	if _, err := unsafe(m); err == nil || strings.Contains(err.Error(), "rpc error") {
-		t.Errorf("a member that is away: %v", err)
+		t.Errorf("a member that is down: %v", err)
 	}
 }
 
@@ -142,7 +141,7 @@ func TestSnapshotOfARealMember(t *testing.T) {
 		t.Fatalf("%d bytes of %d: %v", b.Len(), size, err)
 	}
 	if err := (Member{URL: ms[0].url, Credentials: certificates(t)}).Snapshot(t.Context(), &bytes.Buffer{}); err == nil {
-		t.Fatal("a snapshot with certificates of somebody else")
+		t.Fatal("a snapshot with certificates of another CA")
 	}
 	if err := m.Snapshot(t.Context(), &fullDisk{left: 1000}); err == nil || !strings.Contains(err.Error(), "no space") {
 		t.Fatalf("a full disk: %v", err)

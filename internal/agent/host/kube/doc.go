@@ -1,7 +1,7 @@
-// Package kube reads what a node's Kubernetes components state about themselves: the
-// node's name in its certificate, the kubelet's version, health and eviction thresholds,
-// the runtime's socket, the kubelet's image pull records, static pod manifests,
-// kubeadm's version, and the certificates of the control plane and the kubelet.
+// Package kube reads the state of a node's Kubernetes components. It reads the node's name in its
+// certificate, the kubelet's version, health, eviction thresholds and image pull records, and the
+// runtime's socket. It also reads static pod manifests, kubeadm's version, and the certificates of
+// the control plane and the kubelet.
 //
 // Promise: it only reads. Of a key it reports only whether it belongs to its
 // certificate.

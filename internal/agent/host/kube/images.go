@@ -11,12 +11,11 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/confined"
 )
 
-// KubeadmImages are the images that a kubeadm program wants on a control-plane
-// node for a release of Kubernetes, for example v1.36.3, with the cluster's own
-// ClusterConfiguration (the text in kube-system/kubeadm-config): repositories,
-// etcd and DNS may be its own. The program runs without rights, network or anything
-// of the host's to write; everybody must be able to execute it. dir is a directory for
-// a mount point.
+// KubeadmImages returns the images that a kubeadm program needs on a control-plane node for a
+// release of Kubernetes, for example v1.36.3. It uses the cluster's ClusterConfiguration (the
+// text in kube-system/kubeadm-config), which may name other repositories, etcd or DNS. The program
+// runs without privileges, network or write access; it must be executable for all users. dir is a
+// directory for a mount point.
 func KubeadmImages(ctx context.Context, program, clusterConfiguration, version, dir string) ([]string, error) {
 	var conf map[string]any
 	if err := yaml.Unmarshal([]byte(clusterConfiguration), &conf); err != nil || conf == nil {

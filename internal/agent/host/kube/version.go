@@ -72,7 +72,7 @@ type Process struct {
 	Replaced bool
 }
 
-// ProcessOf looks at a process.
+// ProcessOf inspects a process.
 func ProcessOf(pid int) (Process, error) {
 	link := "/proc/" + strconv.Itoa(pid) + "/exe"
 	exe, err := os.Readlink(link)

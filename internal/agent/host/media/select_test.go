@@ -79,7 +79,7 @@ func (m *machine) seen(allow ...string) string {
 	return strings.Join(names, " ")
 }
 
-// The node's own disks and the volumes of its pods are nobody's business here.
+// The node's own disks and the volumes of its pods are never read.
 func TestWhichDevicesAreRead(t *testing.T) {
 	m := newMachine(t)
 	m.device("pci0/ata1/block/sda", "removable=0")

@@ -1,9 +1,9 @@
-// Package nodefiles looks at, writes and removes single files of a node.
+// Package nodefiles inspects, writes and removes single files of a node.
 //
-// Promise: a file is written beside its place, synced and renamed, so that it is
-// there as before or as wanted, never half. Symbolic links are never followed
-// into a place that is refused: a path is resolved first, asked about, and
-// opened without following any. A name that is itself a link is not written.
+// Promise: a write goes to a temporary file in the same directory, which is synced and renamed, so
+// that the file has its old or its new content, never a part. No symbolic link leads into a
+// refused place: the path is resolved and checked first, then opened without following links. A
+// name that is itself a link is not written.
 //
 // Inputs: FS (a root, a rule). Outputs: State. Callers: the updaters that change
 // files, the agent's view of its node.

@@ -16,7 +16,7 @@
 //     driver applies it.
 //   - libostree: the image becomes a commit that carries the image's digest, the commit
 //     becomes a staged deployment, libostree merges /etc at shutdown.
-//   - systemd-sysext: versions lie side by side in the agent's directory; one link selects
+//   - systemd-sysext: versions are next to each other in the agent's directory; one link selects
 //     the active one. The stamp read through /usr proves which one is merged.
 //
 // Inputs: Runner (the host's programs), Root (its files), Openers (images as streams).

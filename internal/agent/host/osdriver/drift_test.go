@@ -54,7 +54,7 @@ func TestFinaliseFailure(t *testing.T) {
 	}
 }
 
-// Programs that think that they are in a container are not told so.
+// Commands run without variables that make programs assume a container.
 func TestCommand(t *testing.T) {
 	t.Setenv("container", "lab")
 	out, err := osdriver.Command{}.Run(t.Context(), strings.NewReader("x"), "sh", "-c", `cat; echo "[$container]"`)

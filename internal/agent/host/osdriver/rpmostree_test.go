@@ -108,11 +108,11 @@ func TestVerbs(t *testing.T) {
 		do        func(*testing.T, *RPMOstreeDriver) error
 		want      []string
 	}{
-		"drop what is pending":                {pending, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree cleanup --pending"}},
-		"drop a rollback that was queued":     {queued, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree rollback"}},
-		"go back":                             {plain, queued, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree rollback"}},
-		"go back over what is pending":        {pending, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
-		"going back is queued: not once more": {queued, queued, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, nil},
+		"drop what is pending":              {pending, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree cleanup --pending"}},
+		"drop a rollback that was queued":   {queued, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Discard(t.Context()) }, []string{"rpm-ostree rollback"}},
+		"rollback":                          {plain, queued, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree rollback"}},
+		"rollback drops the pending one":    {pending, plain, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, []string{"rpm-ostree cleanup --pending", "rpm-ostree rollback"}},
+		"a queued rollback is not repeated": {queued, queued, func(t *testing.T, d *RPMOstreeDriver) error { return d.Rollback(t.Context()) }, nil},
 		"let go what is locked": {pending, pending, func(t *testing.T, d *RPMOstreeDriver) error {
 			_, err := d.Activate(t.Context(), Target{})
 			return err

@@ -25,8 +25,8 @@ const (
 	stamps = "usr/share/refit/extensions"
 	// releases begins the file that says for which OS an extension is.
 	releases = "usr/lib/extension-release.d/extension-release."
-	// previous names, in the store, the version to go back to; next the one that
-	// is staged. A name is a digest without its algorithm.
+	// previous names, in the store, the version for a rollback; next the staged one. A
+	// name is a digest without its algorithm.
 	previous, next = "previous", "next"
 )
 
@@ -56,7 +56,7 @@ type hierarchy struct {
 	Extensions json.RawMessage `json:"extensions"`
 }
 
-// MergedExtensions are the extensions that lie over /usr, as systemd says it.
+// MergedExtensions returns the extensions that are merged into /usr, from systemd's output.
 func MergedExtensions(b []byte) ([]string, error) {
 	var all []hierarchy
 	if err := json.Unmarshal(b, &all); err != nil {
@@ -150,7 +150,7 @@ func (d *SysextDriver) tree(digest string) string {
 	return d.path(Store, strings.TrimPrefix(digest, "sha256:"))
 }
 
-// Stage unpacks the image beside the others. Nothing that runs sees it.
+// Stage unpacks the image next to the other versions. The running system does not see it.
 func (d *SysextDriver) Stage(ctx context.Context, t Target) error {
 	if len(t.Kargs) > 0 {
 		return fmt.Errorf("%w: kernel arguments are wanted, and an image that is laid over /usr has none", ErrUnsupported)

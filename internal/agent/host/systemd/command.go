@@ -27,11 +27,10 @@ type CommandResult struct {
 	At time.Time `json:"at"`
 }
 
-// RecordCommand runs a command to its end, its output to the log (and to ours), its
-// result to the result file. The context does not end the command; it says that
-// the machine, or the unit, is being shut down: a command that a signal ended
-// then was cut off and gets no result. A full disk costs output, and the result waits
-// for room.
+// RecordCommand runs a command to its end. It writes the output to the log file and to its own
+// output, and the result to the result file. The context does not end the command: it means that
+// the machine or the unit shuts down, and a command that a signal ends then gets no result. On a
+// full disk, output is lost and the result waits for space.
 func RecordCommand(ctx context.Context, log, result string, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("no command was given")
@@ -123,7 +122,7 @@ func ReadCommandResult(path string) (*CommandResult, error) {
 // colour is a terminal's escape sequence: no words for a condition.
 var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// tailBytes is how much of a log's end is looked at.
+// tailBytes is how much of a log's end is read.
 const tailBytes = 16 << 10
 
 // TailLog is the last lines of a log that say something, "" if there is none.

@@ -10,8 +10,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
-// A disk that is full while a command runs does not end the command, whose output nobody
-// can keep, and its result is written when there is room.
+// A disk that becomes full does not end the command. Its output is lost, and its result is written
+// when there is space.
 func TestAFullDiskDoesNotEndTheCommand(t *testing.T) {
 	disktest.Each(t, disktest.Small, func(t *testing.T, f *disktest.FS) {
 		log, result := f.Path("log"), f.Path("result.json")

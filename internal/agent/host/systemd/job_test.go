@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// systemd says how a job ended once, to the connection it knows. If that was cut
-// (a re-execution of systemd), nobody says it again: the wait must end by itself.
+// systemd reports the result of a job once, on the open connection. If a re-execution of systemd
+// cut it, there is no second report: the wait must end by itself.
 func TestAJobWhoseEndIsLostEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)

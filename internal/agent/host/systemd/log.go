@@ -17,8 +17,8 @@ const (
 	logTime   = 10 * time.Second
 )
 
-// Log is the end of a unit's log, without secrets and without repeated lines. That it
-// cannot be read is said in its place.
+// Log returns the end of a unit's log, without secrets and repeated lines, or the reason why it
+// cannot be read.
 func Log(ctx context.Context, unit string) string {
 	ctx, cancel := context.WithTimeout(ctx, logTime)
 	defer cancel()
@@ -32,9 +32,9 @@ func Log(ctx context.Context, unit string) string {
 // digits differ between two lines that report the same: times, process IDs, counters.
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// lastLines keeps the last lines of a log, and of lines that repeat only the last one: a
-// unit that systemd starts again and again writes the same every time, and the reason
-// would be lost between the repetitions where a message is cut to its limit.
+// lastLines returns the last lines of a log, and of repeated lines only the last. A unit that
+// systemd restarts in a loop writes the same lines every time. Without this, a truncated message
+// would lose the reason between them.
 func lastLines(log string, most int) string {
 	lines := strings.Split(log, "\n")
 	seen := map[string]bool{}
@@ -49,9 +49,9 @@ func lastLines(log string, most int) string {
 	return strings.Join(kept, "\n")
 }
 
-// hides are what programs write into logs that nobody else may read: the value of a
-// flag or a field that is called so, what follows a scheme of authorisation, the user
-// part of a URL, and tokens by their form (a JWT, kubeadm's).
+// hides match secrets that programs log: values of flags and fields with such a name, and
+// credentials after an authorization scheme. They also match the user part of a URL, and tokens by
+// their form (a JWT, kubeadm's).
 var hides = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)((?:token|password|passwd|secret|credentials?|api-?key|private-?key|authorization)["']?\s*[=:]\s*["']?)(?:(?:bearer|basic)\s+)?[^\s"',;&]+`),
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9+/_.~=-]{8,}`),

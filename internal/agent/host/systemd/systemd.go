@@ -30,8 +30,8 @@ func (m *Manager) Close() { m.conn.Close() }
 // systemd after 90 s.
 const jobTime = 3 * time.Minute
 
-// job waits for a job of systemd. Its end is said once, on this connection: if
-// systemd was re-executed meanwhile it never comes.
+// job waits for a job of systemd. systemd reports its end once, on this connection: after a
+// re-execution of systemd the report never arrives.
 func job(ctx context.Context, what, unit string, start func(done chan<- string) (int, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, jobTime)
 	defer cancel()
@@ -107,8 +107,8 @@ func (m *Manager) Stopping(ctx context.Context) (bool, error) {
 	return s == "stopping", nil
 }
 
-// Active is the unit's state: active, activating, inactive, failed ...; a unit
-// that nobody knows is inactive.
+// Active returns the unit's state: active, activating, inactive, failed ...; an unknown unit is
+// inactive.
 func (m *Manager) Active(ctx context.Context, unit string) (string, error) {
 	p, err := m.conn.GetUnitPropertyContext(ctx, unit, "ActiveState")
 	if err != nil {

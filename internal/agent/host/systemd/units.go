@@ -19,7 +19,7 @@ type Unit struct {
 	Result       string
 }
 
-// Unit looks at a unit; one that nobody knows has no File and is inactive.
+// Unit inspects a unit; an unknown unit has no File and is inactive.
 func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	p, err := m.conn.GetAllPropertiesContext(ctx, name)
 	if err != nil {

@@ -53,9 +53,9 @@ func asImages(paths ...string) model.NodeConfig {
 	return c
 }
 
-// What was written over the image's without a boot is given back before the next image is
-// booted, so that its files come into their places: what was changed, added and removed.
-// What somebody else put there stays, and undo brings back what was live.
+// Files that differ from the booted image's without a boot are restored before the next
+// image is booted, so that its files replace them: changed, added and removed ones. What
+// others wrote stays, and undo restores what was live.
 func TestGivenBackToTheImage(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")
@@ -69,7 +69,7 @@ func TestGivenBackToTheImage(t *testing.T) {
 	if got := n.text(t, "/etc/a") + n.text(t, "/etc/gone") + n.text(t, "/etc/new"); got != "a2-n2" {
 		t.Fatal(got)
 	}
-	n.put(t, "/etc/theirs", "somebody's")
+	n.put(t, "/etc/theirs", "theirs")
 	if err := os.Symlink("somewhere", filepath.Join(n.root, "etc/never")); err != nil { // nor is it a step's business
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestGivenBackToTheImage(t *testing.T) {
 	says := func() string {
 		return strings.Join([]string{n.text(t, "/etc/a"), n.text(t, "/etc/gone"), n.text(t, "/etc/new"), n.text(t, "/etc/theirs")}, " ")
 	}
-	if got := says(); got != "a1 g1 - somebody's" {
+	if got := says(); got != "a1 g1 - theirs" {
 		t.Fatal(got)
 	}
 	for field, v := range u.Fields(t.Context(), &back) {
@@ -94,7 +94,7 @@ func TestGivenBackToTheImage(t *testing.T) {
 		}
 	}
 	// It did not come to the boot: undo.
-	if r, err := u.Undo(t.Context(), tk); err != nil || !r.Done || says() != "a2 - n2 somebody's" {
+	if r, err := u.Undo(t.Context(), tk); err != nil || !r.Done || says() != "a2 - n2 theirs" {
 		t.Fatal(r, err, says())
 	}
 	tk = task(t, n, back)
@@ -102,12 +102,12 @@ func TestGivenBackToTheImage(t *testing.T) {
 	n.boots(t, map[string]string{"/etc/a": "a3", "/etc/gone": "g3", "/etc/new": "n3", "/etc/theirs": "t3"})
 	tk.Step.ID = "files-again"
 	run(t, u, tk)
-	if got := says(); got != "a3 g3 n3 somebody's" {
+	if got := says(); got != "a3 g3 n3 theirs" {
 		t.Fatal("the next image's files did not come into their places:", got)
 	}
 }
 
-// Without being given back, the next image's file would not come: that is why.
+// Without the restore the next image's file would not replace it: that is the reason.
 func TestNotGivenBackStays(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")
@@ -117,14 +117,14 @@ func TestNotGivenBackStays(t *testing.T) {
 	if n.text(t, "/etc/a") != "a2" {
 		t.Fatal("this is no libostree")
 	}
-	// A look after the boot mends that too.
+	// A run after the boot repairs that too.
 	run(t, u, task(t, n, asImages("/etc/a")))
 	if n.text(t, "/etc/a") != "a3" {
 		t.Fatal(n.text(t, "/etc/a"))
 	}
 }
 
-// A host that keeps nothing of its image has nothing to give back to.
+// A host without a copy of its image's files has nothing to restore from.
 func TestNothingToGiveBackTo(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")

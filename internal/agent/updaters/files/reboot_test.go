@@ -50,8 +50,8 @@ func TestRebootConformance(t *testing.T) {
 	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture { f, _ := rebootFixture(t); return f })
 }
 
-// A machine that is slow to go down is not told at every look, and a boot that is
-// over is not ended again.
+// A machine that is slow to go down is not asked at every call, and a boot that is over
+// is not ended again.
 func TestOnce(t *testing.T) {
 	f, m := rebootFixture(t)
 	u := f.Make()
@@ -67,6 +67,6 @@ func TestOnce(t *testing.T) {
 		}
 	}
 	if m.asked != 1 || m.boots != 1 {
-		t.Fatalf("told %d times, %d boots", m.asked, m.boots)
+		t.Fatalf("asked %d times, %d boots", m.asked, m.boots)
 	}
 }

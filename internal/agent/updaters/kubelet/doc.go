@@ -1,11 +1,10 @@
-// Package kubelet replaces the kubelet (and kubectl beside it) of this node:
-// replace in one stroke while the old one runs, restart by one order to systemd, see
-// it run.
+// Package kubelet replaces the kubelet (and kubectl) of this node: it replaces the file
+// atomically while the old kubelet runs, restarts it with one order to systemd, and verifies
+// that it runs.
 //
-// Promise: done means that the running process is the new file and healthy. The
-// old files are kept in the run's rollback directory; Undo puts them back.
-// Pods go on while the kubelet is away. A file that cannot be replaced leaves the
-// old kubelet running.
+// Promise: done means that the running process is the new file and healthy. The run's
+// rollback directory has the old files, and Undo restores them. Pods continue while the
+// kubelet restarts. A file that cannot be replaced leaves the old kubelet running.
 //
 // ConfigUpdater sets fields of the KubeletConfiguration in a drop-in of refit's. It does
 // not touch kubeadm's file, so that kubeadm may write it again. The drop-in is in the

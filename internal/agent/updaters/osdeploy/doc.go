@@ -1,15 +1,17 @@
-// Package osdeploy moves the node's OS to an image: stage, restart, look, be well.
+// Package osdeploy moves the node's OS to an image: stage it, restart, observe, and wait
+// until the node is Ready.
 //
-// Promise: done means that the image is booted, by its digest, with the kernel
-// arguments that are wanted, that the next boot is into it too, and that with it the
-// kubelet is healthy and the API server calls the node Ready. What was there is
-// on disk before anything is changed. A host that answered "unchanged", that came
-// back on the old image, or that somebody took back on the node itself, is a failure
-// that says which of them it was; none is tried again by itself, and a person's
-// rollback is not undone. Undo boots what was there before. So does the step itself
-// if the node is not well with the image within its time: that is on disk before the
-// node goes back, and then it goes back and nowhere else, whoever restarts it.
+// Promise: done means that the image is booted, by its digest, with the wanted kernel
+// arguments, and that the next boot is into it too. With it the kubelet is healthy, and the
+// API server reports the node Ready. What was booted before is on disk before anything
+// changes. A failure says what happened: the host answered "unchanged", it came up on the
+// old image, or a person rolled back on the node itself. No failure is retried without a
+// request, and refit does not undo a person's rollback.
+//
+// Undo boots what was booted before. So does the step itself if the node is not Ready with
+// the image in time. That decision is on disk before the rollback starts. From then on the
+// step only rolls back, also after a restart of the agent or the machine.
 //
 // Inputs: Host (the driver of this node, images by digest, the boot, the kubelet).
-// Output: another boot. Callers: run, the agent's facts.
+// Output: another boot. Callers: engine, the agent's facts.
 package osdeploy

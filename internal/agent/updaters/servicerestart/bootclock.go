@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// BootStamp is a moment of a boot; zero is none.
+// BootStamp is a moment of a boot; the zero value is none.
 type BootStamp struct {
 	Boot string        `json:"boot"`
 	At   time.Duration `json:"at"`
@@ -15,8 +15,8 @@ type BootStamp struct {
 // IsZero reports whether s is no moment.
 func (s BootStamp) IsZero() bool { return s == BootStamp{} }
 
-// StampAt is the moment t, which this process has read from its clock: its monotonic reading
-// counts.
+// StampAt converts a moment that this process has read from its clock: the monotonic
+// reading counts.
 func StampAt(t time.Time) (BootStamp, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// DriftHeld reports whether every NodePool of Karpenter that uses a node class
-// lets no machine be replaced because of drift, at any time. Without a NodePool
-// nothing is replaced either; what cannot be read is not held.
+// DriftHeld reports whether every Karpenter NodePool that uses a node class always prevents
+// replacement because of drift. Without a NodePool nothing is replaced either; a NodePool that
+// cannot be read counts as one that replaces machines.
 func (k *Kinds) DriftHeld(ctx context.Context, class string) bool {
 	l := k.List(ctx, "karpenter.sh", "NodePool", []string{"v1"})
 	if l.Err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
-// annotationCloned is what Cluster API notes on what it makes of a template.
+// annotationCloned is set by Cluster API on objects that it clones from a template.
 const annotationCloned = "cluster.x-k8s.io/cloned-from-name"
 
-// Referenced are the templates that a manager refers to, or a machine was made of.
+// Referenced returns the templates that a manager refers to or a machine was cloned from.
 func (k *Kinds) Referenced(ctx context.Context, table *machinekinds.Table, templates []*machinekinds.ImageKind) (map[string]bool, error) {
 	out := map[string]bool{}
 	for i := range table.Managers {

@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// EffectiveSettings says in words what counts: the defaults are filled in.
+// EffectiveSettings describes the settings of a policy with defaults filled in.
 func EffectiveSettings(p *v1alpha1.BootImagePolicy) []string {
 	var out []string
 	for _, m := range p.Spec.Managers {
@@ -23,7 +23,7 @@ func EffectiveSettings(p *v1alpha1.BootImagePolicy) []string {
 	return out
 }
 
-// CountSource adds a source to a policy's numbers.
+// CountSource adds a source to a policy's counts.
 func CountSource(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
 	st.Sources++
 	switch s.Status.State {
@@ -45,7 +45,7 @@ func CountSource(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) 
 	}
 }
 
-// SummaryText are the numbers as a sentence. It never says "all" unless it is all.
+// SummaryText is the counts as a sentence. It says "all" only if it holds for all.
 func SummaryText(st *v1alpha1.BootImagePolicyStatus) string {
 	if st.Sources == 0 {
 		return "no source of machines is selected"
@@ -57,8 +57,8 @@ func SummaryText(st *v1alpha1.BootImagePolicyStatus) string {
 	for _, part := range []struct {
 		n    int32
 		text string
-	}{{st.Outdated, "%d outdated"}, {st.Skipped, "%d left alone, of others, custom or newer"}, {st.Contested, "%d undone by others"}, {st.Unknown, "%d cannot be judged"},
-		{st.Excluded, "%d excluded on purpose: their images are not known"}, {st.TooOld, "%d not known to be new enough for what runs"}} {
+	}{{st.Outdated, "%d outdated"}, {st.Skipped, "%d left unchanged (foreign, custom or newer)"}, {st.Contested, "%d undone by others"}, {st.Unknown, "%d cannot be evaluated"},
+		{st.Excluded, "%d excluded on purpose: their images are not known"}, {st.TooOld, "%d not known to be new enough for the running release"}} {
 		if part.n > 0 {
 			text += ", " + fmt.Sprintf(part.text, part.n)
 		}

@@ -8,16 +8,16 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 )
 
-// Answer to a hook.
+// Answer is the answer to a hook.
 type Answer struct {
-	// Failed refuses: of a claim, that neither an update nor a replacement happens;
-	// of an update, that a person must look.
+	// Failed means, for a claim, that neither an update nor a replacement happens, and
+	// for an update, that a person must act.
 	Failed bool
 	// Message is one sentence that stays the same while nothing changes.
 	Message string
-	// RetryAfter in seconds: of an update, 0 is done and anything else in progress.
+	// RetryAfter is in seconds: 0 means that an update is done, else it is in progress.
 	RetryAfter int32
-	// Patches by role, only those that change something.
+	// Patches are by role, only those that change something.
 	Patches map[string]Patch
 	// Harmless is true if the change does not make the machine unavailable.
 	Harmless bool
@@ -29,7 +29,7 @@ const (
 	JSONMergePatch = "JSONMergePatch"
 )
 
-// Patch of one object. It is bytes, so the wire has it in base64.
+// Patch is the patch of one object. Its bytes are base64 in JSON.
 type Patch struct {
 	PatchType string `json:"patchType"`
 	Patch     []byte `json:"patch"`
@@ -63,7 +63,7 @@ func (p Patch) Apply(o map[string]any) (map[string]any, error) {
 	return Object(doc)
 }
 
-// response is what is on the wire, but for the patches.
+// response is an answer in JSON without the patches.
 type response struct {
 	APIVersion          string `json:"apiVersion"`
 	Kind                string `json:"kind"`
@@ -78,9 +78,9 @@ const (
 	failure = "Failure"
 )
 
-// EncodeAnswer writes an answer. affectsAvailability is always said, because
-// callers that do not know it ignore it; a patch that changes nothing is left
-// out, because callers refuse an empty one.
+// EncodeAnswer encodes an answer. It always sets affectsAvailability, because callers that do
+// not know the field ignore it. It omits a patch that changes nothing, because callers reject
+// an empty one.
 func (h Hook) EncodeAnswer(a Answer) ([]byte, error) {
 	r := response{APIVersion: APIVersion, Kind: h.Name + "Response", Status: success, Message: a.Message}
 	if a.Failed {
@@ -108,7 +108,7 @@ func (h Hook) EncodeAnswer(a Answer) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// DecodeAnswer reads the answer of another extension.
+// DecodeAnswer decodes the answer of another extension.
 func (h Hook) DecodeAnswer(data []byte) (Answer, error) {
 	var r response
 	var body map[string]json.RawMessage
@@ -145,8 +145,8 @@ func (h Hook) patches(body map[string]json.RawMessage) (map[string]Patch, error)
 	return out, nil
 }
 
-// Discovery is the answer to a discovery: who answers what. A hook that cannot
-// be reached must never count as answered, so the policy is always Fail.
+// Discovery is the answer to a discovery request: the handler of each hook. An unreachable hook
+// must never count as answered, so the policy is always Fail.
 func Discovery() ([]byte, error) {
 	type requestHook struct {
 		APIVersion string `json:"apiVersion"`

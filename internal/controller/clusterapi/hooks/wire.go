@@ -10,28 +10,28 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
-// APIVersion of all requests and answers.
+// APIVersion is that of all requests and answers.
 const APIVersion = "hooks.runtime.cluster.x-k8s.io/v1alpha1"
 
-// MaxBody bounds a request: three objects of the size that etcd takes, twice.
+// MaxBody bounds a request: three objects of the largest size in etcd, twice.
 const MaxBody = 12 << 20
 
-// Hook is one question of Cluster API.
+// Hook is one runtime hook of Cluster API.
 type Hook struct {
-	// Name as the catalogue of Cluster API has it.
+	// Name is that in Cluster API's hook catalog.
 	Name string
-	// Handler is our name for who answers it, a DNS label.
+	// Handler is refit's handler name for it, a DNS label.
 	Handler string
-	// Keys of the objects in a request, by role.
+	// Keys are the JSON keys of the objects in a request, by role.
 	Keys map[string]string
-	// Spec is where the compared part of those objects is.
+	// Spec is the path of the compared part of those objects.
 	Spec []string
 	// Claims is true if the answer carries patches.
 	Claims bool
 }
 
-// The hooks that are answered. Workers are asked about as a set, control planes
-// machine by machine.
+// The hooks that refit answers. Cluster API asks about workers as a set, and about
+// control planes machine by machine.
 var (
 	CanUpdateMachine = Hook{Name: "CanUpdateMachine", Handler: "can-update-machine", Keys: machineKeys, Spec: capidiff.SpecOfMachine, Claims: true}
 
@@ -44,21 +44,21 @@ var (
 var machineKeys = map[string]string{
 	capidiff.Machine: "machine", capidiff.Infrastructure: "infrastructureMachine", capidiff.Bootstrap: "bootstrapConfig"}
 
-// All of them, in the order in which discovery names them.
+// All returns the hooks in the order in which discovery lists them.
 func All() []Hook { return []Hook{CanUpdateMachine, CanUpdateMachineSet, UpdateMachine} }
 
-// Roles in the order in which patches are made.
+// Roles returns the roles in the order in which patches are created.
 func Roles() []string { return []string{capidiff.Machine, capidiff.Infrastructure, capidiff.Bootstrap} }
 
-// DiscoveryPath is asked when the extension is registered.
+// DiscoveryPath is called when the extension is registered.
 const DiscoveryPath = "/" + APIVersion + "/discovery"
 
-// Path of a hook under the address of the registration.
+// Path is the path of a hook below the registered URL.
 func (h Hook) Path() string {
 	return "/" + APIVersion + "/" + strings.ToLower(h.Name) + "/" + h.Handler
 }
 
-// Objects by role; a role may be missing.
+// Objects are by role; a role may be missing.
 type Objects map[string]map[string]any
 
 // Request is a decoded body.
@@ -67,8 +67,8 @@ type Request struct {
 	Current, Desired Objects
 }
 
-// Pairs are the objects for the planner. alone names the roles of objects that
-// are there on one side only: no patch makes or removes an object.
+// Pairs returns the objects for the planner. alone are the roles of objects that only one side
+// has: no patch creates or removes an object.
 func (h Hook) Pairs(r Request) (pairs []capidiff.Object, alone []string) {
 	for _, role := range Roles() {
 		switch c, d := r.Current[role], r.Desired[role]; {
@@ -81,7 +81,7 @@ func (h Hook) Pairs(r Request) (pairs []capidiff.Object, alone []string) {
 	return pairs, alone
 }
 
-// Decode reads a request. The errors say what is wrong without a word of the body.
+// Decode decodes a request. Its errors contain no part of the body.
 func (h Hook) Decode(r io.Reader) (Request, error) {
 	var req Request
 	data, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
@@ -112,7 +112,7 @@ func (h Hook) Decode(r io.Reader) (Request, error) {
 		return req, fmt.Errorf("current: %w", err)
 	}
 	if req.Desired[capidiff.Machine] == nil || (h.Claims && req.Current[capidiff.Machine] == nil) {
-		return req, fmt.Errorf("the body lacks the %s", h.Keys[capidiff.Machine])
+		return req, fmt.Errorf("the body has no %s", h.Keys[capidiff.Machine])
 	}
 	return req, nil
 }
@@ -126,14 +126,14 @@ func (h Hook) objects(raw map[string]json.RawMessage) (Objects, error) {
 		}
 		o, err := Object(data)
 		if err != nil {
-			return nil, fmt.Errorf("%s is no object", key)
+			return nil, fmt.Errorf("%s is not an object", key)
 		}
 		out[role] = o
 	}
 	return out, nil
 }
 
-// Object decodes one JSON object with its numbers as they are written.
+// Object decodes one JSON object and keeps its numbers as written.
 func Object(data []byte) (map[string]any, error) {
 	dec := json.NewDecoder(strings.NewReader(string(data)))
 	dec.UseNumber()
@@ -147,7 +147,7 @@ func Object(data []byte) (map[string]any, error) {
 	return o, nil
 }
 
-// Encode writes a request, to ask another extension.
+// Encode encodes a request to another extension.
 func (h Hook) Encode(r Request) ([]byte, error) {
 	body := map[string]any{"apiVersion": APIVersion, "kind": h.Name + "Request"}
 	if len(r.Settings) > 0 {

@@ -63,8 +63,7 @@ func secretWith(value string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "1"}, Data: map[string][]byte{"value": []byte(value)}}
 }
 
-// Whatever a tenant writes into a kubeconfig, no file of the controller is read,
-// no program runs, and the tenant's server receives no request.
+// For every kubeconfig of a tenant: the controller reads no file, runs no program, and the tenant's server receives no request.
 func TestKubeconfigWithReferencesIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t)

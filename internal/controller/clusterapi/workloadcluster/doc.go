@@ -1,16 +1,15 @@
-// Package workloadcluster asks refit in a machine's own cluster to move the machine's node,
-// and reads there what has come of it.
+// Package workloadcluster requests that refit in a machine's own cluster updates the machine's
+// node, and reads the result there.
 //
-// Promise: nothing is remembered here: the wish is a ClusterUpdate that is limited
-// to the node, its name says for which Machine and version it is, and the answer
-// is read from it, from the Node and from what the node's agent observed. Asked
-// any number of times, also by two replicas, it makes one. It says done only of a
-// node that was observed at the version; which bundle runs is one whose digest a
-// person named. It needs to read Nodes, NodeUpdates and Bundles there and to
-// write ClusterUpdates, nothing else, and no Secret. A kubeconfig is used for the
-// data inside it only: one that names a file, a program, a proxy or another
-// identity is refused, because the controller would resolve it with its own rights.
+// Promise: it keeps no state. The request is a ClusterUpdate limited to the node; its name
+// identifies Machine and version, and the reply follows from it, the Node and the agent's
+// observation. Any number of calls, also from two replicas, create one. It replies done only
+// for a node that was observed at the version. It uses only a bundle whose digest a person has
+// set. It needs to read Nodes, NodeUpdates and Bundles there and to write ClusterUpdates,
+// nothing else, and no Secret. It uses only the data inside a kubeconfig: one that names a
+// file, a program, a proxy or another identity is refused, because the controller would resolve
+// it with its own rights.
 //
-// Inputs: a client of the cluster, what is wanted. Outputs: a Reply. Caller:
+// Inputs: a client of the cluster, a NodeTarget. Outputs: a Reply. Caller:
 // internal/controller/clusterapi.
 package workloadcluster

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whatever a tenant writes into a kubeconfig, the configuration uses no file, no
+// For every kubeconfig of a tenant, the configuration uses no file, no
 // program, no proxy and no other identity of the controller's.
 func FuzzKubeconfig(f *testing.F) {
 	good := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n" +

@@ -4,7 +4,7 @@
 //
 // Promise: it reads only, from the API server and not from a cache. What a
 // workload's own strategy stops at once is counted as its controller counts it.
-// What belongs to a GitOps tool or to another controller is said to.
+// Workloads of a GitOps tool or of another controller are marked as such.
 //
 // Inputs: targets, a reader. Outputs: Workload. Caller: controller/imagetracks.
 package workloads

@@ -11,7 +11,7 @@
 // metrics follow the status write, so they never report what did not happen.
 //
 // Files: builds.go the life of a build, append.go the layer, job.go the Jobs, index.go
-// several architectures, context.go files next to the Containerfile, inputs.go what an
+// several architectures. context.go files next to the Containerfile, inputs.go what an
 // OSImage refers to, basefinder.go bases in bundles, events.go events and metrics,
 // status.go the status. Inputs: an OSBuild, its OSImage, Contents, ConfigMaps, Secrets,
 // NodeUpdates, bundles. Outputs: images in registries, Jobs in refit-builds,

@@ -29,7 +29,7 @@ func TestPartsThatAreTooLarge(t *testing.T) {
 	} {
 		img := &imagebuild.AppendedImage{Blobs: []registry.Blob{{Digest: model.DigestOf(c.layer), Data: c.layer}}}
 		data, err := partsOf(img, b)
-		if (err == nil) != c.fits || err == nil && len(data) > mostParts || err != nil && !strings.Contains(err.Error(), "bring large files as payloads of a bundle") {
+		if (err == nil) != c.fits || err == nil && len(data) > mostParts || err != nil && !strings.Contains(err.Error(), "Put large files into a bundle as payloads") {
 			t.Errorf("%s: %d bytes, %v", name, len(data), err)
 		}
 	}

@@ -28,7 +28,7 @@ func PushSecret(s *v1alpha1.OSImageSpec) *v1alpha1.PullSecret {
 	return s.Secret
 }
 
-// Keys reads a Secret; a problem is one that a person mends.
+// Keys reads a Secret; a problem is one that a person has to fix.
 func Keys(ctx context.Context, live client.Reader, ref *v1alpha1.PullSecret) (k *registry.Keys, problem string, err error) {
 	if ref == nil {
 		return nil, "", nil

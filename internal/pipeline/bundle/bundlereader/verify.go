@@ -52,8 +52,8 @@ type verifier struct {
 	err   error
 	errAt int64
 
-	// order is taken before mu is given back, so that segments come to whole in the
-	// order of the file while the next one is read.
+	// order is locked before mu is unlocked, so that segments come to whole in the order
+	// of the file while the next one is read.
 	order sync.Mutex
 	whole hash.Hash // of the blob so far
 }

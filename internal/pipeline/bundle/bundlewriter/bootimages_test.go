@@ -22,10 +22,10 @@ func streamOf(files map[string]string) string {
 }
 
 // Spec 5, point 10: the stream and the images that it names travel in the bundle;
-// a file is known by its sum, whatever it is called.
+// a file is identified by its checksum, not by its name.
 func TestBootImagesAreASource(t *testing.T) {
 	stream := writeFile(t, "stream.json", streamOf(map[string]string{"vsphere": "a disk", "nutanix": "another"}), 0o600)
-	disk := writeFile(t, "whatever.OVA", "a disk", 0o755)
+	disk := writeFile(t, "renamed.OVA", "a disk", 0o755)
 	path, h := create(t, Options{Sources: []string{"boot-image:" + disk, "boot-images:" + stream}})
 	got := map[string]string{}
 	for _, p := range h.Metadata.Payloads {

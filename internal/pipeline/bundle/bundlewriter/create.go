@@ -26,8 +26,8 @@ const parallelCopies = 4
 // what was written. Errors: *InputError, *SpaceError, errors of sources and
 // disk, the context's.
 //
-// After a crash or an error the unfinished output stays beside out, and the
-// next run with the same inputs reads from the sources only what it lacks.
+// After a crash or an error the unfinished output stays next to out, and the next run with
+// the same inputs reads only the missing parts from the sources.
 func Create(ctx context.Context, out string, o Options, progress func(done, total int64)) (*bundle.Header, error) {
 	if err := o.fill(); err != nil {
 		return nil, err

@@ -1,12 +1,12 @@
 // Package bundlewriter makes bundles and writes them to media.
 //
-// Promise: Create reads every blob of its sources once, checks it against its
-// digest while it is copied, holds no blob in memory, and the output appears
-// under its name only when it is complete and on disk. The same inputs give the
-// same bytes. Manifests that the controller would refuse are refused here. WriteMedium
-// refuses a device that is in use or too small before it writes anything, writes the
-// first block last (so that an interrupted copy does not pass for a bundle), and reads
-// back from the medium all that it wrote.
+// Promise: Create reads every blob of its sources once, compares it with its digest while
+// it is copied, and holds no blob in memory. The output appears under its name only when
+// it is complete and on disk. The same inputs give the same bytes. Manifests that the
+// controller would refuse are refused here. WriteMedium refuses a device that is in use or
+// too small before it writes anything. It writes the first block last, so that an
+// interrupted copy does not pass for a bundle, and reads the whole copy back from the
+// medium.
 //
 // Inputs: sources (internal/oci), payload files, manifests, options; a bundle and a
 // block device or a path. Output: a file as specified in

@@ -195,7 +195,7 @@ func verify(t testing.TB, path, digest string) {
 		}
 	}
 	if _, err := os.Stat(path + PartialSuffix); err == nil {
-		t.Error("an unfinished output was left beside the finished one")
+		t.Error("an unfinished output was left next to the finished one")
 	}
 }
 

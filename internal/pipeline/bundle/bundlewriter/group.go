@@ -26,7 +26,7 @@ var groupAtKubernetes = map[string]string{
 	"coredns": bundle.GroupNode,
 }
 
-// GroupOf is the group of an image that nobody put into one.
+// GroupOf is the group of an image for which no rule of the caller sets one.
 func GroupOf(name string) string {
 	repo := oci.Repository(name)
 	last := path.Base(repo)

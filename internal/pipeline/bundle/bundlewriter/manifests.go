@@ -86,7 +86,7 @@ func checkObjects(data []byte) error {
 	}
 }
 
-// object is what is looked at of a manifest.
+// object has the checked fields of a manifest.
 type object struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -49,8 +49,8 @@ func (m *measure) finish(failed error) (int64, error) {
 	return m.n, m.err
 }
 
-// unpackedSize decompresses as the first bytes say: media types lie more often
-// than magic numbers.
+// unpackedSize decompresses as the first bytes say: media types are wrong more often than
+// magic numbers.
 func unpackedSize(r io.Reader) (int64, error) {
 	br := bufio.NewReaderSize(r, 64<<10)
 	head, err := br.Peek(4)

@@ -35,7 +35,7 @@ func (b blobs) add(kind string, data []byte) ocispec.Descriptor {
 	return d
 }
 
-// Whatever two layers hold: an error, or a tree with each path once and below its root.
+// Any two layers give an error, or a tree with each path once and below its root.
 func FuzzTree(f *testing.F) {
 	layer := func(names ...string) []byte {
 		var b bytes.Buffer

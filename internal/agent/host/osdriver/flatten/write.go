@@ -94,7 +94,7 @@ func (f *flat) place(name string, h *tar.Header) (string, bool) {
 	return name, true
 }
 
-// skeleton adds the places that a machine mounts on, where the image lacks them.
+// skeleton adds the mount points of a machine that the image does not have.
 func skeleton(w *tar.Writer, have map[string]bool) error {
 	names := append(machines(), "usr/etc")
 	sort.Strings(names)
